@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package boot wires the parts of a process together, once and in one place:
-// devices, then the engine over them, closed in reverse.
+// Package boot starts the devices and the transfer engine of a process, and closes them in reverse order.
 package boot
 
 import (
@@ -21,31 +20,33 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// Options configure a System; zero values are the defaults.
+// Options configure a System. The zero value of each field is its default.
 type Options struct {
 	Devices open.Options
-	// Engine's PoolSize, where it is given, is the staging of all GPUs together.
+	// Engine configures the transfer engine. Engine.PoolSize, if it is not 0, is the staging memory of all GPUs
+	// together, in bytes.
 	Engine transfer.Options
-	// DeviceIDs are the GPUs that will be used: a given PoolSize is divided among
-	// them. Empty means every one that is visible.
+	// DeviceIDs are the GPUs that the process will use. Engine.PoolSize is divided among the GPUs of DeviceIDs. If
+	// DeviceIDs is empty, the process uses all visible GPUs.
 	DeviceIDs []int
-	// BeforeCuFile, if not nil, is called each time right before libcufile is
-	// opened; an error refuses it.
+	// BeforeCuFile, if not nil, is called each time before libcufile is opened. If BeforeCuFile returns an error,
+	// libcufile is not opened.
 	BeforeCuFile func() error
 }
 
-// System is the running parts.
+// System holds the devices and the transfer engine of a process.
 type System struct {
 	Devices device.Set
 	Engine  *transfer.Engine
 
 	mu     sync.Mutex
-	users  int // of device memory, outside the engine
+	users  int // calls between Enter and Leave
 	closed bool
 }
 
-// Enter counts in a user of device memory that is no transfer of the engine; the user calls Leave when it is done. It
-// fails with kind Closed after Close.
+// Enter begins a use of device memory outside of the transfer engine, so that Close does not close the devices
+// meanwhile. The caller of Enter calls Leave when it no longer uses device memory. After Close, Enter fails with
+// kind Closed.
 func (s *System) Enter(op, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,15 +57,15 @@ func (s *System) Enter(op, name string) error {
 	return nil
 }
 
-// Leave ends what Enter has begun.
+// Leave ends a use of device memory that Enter has begun.
 func (s *System) Leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users--
 }
 
-// New makes the device set and the engine. No GPU context or staging memory
-// exists before the first model is opened for a GPU.
+// New makes the device set and the transfer engine. GPU contexts and staging memory are created later, when the
+// first model is opened for a GPU.
 func New(o Options) (*System, error) {
 	if err := startPoller(); err != nil {
 		return nil, err
@@ -120,8 +121,8 @@ func startPoller() error {
 	return errors.Join(r.Close(), w.Close())
 }
 
-// share is what a GPU has for itself where there are several, or several NUMA
-// nodes: its part of the staging, and threads near it. Else it has the engine's.
+// share returns a GPU's own share of the engine: its part of the staging memory, and threads on its NUMA node.
+// share returns false on a machine with one GPU and one NUMA node, where the GPU uses the whole engine.
 func (o *Options) share(d device.Set, dev device.Info) (transfer.Share, bool) {
 	n := len(o.DeviceIDs)
 	if c, ok := d.(device.Counter); n == 0 && ok {
@@ -134,8 +135,8 @@ func (o *Options) share(d device.Set, dev device.Info) (transfer.Share, bool) {
 	return transfer.Share{PoolSize: o.Engine.PoolSize / int64(max(n, 1)), Near: near}, true
 }
 
-// Close ends the engine, then the devices it used. It fails with kind Invalid while loads run or memory is in use;
-// nothing is closed then.
+// Close closes the transfer engine and then the devices. While loads run or device memory is in use, Close fails
+// with kind Invalid and closes nothing.
 func (s *System) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,18 +152,18 @@ func (s *System) Close() error {
 	return errors.Join(err, s.Devices.Close())
 }
 
-// minParallel is how many blocking reads the Go scheduler should let run at
-// once without first noticing that they block.
+// minParallel is the number of blocking reads that can run at once before the Go scheduler has to notice that they
+// block.
 const minParallel = 16
 
-// gcPercent lets the heap, a few megabytes of headers, grow fivefold between
-// collections: one in the middle of a load costs more than the memory.
+// gcPercent lets the heap, a few megabytes of headers, grow fivefold between garbage collections. A collection
+// during a load costs more than the memory.
 const gcPercent = 400
 
-// OwnRuntime tells the Go scheduler that this process is ours: a goroutine in a
-// blocking read keeps its place until it is noticed, and with few cores that
-// would leave reads waiting for each other. Programs that import the library
-// keep their own settings.
+// OwnRuntime tunes the Go runtime of the whole process: it raises GOMAXPROCS to at least 16 and makes garbage
+// collections rarer. With a small GOMAXPROCS, a blocking read would wait until the Go scheduler notices that other
+// reads block. Only the nebulaio command and the C library call OwnRuntime. Go programs that import the library
+// keep their own runtime settings.
 func OwnRuntime() {
 	debug.SetGCPercent(gcPercent)
 	if n := runtime.GOMAXPROCS(0); n < minParallel {

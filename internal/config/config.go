@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config is the server's configuration: one table of keys, read from a
-// YAML file, the environment and flags, with the source of each value.
+// Package config reads the server's configuration from a YAML file, the environment and flags. Keys lists all
+// settings, and a Config records the source of each value.
 //
-// A flag wins over the environment, which wins over the file, which wins over the default. Load refuses a key that is
-// not in the table, a value of another type and a key given twice. The error names the place, the value and the nearest
-// known key. A setting without effect is refused, too. A few such settings are common in files of other systems: Load
-// accepts them, and Notes says that they have no effect.
+// If a setting has several values, a flag wins over the environment, the environment over the file, and the file
+// over the default. Load refuses an unknown key, a value of the wrong type and a key that is given twice. The error
+// of Load names the file and line, the value and the most similar known key. Load refuses most settings that would
+// have no effect. A few accepted settings have less effect than their values say; Config.Notes lists them.
 package config
 
 import (
@@ -20,21 +20,25 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Config holds the settings of the server. Load makes it; it is not changed afterwards.
+// Config holds the settings of the server. A Config is read-only after Load has returned it.
 type Config struct {
 	Data           string
 	Address        string
 	ConsoleAddress string
 	Region         string
-	Domains        []string // of virtual-hosted requests; none: only path-style ones
+	// Domains are the host names of virtual-hosted requests. If Domains is empty, only path-style requests are
+	// accepted.
+	Domains []string
 
-	RootUser                string // both empty: the well-known default pair
+	RootUser                string // access key of the administrator; if empty, see GenerateRootKeys
 	RootPassword            string
 	AllowDefaultCredentials bool
-	GenerateRootKeys        bool // both empty: a pair of the store's own instead, made at its first start
+	// GenerateRootKeys makes the first start of a store generate the administrator's keys if RootUser and
+	// RootPassword are empty. If all three are unset, the server uses the well-known default keys.
+	GenerateRootKeys bool
 
-	VerifyReads string // first, always, never
-	ETag        string // md5, crc64nvme
+	VerifyReads string // "first", "always" or "never"
+	ETag        string // "md5" or "crc64nvme"
 	ETagBuckets map[string]string
 	InlineSize  int64
 	MemoryLimit int64
@@ -46,8 +50,8 @@ type Config struct {
 	Scrub        Scrub
 	Uploads      Uploads
 
-	LogLevel  string // debug, info, warn, error
-	LogFormat string // auto, text, json
+	LogLevel  string // "debug", "info", "warn" or "error"
+	LogFormat string // "auto", "text" or "json"
 	AccessLog bool
 	PProf     bool
 
@@ -57,17 +61,18 @@ type Config struct {
 	sources map[string]Source
 }
 
-// TLS says which certificate both addresses answer with; none: plain HTTP.
+// TLS names the certificate of the S3 address and the console address. Without a certificate, both addresses use
+// plain HTTP.
 type TLS struct {
 	Cert, Key string
 	Generate  bool
 	Hosts     []string
 }
 
-// Enabled reports whether the server speaks TLS.
+// Enabled reports whether the server uses TLS.
 func (t TLS) Enabled() bool { return t.Generate || t.Cert != "" }
 
-// Limits bound the connections, requests and times that clients can take up.
+// Limits bound the number of connections and requests, the size of headers and the time that clients may take.
 type Limits struct {
 	Connections int
 	Requests    int
@@ -77,59 +82,63 @@ type Limits struct {
 	Stall       time.Duration
 }
 
-// Scrub holds how often and how fast all content is read and checked.
+// Scrub configures the background scrub, which reads all content and compares it with its checksums.
 type Scrub struct {
-	Interval time.Duration // 0: never by itself
-	Rate     int64         // bytes a second; 0: as fast as it goes
+	Interval time.Duration // time between two scrubs; 0 means no background scrubs
+	Rate     int64         // bytes per second at most; 0 means no limit
 }
 
-// Uploads holds when the server aborts multipart uploads that get no more parts.
+// Uploads configures the expiry of multipart uploads that get no new parts.
 type Uploads struct {
-	Expire time.Duration // after the last part, or the beginning; 0: never
+	// Expire is the time from the last part, or from the beginning of an upload without parts, to the abort of the
+	// upload; 0 means never.
+	Expire time.Duration
 }
 
-// GPUDirect holds the settings of the door for GPUDirect clients.
+// GPUDirect holds the settings of the door, the local socket for GPUDirect clients.
 type GPUDirect struct {
 	Enabled         bool
-	Socket          string // empty: gpudirect.sock in the data directory
+	Socket          string // path of the socket; empty means gpudirect.sock in the data directory
 	BufferPoolSize  int64
 	EnableAsync     bool
-	DeviceIDs       []string // numbers; see Devices
-	MaxTransferSize int64    // largest range that the door grants as one transfer, in bytes
+	DeviceIDs       []string // GPU indices in decimal; see Devices
+	MaxTransferSize int64    // largest range in bytes that the door grants as one transfer
 	EnableP2P       bool
 	QueueDepth      int
 	IdleTimeout     time.Duration
 	MaxConnections  int
 	MaxHandles      int
 	MaxDraftBytes   int64
-	ReadOnlyMount   bool // where the server may make one
+	ReadOnlyMount   bool // whether to use a read-only mount, if the server has the rights to make one
 }
 
-// Devices returns the indices of the GPUs that clients may use. None means all.
+// Devices returns the indices of the GPUs that clients of the door may use. An empty result means all GPUs.
 func (g GPUDirect) Devices() []int {
 	var all []int
 	for _, text := range g.DeviceIDs {
-		if n, err := strconv.Atoi(text); err == nil { // the table lets nothing else in
+		if n, err := strconv.Atoi(text); err == nil { // Load accepts only numbers
 			all = append(all, n)
 		}
 	}
 	return all
 }
 
-// Bounds that clients of the door have of their own. A larger setting of the door has no effect on them.
+// ClientPoolSize and ClientQueueDepth are the limits that clients of the door have by default. A larger limit in
+// the door's settings has no effect on a client.
 const (
-	// ClientPoolSize is the staging memory that the engine of a client uses at most, if its caller has not chosen a size.
+	// ClientPoolSize is the largest staging memory in bytes of a door client that has not chosen a size itself.
 	ClientPoolSize = 128 * mib
-	// ClientQueueDepth is the number of direct reads in flight that the engine of a client uses at most, likewise.
+	// ClientQueueDepth is the largest number of direct reads in flight of a door client that has not chosen a depth
+	// itself.
 	ClientQueueDepth = 16
 )
 
-// NoRDMA says why rdma.enabled has no effect in this version.
+// NoRDMA explains why the setting rdma.enabled has no effect in this version.
 const NoRDMA = "there is no RDMA transport in this version: clients on other hosts move objects over TCP, those on " +
 	"this host through the GPUDirect door"
 
-// Notes returns one sentence for each setting that was accepted and has less effect than its value says. Each begins
-// with the name of its key. A default that has less effect is documented, and gets no note.
+// Notes returns one sentence for each accepted setting that has less effect than its value says. Each sentence
+// begins with the key of the setting. A setting with its default value gets no note.
 func (c *Config) Notes() []string {
 	var all []string
 	if c.RDMA {
@@ -150,10 +159,11 @@ func (c *Config) Notes() []string {
 	return all
 }
 
-// Origin is where a value came from.
+// Origin is the kind of source that a value came from: default, file, environment or flag.
 type Origin string
 
-// The origins, weakest first.
+// The origins of a value by rising priority: a flag replaces the environment, which replaces the file, which
+// replaces the default.
 const (
 	FromDefault Origin = "default"
 	FromFile    Origin = "file"
@@ -161,14 +171,14 @@ const (
 	FromFlag    Origin = "flag"
 )
 
-// Source is where a value came from. Where is its exact place: file:line, the name of a variable or of a flag, or empty
-// for a default.
+// Source says where the value of a setting came from. The field Where is file:line, the name of an environment
+// variable, or the name of a flag. The field Where is empty for a default.
 type Source struct {
 	Origin Origin `json:"origin"`
 	Where  string `json:"where,omitempty"`
 }
 
-// String is the source in words.
+// String returns the source as text for messages, such as $NEBULAIO_DATA or default.
 func (s Source) String() string {
 	switch s.Origin {
 	case FromFile, FromFlag:
@@ -179,14 +189,14 @@ func (s Source) String() string {
 	return string(FromDefault)
 }
 
-// Value is one key with its value and the value's source.
+// Value is one setting with its value and the source of the value.
 type Value struct {
 	Key    Key
-	Text   string // as it would be written; masked where the key is secret
+	Text   string // the value as a user would write it; masked if the key is secret
 	Source Source
 }
 
-// Values lists every key with its value, in the order of the table.
+// Values lists every setting with its value, in the order of Keys.
 func (c *Config) Values() []Value {
 	var all []Value
 	for _, f := range table() {
@@ -199,7 +209,7 @@ func (c *Config) Values() []Value {
 	return all
 }
 
-// Source returns where the value of a key came from.
+// Source returns the source of the value of the setting with the given key.
 func (c *Config) Source(name string) Source {
 	if s, ok := c.sources[name]; ok {
 		return s
@@ -207,8 +217,9 @@ func (c *Config) Source(name string) Source {
 	return Source{Origin: FromDefault}
 }
 
-// ETagOf returns the kind of ETag for a new bucket of this name. The longest pattern of etag_buckets that matches the
-// name decides, and etag if none matches. Of two patterns of the same length, the first in byte order decides.
+// ETagOf returns the kind of ETag for a new bucket with the given name. The longest matching pattern of the setting
+// etag_buckets decides; if no pattern matches, the setting etag decides. Among matching patterns of the same
+// length, the first in byte order decides.
 func (c *Config) ETagOf(bucket string) string {
 	patterns := make([]string, 0, len(c.ETagBuckets))
 	for p := range c.ETagBuckets {

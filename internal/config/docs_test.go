@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/config.md anew")
 
-// TestTheDocumentationIsTheTable: docs/config.md says what the table of keys
-// says. After a change of it: go test ./internal/config -update
+// TestTheDocumentationIsTheTable compares docs/config.md with the table of keys. After a change of the table, run
+// go test ./internal/config -update.
 func TestTheDocumentationIsTheTable(t *testing.T) {
 	const path = "../../docs/config.md"
 	want := document()
@@ -39,11 +39,11 @@ func document() string {
 
 ` + "`nebulaio server`" + ` reads a YAML file (` + "`--config FILE` or `NEBULAIO_CONFIG`" +
 		`), the environment and flags.
-A flag wins over the environment, which wins over the file, which wins over the default.
-A key that is not in this list, a value of another type and a key given twice are refused.
-` + "`nebulaio config`" + ` prints each value, where it came from and what it means.
+If a key has several values, a flag wins over the environment, the environment over the file, and the file over the
+default. The server refuses an unknown key, a value of the wrong type and a key that is given twice.
+` + "`nebulaio config`" + ` prints each key with its value, the source of the value and the meaning of the key.
 
-A dot stands for a level of the file:
+A dot in the name of a key stands for a level of the YAML file:
 
 ` + "```yaml" + `
 data: objects
@@ -56,9 +56,10 @@ etag_buckets:
   train-*: crc64nvme
 ` + "```" + `
 
-Sizes are numbers with a unit (` + "`64MiB`, `1GB`" + `), durations too (` + "`500ms`, `30s`, `12h`" + `). In the
-environment and in flags, lists are written with commas and maps as ` + "`name=value,name=value`" + `.
-The address of a listener may have port 0; the first line on standard output tells which port it got.
+A size is a number with a unit, such as ` + "`64MiB` or `1GB`" + `. A duration is a number with a unit, such as ` +
+		"`500ms`, `30s` or `12h`" + `. In the environment and in flags, the items of a list are separated by commas, and
+a map is written as ` + "`name=value,name=value`" + `. An address may have port 0: the server then chooses a free port,
+and the first line of its standard output shows that port.
 
 | key | type | default | variable | flag | meaning |
 |---|---|---|---|---|---|
@@ -76,13 +77,13 @@ The address of a listener may have port 0; the first line on standard output tel
 		}
 		help := k.Help
 		if k.Later {
-			help += " Not in this version yet: only `false` is accepted."
+			help += " In this version, " + k.Name + " accepts only `false`."
 		}
 		if k.EnvOnly {
-			help += " In the environment only."
+			help += " " + k.Name + " can be set only in the environment."
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | `%s` | %s | %s |\n", k.Name, form, def, k.Env(), fl, help)
 	}
-	b.WriteString("\nThis page is made by `go test ./internal/config -update` and checked by the same test.\n")
+	b.WriteString("\n`go test ./internal/config -update` writes this page, and the same test checks it.\n")
 	return b.String()
 }

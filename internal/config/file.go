@@ -16,16 +16,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/nearest"
 )
 
-// reader walks one file with the table beside it.
+// reader reads the keys of one YAML file.
 type reader struct {
 	c      *Config
 	name   string
 	fields map[string]field
-	groups map[string]bool // "tls" of "tls.cert"
+	groups map[string]bool // names before the dot, such as "tls" of "tls.cert"
 }
 
-// file reads YAML. It works on the parser's nodes and not on decoded values,
-// so that every complaint has its line, and so that no alias is ever expanded.
+// file reads settings from YAML. It works on the parser's nodes and not on decoded values, so that every error
+// names its line and no alias is expanded.
 func (c *Config) file(name string, src []byte) error {
 	r := &reader{c: c, name: name, fields: map[string]field{}, groups: map[string]bool{}}
 	for _, f := range table() {
@@ -142,8 +142,8 @@ func (r *reader) value(f field, key, n *yaml.Node) error {
 	return nil
 }
 
-// accepts says which scalars of YAML a type takes: a number where text is
-// expected, or the other way round, is more often a mistake than a wish.
+// accepts reports whether a type accepts a YAML scalar with the given tag. A number in place of text, or text in
+// place of a number, is usually a mistake.
 func accepts(t Type, tag string) bool {
 	switch t {
 	case Bool:
@@ -180,7 +180,7 @@ func expected(k Key) string {
 	return "text (in quotes where it looks like something else)"
 }
 
-// form is what a node is, in words, with its value where that is short.
+// form describes a YAML node in words, with the first 64 bytes of its value.
 func form(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -209,8 +209,8 @@ func form(n *yaml.Node) string {
 	return "nothing that is known"
 }
 
-// meant suggests a known key for an unknown one, also one that was written
-// without its group or with a longer word; empty if none is near.
+// meant returns a hint at the known key that is most similar to an unknown key, or "" if none is similar. meant
+// also recognizes a key without its group, and a key with additional letters at its end.
 func meant(name string) string {
 	var full, last []string
 	for _, k := range Keys() {

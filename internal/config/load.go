@@ -12,23 +12,25 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// maxFile bounds a configuration file, maxSecret a file with one secret.
+// maxFile is the largest size of a configuration file in bytes, and maxSecret that of a file with a secret.
 const (
 	maxFile   = 1 << 20
 	maxSecret = 4096
 )
 
-// Inputs is where a configuration comes from.
+// Inputs are the sources of a configuration.
 type Inputs struct {
-	// File is the path of the YAML file; empty: none. A file that is named has to exist.
+	// File is the path of the YAML file, which must exist. If File is empty, no file is read.
 	File string
-	// Env looks up a variable; an empty one counts as not set. Nil: no environment.
+	// Env returns the value of an environment variable. An empty environment variable counts as not set. If Env is
+	// nil, the environment is ignored.
 	Env func(string) string
-	// Flags are the flags that were given, by the names of their keys.
+	// Flags holds the values of the flags that the user gave, by the names of their keys.
 	Flags map[string]string
 }
 
-// Load reads a configuration. Errors are of kind Invalid, or of the file's.
+// Load reads and checks a configuration. A wrong setting is an error of kind Invalid; an unreadable file is an
+// error of the kind of its cause.
 func Load(in Inputs) (*Config, error) {
 	c := &Config{sources: map[string]Source{}}
 	fields := table()
@@ -72,8 +74,8 @@ func Load(in Inputs) (*Config, error) {
 	return c, nil
 }
 
-// environment sets a key from its variable, or, where the key lives in the
-// environment alone, from the file that the variable with _FILE names.
+// environment sets a key from its environment variable. A key with EnvOnly can also come from the file that the
+// variable with the suffix _FILE names.
 func (c *Config) environment(f field, env func(string) string) error {
 	if env == nil {
 		return nil
@@ -112,7 +114,7 @@ func (c *Config) environment(f field, env func(string) string) error {
 	return nil
 }
 
-// whole checks what one key alone cannot tell.
+// whole checks settings that depend on each other.
 func (c *Config) whole() error {
 	bad := func(name, msg, fix string) error {
 		return errs.New(errs.Invalid, "read configuration", name, msg+" (from "+c.Source(name).String()+")").WithFix(fix)

@@ -9,15 +9,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// The variables that hold the administrator's keys, in the environment and in files of keys.
+// RootUserVariable and RootPasswordVariable name the administrator's access key and secret key, in the environment
+// and in a root.env file.
 const (
 	RootUserVariable     = "NEBULAIO_ROOT_USER"
 	RootPasswordVariable = "NEBULAIO_ROOT_PASSWORD"
 )
 
-// RootKeysIn reads the administrator's keys from a file with one line NAME=VALUE for each of the two variables. Lines
-// that are empty or begin with # are passed over. Every other line, a key that the environment could not hold and a
-// missing one are errors, none of which shows a value.
+// RootKeysIn reads the administrator's keys from a file with the lines NEBULAIO_ROOT_USER=VALUE and
+// NEBULAIO_ROOT_PASSWORD=VALUE. Empty lines and lines that begin with # are ignored. Any other line, an invalid key
+// and a missing key are errors. An error of RootKeysIn never shows the value of a key.
 func RootKeysIn(path string) (access, secret string, err error) {
 	src, err := readBounded(path, maxSecret)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Bounds of what a file, a variable or a flag may hold.
+// Largest length of a text in bytes, and largest number of items of a list or map.
 const (
 	maxText  = 4096
 	maxItems = 1024
 )
 
-// set reads text, as a flag, a variable or a scalar of the file has it, into
-// the field; the complaint says what is wrong with it and is empty where it was taken.
+// set parses text, which comes from a flag, a variable or the file, and stores the value in the Config. complaint
+// says what is wrong with the text, and is empty if set stored the value.
 func (f field) set(c *Config, text string) (complaint string) {
 	if len(text) > maxText*8 {
 		return fmt.Sprintf("has %d bytes; expected %d at most", len(text), maxText*8)
@@ -139,7 +139,7 @@ func (f field) checkText(text string) string {
 	return ""
 }
 
-// render is a value as it would be written in the environment.
+// render returns a value as a user would write it in the environment.
 func render(v any) string {
 	switch v := v.(type) {
 	case *string:
@@ -164,7 +164,7 @@ func render(v any) string {
 	return ""
 }
 
-// sizeText is a size that reads back as itself.
+// sizeText returns a size as text that parses to the same size.
 func sizeText(n int64) string {
 	for _, u := range []struct {
 		n    int64
@@ -177,7 +177,7 @@ func sizeText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// durationText is a duration without the units that are zero: 2m, not 2m0s.
+// durationText returns a duration without units that are zero: 2m, not 2m0s.
 func durationText(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -253,8 +253,8 @@ func region(s string) string {
 	return ""
 }
 
-// accessKey and secretKey refuse what package iam refuses of an account, so that
-// a configuration that was checked is one that the server starts with.
+// accessKey and secretKey refuse the same keys as package iam, so that the server can start with every checked
+// configuration.
 func accessKey(s string) string {
 	if s != "" && (len(s) < 3 || len(s) > 128 || strings.ContainsFunc(s, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._@+-", r)
@@ -289,7 +289,7 @@ func hostName(s string) string {
 	return ""
 }
 
-// domainName checks a host name that the names of buckets are put in front of.
+// domainName checks a host name that is used as BUCKET.DOMAIN.
 func domainName(s string) string {
 	const expected = "expected a host name in lower case without a port, such as s3.example.com"
 	if len(s) > 189 { // with a bucket of 63 bytes and a dot it is 253, the longest host name

@@ -10,10 +10,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/nearest"
 )
 
-// prefix begins the names of all variables that are ours.
+// prefix is the beginning of the names of all our environment variables.
 const prefix = "NEBULAIO_"
 
-// Variables lists the environment variables that the configuration is read from.
+// Variables lists the environment variables that Load reads.
 func Variables() []string {
 	all := []string{prefix + "CONFIG"}
 	for _, k := range Keys() {
@@ -25,13 +25,14 @@ func Variables() []string {
 	return all
 }
 
-// kubernetes matches the variables that Kubernetes gives every container for a
-// service named nebulaio, or nebulaio-something.
+// kubernetes matches the variables that Kubernetes sets in every container for a service named nebulaio or
+// nebulaio-something.
 var kubernetes = regexp.MustCompile(`^NEBULAIO(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
-// Unknown returns a warning for each variable that begins with NEBULAIO_ and has no effect, because its name is
-// mistyped, say. environ holds NAME=VALUE lines, as os.Environ returns them. also names the variables of other parts:
-// commands, bindings, tests. A name in also that ends in * stands for all names with that beginning.
+// Unknown returns a warning for each environment variable that begins with NEBULAIO_ and has no effect, for example
+// because of a typing error. environ holds NAME=VALUE strings, as os.Environ returns them. also lists further known
+// variables, such as those of commands, bindings and tests. A name in also that ends in * matches all names with
+// that beginning.
 func Unknown(environ, also []string) []string {
 	known := Variables()
 	var families []string

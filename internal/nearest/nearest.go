@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nearest finds the known word that a mistyped word most likely means.
+// Package nearest finds the known word that is most similar to a mistyped word.
 package nearest
 
 import "strings"
 
-// longest bounds the words that are compared: nobody types longer ones.
+// longest is the length in bytes above which words are not compared.
 const longest = 64
 
-// Of returns the known word nearest to word, or "" if none is near. Words are
-// near if few letters differ, or if word is the beginning of one known word
-// alone. Letter case and the difference between - and _ do not count.
+// Of returns the known word that is most similar to word, or "" if none is similar. Two words are similar if few
+// letters differ, or if word is the beginning of exactly one known word. The comparison ignores letter case and
+// treats - and _ as equal.
 func Of(word string, known []string) string {
 	if word == "" || len(word) > longest {
 		return ""
@@ -35,7 +35,7 @@ func Of(word string, known []string) string {
 	return best
 }
 
-// Hint is " (did you mean X?)" for the nearest known word, or "" if none is near.
+// Hint returns the text " (did you mean X?)", where X is the most similar known word, or "" if none is similar.
 func Hint(word string, known ...string) string {
 	if k := Of(word, known); k != "" {
 		return " (did you mean " + k + "?)"
@@ -45,8 +45,7 @@ func Hint(word string, known ...string) string {
 
 func fold(s string) string { return strings.ReplaceAll(strings.ToLower(s), "_", "-") }
 
-// distance counts the letters to insert, delete, replace or swap with their
-// neighbour to get from a to b.
+// distance returns the number of letters to insert, delete, replace or swap with a neighbour to turn a into b.
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -15,7 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/iam"
 )
 
-// maxAdminAnswer bounds what is read of a running server's answer.
+// maxAdminAnswer is the largest reply in bytes that is read from a running server.
 const maxAdminAnswer = 64 << 20
 
 // remote administers a store through the server that runs on it.
@@ -32,47 +32,47 @@ func newRemote(dir string) *remote {
 	}}}
 }
 
-// Users lists the accounts.
+// Users implements Admin.
 func (r *remote) Users(ctx context.Context) ([]User, error) {
 	var users []User
 	return users, r.call(ctx, http.MethodGet, "/v1/users", nil, &users)
 }
 
-// AddUser makes an account.
+// AddUser implements Admin.
 func (r *remote) AddUser(ctx context.Context, a iam.Account) error {
 	return r.call(ctx, http.MethodPost, "/v1/users", a, nil)
 }
 
-// UpdateUser changes an account.
+// UpdateUser implements Admin.
 func (r *remote) UpdateUser(ctx context.Context, accessKey string, c iam.Change) error {
 	return r.call(ctx, http.MethodPatch, "/v1/users/"+url.PathEscape(accessKey),
 		userChange{Secret: c.Secret, Role: c.Role}, nil)
 }
 
-// RemoveUser removes an account.
+// RemoveUser implements Admin.
 func (r *remote) RemoveUser(ctx context.Context, accessKey string) error {
 	return r.call(ctx, http.MethodDelete, "/v1/users/"+url.PathEscape(accessKey), nil, nil)
 }
 
-// Stats asks the server.
+// Stats implements Admin.
 func (r *remote) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
 	return s, r.call(ctx, http.MethodGet, "/v1/stats", nil, &s)
 }
 
-// Door asks the server.
+// Door implements Admin.
 func (r *remote) Door(ctx context.Context) (Door, error) {
 	var d Door
 	err := r.call(ctx, http.MethodGet, "/v1/gpudirect", nil, &d)
 	return d, err
 }
 
-// Scrub makes the server read its store, and follows the scrub.
+// Scrub implements Admin. The server runs the scrub and streams its progress.
 func (r *remote) Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error) {
 	return follow[ScrubProgress, ScrubReport](ctx, r, "scrub", "/v1/scrub", map[string]int64{"rate": rate}, progress)
 }
 
-// Running is true: it answered.
+// Running returns true, because the server has accepted a connection.
 func (r *remote) Running() bool { return true }
 
 // Close closes the connection to the server.

@@ -12,32 +12,31 @@ import (
 	"github.com/nebulaio/nebulaio/internal/iam"
 )
 
-// maxAdminBody bounds what the administration socket reads of a request.
+// maxAdminBody is the largest request body in bytes that the administration socket reads.
 const maxAdminBody = 64 << 10
 
-// problem is an error on its way through the socket: what errs.Error has.
+// problem is an errs.Error as JSON.
 type problem struct {
 	Kind    errs.Kind `json:"kind"`
 	Message string    `json:"message"`
 	Fix     string    `json:"fix,omitempty"`
 }
 
-// newProblem takes an error apart: the fix travels apart from the text.
+// newProblem converts an error to JSON. The fix is a field of its own.
 func newProblem(err error) *problem {
-	// The fix travels apart from the text, which has none at any depth.
+	// MessageOf leaves out the fixes of all wrapped errors.
 	return &problem{Kind: errs.KindOf(err), Message: errs.MessageOf(err), Fix: errs.FixOf(err)}
 }
 
 func (p *problem) err() error { return &errs.Error{Kind: p.Kind, Msg: p.Message, Fix: p.Fix} }
 
-// userChange is the body of a change of an account.
+// userChange is the request body of UpdateUser.
 type userChange struct {
 	Secret *string   `json:"secret,omitempty"`
 	Role   *iam.Role `json:"role,omitempty"`
 }
 
-// adminHandler serves an Admin over the administration socket. Who may speak
-// there is the listener's business.
+// adminHandler serves an Admin over the administration socket. The listener decides which users may connect.
 func adminHandler(a Admin) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/users", func(w http.ResponseWriter, r *http.Request) {
@@ -118,5 +117,5 @@ func answer(w http.ResponseWriter, v any, err error) {
 			Error *problem `json:"error"`
 		}{newProblem(err)}
 	}
-	_ = json.NewEncoder(w).Encode(v) // who went away hears nothing
+	_ = json.NewEncoder(w).Encode(v) // a client that disconnected needs no reply
 }

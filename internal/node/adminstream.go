@@ -13,7 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// streamLine is one line of the answer to a long task: progress, and at last a report or an error.
+// streamLine is one line of the reply to a long task: progress, or at the end a report or an error.
 type streamLine[P, R any] struct {
 	Progress *P       `json:"progress,omitempty"`
 	Report   *R       `json:"report,omitempty"`
@@ -23,7 +23,7 @@ type streamLine[P, R any] struct {
 // progressEvery is the shortest time between two lines of progress.
 const progressEvery = 200 * time.Millisecond
 
-// stream runs a long task and answers with its progress, line by line.
+// stream runs a long task and replies with its progress, line by line.
 func stream[P, R any](w http.ResponseWriter, run func(progress func(P)) (R, error)) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
@@ -32,7 +32,7 @@ func stream[P, R any](w http.ResponseWriter, run func(progress func(P)) (R, erro
 	report, err := run(func(p P) {
 		if now := time.Now(); now.Sub(last) >= progressEvery {
 			last = now
-			_ = enc.Encode(streamLine[P, R]{Progress: &p}) // a client that went away has ended the context
+			_ = enc.Encode(streamLine[P, R]{Progress: &p}) // a client that disconnected has ended the context
 			_ = out.Flush()
 		}
 	})
@@ -43,8 +43,8 @@ func stream[P, R any](w http.ResponseWriter, run func(progress func(P)) (R, erro
 	_ = enc.Encode(line)
 }
 
-// follow asks the server for a long task, hands its progress on and returns its report. op names the task in errors;
-// progress may be nil.
+// follow makes the server run a long task, passes its progress to progress and returns its report. op names the
+// task in errors; progress may be nil.
 func follow[P, R any](ctx context.Context, r *remote, op, path string, ask any, progress func(P)) (R, error) {
 	var none R
 	resp, err := r.send(ctx, http.MethodPost, path, ask)

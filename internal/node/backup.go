@@ -13,19 +13,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metascan"
 )
 
-// BackupReport is what a backup or a restore copied.
+// BackupReport describes what a backup or a restore has copied.
 type BackupReport struct {
-	Files    int64 `json:"files"`    // of content
-	Bytes    int64 `json:"bytes"`    // of these files
+	Files    int64 `json:"files"`    // number of copied data files
+	Bytes    int64 `json:"bytes"`    // size of the copied data files in bytes
 	Verified int64 `json:"verified"` // bytes of content that were compared with their checksums
 }
 
-// MetaFile is a file of the metadata, and how much of it can be read.
+// MetaFile describes a file of the metadata and the part of it that can be read.
 type MetaFile struct {
 	Name    string `json:"name"`
-	Changes int64  `json:"changes"`          // that can be read
-	Lost    int64  `json:"lost,omitempty"`   // that are known to be lost
-	Damage  string `json:"damage,omitempty"` // empty where the file is whole
+	Changes int64  `json:"changes"`          // number of metadata changes in the file that can be read
+	Lost    int64  `json:"lost,omitempty"`   // number of metadata changes that are known to be lost
+	Damage  string `json:"damage,omitempty"` // description of the damage; empty if the file is intact
 }
 
 func metaFiles(in []metascan.File) []MetaFile {
@@ -49,7 +49,8 @@ func (s onDisk) backup(ctx context.Context, to string, verify bool, progress fun
 	return backupReport(r), err
 }
 
-// Restore makes the store that a configuration names out of a backup. Its directory has to be missing or empty.
+// Restore creates the store in the configuration's data directory from the backup in the directory from. The data
+// directory must be missing or empty. If verify is true, Restore compares all content with its checksums.
 func Restore(ctx context.Context, c *config.Config, from string, verify bool,
 	progress func(BackupReport)) (BackupReport, error) {
 	o := backup.RestoreOptions{From: from, To: c.Data, Verify: verify}
@@ -60,7 +61,7 @@ func Restore(ctx context.Context, c *config.Config, from string, verify bool,
 	return backupReport(r), err
 }
 
-// backupAsk is the body of a request for a backup.
+// backupAsk is the request body of a backup.
 type backupAsk struct {
 	To     string `json:"to"`
 	Verify bool   `json:"verify"`
@@ -82,7 +83,7 @@ func serveBackup(a Admin, w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Backup makes the server copy its store, and follows the copy.
+// Backup implements Admin. The server copies the store and streams its progress.
 func (r *remote) Backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport,
 	error) {
 	return follow[BackupReport, BackupReport](ctx, r, "back up store", "/v1/backup", backupAsk{To: to, Verify: verify},

@@ -18,10 +18,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// state is how far the server has come.
+// state is the state of the server, as /readyz shows it.
 type state string
 
-// The states, in order; failed comes instead of draining.
+// The states in order. A server that fails is in state failed instead of draining.
 const (
 	starting state = "starting"
 	ready    state = "ready"
@@ -29,19 +29,19 @@ const (
 	failed   state = "failed"
 )
 
-// The states that a ready server has in its place while its store takes no new content.
+// The states that replace ready while the store accepts no new content.
 const (
 	full     state = "full"
 	readOnly state = "read-only"
 )
 
-// console serves health, readiness and metrics on an address of their own: on
-// the S3 address they would be names of buckets.
+// console serves health, readiness and metrics on its own address. On the S3 address, their paths would be bucket
+// names.
 type console struct {
 	state   atomic.Value // state
-	store   func() error // nil while the store takes new content; not called before the state is ready
+	store   func() error // returns why the store accepts no new content, or nil; only called in state ready
 	version string
-	// endpoint is the address of S3, which the console tells whoever asks it for objects.
+	// endpoint is the URL of the S3 address, for clients that ask the console for objects.
 	endpoint string
 	pprof    bool
 	metrics  *metrics
@@ -81,7 +81,7 @@ func (c *console) handler() http.Handler {
 	})
 }
 
-// health is what /readyz answers.
+// health is the reply of /readyz.
 type health struct {
 	Ready  bool   `json:"ready"`
 	State  state  `json:"state"`
@@ -90,7 +90,8 @@ type health struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// health is how the server stands now. It is ready where it takes new content; reads go on in spite of a full disk.
+// health returns the current state of the server. The server is ready if it accepts new content. With a full disk,
+// the server still answers reads.
 func (c *console) health() health {
 	h := health{State: c.now()}
 	if h.State != ready {
@@ -114,7 +115,8 @@ func (c *console) health() health {
 	return h
 }
 
-// readyz says whether requests should be sent here. With ?for=reads it answers 200 also while only reads are served.
+// readyz answers 200 if clients can send requests to the server. With ?for=reads, it also answers 200 if the server
+// can only serve reads.
 func (c *console) readyz(w http.ResponseWriter, r *http.Request) {
 	h := c.health()
 	ok := h.Ready
@@ -130,7 +132,7 @@ func (c *console) readyz(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(h) // a probe that went away needs no answer
+	_ = json.NewEncoder(w).Encode(h) // a client that disconnected needs no reply
 }
 
 func (c *console) index(w http.ResponseWriter, _ *http.Request) {
@@ -147,11 +149,10 @@ func (c *console) index(w http.ResponseWriter, _ *http.Request) {
 `, html.EscapeString(c.version), html.EscapeString(string(c.now())))
 }
 
-// consoleConnections bounds the connections to the console.
+// consoleConnections is the largest number of open connections to the console.
 const consoleConnections = 256
 
-// newHTTP makes a small server for operators: bounded in everything that a
-// client can make it hold.
+// newHTTP returns an HTTP server for operators, with limits on time and header size.
 func newHTTP(h http.Handler, l *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: time.Minute,
@@ -160,8 +161,7 @@ func newHTTP(h http.Handler, l *slog.Logger) *http.Server {
 	}
 }
 
-// limited lets n connections of a listener be open at one time; others wait
-// to be accepted.
+// limited is a listener with a limit of open connections. Further connections wait until one is closed.
 type limited struct {
 	net.Listener
 	slots chan struct{}
@@ -174,7 +174,7 @@ func limit(l net.Listener, n int) net.Listener {
 	return &limited{Listener: l, slots: make(chan struct{}, n), gone: ctx, stop: stop}
 }
 
-// Accept waits for a slot and then for a connection.
+// Accept returns the next connection. While the largest number of connections is open, Accept waits.
 func (l *limited) Accept() (net.Conn, error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -189,7 +189,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	return &slotConn{Conn: c, free: func() { <-l.slots }}, nil
 }
 
-// Close also ends an Accept that waits for a slot.
+// Close closes the listener and ends an Accept that waits.
 func (l *limited) Close() error {
 	l.stop()
 	return l.Listener.Close()
@@ -201,7 +201,7 @@ type slotConn struct {
 	free   func()
 }
 
-// Close gives the slot back, once.
+// Close closes the connection, so that the listener can accept another one.
 func (c *slotConn) Close() error {
 	err := c.Conn.Close()
 	if c.closed.CompareAndSwap(false, true) {

@@ -16,28 +16,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/iam"
 )
 
-// The pair that examples of this field use. Everybody knows it.
+// The well-known default keys of the administrator, which many examples use.
 const (
 	defaultUser     = "minioadmin"
 	defaultPassword = "minioadmin"
 )
 
-// credentials are the administrator's.
+// credentials are the keys of the administrator.
 type credentials struct {
 	access, secret string
-	wellKnown      bool   // the default pair
-	file           string // where the store keeps its own pair; empty: the pair is not the store's
-	made           bool   // by this start
+	wellKnown      bool   // whether the keys are the default keys
+	file           string // file with the generated keys; empty if the keys are configured
+	made           bool   // whether this start generated the keys
 }
 
-// rootCredentials gives the administrator's keys. The well-known pair, whether
-// it was set or nothing was, is refused where others than this machine can
-// reach the server, unless that is allowed in so many words.
+// rootCredentials returns the administrator's keys. It refuses the well-known default keys if other machines can
+// reach the S3 address, unless allow_default_credentials is true.
 func rootCredentials(c *config.Config) (credentials, error) {
 	k := credentials{access: c.RootUser, secret: c.RootPassword}
 	if k.access == "" && c.GenerateRootKeys {
 		k.file = filepath.Join(c.Data, rootFile)
-		return k, nil // the keys come when the store is open
+		return k, nil // keep reads the keys when the store is open
 	}
 	if k.access == "" {
 		k.access, k.secret = defaultUser, defaultPassword
@@ -52,15 +51,15 @@ func rootCredentials(c *config.Config) (credentials, error) {
 	return k, nil
 }
 
-// generatedUser is the access key beside a generated secret. It is always the same, so that what it owns stays its own
-// where the secret has to be made anew.
+// generatedUser is the access key of generated keys. It is constant, so that the administrator keeps its buckets if
+// a new secret key is generated.
 const generatedUser = "nebulaio-root"
 
-// rootFile is the file in the data directory with the administrator's keys that were generated, as variables of a
-// shell.
+// rootFile is the file in the data directory with the administrator's generated keys, as shell variables.
 const rootFile = "root.env"
 
-// keep reads the keys that the store keeps, or makes them where there are none yet. Other credentials stay as they are.
+// keep reads the generated keys from their file, or generates them if there is no file. Configured keys stay as
+// they are.
 func (k credentials) keep() (credentials, error) {
 	if k.file == "" {
 		return k, nil
@@ -95,8 +94,8 @@ func (k credentials) keep() (credentials, error) {
 	return k, nil
 }
 
-// loopback says whether an address can be reached from this machine alone. A
-// name other than localhost may be anything and counts as reachable.
+// loopback reports whether only this machine can reach an address. A host name other than localhost counts as
+// reachable from other machines.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -21,39 +21,39 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// doorSocket is the door's file in the data directory, where no other name is set.
+// doorSocket is the default name of the door's socket in the data directory.
 const doorSocket = "gpudirect.sock"
 
 // Door describes the GPUDirect door of a server.
 type Door struct {
-	// Served reports whether the door is open. If it is not, Reason says why and Fix what to do.
+	// Served reports whether the door accepts clients. If Served is false, Reason says why and Fix says what to do.
 	Served bool   `json:"served"`
-	Socket string `json:"socket,omitempty"` // where it is, or would be
+	Socket string `json:"socket,omitempty"` // path of the door's socket; may be empty if Served is false
 	Store  string `json:"store,omitempty"`  // identity of the store
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
-	// Writes reports whether clients can create objects through the door. If they cannot, WritesReason says why and
-	// WritesFix what to do.
+	// Writes reports whether clients can create objects through the door. If Writes is false, WritesReason says why
+	// and WritesFix says what to do.
 	Writes       bool   `json:"writes"`
 	WritesReason string `json:"writes_reason,omitempty"`
 	WritesFix    string `json:"writes_fix,omitempty"`
-	// Reopenable, if not empty, says why root and clients of the server's own user can open objects for writing that they
-	// were given for reading.
+	// Reopenable, if not empty, says why root and clients with the server's user ID can reopen a file for writing
+	// that they got for reading.
 	Reopenable string `json:"reopenable,omitempty"`
 
 	Settings DoorSettings `json:"settings"`
-	// Stats are the numbers of the door; nil if it is not served.
+	// Stats holds the statistics of the door, or nil if the door is not served.
 	Stats *door.Stats `json:"stats,omitempty"`
-	// Notes name the settings that have less effect than their values say, one sentence each.
+	// Notes holds one sentence for each setting that has less effect than its value says.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// DoorSettings are the settings of the door, by their names in the configuration.
+// DoorSettings holds the settings of the door. The JSON name of each field is its name in the configuration.
 type DoorSettings struct {
 	Enabled         bool   `json:"enabled"`
 	BufferPoolSize  int64  `json:"buffer_pool_size"`
 	EnableAsync     bool   `json:"enable_async"`
-	DeviceIDs       []int  `json:"device_ids"` // none: all
+	DeviceIDs       []int  `json:"device_ids"` // indices of GPUs; empty means all GPUs
 	MaxTransferSize int64  `json:"max_transfer_size"`
 	EnableP2P       bool   `json:"enable_p2p"`
 	QueueDepth      int    `json:"queue_depth"`
@@ -75,7 +75,7 @@ func doorSettings(c *config.Config) DoorSettings {
 		ReadOnlyMount: g.ReadOnlyMount, RDMA: c.RDMA}
 }
 
-// doorPath is the socket of the door that a configuration names, as an absolute path.
+// doorPath returns the absolute path of the door's socket.
 func doorPath(c *config.Config) (string, error) {
 	if c.GPUDirect.Socket != "" {
 		return c.GPUDirect.Socket, nil
@@ -86,7 +86,7 @@ func doorPath(c *config.Config) (string, error) {
 
 // doorService is the GPUDirect door of a running server, or the reason why there is none.
 type doorService struct {
-	about    Door // as it was when the server started; never changed
+	about    Door // state when the server started; never changed
 	server   *door.Server
 	listener *door.Listener
 }
@@ -137,7 +137,7 @@ func (s *server) openDoor(ctx context.Context, st store, accounts *iam.Service, 
 		if st.writable(ctx) == nil {
 			return nil, err
 		}
-		// The directory of a store that can only be read takes no socket. S3 is served all the same.
+		// A socket cannot be created in the directory of a read-only store. The server still serves S3.
 		d.server = nil
 		d.about.Served, d.about.Socket, d.about.Writes = false, "", false
 		d.about.Reason, d.about.Fix = withoutFix(err), "restart the server when its data directory can be written, or set "+
@@ -180,7 +180,7 @@ func (d *doorService) close() {
 	}
 }
 
-// status returns the state of the door with its present numbers.
+// status returns the state of the door with its current statistics.
 func (d *doorService) status() Door {
 	now := d.about
 	if d.server != nil {
@@ -190,7 +190,7 @@ func (d *doorService) status() Door {
 	return now
 }
 
-// doorStats returns the numbers of the door, and false if there is no door.
+// doorStats returns the statistics of the door, and false if there is no door.
 func (s *server) doorStats() (door.Stats, bool) {
 	if d := s.door.Load(); d != nil && d.server != nil {
 		return d.server.Stats(), true
@@ -208,12 +208,12 @@ func (s *server) discover() []byte {
 			d.Socket = a.Socket
 		}
 	}
-	text, _ := json.Marshal(d) // texts alone
+	text, _ := json.Marshal(d) // cannot fail: all fields are plain values
 	return text
 }
 
-// gpuIndex finds GPUs of this host by their UUID, in the order of nvidia-smi, which is
-// that of the bus. It looks when it is first asked; no context is made on any of them.
+// gpuIndex returns a function that finds the index of a GPU by its UUID, in the order of nvidia-smi. The first call
+// lists the GPUs of this host, without creating a context on them.
 func gpuIndex() func(uuid string) (int, bool) {
 	look := sync.OnceValue(func() map[string]int {
 		set, err := open.New(open.Options{})
@@ -229,7 +229,8 @@ func gpuIndex() func(uuid string) (int, bool) {
 	}
 }
 
-// GPUs lists the GPUs of a survey in the order of the bus, which is how nvidia-smi and gpudirect.device_ids count.
+// GPUs returns the GPUs of the list all, ordered by PCI address. nvidia-smi and the setting gpudirect.device_ids
+// also number GPUs by PCI address.
 func GPUs(all []device.Info) []device.Info {
 	gpus := slices.DeleteFunc(slices.Clone(all), func(d device.Info) bool { return d.Kind != device.CUDA })
 	slices.SortStableFunc(gpus, func(a, b device.Info) int {
@@ -239,7 +240,7 @@ func GPUs(all []device.Info) []device.Info {
 	return gpus
 }
 
-// gpuOrder finds the indices of GPUs by their UUID.
+// gpuOrder returns the indices of GPUs by UUID.
 func gpuOrder(all []device.Info) map[string]int {
 	order := map[string]int{}
 	for i, d := range GPUs(all) {
@@ -250,5 +251,5 @@ func gpuOrder(all []device.Info) map[string]int {
 	return order
 }
 
-// withoutFix is an error's text; its fix is told apart.
+// withoutFix returns the text of an error without its fix.
 func withoutFix(err error) string { return errs.MessageOf(err) }

@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// doorCollector asks the door when somebody asks for metrics.
+// doorCollector reads the statistics of the door at each scrape.
 type doorCollector struct {
 	stats   func() (s door.Stats, served bool)
 	served  *prometheus.Desc
@@ -33,12 +33,13 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 		stats:  stats,
 		served: prometheus.NewDesc(prefix+"served", "1 while the server serves the GPUDirect door, else 0.", nil, nil),
 		refused: prometheus.NewDesc(prefix+"refusals_total",
-			"Requests of clients that the GPUDirect door refused, by error code.", []string{"code"}, nil),
+			"Client requests that the GPUDirect door refused, by error code.", []string{"code"}, nil),
 		bytes: prometheus.NewDesc(prefix+"reported_bytes_total",
-			"Bytes that clients of the GPUDirect door report to have moved, by direction, route, device and stage.", moved, nil),
-		seconds: prometheus.NewDesc(prefix+"reported_seconds_total",
-			"Seconds spent in each stage of a transfer, as reported by clients of the GPUDirect door, by direction, route, "+
+			"Bytes that clients of the GPUDirect door moved, as reported by the clients, by direction, route, "+
 				"device and stage.", moved, nil),
+		seconds: prometheus.NewDesc(prefix+"reported_seconds_total",
+			"Seconds that transfers of GPUDirect door clients spent in each stage, as reported by the clients, by "+
+				"direction, route, device and stage.", moved, nil),
 	}
 	add := func(kind prometheus.ValueType, name, help string, read func(*door.Stats) int64) {
 		c.all = append(c.all, doorNumber{prometheus.NewDesc(prefix+name, help, nil, nil), kind, read})
@@ -46,12 +47,12 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 	const now, ever = prometheus.GaugeValue, prometheus.CounterValue
 	add(now, "connections", "Connections to the GPUDirect door that are open now.",
 		func(s *door.Stats) int64 { return s.Connections })
-	add(ever, "logins_total", "Logins at the GPUDirect door that succeeded.",
+	add(ever, "logins_total", "Client logins that the GPUDirect door accepted.",
 		func(s *door.Stats) int64 { return s.Logins })
-	add(ever, "logins_refused_total", "Logins at the GPUDirect door that were refused.",
+	add(ever, "logins_refused_total", "Client logins that the GPUDirect door refused.",
 		func(s *door.Stats) int64 { return s.LoginsRefused })
-	add(ever, "messages_total", "Messages received from clients of the GPUDirect door, logins and refused messages "+
-		"included.",
+	add(ever, "messages_total", "Messages that the GPUDirect door received from clients, including logins and "+
+		"refused messages.",
 		func(s *door.Stats) int64 { return s.Messages })
 	add(now, "handles", "Objects that clients have open through the GPUDirect door now.",
 		func(s *door.Stats) int64 { return s.Handles })
@@ -59,27 +60,30 @@ func newDoorCollector(stats func() (door.Stats, bool)) *doorCollector {
 		func(s *door.Stats) int64 { return s.HeldBytes })
 	add(now, "drafts", "Objects that clients are writing through the GPUDirect door now (drafts).",
 		func(s *door.Stats) int64 { return s.Drafts })
-	add(now, "draft_bytes", "Bytes reserved for the objects that clients are writing through the GPUDirect door now.",
+	add(now, "draft_bytes", "Bytes reserved on disk for objects that clients are writing through the GPUDirect "+
+		"door now (drafts).",
 		func(s *door.Stats) int64 { return s.DraftBytes })
-	add(ever, "opened_objects_total", "Objects that the GPUDirect door handed out as files.",
+	add(ever, "opened_objects_total", "Objects that the GPUDirect door gave to clients as open files.",
 		func(s *door.Stats) int64 { return s.Opened })
-	add(ever, "inline_objects_total", "Small objects that the GPUDirect door sent inside a reply.",
+	add(ever, "inline_objects_total", "Small objects that the GPUDirect door sent in its replies instead of as "+
+		"open files.",
 		func(s *door.Stats) int64 { return s.Inline })
-	add(ever, "inline_bytes_total", "Bytes of small objects that the GPUDirect door sent inside a reply.",
+	add(ever, "inline_bytes_total", "Bytes of small objects that the GPUDirect door sent in its replies instead "+
+		"of as open files.",
 		func(s *door.Stats) int64 { return s.InlineBytes })
 	add(ever, "created_objects_total", "Objects that clients began to write through the GPUDirect door.",
 		func(s *door.Stats) int64 { return s.Created })
 	add(ever, "committed_objects_total", "Objects that clients wrote through the GPUDirect door and committed.",
 		func(s *door.Stats) int64 { return s.Committed })
-	add(ever, "aborted_objects_total", "Object writes through the GPUDirect door that ended without an object, because "+
-		"the client aborted them or its connection closed.",
+	add(ever, "aborted_objects_total", "Object writes through the GPUDirect door that ended without a commit, "+
+		"because the client aborted the write or its connection closed.",
 		func(s *door.Stats) int64 { return s.Aborted })
-	add(ever, "listed_pages_total", "Pages of listings that the GPUDirect door sent to clients.",
+	add(ever, "listed_pages_total", "Pages of object listings that the GPUDirect door sent to clients.",
 		func(s *door.Stats) int64 { return s.Listed })
 	return c
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (c *doorCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.served, c.refused, c.bytes, c.seconds} {
 		ch <- d
@@ -89,8 +93,8 @@ func (c *doorCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is prometheus.Collector's. Every code has a series from the start; of reports there
-// are as many as clients made, with labels out of lists that are fixed.
+// Collect implements prometheus.Collector. Each error code of the door has a metric series from the start. A metric
+// series of client reports appears with the first report that has its labels. All labels come from fixed lists.
 func (c *doorCollector) Collect(ch chan<- prometheus.Metric) {
 	s, served := c.stats()
 	up := 0.0
@@ -112,7 +116,7 @@ func (c *doorCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// watchDoor adds the numbers of the door, which may come later or not at all.
+// watchDoor adds the metrics of the door. The door may open later or never.
 func (m *metrics) watchDoor(stats func() (door.Stats, bool)) error {
 	return errs.Wrap("register metrics of", "the GPUDirect door", m.registry.Register(newDoorCollector(stats)))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api"
 )
 
-// events are what a store tells without being asked. Each may be nil.
+// events are the functions that a store calls to report events. Each function may be nil.
 type events struct {
 	damage     func(object.Damage)
 	failed     func(error)
@@ -19,7 +19,7 @@ type events struct {
 	exposed    func(path string, was fs.FileMode, err error)
 }
 
-// events makes log lines and metrics of what the store tells.
+// events returns functions that turn the store's events into log lines and metrics.
 func (s *server) events() events {
 	log := component(s.log, "store")
 	return events{
@@ -51,7 +51,7 @@ func (s *server) events() events {
 	}
 }
 
-// observe makes metrics and the access log of every request.
+// observe returns the function that counts every S3 request and writes the access log.
 func (s *server) observe() func(s3api.Event) {
 	log := component(s.log, "access")
 	all := s.Config.AccessLog
@@ -84,7 +84,7 @@ func (s *server) observe() func(s3api.Event) {
 	}
 }
 
-// connections counts the open connections of the front end, which may not be there yet.
+// connections returns the number of open S3 connections, or 0 before the front end has started.
 func (s *server) connections() float64 {
 	if f := s.front.Load(); f != nil {
 		return float64(f.Connections())
@@ -92,7 +92,7 @@ func (s *server) connections() float64 {
 	return 0
 }
 
-// inFlight counts the requests that the front end works on.
+// inFlight returns the number of S3 requests in progress.
 func (s *server) inFlight() float64 {
 	if f := s.front.Load(); f != nil {
 		return float64(f.InFlight())

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// every calls f each time the interval is over, until ctx ends. The first call comes after first.
+// every calls f after the time first, and then again after each interval, until ctx ends.
 func every(ctx context.Context, first, interval time.Duration, f func()) {
 	timer := time.NewTimer(first)
 	defer timer.Stop()

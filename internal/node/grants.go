@@ -14,16 +14,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// UserAccess is what an account may use.
+// UserAccess lists the buckets that an account may use.
 type UserAccess struct {
 	User
-	Owns   []string    `json:"owns"`   // buckets
-	Grants []iam.Grant `json:"grants"` // by Grant
-	// Policies are the buckets whose policies have other statements on the account, or on everybody.
+	Owns   []string    `json:"owns"`   // buckets that the account owns
+	Grants []iam.Grant `json:"grants"` // grants that Admin.Grant has added
+	// Policies lists the buckets with policy statements, other than grants, that name the account or everybody.
 	Policies []string `json:"policies"`
 }
 
-// Grant changes the policy of the bucket, in one change of the store. The account stays until that is done.
+// Grant implements Admin. Grant changes the policy of the bucket in one atomic step, during which the account
+// cannot be removed.
 func (l *local) Grant(ctx context.Context, g iam.Grant) (changed bool, err error) {
 	l.granting.Lock()
 	defer l.granting.Unlock()
@@ -42,7 +43,7 @@ func (l *local) Grant(ctx context.Context, g iam.Grant) (changed bool, err error
 	return changed, settled(g.Bucket, err)
 }
 
-// Revoke changes the policy of the bucket, in one change of the store.
+// Revoke implements Admin. Revoke changes the policy of the bucket in one atomic step.
 func (l *local) Revoke(ctx context.Context, bucket, accessKey string, prefix *string) (changed bool, err error) {
 	err = l.store.UpdateBucket(ctx, bucket, func(bk *object.Bucket) error {
 		changed, err = policy.RemoveGrants(bk, accessKey, prefix, l.accounts.Root().AccessKey)
@@ -51,7 +52,7 @@ func (l *local) Revoke(ctx context.Context, bucket, accessKey string, prefix *st
 	return changed, settled(bucket, err)
 }
 
-// errUnchanged ends a change that would write what is there already.
+// errUnchanged ends an update that would not change the bucket.
 var errUnchanged = errors.New("nothing to change")
 
 func unchanged(changed bool, err error) error {
@@ -72,7 +73,7 @@ func settled(bucket string, err error) error {
 	return err
 }
 
-// Access looks at every bucket.
+// Access implements Admin. Access examines the policy of every bucket.
 func (l *local) Access(ctx context.Context, accessKey string) (UserAccess, error) {
 	account, err := l.accounts.Get(accessKey)
 	if err != nil {
@@ -99,8 +100,8 @@ func (l *local) Access(ctx context.Context, accessKey string) (UserAccess, error
 	return a, nil
 }
 
-// RemoveUser takes the grants back first: an account that is made later with the same access key must not find them. A
-// policy that cannot be changed does not keep the account.
+// RemoveUser implements Admin. RemoveUser removes the account's grants first, so that a later account with the same
+// access key does not inherit them. The account is removed even if a bucket's policy cannot be changed.
 func (l *local) RemoveUser(ctx context.Context, accessKey string) error {
 	l.granting.Lock()
 	defer l.granting.Unlock()
@@ -119,12 +120,12 @@ func (l *local) RemoveUser(ctx context.Context, accessKey string) error {
 	return l.accounts.Remove(ctx, accessKey)
 }
 
-// grantChange is the answer to a change of grants.
+// grantChange is the reply to a change of grants.
 type grantChange struct {
 	Changed bool `json:"changed"`
 }
 
-// revocation is the body of a Revoke.
+// revocation is the request body of a Revoke.
 type revocation struct {
 	Bucket string  `json:"bucket"`
 	User   string  `json:"user"`
@@ -157,21 +158,21 @@ func addGrants(mux *http.ServeMux, a Admin) {
 	})
 }
 
-// Grant asks the server.
+// Grant implements Admin.
 func (r *remote) Grant(ctx context.Context, g iam.Grant) (bool, error) {
 	var c grantChange
 	err := r.call(ctx, http.MethodPost, "/v1/grants", g, &c)
 	return c.Changed, err
 }
 
-// Revoke asks the server.
+// Revoke implements Admin.
 func (r *remote) Revoke(ctx context.Context, bucket, accessKey string, prefix *string) (bool, error) {
 	var c grantChange
 	err := r.call(ctx, http.MethodPost, "/v1/revoke", revocation{bucket, accessKey, prefix}, &c)
 	return c.Changed, err
 }
 
-// Access asks the server.
+// Access implements Admin.
 func (r *remote) Access(ctx context.Context, accessKey string) (UserAccess, error) {
 	var a UserAccess
 	err := r.call(ctx, http.MethodGet, "/v1/users/"+url.PathEscape(accessKey)+"/access", nil, &a)

@@ -7,8 +7,7 @@ import (
 	"log/slog"
 )
 
-// newLog makes the server's log. Every line of it has a component, which says
-// who speaks; format auto is text on a terminal and JSON elsewhere.
+// newLog makes the server's log. The format "auto" means text on a terminal and JSON otherwise.
 func newLog(w io.Writer, level, format string, terminal bool) *slog.Logger {
 	o := &slog.HandlerOptions{}
 	switch level {
@@ -27,5 +26,5 @@ func newLog(w io.Writer, level, format string, terminal bool) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, o))
 }
 
-// component is the log of one part of the server.
+// component returns a log that adds the name of a part of the server to each line.
 func component(l *slog.Logger, name string) *slog.Logger { return l.With("component", name) }

@@ -10,42 +10,44 @@ import (
 	"time"
 )
 
-// Memory goes to three: the store's caches and memory tables, which live long; requests, whose garbage the runtime
-// collects; and what lies outside of the runtime, mostly the program itself. memory_limit is divided among them.
+// The setting memory_limit is divided among three users of memory: the store's caches and memory tables, requests,
+// and memory outside of the Go runtime, which is mostly the program itself.
 
 const (
-	// outsideRuntime is what a process takes that Go's limit does not count: 39 MiB of pages of the program, measured
-	// under load.
+	// outsideRuntime is the memory in bytes that Go's memory limit does not count: 39 MiB of program pages,
+	// measured under load.
 	outsideRuntime = 40 << 20
-	// governEvery is how often memory is looked at.
+	// governEvery is the time between two checks of the memory.
 	governEvery = 2 * time.Second
-	// idleFor is how long no request was answered before memory is given back.
+	// idleFor is the time without requests after which free memory goes back to the operating system.
 	idleFor = 10 * time.Second
 )
 
-// memoryShares are the parts of a memory limit.
+// memoryShares are the shares of a memory limit, in bytes.
 type memoryShares struct {
 	store   int64 // caches and memory tables of the store
-	runtime int64 // all that Go's runtime holds, the store's share included
+	runtime int64 // all memory of the Go runtime, including the store's share
 }
 
-// shares divides a memory limit. The store gets a quarter: collecting garbage is cheap as long as less than half is
-// alive.
+// shares divides a memory limit. The store gets a quarter, because garbage collection is cheap while less than half
+// of the memory is alive.
 func shares(limit int64) memoryShares {
 	return memoryShares{store: limit / 4, runtime: limit - outsideRuntime}
 }
 
-// limitMemory tells the runtime its limit and returns how to lift it again.
+// limitMemory sets the memory limit of the Go runtime. lift restores the limit of before.
 func limitMemory(limit int64) (lift func()) {
 	before := debug.SetMemoryLimit(shares(limit).runtime)
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// governMemory keeps the memory limit bearable and gives memory back, until ctx ends.
+// governMemory adjusts the memory limit of the Go runtime and returns free memory to the operating system, until
+// ctx ends.
 //
-// If requests keep more alive than the limit allows, the runtime would collect garbage all the time and free nothing.
-// So we raise the limit to four thirds of what is alive, and lower it when that is gone. After a load has ended, all
-// free memory goes back to the operating system, once. The runtime by itself takes minutes for that.
+// If requests keep more memory alive than the limit allows, the runtime would collect garbage all the time and free
+// nothing. So governMemory raises the limit to four thirds of the live memory, and lowers it again later. When
+// requests have ended, governMemory returns all free memory to the operating system once. The runtime alone takes
+// minutes for that.
 func (s *server) governMemory(ctx context.Context) {
 	limit := shares(s.Config.MemoryLimit).runtime
 	now := []sampling.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"},

@@ -15,12 +15,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// otherOperation is the label of requests that no known operation matches, so
-// that clients cannot make labels.
+// otherOperation is the label of requests with an unknown operation, so that clients cannot create new labels.
 const otherOperation = "Other"
 
-// operations are the operations that get a label of their own, all of them from the
-// start: a rate over a series begins at 0 and not at its first request.
+// operations lists the operations that have their own label. Each label has a series from the start, so that a rate
+// counts the first request too.
 func operations() []string {
 	return []string{
 		"AbortMultipartUpload", "CompleteMultipartUpload", "CopyObject", "CreateBucket", "CreateMultipartUpload",
@@ -35,21 +34,21 @@ func operations() []string {
 	}
 }
 
-// metrics is everything that /metrics shows, in a registry of its own.
+// metrics holds all metrics that /metrics shows, in its own registry.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
-	byOp     map[string]*opMetrics // not changed after it was made
+	byOp     map[string]*opMetrics // never changed after newMetrics
 	damage   *prometheus.CounterVec
 	scrubs   *prometheus.CounterVec
 	scrubbed prometheus.Gauge
 	failed   prometheus.Gauge
-	// expired counts multipart uploads that were aborted because nobody completed them.
+	// expired counts the aborted multipart uploads that got no new part for the time uploads.expire.
 	expired, expiredBytes prometheus.Counter
-	ready                 atomic.Bool // as of the last scrape
+	ready                 atomic.Bool // value at the last scrape
 }
 
-// opMetrics are the series of one operation, found once.
+// opMetrics holds the series of one operation, so that no request has to look them up.
 type opMetrics struct {
 	name    string
 	ok      prometheus.Counter // code 200, which most requests have
@@ -57,7 +56,7 @@ type opMetrics struct {
 	in, out prometheus.Counter
 }
 
-// gauges are numbers that are asked for when they are wanted.
+// gauges are functions that return current values at each scrape.
 type gauges struct {
 	connections, inflight func() float64
 }
@@ -65,16 +64,17 @@ type gauges struct {
 func newMetrics(version string, g gauges) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry(), byOp: map[string]*opMetrics{}}
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_requests_total",
-		Help: "S3 requests answered, by operation and HTTP status."}, []string{"operation", "code"})
+		Help: "S3 requests that the server answered, by operation and HTTP status."}, []string{"operation", "code"})
 	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "nebulaio_s3_request_duration_seconds",
-		Help:    "Seconds from the header of an S3 request to the last byte of its answer, by operation.",
+		Name: "nebulaio_s3_request_duration_seconds",
+		Help: "Seconds between receiving the header of an S3 request and sending the last byte of its reply, " +
+			"by operation.",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60},
 	}, []string{"operation"})
 	in := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_received_bytes_total",
 		Help: "Bytes received in the bodies of S3 requests, by operation."}, []string{"operation"})
 	out := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_s3_sent_bytes_total",
-		Help: "Bytes sent in the bodies of S3 answers, by operation."}, []string{"operation"})
+		Help: "Bytes sent in the bodies of S3 replies, by operation."}, []string{"operation"})
 	for _, op := range operations() {
 		m.byOp[op] = &opMetrics{name: op, ok: m.requests.WithLabelValues(op, "200"), latency: latency.WithLabelValues(op),
 			in: in.WithLabelValues(op), out: out.WithLabelValues(op)}
@@ -86,20 +86,23 @@ func newMetrics(version string, g gauges) *metrics {
 		m.damage.WithLabelValues(what)
 	}
 	m.scrubs = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nebulaio_scrubs_total",
-		Help: "Scrubs of all content that ended since the server started, by result."}, []string{"result"})
+		Help: "Background scrubs that ended since the server started, by result (clean, damage or failed)."},
+		[]string{"result"})
 	for _, result := range []string{"clean", "damage", "failed"} {
 		m.scrubs.WithLabelValues(result)
 	}
 	m.scrubbed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_last_scrub_timestamp_seconds",
-		Help: "Time when the last complete scrub ended, in seconds since 1970; 0 if there was none."})
+		Help: "Time when the last complete background scrub ended, in seconds since 1970; the first start of a " +
+			"store counts as a scrub."})
 	m.failed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_store_failed",
-		Help: "1 if the store has failed and takes no more changes until the server is restarted, else 0."})
+		Help: "1 if the store has failed and accepts no changes until the server is restarted, else 0."})
 	m.expired = prometheus.NewCounter(prometheus.CounterOpts{Name: "nebulaio_uploads_expired_total",
-		Help: "Multipart uploads aborted after uploads.expire without a new part."})
+		Help: "Multipart uploads that the server aborted after the time uploads.expire without a new part."})
 	m.expiredBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "nebulaio_uploads_expired_bytes_total",
-		Help: "Bytes of the parts of multipart uploads aborted after uploads.expire."})
+		Help: "Bytes of parts in multipart uploads that the server aborted after the time uploads.expire without " +
+			"a new part."})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_build_info",
-		Help:        "Always 1. Its label named version holds the server's version.",
+		Help:        "Constant 1; the label version holds the version of the server.",
 		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	m.registry.MustRegister(m.requests, latency, in, out, m.damage, m.scrubs, m.scrubbed, m.failed, m.expired,
@@ -107,9 +110,10 @@ func newMetrics(version string, g gauges) *metrics {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_connections",
 			Help: "Connections to the S3 address that are open now."}, g.connections),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_s3_requests_in_flight",
-			Help: "S3 requests that the server is working on now."}, g.inflight),
+			Help: "S3 requests in progress now."}, g.inflight),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "nebulaio_ready",
-			Help: "1 while /readyz answers 200 because requests are accepted and content can be stored, else 0."},
+			Help: "1 while /readyz answers 200, which means that the server accepts requests and can store " +
+				"content, else 0."},
 			func() float64 {
 				if m.ready.Load() {
 					return 1
@@ -130,7 +134,7 @@ func (m *metrics) observe(operation string, status int, in, out int64, took time
 		op.ok.Inc()
 	} else {
 		if status < 100 || status > 599 {
-			status = 0 // a connection that went away before there was an answer
+			status = 0 // the connection ended before there was a reply
 		}
 		m.requests.WithLabelValues(op.name, strconv.Itoa(status)).Inc()
 	}
@@ -143,7 +147,7 @@ func (m *metrics) observe(operation string, status int, in, out int64, took time
 	}
 }
 
-// damaged counts damage by its kind, of which there are six.
+// damaged counts damage by its kind. There are six kinds.
 func (m *metrics) damaged(d object.Damage) {
 	switch d.What {
 	case "checksum", "missing", "short", "unreadable", object.DamageDeclared, object.DamageRecord:

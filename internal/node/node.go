@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node is the server. It opens the store, starts the S3 front end, the GPUDirect door, the console and the
-// administration socket on it, and closes them in reverse order.
+// Package node runs the server. The package opens the store and starts the S3 front end, the GPUDirect door, the
+// console and the administration socket. At the end, package node closes the parts of the server in reverse order.
 //
-// Only this package knows which store and which front end there are. They do not know each other. They report events,
-// and this package makes log lines and metrics of the events.
+// Only package node knows which store and which front ends are in use. The store and the front ends do not depend
+// on each other. Package node turns the events of the store and the front ends into log lines and metrics.
 package node
 
 import (
@@ -31,50 +31,55 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api"
 )
 
-// Options are the configuration and the outputs of Run.
+// Options hold the configuration of Run, and the places to which Run reports.
 type Options struct {
 	Config  *config.Config
 	Version string
-	// Log gets the log, one line per event.
+	// Log receives the server's log, one line per event.
 	Log io.Writer
-	// LogIsTerminal makes the log format auto stand for text.
+	// LogIsTerminal reports whether Log is a terminal. On a terminal, the log format "auto" means text, and
+	// otherwise JSON.
 	LogIsTerminal bool
-	// NotifySocket is the socket of a service manager that waits until the server is ready. Empty: there is none.
+	// NotifySocket is the socket of a service manager, such as systemd, that waits until the server is ready. If
+	// NotifySocket is empty, the server notifies nobody.
 	NotifySocket string
-	// Reload, if not nil, makes the server read the files of the certificate again at once.
+	// Reload, if not nil, is a channel on which each value makes the server read the files of its TLS certificate
+	// again.
 	Reload <-chan struct{}
-	// Started, if not nil, is called once, when requests are accepted.
+	// Started, if not nil, is called once, when the server accepts requests.
 	Started func(Started)
-	// Warnings were found while the configuration was read. They are logged at the start.
+	// Warnings are warnings about the configuration, which Run logs at the start.
 	Warnings []string
 }
 
-// Started is what a user needs to know to use a server that has started.
+// Started tells a user how to reach a server that has started.
 type Started struct {
-	Version     string `json:"version"`
-	PID         int    `json:"pid"`
-	Endpoint    string `json:"endpoint"`
-	Console     string `json:"console"`
-	Region      string `json:"region"`
-	Data        string `json:"data"`
-	AccessKey   string `json:"access_key"`
-	SecretKey   string `json:"secret_key,omitempty"`  // only if it is the well-known default
-	Keys        string `json:"keys,omitempty"`        // file with the administrator's keys, where they were generated
-	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the certificate
-	// file with the certificate to trust, where no authority has signed it
+	Version   string `json:"version"`
+	PID       int    `json:"pid"`
+	Endpoint  string `json:"endpoint"`
+	Console   string `json:"console"`
+	Region    string `json:"region"`
+	Data      string `json:"data"`
+	AccessKey string `json:"access_key"`
+	// SecretKey is the secret key of the administrator. SecretKey is empty unless it is the well-known default.
+	SecretKey   string `json:"secret_key,omitempty"`
+	Keys        string `json:"keys,omitempty"`        // file with the administrator's keys, if the server generated them
+	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the TLS certificate
+	// CA is the file with the certificate that clients must trust, if the certificate is self-signed.
 	CA string `json:"ca,omitempty"`
-	// GPUDirect is the door for clients on this host: where it is, or why it is not served.
+	// GPUDirect is the socket of the door for GPUDirect clients on this host, or the reason why the door is not
+	// served.
 	GPUDirect StartedDoor `json:"gpudirect"`
 }
 
-// StartedDoor is what a user needs to know of the GPUDirect door.
+// StartedDoor tells a user how to reach the GPUDirect door, or why the door is not served.
 type StartedDoor struct {
 	Enabled bool   `json:"enabled"`
 	Socket  string `json:"socket,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 }
 
-// server is a Run under way.
+// server is the state of a Run in progress.
 type server struct {
 	Options
 	log     *slog.Logger
@@ -85,16 +90,18 @@ type server struct {
 	metrics *metrics
 	console *console
 	store   atomic.Pointer[store]
-	broken  atomic.Pointer[error] // why the store takes no more changes
+	broken  atomic.Pointer[error] // why the store accepts no more changes
 	served  atomic.Int64          // requests answered
-	scrubs  sync.Mutex            // one scrub at a time, whoever asked
+	scrubs  sync.Mutex            // held during a scrub: only one scrub runs at a time
 }
 
-// Run serves until ctx ends. It then lets requests in progress finish for as long as the configuration says, and
-// returns nil. If the server cannot start, if a listener fails or if the store has failed, Run returns the reason.
+// Run runs the server until ctx ends. When ctx ends, Run waits up to the setting drain_timeout for requests in
+// progress, and returns nil. If the server cannot start, if a listener fails or if the store has failed, Run
+// returns the reason.
 //
-// A store that fails while it is served, because its disk went away, say, does not end the server. The server goes on
-// with reads, refuses changes and is not ready. Run returns the failure when it ends.
+// A store that fails while the server runs, for example because of a disk error, does not end the server. With a
+// failed store, the server still answers reads, refuses changes and reports that it is not ready. Run returns the
+// store's failure when ctx ends.
 func Run(ctx context.Context, o Options) (err error) {
 	s := &server{Options: o, log: newLog(o.Log, o.Config.LogLevel, o.Config.LogFormat, o.LogIsTerminal)}
 	for _, w := range o.Warnings {
@@ -110,8 +117,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	s.console = &console{store: s.refusing, version: o.Version, pprof: o.Config.PProf, metrics: s.metrics}
 	s.console.set(starting)
 
-	// Both addresses are taken before the store is touched: the most common
-	// mistake, a second server, ends here.
+	// The server listens on both addresses before it opens the store: the most common mistake, a second server,
+	// ends here.
 	s3, err := listen(ctx, "address", o.Config.Address)
 	if err != nil {
 		return err
@@ -145,7 +152,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// serve runs everything that needs the store.
+// serve runs all parts of the server that need the store.
 func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.Addr) error {
 	c := s.Config
 	log := component(s.log, "node")
@@ -197,7 +204,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		return err
 	}
 
-	// Requests end with drain, work in the background at once.
+	// Requests end after the drain; background work ends at once.
 	serving, drain := context.WithCancel(context.WithoutCancel(ctx))
 	defer drain()
 	ended := make(chan error, 1)
@@ -241,7 +248,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	return err
 }
 
-// schemeOf is the scheme of both addresses.
+// schemeOf returns the URL scheme of the S3 address and the console address.
 func schemeOf(c *config.Config) string {
 	if c.TLS.Enabled() {
 		return "https"
@@ -284,7 +291,7 @@ func (s *server) started(s3, side net.Addr) {
 	s.tell("READY=1\nSTATUS=serving " + info.Endpoint)
 }
 
-// absolute is a path as it can be used from another directory, too.
+// absolute returns a path as an absolute path, if the working directory is known.
 func absolute(path string) string {
 	if full, err := filepath.Abs(path); err == nil {
 		return full
@@ -298,8 +305,9 @@ func (s *server) tell(state string) {
 	}
 }
 
-// tls returns the TLS configuration of both addresses, or nil if the server speaks plain HTTP. The certificate may come
-// later than the console. Until then handshakes fail, and a probe takes that for not ready.
+// tls returns the TLS configuration of both addresses, or nil if the server uses plain HTTP. The console starts
+// before the certificate is loaded. Until then TLS handshakes fail, so that a probe sees that the server is not
+// ready.
 func (s *server) tls() *tls.Config {
 	if !s.Config.TLS.Enabled() {
 		return nil
@@ -341,12 +349,12 @@ func serveHTTP(srv *http.Server, l net.Listener, log *slog.Logger) (stop func())
 		}
 	}()
 	return func() {
-		_ = srv.Close() // cuts off: operators ask again
+		_ = srv.Close() // ends requests at once: operators can ask again
 		<-done
 	}
 }
 
-// listen takes an address of the configuration.
+// listen opens a listener on an address of the configuration.
 func listen(ctx context.Context, key, address string) (net.Listener, error) {
 	var c net.ListenConfig
 	l, err := c.Listen(ctx, "tcp", address)
@@ -375,7 +383,7 @@ func reachable(asked string, got net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// failure returns why the store takes no more changes, or nil while it takes them.
+// failure returns why the store accepts no more changes, or nil if it accepts them.
 func (s *server) failure() error {
 	if e := s.broken.Load(); e != nil {
 		return *e
@@ -383,7 +391,7 @@ func (s *server) failure() error {
 	return nil
 }
 
-// refusing returns why the store takes no new content now, or nil while it takes it.
+// refusing returns why the store accepts no new content now, or nil if it accepts new content.
 func (s *server) refusing() error {
 	if err := s.failure(); err != nil {
 		return err
@@ -394,8 +402,9 @@ func (s *server) refusing() error {
 	return nil
 }
 
-// Administer returns the administration of the store that a configuration names. If a server runs on the store, it asks
-// the server. Otherwise it opens the store itself, and holds it until the Admin is closed. It never makes a store.
+// Administer returns an Admin for the store in the configuration's data directory. If a server runs on the store,
+// the Admin asks that server. If no server runs, Administer opens the store itself, and the store stays open until
+// the Admin is closed. Administer never creates a store.
 func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 	if conn, err := dialAdmin(ctx, c.Data); err == nil {
 		_ = conn.Close()
@@ -408,7 +417,7 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, _ := rootCredentials(c) // nothing is served: any pair will do
+	root, _ := rootCredentials(c) // no requests are served: any keys will do
 	if root.file != "" {
 		root.access, root.secret = generatedUser, iam.NewSecret()
 	}
@@ -421,14 +430,15 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 		close: st.Close}, nil
 }
 
-// LookAtDoor describes the GPUDirect door of the store that a configuration names. If a server runs on the store, it
-// asks the server. Otherwise it describes what the configuration says. It opens no store.
+// LookAtDoor describes the GPUDirect door of the store in the configuration's data directory. If a server runs on
+// the store, LookAtDoor asks that server. If no server runs, LookAtDoor describes the door from the configuration
+// alone. LookAtDoor does not open the store.
 func LookAtDoor(ctx context.Context, c *config.Config) (d Door, running bool, err error) {
 	conn, err := dialAdmin(ctx, c.Data)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
 		return closedDoor(c), false, nil
-	case err != nil: // a server may run there all the same
+	case err != nil: // a server may still run there
 		return Door{}, false, &errs.Error{Kind: errs.KindOf(err), Op: "ask the server", Name: c.Data, Err: err,
 			Fix: "run it as the server's user, or as root"}
 	}
@@ -439,10 +449,10 @@ func LookAtDoor(ctx context.Context, c *config.Config) (d Door, running bool, er
 	return d, true, err
 }
 
-// closedDoor is the door where no server runs.
+// closedDoor describes the door of a configuration while no server runs.
 func closedDoor(c *config.Config) Door {
 	d := Door{Settings: doorSettings(c), Notes: c.Notes(), Reason: "no server runs on " + c.Data,
 		Fix: "start one: nebulaio server --gpudirect-enabled"}
-	d.Socket, _ = doorPath(c) // without a working directory it cannot be told
+	d.Socket, _ = doorPath(c) // stays empty if the working directory is not known
 	return d
 }

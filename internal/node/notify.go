@@ -9,8 +9,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// notify tells a service manager that waits for it (systemd, Type=notify) how
-// the server stands. Socket is the value of NOTIFY_SOCKET; empty: nobody waits.
+// notify sends the state of the server to a service manager (systemd, Type=notify). socket is the value of
+// NOTIFY_SOCKET; if socket is empty, notify does nothing.
 func notify(socket, state string) error {
 	if socket == "" {
 		return nil

@@ -15,29 +15,31 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// certificateEvery is how often the files of the certificate are looked at. Polling also sees what inotify does not:
-// links that are swapped above the file, and network file systems.
+// certificateEvery is the time between two checks of the certificate's files. Unlike inotify, polling also notices
+// replaced symbolic links above the file and changes on network file systems.
 const certificateEvery = 5 * time.Second
 
-// reloader replaces the certificate of a running server. One goroutine calls it.
+// reloader replaces the certificate of a running server. Only one goroutine uses it.
 type reloader struct {
 	c    *config.Config
 	cert func() *certificate
 	use  func(*certificate)
-	seen [2]fileMark // the files when they were last read
-	// failed is why the last look gave no certificate; empty: it did. times counts the looks in a row with that failure.
+	seen [2]fileMark // state of both files when they were last read
+	// failed is the error of the last check, or "" if it succeeded. times counts the consecutive checks with that
+	// error.
 	failed string
 	times  int
 }
 
-// fileMark tells whether a file was written, replaced or reached through another link since the last look.
+// fileMark identifies the state of a file. It changes if the file is written, replaced or reached through another
+// link.
 type fileMark struct {
 	dev, ino      uint64
 	size          int64
 	mtime, change unix.Timespec
 }
 
-// markOf looks at a file, through links. A file that cannot be looked at has the zero mark.
+// markOf returns the fileMark of a file and follows links. A file that cannot be examined has the zero mark.
 func markOf(path string) fileMark {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -60,7 +62,7 @@ func (r *reloader) look(now time.Time, force bool) (*certificate, error) {
 	if r.c.TLS.Generate && !force && now.Before(old.pair.Leaf.NotAfter) {
 		return nil, nil
 	}
-	// Marked before the read: what changes in between is read again the next time.
+	// The marks are taken before the read, so that the next check notices a change during the read.
 	marks := r.marks()
 	if !force && marks == r.seen && r.failed == "" && !r.c.TLS.Generate {
 		return nil, nil
@@ -128,8 +130,9 @@ func (s *server) reloadRegularly(ctx context.Context, reload <-chan struct{}) {
 	}
 }
 
-// reload checks the certificate once and logs the result. A failure is logged if somebody asked for the reload, or if
-// it is found twice. A certificate and its key are two files, and are replaced one after the other.
+// reload checks the certificate once and logs the result. A failure is logged if the user asked for the reload, or
+// if two checks in a row fail. One failure is normal while the certificate and its key are replaced one after the
+// other.
 func (s *server) reload(r *reloader, now time.Time, asked bool) {
 	log := component(s.log, "tls")
 	if r == nil {
@@ -151,7 +154,7 @@ func (s *server) reload(r *reloader, now time.Time, asked bool) {
 	}
 }
 
-// monotonicMicros is the clock that a service manager compares the beginning of a reload with.
+// monotonicMicros returns the monotonic clock in microseconds, which a service manager needs for a reload.
 func monotonicMicros() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {

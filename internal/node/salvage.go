@@ -10,33 +10,33 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/salvage"
 )
 
-// SalvageReport is what was read, saved and lost of a damaged store.
+// SalvageReport describes what Salvage has read from a damaged store, saved and lost.
 type SalvageReport struct {
-	Metadata []MetaFile    `json:"metadata"` // the files that were read
-	Changes  int64         `json:"changes"`  // read out of them
+	Metadata []MetaFile    `json:"metadata"` // files of the metadata that were read
+	Changes  int64         `json:"changes"`  // number of changes that were read from the metadata
 	Buckets  int64         `json:"buckets"`
-	Objects  int64         `json:"objects"` // versions and delete markers that were saved
-	Bytes    int64         `json:"bytes"`   // of their content
+	Objects  int64         `json:"objects"` // number of saved object versions and delete markers
+	Bytes    int64         `json:"bytes"`   // bytes of content of the saved object versions
 	Uploads  int64         `json:"uploads"`
-	Records  int64         `json:"records"`  // accounts and settings
-	Doubtful int64         `json:"doubtful"` // of the objects: a later change of them may be lost
+	Records  int64         `json:"records"`  // number of saved accounts and settings
+	Doubtful int64         `json:"doubtful"` // number of saved objects of which a later change may be lost
 	Lost     int64         `json:"lost"`
-	Saved    []SavedObject `json:"saved"`  // the first of them, where there are very many
-	Losses   []Loss        `json:"losses"` // the first of them, where there are very many
+	Saved    []SavedObject `json:"saved"`  // saved objects; only the first if there are very many
+	Losses   []Loss        `json:"losses"` // what could not be saved; only the first entries if there are very many
 	Warnings []string      `json:"warnings"`
-	Problems int64         `json:"problems"` // that a check of the new store found
+	Problems int64         `json:"problems"` // number of problems that a check found in the new store
 }
 
-// SavedObject is a version that was saved.
+// SavedObject describes an object version that Salvage has saved.
 type SavedObject struct {
 	Bucket   string `json:"bucket"`
 	Key      string `json:"key"`
 	Version  string `json:"version,omitempty"`
 	Size     int64  `json:"size"`
-	Doubtful bool   `json:"doubtful,omitempty"` // it may have been overwritten or deleted
+	Doubtful bool   `json:"doubtful,omitempty"` // whether the version may have been overwritten or deleted later
 }
 
-// Loss is something that could not be saved.
+// Loss describes an object, bucket or record that Salvage could not save.
 type Loss struct {
 	Bucket  string `json:"bucket,omitempty"`
 	Key     string `json:"key"`
@@ -44,7 +44,9 @@ type Loss struct {
 	Why     string `json:"why"`
 }
 
-// Salvage saves what is readable of a damaged store into a new one and checks that. Link lets both share files.
+// Salvage copies everything readable from the damaged store in the directory from to a new store in the directory
+// to. Salvage checks the new store after copying. If link is true, Salvage may hard-link data files instead of
+// copying them, so that both stores share them. If progress is not nil, Salvage calls it from time to time.
 func Salvage(ctx context.Context, from, to string, link bool, progress func(changes, objects int64)) (SalvageReport,
 	error) {
 	o := salvage.Options{From: from, To: to, Link: link}

@@ -10,15 +10,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// The record that remembers when the last whole scrub ended, so that a server
-// that is restarted often is scrubbed as often as one that is not.
+// The kind and name of the record with the time of the last complete scrub. The record lets restarts of the server
+// not delay the next scrub.
 const (
 	scrubKind = "node"
 	scrubName = "last-scrub"
 )
 
-// scrubRegularly scrubs whenever the interval since the last whole scrub is
-// over, until ctx ends. A new store begins its interval now.
+// scrubRegularly scrubs the store when the interval since the last complete scrub is over, until ctx ends. The
+// first interval of a new store begins now.
 func (s *server) scrubRegularly(ctx context.Context, a Admin, records object.Records) {
 	log := component(s.log, "scrub")
 	interval := s.Config.Scrub.Interval
@@ -46,7 +46,7 @@ func (s *server) scrubRegularly(ctx context.Context, a Admin, records object.Rec
 		}
 		log.Info("scrub begins", "rate", s.Config.Scrub.Rate)
 		report, err := a.Scrub(ctx, s.Config.Scrub.Rate, nil)
-		last = time.Now() // a scrub that fails is not tried again at once
+		last = time.Now() // a failed scrub is not repeated at once
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -68,7 +68,7 @@ func (s *server) scrubRegularly(ctx context.Context, a Admin, records object.Rec
 	}
 }
 
-// lastScrub reads when the last whole scrub ended; zero: never.
+// lastScrub returns the time when the last complete scrub ended, or the zero time.
 func lastScrub(ctx context.Context, records object.Records) (time.Time, error) {
 	text, err := records.Record(ctx, scrubKind, scrubName)
 	if errs.Is(err, errs.NotFound) {

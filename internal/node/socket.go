@@ -16,14 +16,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 )
 
-// adminSocket is the file in the data directory over which a running server is administered.
+// adminSocket is the name of the administration socket in the data directory.
 const adminSocket = "admin.sock"
 
-// maxSocketPath is how long a Unix socket's name may be, with its final zero.
+// maxSocketPath is the largest length of a Unix socket's path in bytes, with its final zero.
 const maxSocketPath = 108
 
-// socketPath calls f with a name for the socket that fits into an address: a
-// data directory may lie deeper than 108 bytes, and is then named by a descriptor.
+// socketPath calls f with a path of the socket that fits into a socket address. If the path of the data directory
+// is too long, the path goes through /proc/self/fd.
 func socketPath(dir string, f func(path string) error) error {
 	if path := filepath.Join(dir, adminSocket); len(path) < maxSocketPath {
 		return f(path)
@@ -36,8 +36,8 @@ func socketPath(dir string, f func(path string) error) error {
 	return f(fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), adminSocket))
 }
 
-// listenAdmin opens the socket. The caller holds the store's lock, so a socket
-// that lies there already is of a process that is gone.
+// listenAdmin opens the administration socket. The caller holds the store's lock, so an existing socket belongs to
+// a process that has ended.
 func listenAdmin(dir string) (net.Listener, error) {
 	var l *net.UnixListener
 	err := socketPath(dir, func(path string) error {
@@ -48,7 +48,7 @@ func listenAdmin(dir string) (net.Listener, error) {
 		if l, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}); err != nil {
 			return err
 		}
-		// The name may be one that is gone soon; the file is removed by ours.
+		// The path may go through a descriptor that is closed soon, so ownerListener.Close removes the file.
 		l.SetUnlinkOnClose(false)
 		if err := os.Chmod(path, 0o600); err != nil {
 			_ = l.Close()
@@ -62,14 +62,15 @@ func listenAdmin(dir string) (net.Listener, error) {
 	return &ownerListener{UnixListener: l, dir: dir}, nil
 }
 
-// ownerListener accepts the server's own user, and root, alone.
+// ownerListener accepts connections only from the server's own user and from root.
 type ownerListener struct {
 	*net.UnixListener
 	dir  string
 	once sync.Once
 }
 
-// Accept returns the next connection of an allowed user; others are closed.
+// Accept returns the next connection of the server's own user or of root. Accept closes the connections of other
+// users.
 func (l *ownerListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.AcceptUnix()
@@ -83,7 +84,7 @@ func (l *ownerListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close stops accepting and removes the socket.
+// Close closes the listener and removes the administration socket.
 func (l *ownerListener) Close() error {
 	var err error
 	l.once.Do(func() {
@@ -93,7 +94,7 @@ func (l *ownerListener) Close() error {
 	return err
 }
 
-// userOf returns the user at the other end of a connection.
+// userOf returns the user ID of the process at the other end of a connection.
 func userOf(c *net.UnixConn) (uid uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -13,127 +13,129 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
-// storeExists refuses a directory that holds no store: who looks at a store
-// that is not there has mistyped its name.
+// storeExists returns an error if the directory holds no store, usually because its name is mistyped.
 func storeExists(dir string) error { return layout.StoreAt(dir) }
 
-// store is what the server needs of a store beside the objects.
+// store is the interface of a store that the server needs.
 type store interface {
 	object.Store
 	object.Handles
-	// id is the store's identity, the same for as long as it exists.
+	// id returns the identity of the store, which never changes.
 	id() string
-	// canDraft says why objects cannot be written through descriptions of their files here; nil where they can.
+	// canDraft returns why clients of the door cannot write objects, or nil if they can.
 	canDraft(ctx context.Context) error
-	// reopenable says why files that are handed out can be opened again for writing by the server's user; nil where they
-	// cannot.
+	// reopenable returns why the server's user can reopen a handed-out file for writing, or nil if nobody can.
 	reopenable() error
-	// writable says why the store takes no new content now; nil while it does.
+	// writable returns why the store accepts no new content now, or nil if it accepts new content.
 	writable(ctx context.Context) error
 	stats(ctx context.Context) (Stats, error)
 	scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
-	// expireUploads aborts multipart uploads without a sign of life since a time, and tells of each.
+	// expireUploads aborts multipart uploads that got no part since before, and calls told for each of them.
 	expireUploads(ctx context.Context, before time.Time, told func(disk.Expired)) error
 	backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error)
 }
 
-// Stats are the numbers of a store.
+// Stats holds the statistics of a store.
 type Stats struct {
 	Buckets     int64 `json:"buckets"`
 	Objects     int64 `json:"objects"`      // current versions
 	Versions    int64 `json:"versions"`     // noncurrent versions
 	Markers     int64 `json:"markers"`      // delete markers
-	Bytes       int64 `json:"bytes"`        // of content, of all versions
-	InlineBytes int64 `json:"inline_bytes"` // of the content that is stored with the metadata
-	Files       int64 `json:"files"`        // versions whose content is a file
+	Bytes       int64 `json:"bytes"`        // bytes of content of all versions
+	InlineBytes int64 `json:"inline_bytes"` // bytes of content that is stored with the metadata
+	Files       int64 `json:"files"`        // versions that are stored in their own data file
 	Uploads     int64 `json:"uploads"`      // multipart uploads in progress
-	UploadBytes int64 `json:"upload_bytes"` // of their parts
-	Damage      int64 `json:"damage"`       // damaged blocks met since the store was opened
+	UploadBytes int64 `json:"upload_bytes"` // bytes of the parts of multipart uploads in progress
+	Damage      int64 `json:"damage"`       // damaged blocks found since the store was opened
 
-	MetadataBytes int64 `json:"metadata_bytes"` // on disk
-	LogBytes      int64 `json:"log_bytes"`      // of the metadata's log
-	LogSyncs      int64 `json:"log_syncs"`      // of the metadata's log since the store was opened
-	OpenFiles     int64 `json:"open_files"`     // data files held open
-	Unsettled     int64 `json:"unsettled"`      // files that wait for their place
-	Removing      int64 `json:"removing"`       // files that wait for being removed
-	HeldFiles     int64 `json:"held_files"`     // files that exist only because a client was handed them
-	HeldBytes     int64 `json:"held_bytes"`     // of their content
-	DraftFiles    int64 `json:"draft_files"`    // files that clients are writing
-	DraftBytes    int64 `json:"draft_bytes"`    // of the disk that those take
-	FreeBytes     int64 `json:"free_bytes"`     // on the file system of the store; -1: not known
+	MetadataBytes int64 `json:"metadata_bytes"` // bytes of metadata on disk
+	LogBytes      int64 `json:"log_bytes"`      // bytes in the metadata's write-ahead log
+	LogSyncs      int64 `json:"log_syncs"`      // flushes of the metadata's write-ahead log since the store was opened
+	OpenFiles     int64 `json:"open_files"`     // data files that the store keeps open
+	Unsettled     int64 `json:"unsettled"`      // data files that still have to be moved to their final directory
+	Removing      int64 `json:"removing"`       // data files that still have to be removed
+	HeldFiles     int64 `json:"held_files"`     // data files that exist only because a client of the door has them open
+	// bytes in the data files that HeldFiles counts
+	HeldBytes  int64 `json:"held_bytes"`
+	DraftFiles int64 `json:"draft_files"` // data files that clients of the door are writing
+	DraftBytes int64 `json:"draft_bytes"` // bytes on disk of data files that clients of the door are writing
+	FreeBytes  int64 `json:"free_bytes"`  // free bytes in the store's file system; -1 means not known
 
-	Failure  string `json:"failure,omitempty"`  // why the store takes no more changes
-	Refusing string `json:"refusing,omitempty"` // why the store takes no new content now
+	Failure  string `json:"failure,omitempty"`  // why the store accepts no more changes; empty while it accepts them
+	Refusing string `json:"refusing,omitempty"` // why the store accepts no new content now; empty while it accepts it
 }
 
-// ScrubProgress is how far a scrub is, in bytes of content.
+// ScrubProgress is the progress of a scrub, in bytes of content.
 type ScrubProgress struct {
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
 }
 
-// Damage is content that differs from what was written.
+// Damage describes stored content that differs from the content that was written.
 type Damage struct {
 	Bucket  string `json:"bucket"`
 	Key     string `json:"key"`
 	Version string `json:"version,omitempty"`
-	File    string `json:"file,omitempty"` // empty where the content lies with the metadata
-	Offset  int64  `json:"offset"`
-	Length  int64  `json:"length"`
-	What    string `json:"what"` // checksum, missing, short or unreadable
+	// path of the data file; empty if the content is stored with the metadata
+	File   string `json:"file,omitempty"`
+	Offset int64  `json:"offset"`
+	Length int64  `json:"length"`
+	What   string `json:"what"` // kind of damage: checksum, missing, short, unreadable, declared or record
 }
 
-// ScrubReport is what a scrub found.
+// ScrubReport is the result of a scrub.
 type ScrubReport struct {
-	Objects int64    `json:"objects"` // versions with content
-	Files   int64    `json:"files"`   // of these, those whose content is a file
+	Objects int64    `json:"objects"` // object versions with content
+	Files   int64    `json:"files"`   // object versions that are stored in their own data file
 	Bytes   int64    `json:"bytes"`
 	Seconds float64  `json:"seconds"`
 	Damaged int64    `json:"damaged"`
-	Damage  []Damage `json:"damage"` // the first of them, where there are very many
+	Damage  []Damage `json:"damage"` // damaged blocks; only the first if there are very many
 }
 
-// Clean reports whether all content is as it was written.
+// Clean reports whether the scrub found no damage.
 func (r ScrubReport) Clean() bool { return r.Damaged == 0 }
 
 func (r ScrubReport) attrs() []any {
 	return []any{"objects", r.Objects, "bytes", r.Bytes, "seconds", r.Seconds, "damaged", r.Damaged}
 }
 
-// CheckReport is what a check found.
+// CheckReport is the result of a check.
 type CheckReport struct {
-	Records  int64     `json:"records"` // of metadata
+	Records  int64     `json:"records"` // records of metadata
 	Versions int64     `json:"versions"`
 	Files    int64     `json:"files"`
 	Bytes    int64     `json:"bytes"`
-	Found    int64     `json:"found"`    // problems
-	Repaired int64     `json:"repaired"` // of these
-	Problems []Problem `json:"problems"` // the first of them, where there are very many
-	// Metadata are the files of the metadata. Where one of them is damaged, nothing else was looked at.
+	Found    int64     `json:"found"`    // number of problems that the check found
+	Repaired int64     `json:"repaired"` // number of problems that the check repaired
+	Problems []Problem `json:"problems"` // problems found; only the first if there are very many
+	// Metadata lists the files of the metadata. If a file of the metadata is damaged, Check has examined nothing
+	// else.
 	Metadata []MetaFile `json:"metadata"`
-	// Unfinished counts what the next start of the server finishes: it is nothing wrong.
+	// Unfinished counts data files that the next start of the server settles or removes. Unfinished data files do
+	// not count as problems.
 	Unfinished int64 `json:"unfinished"`
 }
 
-// Problem is a broken invariant of the store.
+// Problem describes a violated invariant of the store.
 type Problem struct {
 	Invariant string `json:"invariant"`
 	What      string `json:"what"`
 	Message   string `json:"message"`
 	Repaired  bool   `json:"repaired"`
-	Did       string `json:"did,omitempty"` // what repair did, or why it did nothing
+	Did       string `json:"did,omitempty"` // what the repair did, or why it did nothing
 }
 
-// Clean reports whether the check found nothing, or repaired all that it found.
+// Clean reports whether the check found no problems, or repaired all of them.
 func (r CheckReport) Clean() bool { return r.Found == r.Repaired }
 
-// storeOptions is the configuration as the store takes it.
+// storeOptions returns the options of the store from the configuration.
 func storeOptions(c *config.Config, e events) disk.Options {
 	o := disk.Options{Dir: c.Data, Inline: c.InlineSize, Memory: shares(c.MemoryLimit).store,
 		ReadOnlyMount: c.GPUDirect.Enabled && c.GPUDirect.ReadOnlyMount,
 		Events:        disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background, Exposed: e.exposed}}
 	if c.InlineSize == 0 {
-		o.Inline = -1 // the store takes 0 for its default
+		o.Inline = -1 // 0 would mean the store's default
 	}
 	switch c.VerifyReads {
 	case "always":
@@ -146,10 +148,10 @@ func storeOptions(c *config.Config, e events) disk.Options {
 	return o
 }
 
-// onDisk is the store on disk as the rest of this package sees it.
+// onDisk makes a disk.Store a store.
 type onDisk struct{ *disk.Store }
 
-// openStore opens the store that a configuration names, or makes it.
+// openStore opens the store in the configuration's data directory, or creates it.
 func openStore(ctx context.Context, c *config.Config, e events) (store, error) {
 	st, err := disk.Open(ctx, storeOptions(c, e))
 	if err != nil {
@@ -195,7 +197,7 @@ func (s onDisk) scrub(ctx context.Context, rate int64, progress func(ScrubProgre
 	}
 	o := disk.ScrubOptions{Rate: rate}
 	if progress != nil {
-		// What is written meanwhile is read too: the end is never passed.
+		// The scrub also reads new content, so that Total has to grow with Done.
 		o.Progress = func(r disk.ScrubReport, _ *object.Damage) {
 			progress(ScrubProgress{Done: r.Bytes, Total: max(r.Bytes, d.Bytes+d.PartBytes)})
 		}
@@ -213,20 +215,22 @@ func (s onDisk) scrub(ctx context.Context, rate int64, progress func(ScrubProgre
 	return report, nil
 }
 
-// CheckOptions says what Check does beside looking.
+// CheckOptions selects what Check does beyond comparing metadata and files.
 type CheckOptions struct {
-	Repair     bool // put right what follows from the rest, and move aside what nothing refers to
-	Unreadable bool // with Repair: move damaged records aside too
-	Content    bool // read all content
-	// Progress, if not nil, is called now and then from one goroutine.
+	// Repair corrects records that can be derived from other records. Repair moves files and records that nothing
+	// refers to into quarantine.
+	Repair     bool
+	Unreadable bool // with Repair, also move damaged records into quarantine
+	Content    bool // read all content and compare it with its checksums
+	// Progress, if not nil, is called from time to time by one goroutine.
 	Progress func(CheckProgress)
 }
 
-// CheckProgress is how far a check is: records and files looked at, and bytes of content read.
+// CheckProgress counts the records and files that a check has examined and the bytes of content that it has read.
 type CheckProgress struct{ Records, Files, Bytes int64 }
 
-// Check proves that the metadata and the files of a stopped store agree, and
-// with Repair mends what can be mended without deleting anything. It fails where a server runs on the store.
+// Check checks that the metadata and the data files of a stopped store agree. With CheckOptions.Repair, Check
+// repairs what it can without deleting anything. Check fails if a server runs on the store.
 func Check(ctx context.Context, c *config.Config, o CheckOptions) (CheckReport, error) {
 	if err := storeExists(c.Data); err != nil {
 		return CheckReport{}, err
@@ -257,10 +261,10 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (CheckReport, 
 	return report, nil
 }
 
-// Quarantined is one thing that a repair moved aside.
+// Quarantined describes a file or a group of records that a repair has moved into quarantine.
 type Quarantined struct {
 	Name     string `json:"name"`
-	Kind     string `json:"kind"` // file, records or unknown
+	Kind     string `json:"kind"` // kind of the entry: "file", "records" or "unknown"
 	Path     string `json:"path,omitempty"`
 	Records  int    `json:"records,omitempty"`
 	Why      string `json:"why,omitempty"`
@@ -268,14 +272,14 @@ type Quarantined struct {
 	Restored bool   `json:"restored,omitempty"`
 }
 
-// Restored is what was put back.
+// Restored describes what RestoreQuarantined has put back into the store.
 type Restored struct {
 	Path    string   `json:"path,omitempty"`
 	Records int      `json:"records,omitempty"`
-	Kept    []string `json:"kept,omitempty"` // records that have changed since, and were left as they are
+	Kept    []string `json:"kept,omitempty"` // records that have changed since the repair and were not restored
 }
 
-// Quarantine lists what repairs of a store moved aside.
+// Quarantine lists the files and records that repairs of a store have moved into quarantine.
 func Quarantine(ctx context.Context, c *config.Config) ([]Quarantined, error) {
 	if err := storeExists(c.Data); err != nil {
 		return nil, err
@@ -293,7 +297,8 @@ func Quarantine(ctx context.Context, c *config.Config) ([]Quarantined, error) {
 	return all, err
 }
 
-// RestoreQuarantined puts back one thing that a repair moved aside. It fails where a server runs on the store.
+// RestoreQuarantined puts a file or a group of records from quarantine back into the store. name is the
+// Quarantined.Name of the file or group. RestoreQuarantined fails if a server runs on the store.
 func RestoreQuarantined(ctx context.Context, c *config.Config, name string) (Restored, error) {
 	if err := storeExists(c.Data); err != nil {
 		return Restored{}, err

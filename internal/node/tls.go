@@ -27,20 +27,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// certificateLife is how long a generated certificate is good for. Who trusts
-// it trusts its fingerprint, so a short life would only break clients.
+// certificateLife is the validity of a generated certificate. Clients trust its fingerprint, so a short validity
+// would only break clients.
 const certificateLife = 5 * 365 * 24 * time.Hour
 
-// certificate is what both listeners answer with.
+// certificate is the TLS certificate of the S3 address and the console address.
 type certificate struct {
 	certFile, keyFile string
 	pair              tls.Certificate
 	fingerprint       string // SHA-256 of the leaf, in hex
-	made              bool   // by this start
+	made              bool   // whether this start of the server generated the certificate
 }
 
-// loadCertificate reads the given certificate or keeps a generated one in the
-// data directory; nil where the server speaks plain HTTP.
+// loadCertificate reads the configured certificate, or reads or generates the certificate in the data directory. It
+// returns nil if the server uses plain HTTP.
 func loadCertificate(c *config.Config, now time.Time) (*certificate, error) {
 	if !c.TLS.Enabled() {
 		return nil, nil
@@ -80,8 +80,8 @@ func loadCertificate(c *config.Config, now time.Time) (*certificate, error) {
 	return cert, nil
 }
 
-// closeKey takes the generated key and its directory away from other users: a copy of a data directory may have lost
-// the modes of the original.
+// closeKey removes the permissions of other users from the generated key and its directory. A copy of a data
+// directory may have lost the original permissions.
 func closeKey(dir, keyFile string) error {
 	for _, path := range []string{dir, keyFile} {
 		info, err := os.Stat(path)
@@ -96,7 +96,7 @@ func closeKey(dir, keyFile string) error {
 	return nil
 }
 
-// selfSigned says whether clients have to be given the certificate itself, because no authority has signed it.
+// selfSigned reports whether no authority has signed the certificate, so that clients need the certificate itself.
 func (c *certificate) selfSigned() bool {
 	leaf := c.pair.Leaf
 	return leaf != nil && bytes.Equal(leaf.RawIssuer, leaf.RawSubject)
@@ -110,7 +110,7 @@ func pairs(s string) []string {
 	return all
 }
 
-// certificateHosts are the names that clients of a generated certificate use.
+// certificateHosts returns the host names and addresses of a generated certificate.
 func certificateHosts(c *config.Config) []string {
 	hosts := slices.Clone(c.TLS.Hosts)
 	for _, address := range []string{c.Address, c.ConsoleAddress} {
@@ -130,8 +130,8 @@ func certificateHosts(c *config.Config) []string {
 	return slices.Compact(hosts)
 }
 
-// usable says whether a certificate was generated before that is still good
-// for these names. One that cannot be read is an error: it is not replaced.
+// usable reports whether a certificate was generated before and is still valid for the given hosts. A certificate
+// that cannot be read is an error, and is not replaced.
 func usable(certFile, keyFile string, hosts []string, now time.Time) (bool, error) {
 	src, err := os.ReadFile(certFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -167,8 +167,7 @@ func usable(certFile, keyFile string, hosts []string, now time.Time) (bool, erro
 	return true, nil
 }
 
-// generate writes a self-signed certificate and its key, the key first, each
-// whole or not at all.
+// generate writes a self-signed certificate and its key, the key first. Each file is written atomically.
 func generate(dir, certFile, keyFile string, hosts []string, now time.Time) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -186,7 +185,7 @@ func generate(dir, certFile, keyFile string, hosts []string, now time.Time) erro
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(certificateLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		// Clients that are handed the file as their root take it only as an authority.
+		// Clients accept the file as their root certificate only if it is an authority.
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	for _, h := range hosts {
@@ -210,7 +209,7 @@ func generate(dir, certFile, keyFile string, hosts []string, now time.Time) erro
 	return writeWhole(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// writeWhole replaces a file of the owner's.
+// writeWhole writes a file atomically, with mode 0600.
 func writeWhole(path string, content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
 	if err != nil {

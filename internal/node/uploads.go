@@ -9,15 +9,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 )
 
-// Uploads are checked every tenth of their life, within these bounds. The first check comes soon after the start, so
-// that a server that is restarted often gives space back, too.
+// The server checks multipart uploads at intervals of a tenth of uploads.expire, within these bounds. The first
+// check comes soon after the start, so that a server that restarts often frees space too.
 const (
 	expireSoonest = time.Second
 	expireLatest  = time.Hour
 	expireFirst   = time.Minute
 )
 
-// expireRegularly aborts multipart uploads that get no more parts, until ctx ends.
+// expireRegularly aborts expired multipart uploads at intervals, until ctx ends.
 func (s *server) expireRegularly(ctx context.Context, st store) {
 	life := s.Config.Uploads.Expire
 	if life <= 0 {
@@ -27,7 +27,7 @@ func (s *server) expireRegularly(ctx context.Context, st store) {
 	every(ctx, min(interval, expireFirst), interval, func() { s.expireUploads(ctx, st, time.Now().Add(-life)) })
 }
 
-// expireUploads aborts the uploads without a new part since a time. It logs and counts each.
+// expireUploads aborts the multipart uploads without a new part since before, and logs and counts each of them.
 func (s *server) expireUploads(ctx context.Context, st store, before time.Time) {
 	log := component(s.log, "uploads")
 	err := st.expireUploads(ctx, before, func(e disk.Expired) {

@@ -21,10 +21,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Validate refuses a configuration with which a server on this machine cannot start. Both Run and nebulaio config use
-// it, so that both refuse the same. It changes nothing: it makes no directory and no certificate.
+// Validate returns an error if a server with this configuration cannot start on this machine. Run and the command
+// nebulaio config both call Validate, so that they refuse the same configurations. Validate creates no directory
+// and no certificate.
 //
-// It ignores what other processes do at this moment. A port in use, or a store that another server holds, is no fault
+// Validate ignores what other processes use. A port in use or a store that another server has open is not an error
 // of the configuration.
 func Validate(ctx context.Context, c *config.Config) error {
 	if _, err := rootCredentials(c); err != nil {
@@ -44,12 +45,10 @@ func Validate(ctx context.Context, c *config.Config) error {
 	return usableDoor(c)
 }
 
-// privileged is the first port that every user may listen on, as Linux has it
-// unless it was told otherwise.
+// privileged is the first port that every user may listen on, by the default of Linux.
 const privileged = 1024
 
-// assignable listens on an address for a moment, on any port of its host. A
-// port that only some users may use is tried itself.
+// assignable listens for a moment on the host of an address, with a free port. A privileged port is tried itself.
 func assignable(ctx context.Context, key, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -65,7 +64,7 @@ func assignable(ctx context.Context, key, address string) error {
 		return l.Close()
 	}
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil // a server that runs, perhaps this one
+		return nil // another server uses the port, perhaps this one
 	}
 	fix := fmt.Sprintf("set %s to an address of this machine, such as 127.0.0.1:9000 or :9000", key)
 	if errors.Is(err, fs.ErrPermission) {
@@ -74,7 +73,7 @@ func assignable(ctx context.Context, key, address string) error {
 	return &errs.Error{Kind: errs.Invalid, Op: "listen on", Name: address, Err: cause(err), Fix: fix}
 }
 
-// cause is an error of the network without the address, which the caller names.
+// cause returns a network error without its address, because the caller names the address.
 func cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Err != nil {
@@ -83,7 +82,7 @@ func cause(err error) error {
 	return err
 }
 
-// usableData refuses a data directory that is something else or cannot be made.
+// usableData returns an error if the data directory is not a directory or cannot be created.
 func usableData(dir string) error {
 	const op, fix = "use the data directory", "set data to a directory of a disk that the server's user may write to"
 	refuse := func(msg string, err error) error {
@@ -97,7 +96,7 @@ func usableData(dir string) error {
 	if err != nil {
 		return refuse("", err)
 	}
-	// The first directory on the way up that is there has to take the next one.
+	// In the nearest existing parent directory, the server must be able to create the next directory.
 	there := path
 	for {
 		info, err := os.Stat(there)
@@ -116,7 +115,7 @@ func usableData(dir string) error {
 	if err := unix.Statfs(there, &st); err == nil && (st.Type == unix.PROC_SUPER_MAGIC || st.Type == unix.SYSFS_MAGIC) {
 		return refuse(there+" belongs to the kernel and holds no files of others", nil)
 	}
-	need := uint32(unix.R_OK | unix.X_OK) // a store that is there can be served for reading
+	need := uint32(unix.R_OK | unix.X_OK) // an existing store can be served read-only
 	if there != path {
 		need = unix.W_OK | unix.X_OK
 	}
@@ -126,8 +125,8 @@ func usableData(dir string) error {
 	return nil
 }
 
-// readableCertificate loads the certificate that the server would answer with.
-// One that is still to be generated is fine.
+// readableCertificate returns an error if the server's certificate cannot be loaded. A certificate that is not
+// generated yet is no error.
 func readableCertificate(c *config.Config) error {
 	if c.TLS.Generate {
 		dir := filepath.Join(c.Data, "tls")
@@ -138,7 +137,7 @@ func readableCertificate(c *config.Config) error {
 	return err
 }
 
-// usableDoor refuses a socket of the GPUDirect door that could not be made.
+// usableDoor returns an error if the socket of the GPUDirect door cannot be created.
 func usableDoor(c *config.Config) error {
 	if !c.GPUDirect.Enabled {
 		return nil
@@ -160,7 +159,7 @@ func usableDoor(c *config.Config) error {
 			fmt.Sprintf("has %d devices; expected %d at most", n, wire.MaxDevices))
 	}
 	if c.GPUDirect.Socket == "" {
-		return nil // the data directory, which is made
+		return nil // the server creates the data directory
 	}
 	info, err := os.Stat(filepath.Dir(path))
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// watchEvery is the time between two checks of whether the store takes new content.
+// watchEvery is the time between two checks whether the store accepts new content.
 const watchEvery = time.Second
 
-// watchStore logs when the store starts and stops refusing new content, until ctx ends. When the store takes new
+// watchStore logs when the store starts and stops refusing new content, until ctx ends. When the store accepts new
 // content again, watchStore opens the administration socket if that failed before.
 func (s *server) watchStore(ctx context.Context, st store, admin *adminService) {
 	log := component(s.log, "store")
@@ -22,7 +22,7 @@ func (s *server) watchStore(ctx context.Context, st store, admin *adminService) 
 		err := st.writable(ctx)
 		switch {
 		case ctx.Err() != nil:
-		case err != nil && !refusing && s.failure() == nil: // a failure was logged as such
+		case err != nil && !refusing && s.failure() == nil: // a failure is logged elsewhere
 			refusing = true
 			log.Error("the store takes no new content", "error", withoutFix(err), "fix", errs.FixOf(err))
 		case err == nil && refusing:

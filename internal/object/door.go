@@ -10,89 +10,98 @@ import (
 // This file is for doors, which hand out files instead of bytes. A client reads and writes the files itself, so that
 // the server's CPU never touches the bytes.
 
-// Handles is a store whose content can be handed out as files.
+// Handles is a store that can hand out the content of objects as open files.
 type Handles interface {
-	// Handle opens the content of an object in order to hand it out. The errors are those of Open. The caller closes the
-	// handle when no client uses the content any more.
+	// Handle opens the content of an object in order to hand it out to a client. Handle fails with the same errors
+	// as Objects.Open. The caller closes the handle when no client uses the content any more.
 	Handle(ctx context.Context, ref Ref) (Handle, error)
-	// NewDraft begins an object whose bytes a client will write. It fails with ErrNoSuchBucket, with ErrNoSpace, or with
-	// kind Unsupported if the file system of the store, such as overlayfs, cannot tell whether a file still has writers.
+	// NewDraft begins a draft: an object that a client will write. NewDraft fails with ErrNoSuchBucket if the
+	// bucket does not exist, and with ErrNoSpace if the disk is full. NewDraft fails with kind Unsupported if the
+	// file system of the store cannot tell whether a file still has writers, as with overlayfs.
 	NewDraft(ctx context.Context, d Draft) (Drafting, error)
 }
 
-// Handle is the content of one version that is handed out. While it is open, the version's file keeps its bytes and its
-// name, even if the object is deleted. Its space counts as held. All methods are safe for concurrent use.
+// Handle is the content of one object version that is handed out to a client. While the handle is open, the
+// version's file keeps its bytes and its name, even if the object is deleted. The store's statistics count the file
+// of a deleted object as held until the handle is closed. All methods of Handle are safe for concurrent use.
 type Handle interface {
-	// Info describes the version.
+	// Info describes the object version.
 	Info() Info
-	// Inline returns the verified content if it is stored with the metadata, and false if it is stored in a file.
+	// If the content is stored with the metadata, Inline compares the content with its checksum and returns it. If
+	// the content is stored in a file, Inline returns false.
 	Inline() ([]byte, bool)
-	// Sums returns the CRC-64/NVME of at most n blocks, from block first on. Block i begins at byte i*SumBlock. The slice
-	// may be shared and must not be changed.
+	// Sums returns the CRC-64/NVME checksums of at most n blocks, beginning with block number first. Block i begins
+	// at byte i*SumBlock. The returned slice may be shared and must not be changed.
 	Sums(first, n int64) ([]uint64, error)
-	// Open opens the file for reading, with O_DIRECT if direct is true. Each call returns a new open file description,
-	// whose flags the receiver may change. Inline content is first copied to a file that lives as long as the handle.
-	// Open fails with kind Unsupported if the file system has no O_DIRECT. The caller closes the file.
+	// Open opens the file for reading, with O_DIRECT if direct is true. Each call returns a new open file
+	// description, so that the receiver may change its flags. Content that is stored with the metadata is first
+	// copied to a file that lives as long as the handle. Open fails with kind Unsupported if direct is true and the
+	// file system has no O_DIRECT. The caller closes the file.
 	Open(direct bool) (*os.File, error)
-	// Path returns the present name of the file, for messages. It is empty while the content is inline.
+	// Path returns the current path of the file, for messages. Path is empty while the content is stored only with
+	// the metadata.
 	Path() string
-	// Close closes the handle. A second call does nothing.
+	// Close closes the handle. A second call of Close does nothing.
 	Close() error
 }
 
-// SumBlock is the size in bytes of a block with a checksum of its own. The last block of an object may be shorter.
+// SumBlock is the size in bytes of a block that has its own checksum. The last block of an object may be shorter.
 const SumBlock = 1 << 20
 
-// Draft is a request to write an object through open files.
+// Draft is a request to let a client write an object through an open file.
 type Draft struct {
 	Bucket, Key string
-	// Size is the largest size of the object in bytes. The store reserves that much space.
+	// Size is the largest size that the object may have, in bytes. The store reserves Size bytes on the disk.
 	Size int64
-	// Attributes of the new version; the store keeps no reference.
+	// Attributes are the attributes of the new version. The store keeps no reference to the map Attributes.
 	Attributes map[string]string
-	// Condition is judged when the draft is committed.
+	// Condition is checked when the draft is committed.
 	Condition Condition
-	// Judge, if not nil, decides on the change when the draft is committed.
+	// Judge, if not nil, decides whether the draft may be committed.
 	Judge Judge
 }
 
-// Drafting is an object that a client is writing. Nothing of it is visible before Commit, and a crash or Abort leaves
-// no trace. Reserved, Abort and Remains are safe for concurrent use. One goroutine at a time may call the other
-// methods.
+// Drafting is a draft: an object that a client is writing. No other client sees the draft before Commit, and
+// nothing of the draft remains after a crash or Abort. Reserved, Abort and Remains are safe for concurrent use.
+// Only one goroutine at a time may call the other methods of Drafting.
 type Drafting interface {
-	// Open opens the file for writing only, with O_DIRECT if direct is true. The file has a name, because cuFile refuses
-	// files without one. The caller sends the file to the client, and closes its own copy.
+	// Open opens the file for writing only, with O_DIRECT if direct is true. The file has a name, because cuFile
+	// refuses files without a name. The caller sends the file's descriptor to the client, and then closes the file.
 	Open(direct bool) (*os.File, error)
-	// Reserved returns the bytes on disk that the draft takes now. A client can write more than it announced.
+	// Reserved returns the number of bytes that the draft occupies on the disk now. The number can exceed
+	// Draft.Size, because a client can write more than it announced.
 	Reserved() int64
-	// Path returns the name of the file, for messages.
+	// Path returns the path of the draft's file, for messages.
 	Path() string
-	// Commit publishes the first d.Size bytes of the file. When it returns nil, the object is durable and visible.
+	// Commit publishes the first d.Size bytes of the draft's file as the object. When Commit returns nil, the
+	// object is durable and visible.
 	//
-	// Commit fails with ErrWriterLeft while anything can still write to the file: an open file, a descriptor in flight or
-	// a shared mapping. It fails with ErrInvalidSums if the file is shorter than Size, if the checksums do not combine to
-	// d.CRC64, or if there are too many or too few. Both errors leave the draft as it was. Any other error ends the draft
-	// without a trace.
+	// Commit fails with ErrWriterLeft while anything can still write to the file: an open file, a descriptor in
+	// flight or a shared mapping. Commit fails with ErrInvalidSums if the file is shorter than d.Size, if d.Sums do
+	// not combine to d.CRC64, or if the number of d.Sums is wrong. ErrWriterLeft and ErrInvalidSums leave the draft
+	// unchanged. If Commit fails with any other error, the draft ends and its file is removed.
 	Commit(ctx context.Context, d Sealed) (Info, error)
-	// Abort removes the file. It may be called at any time and more than once. After a successful Commit it does nothing.
+	// Abort removes the draft's file. Abort may be called at any time and more than once. After a successful
+	// Commit, Abort does nothing.
 	Abort() error
-	// Remains reports, after Abort, whether a client can still write to the removed file. It frees what was written since.
-	// The caller calls it until it returns false, because nothing else bounds the space of such a file.
+	// Remains reports, after Abort, whether a client can still write to the removed file. Each call of Remains
+	// frees the space that was written to the removed file. The caller calls Remains until it returns false,
+	// because nothing else bounds the space of a removed file.
 	Remains() bool
 }
 
-// Sealed describes the content that a client has written. The store does not read the content at Commit. Scrubs and
-// readers compare it with these checksums later.
+// Sealed describes the content that a client has written to a draft. Commit does not read the content. Scrubs and
+// readers compare the content with the checksums of Sealed later.
 type Sealed struct {
 	Size  int64
-	CRC64 uint64   // of the whole content
-	Sums  []uint64 // of its blocks of SumBlock bytes
+	CRC64 uint64   // CRC-64/NVME of the whole content
+	Sums  []uint64 // CRC-64/NVME of each block of SumBlock bytes
 }
 
-// Action is what a request wants of an object or a bucket.
+// Action is the S3 action that a request asks for, by its name in policies.
 type Action string
 
-// The actions that doors ask for, by their names in policies.
+// The actions that clients of the door can ask for.
 const (
 	ActionGet        Action = "s3:GetObject"
 	ActionGetVersion Action = "s3:GetObjectVersion"
@@ -100,36 +109,39 @@ const (
 	ActionList       Action = "s3:ListBucket"
 )
 
-// Access is a request as policies see it.
+// Access holds the properties of a request that decide whether the request is allowed.
 type Access struct {
-	Account string // access key, already proved
+	Account string // access key of the account; the client has already proved that it has the secret key
 	Action  Action
 	Bucket  string
-	Key     string // with ActionList: the prefix that is listed, for policies that speak of it
+	Key     string // key of the object; for ActionList, the prefix of the listing
 	Version string
-	// Delimiter and Limit, with ActionList, are those of the listing, for policies that speak of them; 0 and empty where
-	// none was asked for.
+	// Delimiter and Limit are the delimiter and the page size of a listing, for policies with conditions on the
+	// delimiter or the page size. If the listing has no delimiter or limit, or the request is no listing, Delimiter
+	// is empty and Limit is 0.
 	Delimiter string
 	Limit     int
 }
 
-// Description is what a client says of a new object.
+// Description holds the content type and the metadata that a client gives to a new object.
 type Description struct {
 	ContentType string
-	// Metadata are the user's own names and values (x-amz-meta-…, without the prefix).
+	// Metadata is the user metadata of the object: the x-amz-meta- headers, by name without the prefix.
 	Metadata map[string]string
 }
 
-// Authorizer judges requests of doors by the rules of the front end: roles, bucket owner, ACL and policy. The front end
-// implements it.
+// Authorizer decides whether requests at the door are allowed, by the rules of S3: role, bucket owner, ACL and
+// policy. The S3 front end implements Authorizer.
 type Authorizer interface {
-	// Authorize returns nil if the request is allowed. Otherwise it returns an error of kind Permission that says what is
-	// not allowed, or ErrNoSuchBucket.
+	// Authorize returns nil if the request is allowed. If the request is not allowed, Authorize returns an error of
+	// kind Permission that names the refused action. If the bucket does not exist, Authorize returns
+	// ErrNoSuchBucket.
 	Authorize(ctx context.Context, a Access) error
-	// Describe returns the attributes of an object that is written through a door: those of a PUT with the same
-	// description. It fails with kind Invalid if S3 would refuse the description.
+	// Describe returns the attributes of an object that is written through the door. An S3 PUT with the same
+	// content type and metadata would give the object the same attributes. Describe fails with kind Invalid if S3
+	// would refuse the description.
 	Describe(ctx context.Context, bucket string, d Description) (map[string]string, error)
-	// JudgeWrite returns the Judge for writes through a door. It refuses to replace locked versions, and adds the bucket's
-	// default retention.
+	// JudgeWrite returns the Judge for writes through the door. The Judge refuses to replace a locked version, and
+	// adds the bucket's default retention to the new version.
 	JudgeWrite() Judge
 }

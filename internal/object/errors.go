@@ -8,8 +8,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// The sentinels. Each has a kind, so that commands and bindings classify what
-// wraps them; a store adds bucket, key and value through errs.Error.
+// The errors of an object store, for comparison with errors.Is. Each store error has a kind, by which commands and
+// language bindings classify it. A store wraps its errors in an errs.Error that names the bucket, the key and the
+// wrong value.
 var (
 	ErrNoSuchBucket   error = sentinel{errs.NotFound, "no such bucket"}
 	ErrNoSuchKey      error = sentinel{errs.NotFound, "no such key"}
@@ -43,7 +44,7 @@ type sentinel struct {
 
 func (s sentinel) Error() string { return s.text }
 
-// As lets errs.KindOf find the kind of a sentinel that nobody wrapped.
+// As lets errs.KindOf find the kind of an error of package object that no errs.Error wraps.
 func (s sentinel) As(target any) bool {
 	e, ok := target.(**errs.Error)
 	if !ok {
@@ -53,8 +54,9 @@ func (s sentinel) As(target any) bool {
 	return true
 }
 
-// Fail says that op failed on name for the reason that cause is, one of the
-// sentinels or an error that wraps one; msg has the values.
+// Fail returns an error that says that the operation op failed on name because of cause. cause is or wraps one of
+// the Err variables of package object, and the result of Fail has the kind of cause. msg adds details to the error,
+// such as the wrong value.
 func Fail(op, name string, cause error, msg string) error {
 	var kind errs.Kind
 	var s sentinel

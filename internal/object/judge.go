@@ -2,18 +2,20 @@
 
 package object
 
-// Change is what a write or a deletion is about to do to one key.
+// Change describes what a write or a deletion is about to do to one key.
 type Change struct {
-	// Bucket is the bucket's settings at this moment. They are shared and must not be changed.
+	// Bucket holds the current settings of the bucket. A Judge must not change the bucket's settings, because they
+	// are shared.
 	Bucket *Bucket
-	// Removed is the version that the change removes for good. It is nil if nothing is lost: if the change only adds a
-	// version or a delete marker, or if it removes a delete marker.
+	// Removed is the version that the change removes permanently. Removed is nil if the change only adds a version
+	// or a delete marker, or if the change removes a delete marker.
 	Removed *Info
 }
 
-// Judge decides on a change in the same atomic step as the change. The store calls it under the key's lock, after the
-// condition was found to hold and before anything is visible.
+// Judge decides whether a change is made, in the same atomic step as the change. The store calls the Judge under
+// the key's lock, after checking the Condition and before the change is visible.
 //
-// The store adds the returned attributes to the new version, and ignores them for a deletion. An error ends the change
-// without a trace, and the store returns it unchanged. A Judge must be quick and must not call the store.
+// The store adds the attributes that a Judge returns to the new version, and ignores the attributes for a deletion.
+// If the Judge returns an error, nothing is changed and the store returns that error unchanged. A Judge must be
+// quick and must not call the store.
 type Judge func(Change) (map[string]string, error)

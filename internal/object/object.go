@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package object defines object stores: buckets, objects, versions, uploads, and the interfaces of a store. It does no
-// I/O.
+// Package object defines the types and interfaces of an object store: buckets, objects, versions and uploads. The
+// package itself does no I/O.
 //
-// Names are opaque bytes. A key is any 1 to MaxKey bytes. The front end decides which names a bucket may have. No part
-// of a name ever becomes a path of the file system.
+// Bucket names and keys are opaque bytes. A key has 1 to MaxKey bytes of any value. The S3 front end decides which
+// bucket names are valid. A store never uses a bucket name or a key as a file name.
 //
-// Changes are durable. If a method that changes something returns nil, the change survives kill -9 and power loss. If
-// it returns an error, the change is not visible, now or after a restart, unless the error says otherwise. All methods
-// are safe for concurrent use.
+// Changes are durable. If a method that changes the store returns nil, the change survives kill -9 and power loss.
+// If a method that changes the store returns an error, the change is not visible, not even after a restart, unless
+// the error says otherwise. All methods of a store are safe for concurrent use.
 //
-// If a caller can act on an error, the error wraps one of the sentinels of this package, and errors.Is finds it.
+// An error that a caller can act on wraps one of the Err variables of package object, so that errors.Is finds it.
 package object
 
 import (
@@ -19,153 +19,166 @@ import (
 )
 
 const (
-	// MaxKey bounds a key, in bytes.
+	// MaxKey is the largest length of a key, in bytes.
 	MaxKey = 1024
-	// MaxAttributes bounds the names and values of one object's attributes together, in bytes.
+	// MaxAttributes is the largest total size of the names and values of one object's attributes, in bytes.
 	MaxAttributes = 256 << 10
-	// MaxParts is the highest part number of an upload.
+	// MaxParts is the highest part number of a multipart upload.
 	MaxParts = 10000
-	// NullVersion names the version that is written while versioning is not enabled.
+	// NullVersion is the identifier of a version that was written while versioning was not enabled.
 	NullVersion = "null"
 )
 
-// Versioning is what happens to the object that a write replaces.
+// Versioning is the versioning state of a bucket.
 type Versioning string
 
-// The states of a bucket. A bucket begins with VersioningOff and never returns to it.
+// The versioning states of a bucket. A new bucket is in state VersioningOff. A bucket that has left VersioningOff
+// never returns to VersioningOff.
 const (
-	// VersioningOff: a write replaces, a delete removes.
+	// VersioningOff means that a write replaces the object and a delete removes it.
 	VersioningOff Versioning = ""
-	// VersioningEnabled: a write adds a version, a delete adds a delete marker.
+	// VersioningEnabled means that a write adds a version and a delete adds a delete marker.
 	VersioningEnabled Versioning = "Enabled"
-	// VersioningSuspended: a write or a delete replaces the null version and keeps the others.
+	// VersioningSuspended means that a write or a delete replaces the null version and keeps all other versions.
 	VersioningSuspended Versioning = "Suspended"
 )
 
-// ETagKind is how the ETag of an object is computed.
+// ETagKind is the way in which the ETag of an object is computed.
 type ETagKind string
 
 // The kinds of ETag.
 const (
-	// ETagMD5 is the MD5 of the content in hex, and for a multipart object the MD5
-	// of the parts' MD5s followed by "-" and their count. What most clients expect.
+	// ETagMD5 makes the ETag the MD5 of the content in hex. The ETag of a multipart object is the MD5 of the parts'
+	// MD5s, followed by "-" and the number of parts. Most S3 clients expect an ETag of kind ETagMD5.
 	ETagMD5 ETagKind = "md5"
-	// ETagCRC64 is the CRC-64/NVME of the content, followed by "-1" or, for a multipart object, by "-" and the count of
-	// its parts. By that, no client takes it for an MD5. It costs almost nothing.
+	// ETagCRC64 makes the ETag the CRC-64/NVME of the content, followed by "-1" or, for a multipart object, by "-"
+	// and the number of parts. The suffix "-1" or "-" with a number keeps clients from taking the ETag for an MD5.
+	// An ETag of kind ETagCRC64 costs almost no CPU time.
 	ETagCRC64 ETagKind = "crc64nvme"
 )
 
-// Bucket is a bucket's settings. The store reads Versioning and ETag; the rest
-// is kept for the front end.
+// Bucket holds the settings of a bucket. The store acts on Versioning and ETag, and keeps the other settings for
+// the S3 front end.
 type Bucket struct {
 	Name       string
 	Created    time.Time
-	Owner      string // access key of the account that made it
+	Owner      string // access key of the account that created the bucket
 	Versioning Versioning
 	ETag       ETagKind
-	// Settings are documents of the front end (acl, policy, cors, tagging,
-	// ownership, object lock …) by its own names, opaque to the store.
+	// Settings holds the bucket's documents of the S3 front end, such as ACL, policy, CORS and tags, by name. The
+	// store does not interpret the documents in Settings.
 	Settings map[string][]byte
 }
 
-// Ref names a version of an object.
+// Ref identifies a version of an object.
 type Ref struct {
 	Bucket, Key string
-	Version     string // empty: the current one
+	Version     string // identifier of the version; empty means the current version
 }
 
-// Info describes one version of an object. It belongs to the caller, maps too.
+// Info describes one version of an object. The caller owns an Info with its maps and may change them.
 type Info struct {
 	Bucket, Key string
-	Version     string // NullVersion, or an identifier that sorts nowhere and means nothing
-	Latest      bool   // no later version or delete marker of this key exists
-	Marker      bool   // a delete marker: no content, no attributes
+	Version     string // NullVersion, or an opaque identifier whose order has no meaning
+	Latest      bool   // whether this is the newest version or delete marker of the key
+	Marker      bool   // whether the version is a delete marker, which has no content and no attributes
 	Size        int64
 	ETag        string // without quotes
-	CRC64       uint64 // CRC-64/NVME of the whole content, always known
+	CRC64       uint64 // CRC-64/NVME of the whole content; always set
 	Modified    time.Time
-	// Parts of a multipart object in order, as they were completed; nil otherwise.
+	// Parts lists the parts of a multipart object in order, as the upload was completed. Parts is nil if the object
+	// was not made by a multipart upload.
 	Parts []PartInfo
-	// Attributes are the front end's (headers, user metadata, tags, checksums,
-	// retention …) by its own names, opaque to the store.
+	// Attributes holds the values of the S3 front end, such as headers, user metadata, tags, checksums and
+	// retention, by name. The store does not interpret Attributes.
 	Attributes map[string]string
 }
 
-// Versioned reports whether the version has an identifier that clients see.
+// Versioned reports whether the version has an identifier other than NullVersion.
 func (i *Info) Versioned() bool { return i.Version != "" && i.Version != NullVersion }
 
-// Condition is what has to hold for the current version of a key before a change is made. The store judges it and makes
-// the change in one atomic step. The zero value always holds.
+// Condition is a precondition of a change: each field that is set is a requirement on the key's current version.
+// The store checks the condition and makes the change in one atomic step. The zero Condition is always true.
 type Condition struct {
-	IfMatch     string // its ETag; "*" for any. No object: ErrNoSuchKey; another ETag: ErrPrecondition
-	IfNoneMatch string // "*": no current object (a delete marker is none); an ETag: not this one. Else ErrPrecondition
+	// IfMatch is the required ETag; "*" allows any ETag. The change fails with ErrNoSuchKey if there is no object,
+	// and with ErrPrecondition if the object has another ETag.
+	IfMatch string
+	// IfNoneMatch is an ETag that the object must not have; "*" means that there must be no object. A delete marker
+	// counts as no object. If the condition is not met, the change fails with ErrPrecondition.
+	IfNoneMatch string
 	IfSize      *int64
-	IfModified  *time.Time // its time of modification, to the second
+	IfModified  *time.Time // required time of the last modification, compared to the second
 }
 
 // Put is a request to write an object.
 type Put struct {
 	Bucket, Key string
-	// Size is the exact length of Body, or -1 if it is not known. A Body that is shorter or longer is ErrIncompleteBody.
+	// Size is the exact length of Body in bytes, or -1 if the length is not known. Put fails with ErrIncompleteBody
+	// if Body is shorter or longer than Size.
 	Size int64
 	Body io.Reader
-	// Attributes of the new version; the store keeps no reference.
+	// Attributes are the attributes of the new version. The store keeps no reference to the map Attributes.
 	Attributes map[string]string
 	Condition  Condition
-	// MD5 asks for the MD5 of the content in Written, even if the bucket's ETags do not need it.
+	// MD5 makes the store set Written.MD5, even if the bucket's ETags are no MD5s.
 	MD5 bool
-	// Finish, if not nil, is called once after the last byte and before anything is visible. The attributes that it
-	// returns are added. An error ends the Put without a trace, and Put returns it unchanged.
+	// Finish, if not nil, is called once after the last byte of Body and before the object is visible. The store
+	// adds the attributes that Finish returns to the new version. If Finish returns an error, nothing is stored and
+	// Put returns that error unchanged.
 	Finish func(Written) (map[string]string, error)
-	// Judge, if not nil, decides on the change when it is made.
+	// Judge, if not nil, decides whether the store makes the change.
 	Judge Judge
 }
 
-// Written describes content after its last byte was received.
+// Written describes the content of an object or a part after its last byte was received.
 type Written struct {
 	Size  int64
 	CRC64 uint64
-	MD5   []byte // nil where it was not computed
+	MD5   []byte // nil if the store did not compute the MD5
 }
 
 // Deletion is a request to delete an object or one version of it.
 type Deletion struct {
 	Ref
 	Condition Condition
-	// Judge, if not nil, decides on the deletion when it is made.
+	// Judge, if not nil, decides whether the store makes the deletion.
 	Judge Judge
 }
 
-// Deleted is what a deletion did.
+// Deleted is the result of a deletion.
 type Deleted struct {
-	// of what was removed, or of the delete marker that was added; empty in a bucket that never had versions
+	// Version is the identifier of the removed version or of the added delete marker. Version is empty if the
+	// bucket has never had versioning enabled.
 	Version string
-	Marker  bool // Version is a delete marker, added or removed
-	Existed bool // there was something to delete
+	Marker  bool // whether Version identifies a delete marker, added or removed
+	Existed bool // whether the deleted object or version existed
 }
 
-// List is a request for one page of a bucket in the order of the keys' bytes.
+// List is a request for one page of a bucket's objects, in byte order of the keys.
 type List struct {
-	Bucket    string
-	Prefix    string
-	Delimiter string // groups the keys that have it after Prefix; may be of any length
-	// After leaves out all keys up to and including it, and every common prefix
-	// that equals it. A common prefix is listed as long as a key of it is left.
+	Bucket string
+	Prefix string
+	// Delimiter groups the keys that contain it after Prefix under a common prefix. Delimiter may have any length.
+	Delimiter string
+	// The page begins behind the key or common prefix After. A common prefix is listed if at least one of its keys
+	// comes after After, unless the common prefix equals After.
 	After string
-	// AfterVersion, with Versions, continues inside the versions of the key After:
-	// those up to and including it are left out. Empty: all versions of After are.
+	// If Versions is true, the page begins behind the version AfterVersion of the key After. If AfterVersion is
+	// empty, the page begins behind all versions of the key After.
 	AfterVersion string
-	Limit        int  // objects and common prefixes together; 1 to 1000 (0: 1000)
-	Versions     bool // all versions and delete markers, newest first within a key
-	Attributes   bool // fill Info.Attributes and Info.Parts, which costs
+	Limit        int  // largest number of objects and common prefixes together, 1 to 1000; 0 means 1000
+	Versions     bool // whether to list all versions and delete markers, newest first within a key
+	Attributes   bool // whether to set Info.Attributes and Info.Parts, which makes the listing slower
 }
 
-// Page is the result of List. Objects and Prefixes are each in byte order, so that a caller can merge both.
+// Page is the result of a List. Objects and Prefixes are each in byte order, so that a caller can merge the two
+// lists.
 type Page struct {
 	Objects   []Info
 	Prefixes  []string
 	Truncated bool
-	// Next and NextVersion are After and AfterVersion of the next page, where Truncated.
+	// If Truncated is true, Next and NextVersion are the values of List.After and List.AfterVersion for the next
+	// page.
 	Next, NextVersion string
 }
 
@@ -173,22 +186,23 @@ type Page struct {
 type Upload struct {
 	Bucket, Key, ID string
 	Started         time.Time
-	Attributes      map[string]string // become the object's
+	Attributes      map[string]string // attributes of the object that CompleteUpload will make
 }
 
-// PartInfo describes one part.
+// PartInfo describes one part of a multipart upload or a multipart object.
 type PartInfo struct {
 	Number   int
 	Size     int64
-	ETag     string // without quotes; the hex MD5, or, by the bucket's ETagKind, made of the CRC64
+	ETag     string // ETag of the part without quotes, computed by the bucket's ETagKind
 	CRC64    uint64
 	Modified time.Time
-	// Attributes are the front end's, such as the part's own checksum.
+	// Attributes holds values of the S3 front end, such as the checksum of the part, by name.
 	Attributes map[string]string
 }
 
-// PutPart is a request to write one part of an upload. The fields are those of Put. A stored part stays until another
-// part with the same number is stored.
+// PutPart is a request to write one part of a multipart upload. The fields Size, Body, MD5 and Finish of PutPart
+// mean the same as in Put. A new part replaces the stored part with the same number only when the new part is
+// complete.
 type PutPart struct {
 	Bucket, Key, Upload string
 	Number              int // 1 to MaxParts
@@ -198,61 +212,69 @@ type PutPart struct {
 	Finish              func(Written) (map[string]string, error)
 }
 
-// CompletedPart names a part in a completion.
+// CompletedPart identifies one part in the request that completes a multipart upload.
 type CompletedPart struct {
 	Number int
-	ETag   string // without quotes; empty: any
+	ETag   string // required ETag without quotes; empty allows any ETag
 }
 
-// Complete is a request to make an object of an upload's parts.
+// Complete is a request to make an object from the parts of a multipart upload.
 type Complete struct {
 	Bucket, Key, Upload string
-	// numbers ascending (else ErrPartOrder), each uploaded with that ETag (else ErrInvalidPart)
-	Parts     []CompletedPart
-	MinPart   int64 // every part but the last has at least so many bytes, else ErrPartTooSmall
+	// Parts lists the parts of the object by ascending number. The request fails with ErrPartOrder if the numbers
+	// do not ascend, and with ErrInvalidPart if a part was not uploaded or has another ETag.
+	Parts []CompletedPart
+	// MinPart is the smallest allowed size in bytes of every part except the last. If a part other than the last is
+	// smaller than MinPart, the request fails with ErrPartTooSmall.
+	MinPart   int64
 	Condition Condition
-	// Finish is called with the parts in order, before anything is visible; as in Put.
+	// Finish, if not nil, is called with the parts in order, before the object is visible. The attributes and the
+	// error that Finish returns have the same effect as in Put.
 	Finish func([]PartInfo) (map[string]string, error)
-	// Judge, if not nil, decides on the change when it is made.
+	// Judge, if not nil, decides whether the store makes the change.
 	Judge Judge
 }
 
-// Copy is a request to make an object of the content of another one.
+// Copy is a request to make an object with the content of another object.
 type Copy struct {
 	From Ref
-	// FromCondition is judged on the source version.
+	// FromCondition is a condition on the source version.
 	FromCondition Condition
 	Bucket, Key   string
-	// Attributes of the new version; nil keeps those of the source.
+	// Attributes are the attributes of the new version. If Attributes is nil, the new version gets the attributes
+	// of the source.
 	Attributes map[string]string
 	Condition  Condition
-	// Judge, if not nil, decides on the change when it is made.
+	// Judge, if not nil, decides whether the store makes the change.
 	Judge Judge
 }
 
-// CopyPart is a request to make a part of a range of an object. N of -1 means all of it from Off.
+// CopyPart is a request to make one part of a multipart upload from N bytes of an object, beginning at byte Off. If
+// N is -1, the range reaches to the end of the object.
 type CopyPart struct {
 	From                Ref
 	Off, N              int64
 	Bucket, Key, Upload string
 	Number              int
-	// Finish is that of PutPart. If it is not nil, the bytes pass through memory. The MD5 is computed if the ETag needs
-	// it.
+	// The field Finish of CopyPart has the same meaning as in PutPart. If Finish is not nil, the bytes pass through
+	// memory. The store sets Written.MD5 only if the bucket's ETags are MD5s.
 	Finish func(Written) (map[string]string, error)
 }
 
-// Range is a part of an object's content: N bytes from Off.
+// Range is a range of an object's content: N bytes, beginning at byte Off.
 type Range struct{ Off, N int64 }
 
-// UploadList is a request for one page of the uploads in progress, in the order of key and identifier.
+// UploadList is a request for one page of the multipart uploads in progress, ordered by key and then by upload
+// identifier.
 type UploadList struct {
 	Bucket, Prefix, Delimiter string
-	// leaves out what comes before and this one itself; without AfterID all uploads of AfterKey
+	// The page begins behind the upload with the key AfterKey and the identifier AfterID. If AfterID is empty, the
+	// page begins behind all uploads of AfterKey.
 	AfterKey, AfterID string
 	Limit             int
 }
 
-// UploadPage is what UploadList found.
+// UploadPage is the result of an UploadList.
 type UploadPage struct {
 	Uploads         []Upload
 	Prefixes        []string
@@ -260,21 +282,21 @@ type UploadPage struct {
 	NextKey, NextID string
 }
 
-// Further words of Damage.What.
+// DamageDeclared and DamageRecord are values of Damage.What.
 const (
-	// DamageDeclared: the content differs from the checksums that a client of the door declared when it wrote the content.
-	// Either the checksums were wrong from the start, or the content was damaged later. The server cannot tell.
+	// DamageDeclared means that the content differs from the checksums that a client of the door supplied when it
+	// wrote the content. The server cannot tell wrong checksums from content that was damaged later.
 	DamageDeclared = "declared"
-	// DamageRecord: the record of the object in the metadata cannot be read.
+	// DamageRecord means that the record of the object in the metadata cannot be read.
 	DamageRecord = "record"
 )
 
-// Damage is content that differs from what was written.
+// Damage describes stored content that differs from the content that was written.
 type Damage struct {
 	Ref
-	File string    // the data file, or empty where the content lies with the metadata
-	Off  int64     // where in the content the damaged block begins
-	N    int64     // its length
-	What string    // "checksum", "missing", "short", "unreadable"; see also DamageDeclared and DamageRecord
-	Time time.Time // when it was found
+	File string    // path of the data file; empty if the content is stored with the metadata
+	Off  int64     // offset of the damaged block in the content, in bytes
+	N    int64     // length of the damaged block in bytes
+	What string    // kind of damage: "checksum", "missing", "short", "unreadable", DamageDeclared or DamageRecord
+	Time time.Time // time at which the damage was found
 }

@@ -7,133 +7,147 @@ import (
 	"io"
 )
 
-// Store is a whole object store: one on disk, or a model of it for tests. Code that needs less uses one of its parts.
+// Store is a complete object store: the store on disk, or a model of it for tests. Code that needs only some
+// methods accepts one of the smaller interfaces, such as Objects.
 type Store interface {
 	Buckets
 	Objects
 	Lister
 	Uploads
 	Records
-	// Close waits for operations in progress and closes the store. It is called once.
+	// Close waits for operations in progress and closes the store. The caller calls Close once.
 	Close() error
 }
 
-// Buckets keeps the buckets and their settings.
+// Buckets creates, changes, lists and deletes buckets with their settings.
 type Buckets interface {
-	// CreateBucket creates a bucket with these settings. If Created is zero, the store sets it. It fails with
-	// ErrBucketExists.
+	// CreateBucket creates a bucket with the settings b. If b.Created is zero, the store sets it to the current
+	// time. CreateBucket fails with ErrBucketExists if the bucket exists.
 	CreateBucket(ctx context.Context, b Bucket) error
-	// Bucket returns the settings of a bucket, without I/O. They are shared and must not be changed. It fails with
-	// ErrNoSuchBucket.
+	// Bucket returns the settings of a bucket, without I/O. The caller must not change the returned settings,
+	// because they are shared. Bucket fails with ErrNoSuchBucket if the bucket does not exist.
 	Bucket(ctx context.Context, name string) (*Bucket, error)
-	// UpdateBucket changes the settings of a bucket. change gets a copy and changes it; the result becomes durable and
-	// visible in one step. Name and Created stay. An error of change is returned and changes nothing. UpdateBucket fails
-	// with ErrNoSuchBucket.
+	// UpdateBucket changes the settings of a bucket. The function change edits a copy of the settings, which then
+	// becomes durable and visible in one step. UpdateBucket keeps the values of Name and Created. If change returns
+	// an error, the bucket stays as it is and UpdateBucket returns that error. UpdateBucket fails with
+	// ErrNoSuchBucket if the bucket does not exist.
 	UpdateBucket(ctx context.Context, name string, change func(*Bucket) error) error
-	// DeleteBucket removes an empty bucket and aborts its uploads in progress. It fails with ErrNoSuchBucket, and with
-	// ErrBucketNotEmpty if the bucket has any version or delete marker.
+	// DeleteBucket removes an empty bucket and aborts its multipart uploads in progress. DeleteBucket fails with
+	// ErrNoSuchBucket if the bucket does not exist, and with ErrBucketNotEmpty if the bucket has any version or
+	// delete marker.
 	DeleteBucket(ctx context.Context, name string) error
-	// ListBuckets returns all buckets in the order of their names.
+	// ListBuckets returns all buckets, ordered by name.
 	ListBuckets(ctx context.Context) ([]Bucket, error)
 }
 
-// Objects writes, reads and deletes objects. Each method fails with ErrNoSuchBucket if the bucket does not exist.
+// Objects writes, reads and deletes objects. Each method of Objects fails with ErrNoSuchBucket if the bucket does
+// not exist.
 type Objects interface {
-	// Put writes an object. When it returns, the object is durable and visible, or neither.
+	// Put writes an object. If Put succeeds, the object is durable and visible; if Put fails, the object is
+	// neither.
 	Put(ctx context.Context, p Put) (Info, error)
-	// Stat describes an object. It fails with ErrNoSuchKey and ErrNoSuchVersion. If the current version is a delete
-	// marker, the error is ErrNoSuchKey, and the Info has Marker, Version and Modified. If ref names the version of a
-	// delete marker, the error is nil and Marker is set.
+	// Stat describes an object. Stat fails with ErrNoSuchKey if the key has no object, and with ErrNoSuchVersion if
+	// the object does not have the version. If the current version is a delete marker, Stat returns ErrNoSuchKey
+	// and sets Marker, Version and Modified in the Info. If ref.Version identifies a delete marker, Stat succeeds
+	// and sets Marker.
 	Stat(ctx context.Context, ref Ref) (Info, error)
-	// Open opens the content of an object for reading. The errors are those of Stat and ErrDamaged. If ref names the
-	// version of a delete marker, the error is ErrIsMarker. Open content keeps its bytes, even if the object is deleted.
+	// Open opens the content of an object for reading. Open fails with the errors of Stat, with ErrDamaged, and
+	// with ErrIsMarker if ref.Version identifies a delete marker. Opened content stays readable and unchanged until
+	// it is closed, even if the object is deleted.
 	Open(ctx context.Context, ref Ref) (Content, error)
-	// Delete deletes an object or a version, by the versioning of the bucket. If the object or the version does not exist,
-	// Existed is false and the error nil. The condition is that of Put, with ErrNoSuchKey and ErrPrecondition.
+	// Delete deletes an object or one version, as the bucket's versioning state requires. If the object or version
+	// does not exist, Delete succeeds with Deleted.Existed false. If d.Condition is not met, Delete fails with
+	// ErrNoSuchKey or ErrPrecondition, as Put does.
 	Delete(ctx context.Context, d Deletion) (Deleted, error)
-	// DeleteMany deletes several objects of one bucket, in one durable step if possible. Results and errors are in the
-	// order of the deletions. A deletion that fails does not affect the others.
+	// DeleteMany deletes several objects of one bucket, in one durable step if possible. The results and the errors
+	// of DeleteMany have the same order as the deletions ds. A failed deletion does not affect the other deletions.
 	DeleteMany(ctx context.Context, bucket string, ds []Deletion) ([]Deleted, []error)
-	// Copy makes an object of the content of another one. If the file system allows it, the bytes do not pass through
-	// memory. An object may be copied onto itself with new attributes.
+	// Copy makes an object with the content of another object. If the file system can copy file ranges itself, the
+	// copied bytes do not pass through the server's memory. An object may be copied onto itself with new
+	// attributes.
 	Copy(ctx context.Context, c Copy) (Info, error)
-	// SetAttributes changes the attributes of a version in place. change gets a copy and changes it. An error of change is
-	// returned and changes nothing. The version keeps its identifier, ETag and time of modification.
+	// SetAttributes changes the attributes of a version in place. The function change edits a copy of the
+	// attributes, which the store then saves. If change returns an error, the attributes stay as they are and
+	// SetAttributes returns that error. SetAttributes does not change the version's identifier, ETag and time of
+	// modification.
 	SetAttributes(ctx context.Context, ref Ref, change func(map[string]string) error) error
 }
 
-// Content is the content of one version, open for reading. All methods are safe for concurrent use.
+// Content is the content of one object version, open for reading. All methods of Content are safe for concurrent
+// use.
 type Content interface {
 	// Info describes the version that was opened.
 	Info() Info
-	// Section returns a reader of a range, which has to lie within the content.
+	// Section returns a reader of the range r, which must lie within the content.
 	Section(r Range) (Body, error)
-	// Close closes the content. Bodies that are still open keep it.
+	// Close closes the content. A Body that is still open stays readable until the Body itself is closed.
 	Close() error
 }
 
-// Body is a range of content on its way to a reader. It is for one goroutine.
+// Body reads a range of an object's content. Only one goroutine at a time may use a Body.
 //
-// The store's policy decides when bytes are compared with the checksums of their blocks. A mismatch ends the read with
-// an error that wraps ErrDamaged, before any byte of the damaged block is returned.
+// The store's setting verify_reads decides when a Body compares blocks with their checksums. A mismatch ends the
+// read with an error that wraps ErrDamaged, before any byte of the damaged block is returned.
 type Body interface {
 	io.ReadCloser
-	// WriterTo writes the remaining bytes. If w is a socket, or a buffer before one, and the bytes need no check, they go
-	// by sendfile.
+	// WriterTo writes the remaining bytes. If the writer is a socket or a buffer in front of one, and the bytes
+	// need no check, the bytes go by sendfile.
 	io.WriterTo
-	// Len returns the number of remaining bytes.
+	// Len returns the number of bytes that are still to be read.
 	Len() int64
 }
 
 // Verifier is a Body that can check its first block in advance. Verify returns the error that the first read would
-// return, ErrDamaged for one. It costs nothing beyond that read.
+// return, such as ErrDamaged. Verification costs no extra read.
 type Verifier interface{ Verify() error }
 
-// Stricter is a Content that can compare every block with its checksum, regardless of the store's policy. Code that
-// computes a new checksum of the bytes needs it: otherwise damaged bytes would get a checksum that matches them.
+// Stricter is a Content that can compare every block with its checksum, regardless of the setting verify_reads.
+// Code that computes a new checksum of stored bytes must use Strict: otherwise damaged bytes would get a checksum
+// that matches them.
 type Stricter interface {
-	// Strict returns a Section of which every block is compared.
+	// Strict returns a Body for the range r that compares every block with its checksum.
 	Strict(r Range) (Body, error)
 }
 
 // Lister lists the objects of a bucket.
 type Lister interface {
-	// List returns one page. Its cost depends on the page alone, not on the rest of the bucket.
+	// List returns one page of a listing. The cost of List depends only on the page, not on the size of the bucket.
 	List(ctx context.Context, l List) (Page, error)
 }
 
-// Uploads keeps multipart uploads. Each method fails with ErrNoSuchBucket, and with ErrNoSuchUpload if the upload does
-// not exist or belongs to another key.
+// Uploads manages multipart uploads. Each method of Uploads fails with ErrNoSuchBucket if the bucket does not
+// exist, and with ErrNoSuchUpload if the upload does not exist or belongs to another key.
 type Uploads interface {
-	// CreateUpload begins an upload and returns its identifier.
+	// CreateUpload begins a multipart upload and returns its identifier.
 	CreateUpload(ctx context.Context, bucket, key string, attributes map[string]string) (string, error)
-	// GetUpload describes an upload.
+	// GetUpload describes a multipart upload.
 	GetUpload(ctx context.Context, bucket, key, id string) (Upload, error)
-	// PutPart writes one part, durably.
+	// PutPart writes one part of a multipart upload durably.
 	PutPart(ctx context.Context, p PutPart) (PartInfo, error)
-	// CopyPart makes one part of a range of an object. It fails with ErrInvalidRange if the object does not have the
-	// range.
+	// CopyPart makes one part of a multipart upload from a range of an object. CopyPart fails with ErrInvalidRange
+	// if the range does not lie within the object.
 	CopyPart(ctx context.Context, c CopyPart) (PartInfo, error)
-	// ListParts returns up to limit parts with numbers above after, in order, and whether there are more.
+	// ListParts returns up to limit parts with numbers above after, in order, and reports whether more parts
+	// follow.
 	ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]PartInfo, bool, error)
-	// CompleteUpload makes an object of the parts. If all parts have the same size and none is left out, its cost does not
-	// depend on their bytes.
+	// CompleteUpload makes an object from parts of a multipart upload. If all parts have the same size and the
+	// object uses all of them, CompleteUpload copies no content.
 	CompleteUpload(ctx context.Context, c Complete) (Info, error)
-	// AbortUpload ends an upload and frees its space.
+	// AbortUpload ends a multipart upload and frees its space.
 	AbortUpload(ctx context.Context, bucket, key, id string) error
-	// ListUploads returns one page of the uploads in progress.
+	// ListUploads returns one page of the multipart uploads in progress.
 	ListUploads(ctx context.Context, l UploadList) (UploadPage, error)
 }
 
-// Records keeps small documents of other packages, such as accounts, as durably as objects. Kinds and names are not
-// empty. A value has at most 1 MiB.
+// Records stores small documents of other packages, such as accounts, as durably as objects. The kind and the name
+// of a record must not be empty. The value of a record has at most 1 MiB.
 type Records interface {
-	// PutRecord writes a record.
+	// PutRecord writes a record, and replaces the record of the same kind and name.
 	PutRecord(ctx context.Context, kind, name string, value []byte) error
-	// Record reads a record. It fails with ErrNoSuchRecord.
+	// Record reads a record. Record fails with ErrNoSuchRecord if the record does not exist.
 	Record(ctx context.Context, kind, name string) ([]byte, error)
-	// DeleteRecord removes a record. It fails with ErrNoSuchRecord.
+	// DeleteRecord removes a record. DeleteRecord fails with ErrNoSuchRecord if the record does not exist.
 	DeleteRecord(ctx context.Context, kind, name string) error
-	// RecordNames lists the names of a kind in order.
+	// RecordNames lists the names of all records of a kind, in order.
 	RecordNames(ctx context.Context, kind string) ([]string, error)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plain makes text of others safe to show: names and messages come from
-// files and libraries, and a terminal or a browser would obey some of them.
+// Package plain makes text from files and libraries safe to show. Text from elsewhere can contain control
+// characters that a terminal or a browser would execute.
 package plain
 
 import (
@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text shows runes that would be obeyed instead of shown, such as escapes and
-// changes of writing direction, as escapes, and invalid UTF-8 as its bytes.
+// Text returns s with every unprintable character and every byte of invalid UTF-8 replaced by a Go escape such as
+// \x1b. Unprintable characters include terminal escapes and changes of the writing direction.
 func Text(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !shown(r) }) < 0 {
 		return s

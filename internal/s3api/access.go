@@ -19,22 +19,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// maxAhead is how far ahead of this clock a signature may be dated, as S3 has it.
+// maxAhead is the longest time by which the date of a signature may be ahead of this machine's clock, as in S3.
 const maxAhead = 15 * time.Minute
 
-// anonymous reports whether a request has no account and was admitted because everybody may do what it asks for.
+// anonymous reports whether a request without an account was admitted because everybody has the permission.
 func anonymous(ctx context.Context) bool {
 	is, _ := ctx.Value(string(utils.ContextKeyPublicBucket)).(bool)
 	return is
 }
 
-// allowed returns nil if a request may do something to the object that ref names. It judges anew, also if versitygw has
-// judged the request before.
+// allowed returns nil if a request may perform the actions on the object of ref. It decides anew, even if versitygw
+// has already decided on the request.
 func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.Permission,
 	actions ...auth.Action) error {
 	request, ok := ctx.Value(requestKey).(fiber.Ctx)
 	if !ok {
-		return s3err.GetAPIError(s3err.ErrAccessDenied) // no request came through the guard
+		return s3err.GetAPIError(s3err.ErrAccessDenied) // the request did not come through the guard
 	}
 	defer named(request.RequestCtx(), ref.Version)()
 	defer exactly(request.RequestCtx())()
@@ -62,8 +62,8 @@ func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.P
 	})
 }
 
-// named makes the conditions of a policy see the given version, which may differ from the one in the request's
-// arguments. The returned function restores the arguments.
+// named makes policy conditions see the given version instead of the version in the request's arguments. The
+// returned function restores the arguments.
 func named(rctx *fasthttp.RequestCtx, version string) (restore func()) {
 	const arg = "versionId"
 	args := rctx.QueryArgs()
@@ -84,8 +84,8 @@ func named(rctx *fasthttp.RequestCtx, version string) (restore func()) {
 	}
 }
 
-// authorizePublic returns nil if everybody may do something to the version that a request names. versitygw has judged
-// the current version only.
+// authorizePublic returns nil if everybody may perform an action on the version that a request names. versitygw has
+// checked only the current version.
 func (b *backend) authorizePublic(ctx context.Context, ref object.Ref, action auth.Action,
 	permission auth.Permission) error {
 	if !anonymous(ctx) || ref.Version == "" {
@@ -94,8 +94,9 @@ func (b *backend) authorizePublic(ctx context.Context, ref object.Ref, action au
 	return b.allowed(ctx, ref, permission, action)
 }
 
-// authorizeRead judges the version that a request reads, if versitygw has judged another one. For requests without an
-// account versitygw has judged the current version. For an empty version in the arguments it has judged none.
+// authorizeRead checks the permission to read a version, if versitygw has checked another version. For requests
+// without an account, versitygw has checked the current version. For an empty version in the arguments, it has
+// checked none.
 func (b *backend) authorizeRead(ctx context.Context, ref object.Ref) error {
 	if r, ok := ctx.(*fasthttp.RequestCtx); ok && ref.Version == "" && r.QueryArgs().Has("versionId") {
 		return b.allowed(ctx, ref, auth.PermissionRead, auth.GetObjectAction)
@@ -103,8 +104,8 @@ func (b *backend) authorizeRead(ctx context.Context, ref object.Ref) error {
 	return b.authorizePublic(ctx, ref, auth.GetObjectVersionAction, auth.PermissionRead)
 }
 
-// mayCompare returns nil if a request may use a condition on the present object. As in S3, a condition on ETag, size or
-// time needs the permission to read, because its result tells something about the object.
+// mayCompare returns nil if a request may use a condition on the current object. As in S3, a condition on ETag,
+// size or time needs the permission to read, because its result reveals something about the object.
 func (b *backend) mayCompare(ctx context.Context, ref object.Ref, c object.Condition) error {
 	if (c.IfMatch == "" || c.IfMatch == "*") && c.IfSize == nil && c.IfModified == nil {
 		return nil
@@ -112,7 +113,7 @@ func (b *backend) mayCompare(ctx context.Context, ref object.Ref, c object.Condi
 	return b.allowed(ctx, ref, auth.PermissionRead, ofVersion(ref, auth.GetObjectAction, auth.GetObjectVersionAction))
 }
 
-// ofVersion returns the action on the current version of an object, or on a version that is named.
+// ofVersion returns the action version if ref names a version, and the action current otherwise.
 func ofVersion(ref object.Ref, current, version auth.Action) auth.Action {
 	if ref.Version == "" {
 		return current
@@ -144,8 +145,9 @@ func (b *backend) shown(ctx context.Context, ref object.Ref, attrs map[string]st
 	return out
 }
 
-// copySource reads the header that names the source of a copy: BUCKET/KEY or BUCKET/KEY?versionId=VERSION, with bucket
-// and key escaped. Only this function reads the header, so that the object that is authorised is the one that is read.
+// copySource reads the header that names the source of a copy: BUCKET/KEY or BUCKET/KEY?versionId=VERSION, with
+// bucket and key escaped. Only this function reads the header, so that the permission is checked for the same
+// object that is read.
 func copySource(header string) (object.Ref, error) {
 	text, query, asked := strings.Cut(header, "?")
 	name, err := url.QueryUnescape(strings.TrimPrefix(text, "/"))
@@ -179,8 +181,8 @@ func form(ctx context.Context) map[string]string {
 	return posted.Fields
 }
 
-// authorizeForm returns nil if a form may be posted. versitygw has judged the bucket only, which no statement about its
-// keys matches.
+// authorizeForm returns nil if a form may be posted. versitygw has checked only the bucket, so that no statement
+// about keys was applied.
 func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, bk *object.Bucket,
 	fields map[string]string) error {
 	actions := []auth.Action{auth.PutObjectAction}
@@ -206,13 +208,13 @@ func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, bk *object.
 	return refusedACL(bk, fields["acl"], granted)
 }
 
-// early reports whether the date of a signature is too far ahead.
+// early reports whether the date of a signature is too far in the future.
 func early(date string) bool {
 	t, err := time.Parse("20060102T150405Z", date)
-	return err == nil && time.Until(t) > maxAhead // another form is refused by versitygw
+	return err == nil && time.Until(t) > maxAhead // versitygw refuses a date in another format
 }
 
-// notYet refuses a request that is dated ahead.
+// notYet returns the S3 error for a request with a date in the future.
 func notYet() s3err.S3Error {
 	return refusal(http.StatusForbidden, "AccessDenied", "Request is not valid yet")
 }

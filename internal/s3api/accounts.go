@@ -15,8 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// accounts is iam.Service as versitygw asks for it. Its callers compare errors
-// with ==, so these are versitygw's own.
+// accounts makes an iam.Service usable by versitygw. versitygw compares errors with ==, so accounts returns
+// versitygw's own errors.
 type accounts struct{ svc *iam.Service }
 
 var (
@@ -44,7 +44,7 @@ func (a accounts) GetUserAccount(access string) (auth.Account, error) {
 	return toAuth(acc), nil
 }
 
-// ResolveAccounts returns the grantees of ACLs that name no account.
+// ResolveAccounts returns the grantees that are neither an existing account nor a group.
 func (a accounts) ResolveAccounts(grantees []string) ([]string, error) {
 	missing := []string{}
 	for _, text := range grantees {
@@ -57,7 +57,7 @@ func (a accounts) ResolveAccounts(grantees []string) ([]string, error) {
 		}
 		if _, err := a.svc.Get(g.Access); err != nil {
 			if g.Access != text {
-				return nil, invalidID() // it was written as S3 has it
+				return nil, invalidID() // the grantee has the form of S3, such as id=ACCOUNT
 			}
 			missing = append(missing, text)
 		}
@@ -65,7 +65,7 @@ func (a accounts) ResolveAccounts(grantees []string) ([]string, error) {
 	return missing, nil
 }
 
-// ResolvePrincipals returns the principals of policies that name no account.
+// ResolvePrincipals returns the principals of a policy that name no existing account.
 func (a accounts) ResolvePrincipals(names []string) ([]string, error) {
 	missing := []string{}
 	for _, name := range names {

@@ -18,20 +18,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// everybody is the group of all users, as versitygw names it, and allUsers as S3 does.
+// everybody is versitygw's name for the group of all users, and allUsers is the name in S3.
 const (
 	everybody = "all-users"
 	allUsers  = "http://acs.amazonaws.com/groups/global/AllUsers"
 )
 
-// aclOf returns the ACL in force in a bucket.
+// aclOf returns the ACL that applies to a bucket.
 func (b *backend) aclOf(bk *object.Bucket) (auth.ACL, error) {
 	r := b.rulesOf(bk)
 	return r.ACL, r.ACLFault
 }
 
-// GetBucketAcl returns the ACL in force. The front end asks for it once the signature of a request has been checked and
-// before its body is parsed, so this is also the place to refuse a body.
+// GetBucketAcl returns the ACL that applies to the bucket. The S3 library versitygw calls GetBucketAcl after
+// checking the signature of a request and before parsing its body. GetBucketAcl also refuses request bodies that
+// are not valid, because no other method is called at that time.
 func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
 	if rctx, ok := ctx.(*fasthttp.RequestCtx); ok {
 		spellPolicy(rctx)
@@ -53,12 +54,12 @@ func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([
 	return r.ACLText, nil
 }
 
-// ownersKey is where GetBucketAcl finds that a request is for what no ACL can grant.
+// ownersKey is the user value that tells GetBucketAcl that no ACL can grant the request.
 const ownersKey = "nebulaio-owners"
 
-// grantable says whether an ACL can grant what a request asks for, as S3 has it: to list a bucket, to read, write
-// and delete objects, and to read and write the ACL. versitygw takes the permission to write for one to change all
-// settings.
+// grantable reports whether an ACL can grant a request, as in S3. An ACL can grant listing a bucket, reading,
+// writing and deleting objects, and reading and writing the ACL. versitygw would let the permission to write change
+// all settings.
 func grantable(rctx *fasthttp.RequestCtx, at level, plain bool) bool {
 	if at == onBucket && string(rctx.Method()) == fasthttp.MethodDelete {
 		return false
@@ -67,7 +68,7 @@ func grantable(rctx *fasthttp.RequestCtx, at level, plain bool) bool {
 		return true
 	}
 	if at == onObject && string(rctx.Method()) == fasthttp.MethodDelete && rctx.QueryArgs().Has("versionId") {
-		return false // what is overwritten or deleted by others stays the owner's
+		return false // only the owner may delete old versions
 	}
 	for k := range rctx.QueryArgs().All() {
 		if _, settings := ownersArgs[at][string(k)]; settings && !(string(k) == "versioning" && rctx.IsGet()) {
@@ -77,7 +78,8 @@ func grantable(rctx *fasthttp.RequestCtx, at level, plain bool) bool {
 	return true
 }
 
-// ownersArgs are the sub-resources that no ACL grants anything of, but whether a bucket has versions.
+// ownersArgs are the sub-resources to which no ACL can grant access. The one exception is reading the versioning
+// state.
 var ownersArgs = map[level]map[string]struct{}{
 	onBucket: setOf("accelerate", "analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle",
 		"logging", "metrics", "notification", "object-lock", "ownershipControls", "policy", "policyStatus",
@@ -90,7 +92,7 @@ var aclActions = map[auth.Action]struct{}{
 	auth.GetObjectAction: {}, auth.GetObjectVersionAction: {}, auth.PutObjectAction: {},
 }
 
-// onlyOwners says whether no ACL can grant one of these actions.
+// onlyOwners reports whether at least one of the actions cannot be granted by an ACL.
 func onlyOwners(actions []auth.Action) bool {
 	for _, a := range actions {
 		if _, ok := aclActions[a]; !ok {
@@ -100,7 +102,7 @@ func onlyOwners(actions []auth.Action) bool {
 	return false
 }
 
-// PutBucketAcl keeps an ACL.
+// PutBucketAcl stores the ACL of a bucket.
 func (b *backend) PutBucketAcl(ctx context.Context, bucket string, acl []byte) error {
 	if err := checkDocument(ctx, "AccessControlPolicy"); err != nil {
 		return err
@@ -118,7 +120,7 @@ func (b *backend) PutBucketAcl(ctx context.Context, bucket string, acl []byte) e
 	})
 }
 
-// PutObjectAcl is refused: objects have no ACLs of their own.
+// PutObjectAcl always returns an error, because objects have no ACLs of their own.
 func (b *backend) PutObjectAcl(ctx context.Context, in *s3.PutObjectAclInput) error {
 	bk, err := b.bucketOf(ctx, *in.Bucket)
 	if err != nil {
@@ -130,7 +132,8 @@ func (b *backend) PutObjectAcl(ctx context.Context, in *s3.PutObjectAclInput) er
 	return s3err.GetAPIError(s3err.ErrNotImplemented)
 }
 
-// normalACL returns an ACL with the grantees' plain names, which versitygw keeps as a header had them.
+// normalACL returns an ACL with the plain names of its grantees. versitygw keeps the names as they were in a
+// header.
 func normalACL(text []byte) ([]byte, error) {
 	acl, err := auth.ParseACL(text)
 	if err != nil {
@@ -150,7 +153,7 @@ func normalACL(text []byte) ([]byte, error) {
 	return json.Marshal(acl)
 }
 
-// granteeOf reads a grantee of a header: an access key, or what S3 asks for, id="ACCESS-KEY" or uri="GROUP".
+// granteeOf parses a grantee of a header: an access key, or the forms of S3, id="ACCESS-KEY" and uri="GROUP".
 func granteeOf(text string) (auth.Grantee, error) {
 	name := strings.TrimSpace(text)
 	kind, value, ok := strings.Cut(name, "=")
@@ -174,7 +177,7 @@ func granteeOf(text string) (auth.Grantee, error) {
 	return auth.Grantee{Access: name, Type: types.TypeCanonicalUser}, nil // an access key may have "=" in it
 }
 
-// invalidID refuses a grant to an account that does not exist.
+// invalidID returns the S3 error for a grant to an account that does not exist.
 func invalidID() s3err.S3Error {
 	return refusal(http.StatusBadRequest, "InvalidArgument",
 		"Invalid id: a grantee is no account here. Grant to id=\"ACCESS-KEY\".")
@@ -185,8 +188,8 @@ var grantHeaders = []string{
 	"X-Amz-Grant-Full-Control", "X-Amz-Grant-Read", "X-Amz-Grant-Read-Acp", "X-Amz-Grant-Write", "X-Amz-Grant-Write-Acp",
 }
 
-// objectACL refuses a request that would give a new object an ACL, since objects have none of their own. What asks
-// for nothing more than the bucket's owner has anyhow is accepted.
+// objectACL returns an error if a request would give a new object an ACL, because objects have no ACLs of their
+// own. An ACL that grants access only to the bucket's owner is accepted.
 func objectACL(ctx context.Context, bk *object.Bucket) error {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok {
@@ -203,7 +206,8 @@ func objectACL(ctx context.Context, bk *object.Bucket) error {
 	return refusedACL(bk, asked, granted)
 }
 
-// asksForACL says whether a header or an argument may ask for an ACL: one look at each, for most requests have none.
+// asksForACL reports whether a header or an argument may ask for an ACL. The check is quick, because most requests
+// ask for none.
 func asksForACL(rctx *fasthttp.RequestCtx) bool {
 	for k := range rctx.Request.Header.All() {
 		if len(k) > len("x-amz-") && (k[6]|0x20 == 'a' || k[6]|0x20 == 'g') && k[0]|0x20 == 'x' {
@@ -213,7 +217,7 @@ func asksForACL(rctx *fasthttp.RequestCtx) bool {
 	return !plainQuery(rctx.QueryArgs())
 }
 
-// refusedACL says why an object cannot have an ACL, nil where it asks for nothing.
+// refusedACL returns why a requested ACL is refused, or nil if none is requested.
 func refusedACL(bk *object.Bucket, asked string, granted bool) error {
 	switch types.ObjectCannedACL(asked) {
 	case "", types.ObjectCannedACLPrivate, types.ObjectCannedACLBucketOwnerFullControl:
@@ -232,8 +236,8 @@ func refusedACL(bk *object.Bucket, asked string, granted bool) error {
 		"Objects have no ACLs of their own here: give the bucket an ACL or a policy.")
 }
 
-// argumentACL says whether the arguments of a request ask for an ACL, which is read from headers alone where it is
-// a bucket's.
+// argumentACL reports whether the arguments of a request ask for an ACL. versitygw reads the ACL of a bucket only
+// from headers.
 func argumentACL(rctx *fasthttp.RequestCtx) bool {
 	for k := range rctx.QueryArgs().All() {
 		name := strings.ToLower(string(k))
@@ -244,7 +248,7 @@ func argumentACL(rctx *fasthttp.RequestCtx) bool {
 	return false
 }
 
-// argument returns a header of S3, which a presigned URL may have among its arguments.
+// argument returns an S3 header, which a presigned URL may carry as an argument.
 func argument(rctx *fasthttp.RequestCtx, name string) string {
 	if v := rctx.Request.Header.Peek(name); len(v) > 0 {
 		return string(v)

@@ -11,7 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Names of the attributes that an object has. User metadata stand under metaPrefix and their own name.
+// Names of the attributes of an object. The attribute of a user metadata entry is metaPrefix and the name of the
+// entry.
 const (
 	attrType        = "content-type"
 	attrEncoding    = "content-encoding"
@@ -31,8 +32,7 @@ const (
 	metaPrefix      = "meta:"
 )
 
-// systemAttrs are those that a copy takes over with the user metadata. The
-// redirect is not among them: S3 does not copy it.
+// systemAttrs are the attributes that a copy keeps together with the user metadata. S3 does not copy the redirect.
 var systemAttrs = []string{attrType, attrEncoding, attrDisposition, attrLanguage, attrCache, attrExpires}
 
 // headers are the parts of a request that describe an object.
@@ -41,7 +41,7 @@ type headers struct {
 	Metadata                                                        map[string]string
 }
 
-// attributes returns attributes of our own for them; empty ones are left out.
+// attributes returns the headers as attributes with cloned strings, without empty ones.
 func (h headers) attributes() map[string]string {
 	m := make(map[string]string, 4+len(h.Metadata))
 	set := func(name string, v *string) {
@@ -62,7 +62,7 @@ func (h headers) attributes() map[string]string {
 	return m
 }
 
-// check refuses what no header of a reply can carry. Headers of a request never have it; fields of a form may.
+// check returns an error if a value cannot be sent in a reply's header. Only fields of a form can have such values.
 func (h headers) check() error {
 	for _, f := range [...]struct {
 		name  string
@@ -95,7 +95,7 @@ func metadataOf(attrs map[string]string) map[string]string {
 	return m
 }
 
-// copied returns what a copy keeps of an object's headers and user metadata.
+// copied returns the attributes that a copy keeps: headers and user metadata.
 func copied(attrs map[string]string) map[string]string {
 	m := map[string]string{}
 	for _, name := range systemAttrs {
@@ -118,7 +118,7 @@ func encodeTags(tags map[string]string) (string, error) {
 	return string(doc), err
 }
 
-// decodeTags returns the tags of an attribute or a setting; an empty set for "".
+// decodeTags returns the tags of an attribute or a setting. For "" it returns an empty map.
 func decodeTags(doc string) (map[string]string, error) {
 	tags := map[string]string{}
 	if doc == "" {

@@ -26,37 +26,38 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// authorizer judges requests of other doors. versitygw judges only HTTP requests, so each question becomes one: a
-// request that the account makes from this host. A policy that asks for the address sees 127.0.0.1, and one that asks
-// for TLS sees none. So another door never allows what an S3 request from this host would not.
+// authorizer decides whether requests at the GPUDirect door are allowed. versitygw evaluates only HTTP requests, so
+// authorizer makes an HTTP request of the same account from this host. In that request, the client's address is
+// 127.0.0.1, and there is no TLS. So the door never allows more than S3 allows a client on this host.
 type authorizer struct {
 	backend  *backend
 	app      *fiber.App
 	accounts *iam.Service
 	readOnly bool
-	requests sync.Pool // of *fasthttp.RequestCtx
-	buckets  sync.Map  // of *judged, by the bucket's name
+	requests sync.Pool // holds *fasthttp.RequestCtx
+	buckets  sync.Map  // holds *judged by bucket name
 }
 
-// judged caches judgements for the settings of a bucket. Settings are replaced and never changed, so the cache holds
-// for as long as the bucket has these settings.
+// judged caches decisions for the settings of a bucket. Settings are replaced and never changed, so the cache is
+// valid while the bucket has these settings.
 type judged struct {
 	of  *object.Bucket
 	acl auth.ACL
-	// plain settings judge all keys, addresses and times alike. What they allowed once, they allow again.
+	// plain reports that the settings give the same decision for all keys, addresses and times, so that decisions
+	// can be cached.
 	plain   bool
 	mu      sync.RWMutex
 	allowed map[allowance]struct{}
 }
 
-// allowance is what an account may do in a bucket with plain settings.
+// allowance is an allowed action of an account in a bucket with plain settings.
 type allowance struct {
 	access string
 	role   iam.Role
 	action object.Action
 }
 
-// mostAllowances bounds the cached judgements of a bucket.
+// mostAllowances is the largest number of cached decisions of a bucket.
 const mostAllowances = 1024
 
 func (j *judged) allows(x allowance) bool {
@@ -77,8 +78,9 @@ func (j *judged) allow(x allowance) {
 	}
 }
 
-// Authorizer returns the judge of requests of other doors. It judges them as if they were S3 requests. It is safe for
-// concurrent use for as long as the store is open. For object.ActionList, Access.Key is the prefix of the listing.
+// Authorizer returns the object.Authorizer that decides whether requests at the GPUDirect door are allowed. The
+// Authorizer applies the same rules as to S3 requests from this host. The Authorizer is safe for concurrent use
+// while the store is open. For object.ActionList, Access.Key is the prefix of the listing.
 func (s *Server) Authorizer() object.Authorizer { return s.authorizer }
 
 func newAuthorizer(o Options, b *backend, app *fiber.App) *authorizer {
@@ -109,7 +111,8 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 		return object.Fail(op, name, object.ErrInvalidName, "no key is named")
 	}
 	if x.Action == object.ActionPut && !utf8.ValidString(x.Key) {
-		// A request of HTTP could neither read it nor list it. Those that older versions made can be read.
+		// An HTTP request could neither read nor list such an object. Objects that older versions wrote can be
+		// read.
 		return object.Fail(op, x.Bucket, object.ErrInvalidName, "the key is no UTF-8")
 	}
 	settings, err := a.settingsOf(ctx, op, x.Bucket)
@@ -127,7 +130,7 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	locked := x.Action == object.ActionPut && lockEnabled(settings.of)
 	may := allowance{account.AccessKey, account.Role, x.Action}
 	if !locked && (root || settings.allows(may)) {
-		return nil // versitygw would say the same
+		return nil // versitygw would decide the same
 	}
 	rctx := a.requests.Get().(*fasthttp.RequestCtx)
 	defer func() {
@@ -160,14 +163,14 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 		settings.allow(may)
 	}
 	if err == nil && locked {
-		// In a bucket without old versions a write replaces an object, which a lock may forbid.
+		// In a bucket without old versions, a write replaces an object, and a lock may forbid that.
 		err = auth.CheckObjectAccess(request, x.Bucket, opts.Acc, []types.ObjectIdentifier{{Key: &opts.Object}},
 			auth.BypassOverwrite, false, a.backend, opts.Iam, true)
 	}
 	return a.refusal(op, name, x, err)
 }
 
-// limit returns a number of entries as an argument of a request.
+// limit returns a number of entries as a query argument.
 func limit(n int) string {
 	if n == 0 {
 		return ""
@@ -175,7 +178,7 @@ func limit(n int) string {
 	return strconv.Itoa(n)
 }
 
-// settingsOf returns the cached judgements for the present settings of a bucket.
+// settingsOf returns the cached decisions for the current settings of a bucket.
 func (a *authorizer) settingsOf(ctx context.Context, op, bucket string) (*judged, error) {
 	bk, err := a.backend.store.Bucket(ctx, bucket)
 	if err != nil {
@@ -196,7 +199,7 @@ func (a *authorizer) settingsOf(ctx context.Context, op, bucket string) (*judged
 	return j, nil
 }
 
-// refusal returns why versitygw refused, as one of our errors.
+// refusal converts an error of versitygw to one of our errors.
 func (a *authorizer) refusal(op, name string, x object.Access, err error) error {
 	if err == nil {
 		return nil
@@ -213,15 +216,15 @@ func (a *authorizer) refusal(op, name string, x object.Access, err error) error 
 	return errs.Wrap(op, name, err)
 }
 
-// plainly is an error of versitygw as a sentence. Its own text is an XML document.
+// plainly is an error of versitygw with a plain text. The error's own text is an XML document.
 type plainly struct{ s3err.S3Error }
 
-// Error is the description.
+// Error returns the description of the S3 error as plain text.
 func (e plainly) Error() string {
 	return strings.TrimSuffix(policy.RestoreMessage(e.BaseError().Description), ".")
 }
 
-// Unwrap is the error itself.
+// Unwrap returns the S3 error of versitygw.
 func (e plainly) Unwrap() error { return e.S3Error }
 
 func denied(op, name, msg string, cause error) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
-// Payloads in chunks, as x-amz-content-sha256 names them.
+// Values of x-amz-content-sha256 for payloads in chunks.
 const (
 	streaming       = "STREAMING-"
 	unsignedChunks  = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
@@ -24,14 +24,14 @@ const (
 	signatureDigits = 64
 )
 
-// Bounds of a payload in chunks. versitygw keeps a trailer of any length in memory.
+// Limits of a payload in chunks. Without them, versitygw would keep a trailer of any length in memory.
 const (
 	maxChunkLine = 1 << 10
 	maxTrailers  = 2 // a checksum and its signature
 )
 
-// checkPayload refuses payloads in chunks that nobody would take apart, so that the chunks' own frame would be stored
-// as content, and trailers that name no checksum.
+// checkPayload returns an error if versitygw would not decode a payload in chunks and would store its framing as
+// content. It also refuses trailers that name no checksum.
 func checkPayload(rctx *fasthttp.RequestCtx, h *noticed) s3err.S3Error {
 	if payload := string(h.payload); strings.HasPrefix(payload, streaming) {
 		const name = "X-Amz-Content-Sha256"
@@ -48,7 +48,7 @@ func checkPayload(rctx *fasthttp.RequestCtx, h *noticed) s3err.S3Error {
 	return nil
 }
 
-// namesChecksum says whether a trailer is one of S3's checksums.
+// namesChecksum reports whether a trailer is one of S3's checksums.
 func namesChecksum(trailer string) bool {
 	const prefix = "x-amz-checksum-"
 	var known sums
@@ -60,7 +60,7 @@ func namesChecksum(trailer string) bool {
 	return false
 }
 
-// checkChunks has the frame of a payload in chunks checked on its way to versitygw.
+// checkChunks puts a framedBody in front of versitygw if the payload is in chunks.
 func checkChunks(ctx fiber.Ctx) {
 	r := ctx.Request()
 	payload := string(r.Header.Peek("X-Amz-Content-Sha256"))
@@ -77,23 +77,23 @@ func checkChunks(ctx fiber.Ctx) {
 		trailer: payload == signedTrailer})
 }
 
-// framedBody passes a payload in chunks through and fails where its frame is broken or not complete.
+// framedBody passes on a payload in chunks and fails if its framing is broken or incomplete.
 //
-// versitygw takes the end of a body for the end of its content. It checks the signature of a chunk when it comes to the
-// next one. Without the last chunk, content with a wrong signature and without its checksum would be stored. A negative
-// size makes it panic. So each line is read strictly here: what passes cannot be read in another way.
+// versitygw treats the end of a body as the end of its content, and checks the signature of a chunk when the next
+// chunk begins. Without the last chunk, it would store content with a wrong signature and without its checksum. A
+// negative size makes versitygw panic. So framedBody checks each line strictly.
 type framedBody struct {
 	r       io.Reader
 	signed  bool // each chunk has a signature
-	trailer bool // and so has the trailer, which has to be there
+	trailer bool // a trailer with a signature is required
 	at      framePart
-	line    []byte // the line so far
-	left    int64  // bytes of the chunk's content
-	lines   int    // lines of the trailer
+	line    []byte // the beginning of an incomplete line
+	left    int64  // bytes left of the chunk's content
+	lines   int    // number of lines of the trailer
 	err     error
 }
 
-// framePart is what comes next in a payload in chunks.
+// framePart is the expected next part of a payload in chunks.
 type framePart int
 
 const (
@@ -115,7 +115,7 @@ func (b *framedBody) Read(p []byte) (int, error) {
 	if !b.pass(p[:n]) {
 		b.err = s3err.GetAPIError(s3err.ErrIncompleteBody)
 	} else if err != nil && b.at != behind {
-		// Also where the connection broke: versitygw would take it for the end.
+		// A broken connection counts too: versitygw would treat it as the end.
 		b.err = s3err.GetAPIError(s3err.ErrIncompleteBody)
 	}
 	if b.err == nil && b.at == behind {
@@ -123,13 +123,13 @@ func (b *framedBody) Read(p []byte) (int, error) {
 		err = io.EOF
 	}
 	if b.err != nil {
-		return 0, b.err // the bytes before it must not be taken for a whole body
+		return 0, b.err // the bytes before the error must not look like a complete body
 	}
 	return n, err
 }
 
-// finish returns why a body is refused that seems to be complete: its trailer is not, or something follows. The reader
-// above has what it wants and would not look.
+// finish returns an error if the trailer is incomplete or if bytes follow the last chunk. versitygw does not check
+// this.
 func (b *framedBody) finish() error {
 	if b.lines != b.wantLines() {
 		return s3err.GetAPIError(s3err.ErrMalformedTrailer)
@@ -141,7 +141,8 @@ func (b *framedBody) finish() error {
 	return nil
 }
 
-// wantLines returns how many lines the trailer has to have; that of unsigned chunks versitygw checks itself.
+// wantLines returns the required number of lines of the trailer. versitygw itself checks the trailer of unsigned
+// chunks.
 func (b *framedBody) wantLines() int {
 	switch {
 	case !b.signed:
@@ -152,7 +153,7 @@ func (b *framedBody) wantLines() int {
 	return 0
 }
 
-// pass looks at the next bytes and says whether they can stand there.
+// pass checks the next bytes and reports whether they are valid.
 func (b *framedBody) pass(p []byte) bool {
 	for len(p) > 0 {
 		switch b.at {
@@ -183,7 +184,7 @@ func (b *framedBody) pass(p []byte) bool {
 	return true
 }
 
-// passLine looks at a line without its end.
+// passLine checks a line without its line end.
 func (b *framedBody) passLine(line string) bool {
 	switch b.at {
 	case sizeLine:

@@ -20,18 +20,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// backend is the store as versitygw asks for it. What it does not override
-// (object ACLs, S3 Select, restore from an archive) answers NotImplemented.
+// backend implements versitygw's Backend on the store. Methods that it does not override, such as restore from an
+// archive, return NotImplemented.
 //
-// Every string that comes in is cloned before the store sees it: it may point
-// into a request's buffer, which the next request of the connection overwrites.
+// backend clones every string of a request before it passes the string to the store. The string may point into a
+// buffer that the connection's next request overwrites.
 type backend struct {
 	vgwbackend.BackendUnsupported
 	store    object.Store
 	accounts *iam.Service
 	etag     func(string) object.ETagKind
 	log      *slog.Logger
-	rules    sync.Map // of *rules, by the bucket's name
+	rules    sync.Map // holds *policy.Rules by bucket name
 }
 
 var _ vgwbackend.Backend = (*backend)(nil)
@@ -42,16 +42,16 @@ func newBackend(o Options) *backend {
 
 func (b *backend) String() string { return "NebulaIO" }
 
-// detached is the context of a request without its end: fasthttp's ends for all
-// requests at once when a drain begins, which is there to let them finish. A client
-// that goes away shows in its connection.
+// detached is the context of a request that never ends. fasthttp's context ends for all requests when a drain
+// begins, although the drain should let them finish. If a client disconnects, reads and writes on its connection
+// fail.
 type detached struct{ *fasthttp.RequestCtx }
 
 func (detached) Done() <-chan struct{}       { return nil }
 func (detached) Err() error                  { return nil }
 func (detached) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// patient returns the context that the store is asked with.
+// patient returns the context for calls of the store.
 func patient(ctx context.Context) context.Context {
 	if r, ok := ctx.(*fasthttp.RequestCtx); ok {
 		return detached{r}
@@ -59,7 +59,7 @@ func patient(ctx context.Context) context.Context {
 	return ctx
 }
 
-// own returns a string of our own for one of a request; nil is "".
+// own returns a clone of a request's string, or "" for nil.
 func own(s *string) string {
 	if s == nil {
 		return ""
@@ -77,12 +77,12 @@ func some(s string) *string {
 	return &s
 }
 
-// quoted returns an ETag as HTTP shows it.
+// quoted returns an ETag in quotes, as in HTTP headers.
 func quoted(etag string) string { return `"` + etag + `"` }
 
 func unquoted(etag *string) string { return strings.Trim(own(etag), `"`) }
 
-// bucketOf returns a bucket's settings, which are shared and in memory.
+// bucketOf returns the settings of a bucket from memory. They are shared and must not be changed.
 func (b *backend) bucketOf(ctx context.Context, name string) (*object.Bucket, error) {
 	bk, err := b.store.Bucket(patient(ctx), name)
 	if err != nil {
@@ -91,7 +91,7 @@ func (b *backend) bucketOf(ctx context.Context, name string) (*object.Bucket, er
 	return bk, nil
 }
 
-// refOf returns the version that a request names, with strings of our own.
+// refOf returns the object and version that a request names, with cloned strings.
 func refOf(bucket, key, version *string) object.Ref {
 	return object.Ref{Bucket: own(bucket), Key: reveal(own(key)), Version: own(version)}
 }
@@ -111,8 +111,8 @@ func accountOf(ctx context.Context, key string) auth.Account {
 	return a
 }
 
-// shownVersion is the version identifier of a reply: none for a bucket that
-// never had versions, whose only version is the null one.
+// shownVersion returns the version identifier for a reply. It returns "" for a bucket that never had versioning
+// enabled.
 func shownVersion(bk *object.Bucket, version string) string {
 	if version == object.NullVersion && bk.Versioning == object.VersioningOff {
 		return ""

@@ -45,7 +45,7 @@ func (b *backend) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, ac
 		}
 	}
 	if in.ObjectLockEnabledForBucket != nil && *in.ObjectLockEnabledForBucket {
-		bk.Versioning = object.VersioningEnabled // what is locked is a version
+		bk.Versioning = object.VersioningEnabled // object lock needs versions
 		if bk.Settings[settingLock], err = json.Marshal(auth.BucketLockConfig{Enabled: true}); err != nil {
 			return err
 		}
@@ -90,7 +90,8 @@ func (b *backend) ListBuckets(ctx context.Context, in s3response.ListBucketsInpu
 	if strings.ContainsFunc(in.ContinuationToken, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-')
 	}) {
-		return out, invalid("The continuation token provided is incorrect") // it is the name of a bucket
+		// a continuation token is the name of a bucket
+		return out, invalid("The continuation token provided is incorrect")
 	}
 	all, err := b.store.ListBuckets(patient(ctx))
 	if err != nil {
@@ -125,8 +126,8 @@ func (b *backend) ListBucketsAndOwners(ctx context.Context) ([]s3response.Bucket
 	return out, nil
 }
 
-// ChangeBucketOwner gives a bucket to another account: its ACL names the new
-// owner alone, and the old owner's policy goes.
+// ChangeBucketOwner gives a bucket to another account. The bucket's new ACL grants access only to the new owner,
+// and the bucket's policy is removed.
 func (b *backend) ChangeBucketOwner(ctx context.Context, bucket, owner string) error {
 	owner = strings.Clone(owner)
 	if _, err := b.accounts.Get(owner); err != nil {
@@ -165,7 +166,7 @@ func (b *backend) PutBucketVersioning(ctx context.Context, bucket string, status
 	})
 }
 
-// asksForMFA says whether a versioning configuration asks for a second factor of those who delete versions.
+// asksForMFA reports whether a versioning configuration requires a second factor for the deletion of versions.
 func asksForMFA(ctx context.Context) bool {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok {
@@ -175,7 +176,7 @@ func asksForMFA(ctx context.Context) bool {
 	return xml.Unmarshal(rctx.Request.Body(), &conf) == nil && conf.MfaDelete != "" && conf.MfaDelete != "Disabled"
 }
 
-// suspended refuses to stop versions where they are locked: a conflict with the bucket's state, as S3 has it.
+// suspended returns the S3 error for suspending versioning in a bucket with object lock.
 func suspended() error {
 	err := s3err.GetAPIError(s3err.ErrSuspendedVersioningNotAllowed)
 	err.HTTPStatusCode = http.StatusConflict

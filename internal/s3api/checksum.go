@@ -18,8 +18,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// sums are the checksums of a request or a reply, one field an algorithm as S3's
-// own types have them; at most one is set.
+// sums holds the checksum of a request or a reply. As in the types of the S3 SDK, each algorithm has a field; at
+// most one is set.
 type sums struct {
 	CRC32, CRC32C, CRC64NVME, SHA1, SHA256, SHA512, MD5, XXHASH64, XXHASH3, XXHASH128 *string
 }
@@ -40,7 +40,7 @@ func (s *sums) all() []struct {
 	}
 }
 
-// given returns the checksum that is set, as strings of our own.
+// given returns the algorithm and the value of the checksum that is set, as cloned strings.
 func (s *sums) given() (types.ChecksumAlgorithm, string) {
 	for _, f := range s.all() {
 		if *f.at != nil {
@@ -50,7 +50,7 @@ func (s *sums) given() (types.ChecksumAlgorithm, string) {
 	return "", ""
 }
 
-// sumsOf returns the one checksum in its field.
+// sumsOf returns sums with the field of the algorithm set.
 func sumsOf(algo types.ChecksumAlgorithm, value string) sums {
 	var s sums
 	if value == "" {
@@ -64,7 +64,7 @@ func sumsOf(algo types.ChecksumAlgorithm, value string) sums {
 	return s
 }
 
-// checksum is what is known of an object's or a part's checksum.
+// checksum is the checksum of an object or a part.
 type checksum struct {
 	Algorithm types.ChecksumAlgorithm
 	Type      types.ChecksumType
@@ -78,8 +78,8 @@ func checksumOf(attrs map[string]string) checksum {
 	}
 }
 
-// full returns the checksum of a version as replies show it. Where none was
-// asked for there is the store's own.
+// full returns the checksum of a version for replies. If the client did not choose a checksum, it is the store's
+// own.
 func full(info *object.Info) checksum {
 	c := checksumOf(info.Attributes)
 	if c.Value == "" {
@@ -91,7 +91,7 @@ func full(info *object.Info) checksum {
 
 func (c checksum) keep(attrs map[string]string) {
 	if c.Algorithm == types.ChecksumAlgorithmCrc64nvme && c.Type == types.ChecksumTypeFullObject {
-		return // the store knows it
+		return // the store has this checksum already
 	}
 	attrs[attrSumAlgo], attrs[attrSumType], attrs[attrSum] = string(c.Algorithm), string(c.Type), c.Value
 }
@@ -104,12 +104,11 @@ func crc64Text(v uint64) string {
 	return base64.StdEncoding.EncodeToString(b[:])
 }
 
-// body is the content of a request on its way into the store. It remembers why
-// reading failed, and computes the checksum that the client asked for, unless it
-// is the one that the store computes anyway.
+// body reads the content of a request for the store. It records why reading failed. It computes the checksum that
+// the client asked for, unless the store computes that checksum anyway.
 type body struct {
 	r       io.Reader
-	trailer middlewares.ChecksumReader // where the checksum comes after the content
+	trailer middlewares.ChecksumReader // set if the checksum follows the content
 	hash    *utils.HashReader
 	algo    types.ChecksumAlgorithm
 	want    string
@@ -119,8 +118,8 @@ type body struct {
 	panicked error // the panic of a reader, with its stack
 }
 
-// newBody returns the content of r with the checksum that s has, or that algo
-// names without a value; the store's own where neither does.
+// newBody returns a body that reads r. The checksum to compute is that of s, or else of algo, or else the store's
+// own.
 func newBody(r io.Reader, s sums, algo types.ChecksumAlgorithm) (*body, error) {
 	b := &body{r: r}
 	if t, ok := r.(middlewares.ChecksumReader); ok && t.Algorithm() != "" {
@@ -146,7 +145,8 @@ func newBody(r io.Reader, s sums, algo types.ChecksumAlgorithm) (*body, error) {
 	return b, nil
 }
 
-// Read never panics: a panic of a reader of versitygw's would leave the file behind that the store is writing.
+// Read implements io.Reader. Read turns a panic of versitygw's readers into an error, because a panic would leave
+// the store's unfinished file behind.
 func (b *body) Read(p []byte) (n int, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -162,8 +162,8 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// end reads the end of the content: only there signatures and checksums are
-// judged, and a store that has its bytes need not have looked.
+// end reads to the end of the content. versitygw checks signatures and checksums only there, and the store may have
+// stopped before.
 func (b *body) end() error {
 	if b.ended {
 		return nil
@@ -178,7 +178,7 @@ func (b *body) end() error {
 	return nil
 }
 
-// sum returns the checksum of what has been read to its end.
+// sum returns the checksum of the content, which has to be read to its end.
 func (b *body) sum(w object.Written) (checksum, error) {
 	c := checksum{Algorithm: b.algo, Type: types.ChecksumTypeFullObject}
 	if err := b.end(); err != nil {
@@ -198,7 +198,7 @@ func (b *body) sum(w object.Written) (checksum, error) {
 	return c, nil
 }
 
-// failure returns why a write failed: the client's side of it first.
+// failure returns why a write failed. An error of the client's body comes before the store's error.
 func (b *body) failure(err error) error {
 	if b.panicked != nil {
 		return b.panicked
@@ -209,5 +209,5 @@ func (b *body) failure(err error) error {
 	if s3, ok := b.err.(s3err.S3Error); ok {
 		return s3
 	}
-	return s3err.GetAPIError(s3err.ErrIncompleteBody) // the connection broke: nobody reads this
+	return s3err.GetAPIError(s3err.ErrIncompleteBody) // the connection is broken: no client reads this
 }

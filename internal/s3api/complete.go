@@ -76,7 +76,7 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context,
 		},
 	})
 	if errors.Is(err, object.ErrNoSuchUpload) {
-		return b.completedBefore(ctx, ref, in) // by another request at the same time
+		return b.completedBefore(ctx, ref, in) // another request has completed the upload at the same time
 	}
 	if err != nil {
 		return none, "", b.writeError("CompleteMultipartUpload", ref, cond, err)
@@ -102,9 +102,9 @@ func completed(info *object.Info, sum checksum) s3response.CompleteMultipartUplo
 	}
 }
 
-// completedBefore answers a completion of an upload that is gone. A client repeats its completion when it lost the
-// first answer, so the same list of parts succeeds again for as long as the object is the one that came of it. Any
-// other list is refused: the client would believe that the object has those parts.
+// completedBefore answers the completion of an upload that does not exist any more. A client repeats a completion
+// if it has lost the first reply. So the same list of parts succeeds again as long as the object is the result of
+// that upload. Any other list is refused, because the client would believe that the object has those parts.
 func (b *backend) completedBefore(
 	ctx context.Context, ref object.Ref, in *s3.CompleteMultipartUploadInput,
 ) (s3response.CompleteMultipartUploadResult, string, error) {
@@ -129,7 +129,7 @@ func (b *backend) completedBefore(
 func partsDigest(parts []object.CompletedPart) string {
 	h := sha256.New()
 	for _, p := range parts {
-		fmt.Fprintf(h, "%d:%s\n", p.Number, p.ETag) // a hash takes every write
+		fmt.Fprintf(h, "%d:%s\n", p.Number, p.ETag) // writing to a hash never fails
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
@@ -153,8 +153,8 @@ func (b *backend) allParts(ctx context.Context, ref object.Ref, id string) (map[
 	return have, nil
 }
 
-// checkParts holds the list of a completion against the parts, in S3's order and
-// with S3's words; the store judges again when it completes.
+// checkParts compares the list of a completion with the uploaded parts, in the order and with the errors of S3. The
+// store checks the list again.
 func checkParts(list []types.CompletedPart, have map[int]object.PartInfo, of checksum,
 	id string) ([]object.CompletedPart, error) {
 	out := make([]object.CompletedPart, len(list))
@@ -190,7 +190,7 @@ func checkParts(list []types.CompletedPart, have map[int]object.PartInfo, of che
 	return out, nil
 }
 
-// checkPartSum holds the checksum that a completion gives for a part against the part's.
+// checkPartSum compares the checksum of a part in a completion with the checksum of the uploaded part.
 func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.ChecksumAlgorithm, id string) error {
 	given := sums{
 		CRC32: p.ChecksumCRC32, CRC32C: p.ChecksumCRC32C, CRC64NVME: p.ChecksumCRC64NVME, SHA1: p.ChecksumSHA1,
@@ -235,8 +235,8 @@ func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.Chec
 	return nil
 }
 
-// joinedSum returns the checksum of an object from those of its parts: of the
-// whole content where checksums can be joined, else the checksum of checksums.
+// joinedSum returns the checksum of an object, computed from the checksums of its parts. If the algorithm can
+// combine checksums, the result is the checksum of the whole content, and otherwise the checksum of the checksums.
 func joinedSum(of checksum, parts []object.PartInfo) (checksum, error) {
 	if of.Algorithm == "" {
 		of = checksum{Algorithm: types.ChecksumAlgorithmCrc64nvme, Type: types.ChecksumTypeFullObject}
@@ -268,7 +268,7 @@ func joinedSum(of checksum, parts []object.PartInfo) (checksum, error) {
 	return of, nil
 }
 
-// checkWhole holds size and checksum of the object against those that the completion gives.
+// checkWhole compares the size and the checksum of the object with those of the completion.
 func checkWhole(in *s3.CompleteMultipartUploadInput, parts []object.PartInfo, of, sum checksum) error {
 	if err := checkObjectSize(parts); err != nil {
 		return err

@@ -18,12 +18,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// maxCopy is the largest object, or range of one, that S3 copies in one request.
+// maxCopy is the largest object or range in bytes that S3 copies in one request.
 const maxCopy = 5 << 30
 
-// source returns the object that a copy reads, with its bucket's owner checked. Whether the account may read it is
-// asked here, of the key and the version that are read: versitygw has asked for the header's text, which no statement
-// about the key need match.
+// source returns the source object of a copy, and checks the owner of its bucket and the permission to read it.
+// versitygw has checked the permission with the text of the header, which policy statements about the key may not
+// match.
 func (b *backend) source(ctx context.Context, header, owner *string) (object.Ref, error) {
 	ref, err := copySource(own(header))
 	if err != nil {
@@ -39,7 +39,7 @@ func (b *backend) source(ctx context.Context, header, owner *string) (object.Ref
 	return ref, b.allowed(ctx, ref, auth.PermissionRead, ofVersion(ref, auth.GetObjectAction, auth.GetObjectVersionAction))
 }
 
-// destination returns what has to hold for the copy's destination, which versitygw does not hand on.
+// destination returns the condition on the destination of a copy, which versitygw does not pass on.
 func destination(ctx context.Context) (object.Condition, error) {
 	r, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok {
@@ -48,7 +48,7 @@ func destination(ctx context.Context) (object.Condition, error) {
 	return condition(some(string(r.Request.Header.Peek("If-Match"))), some(string(r.Request.Header.Peek("If-None-Match"))))
 }
 
-// statSource describes the object that a copy reads. A delete marker is no source.
+// statSource describes the source object of a copy. It fails if the source is a delete marker.
 func (b *backend) statSource(ctx context.Context, ref object.Ref) (object.Info, error) {
 	info, err := b.store.Stat(patient(ctx), ref)
 	if info.Marker && ref.Version != "" {
@@ -97,7 +97,7 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 		return none, err
 	}
 	if src.Attributes[attrTags] != "" && in.TaggingDirective != types.TaggingDirectiveReplace {
-		// Tags that are copied are read and written.
+		// To copy tags, the client needs the permissions to read and to write them.
 		if err := b.allowed(ctx, from, auth.PermissionRead,
 			ofVersion(from, auth.GetObjectTaggingAction, auth.GetObjectVersionTaggingAction)); err != nil {
 			return none, err
@@ -110,7 +110,7 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	if err != nil {
 		return none, err
 	}
-	// What was looked at is what is copied, whatever happens to the key meanwhile.
+	// The version and the ETag make sure that the copy reads the content that was checked.
 	from.Version = src.Version
 	c := object.Copy{From: from, FromCondition: object.Condition{IfMatch: src.ETag}, Bucket: to.Bucket, Key: to.Key,
 		Attributes: attrs, Condition: cond, Judge: judgeWrite(attrs)}
@@ -146,7 +146,7 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	return out, nil
 }
 
-// copyAttributes returns the attributes of a copy, by the two directives.
+// copyAttributes returns the attributes of a copy, as its metadata and tagging directives require.
 func copyAttributes(in *s3response.CopyObjectInput, src *object.Info, bk *object.Bucket,
 	replace bool) (map[string]string, error) {
 	attrs := copied(src.Attributes)
@@ -170,9 +170,9 @@ func copyAttributes(in *s3response.CopyObjectInput, src *object.Info, bk *object
 	return attrs, askedLock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)
 }
 
-// copySum returns the checksum of a copy: the source's where that is of the
-// whole content and no other algorithm is asked for, the store's own where it is
-// that, and otherwise one for which the content is read.
+// copySum returns the checksum of a copy. It uses the source's checksum if that covers the whole content and the
+// client asks for no other algorithm. It uses the store's own checksum if the client asks for that algorithm.
+// Otherwise it reads the content to compute the checksum.
 func (b *backend) copySum(ctx context.Context, src *object.Info, asked types.ChecksumAlgorithm) (checksum, error) {
 	old := full(src)
 	if asked == "" {
@@ -205,7 +205,8 @@ func (b *backend) copySum(ctx context.Context, src *object.Info, asked types.Che
 	return checksum{Algorithm: asked, Type: types.ChecksumTypeFullObject, Value: h.Sum()}, nil
 }
 
-// strict is a section of which every block is compared with the store's sums: a checksum is made of its bytes.
+// strict returns a Body that compares every block with the store's checksums, because a new checksum is computed
+// from its bytes.
 func strict(c object.Content, r object.Range) (object.Body, error) {
 	if s, ok := c.(object.Stricter); ok {
 		return s.Strict(r)

@@ -45,8 +45,8 @@ func (b *backend) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput) (*
 	return out, nil
 }
 
-// deleted says what a deletion did. Deleting what is not there has succeeded,
-// whatever was to hold of it.
+// deleted returns the reply to a deletion. The deletion of an object that does not exist succeeds, even with a
+// condition.
 func (b *backend) deleted(d object.Deletion, done object.Deleted, err error) (*s3.DeleteObjectOutput, error) {
 	conditional := d.Condition != (object.Condition{})
 	if err != nil && !(conditional && errors.Is(err, object.ErrNoSuchKey)) {
@@ -66,10 +66,10 @@ func (b *backend) deleted(d object.Deletion, done object.Deleted, err error) (*s
 	return out, nil
 }
 
-// maxVersion is longer than any identifier of a version.
+// maxVersion is the largest length of a version identifier in a request. No store has one that long.
 const maxVersion = 128
 
-// maxDeletions is how many objects S3 deletes in one request.
+// maxDeletions is the largest number of objects that S3 deletes in one request.
 const maxDeletions = 1000
 
 func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) (s3response.DeleteResult, error) {
@@ -117,7 +117,8 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 	return out, nil
 }
 
-// isQuiet says whether a list of deletions asks for failures alone. The front end does not hand that on.
+// isQuiet reports whether the reply to a list of deletions should contain only failures. versitygw does not pass
+// this option on.
 func isQuiet(ctx context.Context) bool {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok || !bytes.Contains(rctx.Request.Body(), []byte("Quiet")) {
@@ -127,15 +128,15 @@ func isQuiet(ctx context.Context) bool {
 		Quiet string `xml:"Quiet"`
 	}
 	if xml.Unmarshal(rctx.Request.Body(), &doc) != nil {
-		return false // it has been read before
+		return false // cannot happen: the document was parsed before
 	}
 	quiet, err := strconv.ParseBool(strings.TrimSpace(doc.Quiet))
 	return err == nil && quiet
 }
 
-// mayDelete asks for each of many deletions what versitygw has not asked for: it judges all versions as if none were
-// named, and lets an ACL that grants writing delete old versions, which S3 leaves to the owner. Of a request without an
-// account it judges nothing.
+// mayDelete checks the permissions that versitygw does not check for a list of deletions. versitygw ignores the
+// versions in the list, and lets an ACL that grants writing delete old versions, which only the owner may do in S3.
+// For a request without an account, it checks nothing.
 func (b *backend) mayDelete(ctx context.Context, d object.Deletion) error {
 	if d.Version == "" && anonymous(ctx) {
 		if err := b.allowed(ctx, d.Ref, auth.PermissionWrite, auth.DeleteObjectAction); err != nil {
@@ -143,7 +144,7 @@ func (b *backend) mayDelete(ctx context.Context, d object.Deletion) error {
 		}
 	}
 	if d.Version != "" {
-		if len(d.Version) > maxVersion { // no store has it, and comparing it with patterns would take long
+		if len(d.Version) > maxVersion { // no such version exists, and comparing it with patterns would be slow
 			return s3err.GetInvalidArgumentErr(s3err.InvalidArgVersionId, d.Version)
 		}
 		if err := b.allowed(ctx, d.Ref, auth.PermissionWrite, auth.DeleteObjectVersionAction); err != nil {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// defaultType is the content type of what comes without one, as versitygw has it.
+	// defaultType is the content type of an object without one, as in versitygw.
 	defaultType = "binary/octet-stream"
-	// maxMetadata bounds the names and values of user metadata together, as S3 does.
+	// maxMetadata is the largest total size of the names and values of user metadata in bytes, as in S3.
 	maxMetadata = 2 << 10
-	// maxType bounds a content type. S3 has no bound but that of all headers.
+	// maxType is the largest length of a content type in bytes. S3 limits only the size of all headers.
 	maxType = 1 << 10
 )
 
-// Describe is object.Authorizer's.
+// Describe implements object.Authorizer.
 func (a *authorizer) Describe(ctx context.Context, bucket string, d object.Description) (map[string]string, error) {
 	const op = "describe object"
 	if _, err := a.backend.store.Bucket(ctx, bucket); err != nil {
@@ -42,7 +42,7 @@ func (a *authorizer) Describe(ctx context.Context, bucket string, d object.Descr
 	return headers{Type: &kind, Metadata: meta}.attributes(), nil
 }
 
-// JudgeWrite is object.Authorizer's.
+// JudgeWrite implements object.Authorizer.
 func (a *authorizer) JudgeWrite() object.Judge {
 	return func(c object.Change) (map[string]string, error) {
 		if c.Removed != nil && protected(c.Removed.Attributes, false) != nil {
@@ -52,8 +52,8 @@ func (a *authorizer) JudgeWrite() object.Judge {
 	}
 }
 
-// userMetadata is the metadata as headers would have brought them: names in lower case, values without space around
-// them.
+// userMetadata returns metadata as HTTP headers would deliver it: names in lower case, values without surrounding
+// spaces.
 func userMetadata(op, bucket string, in map[string]string) (map[string]string, error) {
 	out := make(map[string]string, len(in))
 	size := 0
@@ -80,7 +80,7 @@ func userMetadata(op, bucket string, in map[string]string) (map[string]string, e
 	return out, nil
 }
 
-// token says whether s can be a header's name.
+// token reports whether s can be the name of a header.
 func token(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -93,7 +93,7 @@ func token(s string) bool {
 	return s != ""
 }
 
-// printable says whether s can be a header's value.
+// printable reports whether s can be the value of a header.
 func printable(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {

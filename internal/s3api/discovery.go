@@ -10,22 +10,22 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
-// discoveryPath is where clients ask for what this server offers on its own host.
+// discoveryPath is the path at which clients ask for the GPUDirect door of the server.
 const discoveryPath = "/.nebulaio/gpudirect"
 
-// discovers says whether a request asks for that. Under a bucket's own host name the path is a key.
+// discovers reports whether a request asks for the door. In a virtual-hosted request, the path is a key instead.
 func (s *Server) discovers(rctx *fasthttp.RequestCtx) bool {
 	return s.opts.Discovery != nil && string(rctx.URI().PathOriginal()) == discoveryPath
 }
 
-// unsigned is the answer to who signs nothing: a client of an older release says the reason and the fix, and uses
-// HTTP.
+// unsigned is the reply to a request without a signature. A client of an older release shows the reason and the
+// fix, and uses HTTP.
 const unsigned = `{"version":1,"enabled":false,"socket":"","store":"",` +
 	`"reason":"the server tells of its door only to who signs the request, and this client does not",` +
 	`"fix":"use a client of the server's release, with an access key and a secret key"}`
 
-// discover tells accounts of the server of its door. Others learn neither the socket's path nor the store's name.
-// Other methods than reading have no meaning there.
+// discover replies with the description of the door if the request is signed by an account of this server. Others
+// get neither the path of the socket nor the name of the store. Only GET and HEAD are allowed.
 func (s *Server) discover(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
 	if !rctx.IsGet() && !rctx.IsHead() {

@@ -14,27 +14,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/xmldoc"
 )
 
-// Documents are bodies that are read into memory: XML and JSON. These bound them by kind.
+// Limits of documents in bytes. A document is a request body that is read into memory: XML or JSON.
 const (
-	// longDocument bounds lists: 1,000 keys of 1,024 bytes to delete, or 10,000 parts with
-	// checksums to join. Both take less than 3 MiB.
+	// longDocument is the limit of lists: 1,000 keys of 1,024 bytes to delete, or 10,000 parts with checksums to
+	// complete. Both need less than 3 MiB.
 	longDocument = 4 << 20
-	// taggedDocument bounds 50 tags and a website's configuration, for which S3 has this bound.
+	// taggedDocument is the limit of 50 tags and of a website configuration, as in S3.
 	taggedDocument = 128 << 10
-	// shortDocument bounds every other document. S3 allows 64 KiB of CORS and 20 KiB of policy.
+	// shortDocument is the limit of every other document. S3 allows 64 KiB for CORS and 20 KiB for a policy.
 	shortDocument = 64 << 10
 	// largeDocument is the size from which a document needs one of the server's slots.
 	largeDocument = 256 << 10
-	// documentSlots is how many large documents are worked on at one time. One takes up
-	// to ten times its size while it is parsed.
+	// documentSlots is the largest number of large documents in progress. A document needs up to ten times its size
+	// while it is parsed.
 	documentSlots = 8
-	// slotWait is how long a request waits for a slot before it is told to slow down.
+	// slotWait is the time that a request waits for a slot before it fails with SlowDown.
 	slotWait = 2 * time.Second
-	// documentRate is the slowest pace in bytes a second at which a document may come in.
+	// documentRate is the lowest rate in bytes per second at which a client may send a document.
 	documentRate = 16 << 10
 )
 
-// maxDocument returns how long the body of a request may be that is no content.
+// maxDocument returns the largest size in bytes of a request's document.
 func maxDocument(rctx *fasthttp.RequestCtx, at level) int64 {
 	args := rctx.QueryArgs()
 	switch {
@@ -46,8 +46,8 @@ func maxDocument(rctx *fasthttp.RequestCtx, at level) int64 {
 	return shortDocument
 }
 
-// takeSlot waits for a slot for a document of n bytes. It returns what gives the slot back, or nil where none came
-// free.
+// takeSlot waits for a slot for a document of n bytes. It returns a function that frees the slot, or nil if no slot
+// became free in time.
 func (s *Server) takeSlot(n int) func() {
 	if n <= largeDocument {
 		return func() {}
@@ -62,8 +62,8 @@ func (s *Server) takeSlot(n int) func() {
 	}
 }
 
-// checkLists refuses lists that are too long, before the front end makes objects of their elements:
-// a document of 14 MiB would take 512 MiB. It is called once the signature has been checked.
+// checkLists returns an error if a list is too long, before versitygw parses it: parsing a document of 14 MiB would
+// take 512 MiB. The signature has to be checked before.
 func checkLists(ctx context.Context) error {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok || !rctx.IsPost() {
@@ -83,13 +83,14 @@ func checkLists(ctx context.Context) error {
 		return s3err.GetAPIError(s3err.ErrMalformedXML)
 	}
 	if name == "Object" {
-		// Of two keys the front end takes the last, and of a document of another kind nothing: 200, and nothing is deleted.
+		// Of two keys, versitygw would use the last. For a document of another kind, it would delete nothing and
+		// reply with 200.
 		return checkDocument(ctx, "Delete")
 	}
 	return nil
 }
 
-// checkDocument refuses the XML document of a request unless it is a well-formed document of the given name.
+// checkDocument returns an error if the XML document of a request is not a valid document with the given name.
 func checkDocument(ctx context.Context, name string) error {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok {

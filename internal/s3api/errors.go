@@ -13,15 +13,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// s3Error says in S3's words what the store refused. What has no word there is
-// an InternalError, told to the log and not to the client.
+// s3Error converts an error of the store to an S3 error. An error without a counterpart in S3 becomes an
+// InternalError, and its text goes only to the log.
 func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 	if err == nil {
 		return nil
 	}
 	var known s3err.S3Error
 	if errors.As(err, &known) {
-		return known // of a reader or a Finish of ours, on its way back through the store
+		return known // an S3 error of our own reader or Finish, which the store returned
 	}
 	switch {
 	case errors.Is(err, object.ErrNoSuchBucket):
@@ -73,13 +73,13 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 	return s3err.GetAPIError(s3err.ErrInternalError)
 }
 
-// refusal is an error of S3 that versitygw has no name for.
+// refusal returns an S3 error for which versitygw has no name.
 func refusal(status int, code, text string) s3err.APIError {
 	return s3err.APIError{Code: code, Description: text, HTTPStatusCode: status}
 }
 
-// damaged tells a client which object is damaged and where, so that nobody takes it for a passing failure of the
-// server. The paths of the server's files stay in the log.
+// damaged returns an error that names the damaged object and the position of the damage, so that a client does not
+// mistake it for a temporary failure. The paths of the server's files appear only in the log.
 func damaged(ref object.Ref, err error) error {
 	text := fmt.Sprintf("The content of %s/%s is damaged on the server's disk", ref.Bucket, ref.Key)
 	var d interface {
@@ -92,8 +92,8 @@ func damaged(ref object.Ref, err error) error {
 	return s3err.APIError{Code: "InternalError", Description: text + ".", HTTPStatusCode: http.StatusInternalServerError}
 }
 
-// readOnly is not AccessDenied, which would send the operator to look for a
-// policy, and not a 5xx, which clients would repeat for minutes.
+// readOnly returns the error of a read-only store. It is not AccessDenied, because operators would look for a
+// policy, and not a 5xx, because clients would retry for minutes.
 func readOnly() error {
 	return s3err.APIError{
 		Code: "MethodNotAllowed", Description: "The store is read-only at the moment.",
@@ -108,8 +108,8 @@ func unavailable() error {
 	}
 }
 
-// noSuchVersion tells a version that does not exist from what cannot be one:
-// identifiers have 26 characters.
+// noSuchVersion returns the error for a version that does not exist, or for a text that cannot be a version.
+// Version identifiers have 26 characters.
 func noSuchVersion(ref object.Ref) error {
 	if !plausibleVersion(ref.Version) {
 		return s3err.GetInvalidArgumentErr(s3err.InvalidArgVersionId, ref.Version)

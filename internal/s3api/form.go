@@ -26,10 +26,10 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
-// maxFields bounds everything in a form before its file. S3 allows 20 KiB.
+// maxFields is the largest size in bytes of a form before its file. S3 allows 20 KiB.
 const maxFields = 32 << 10
 
-// isForm says whether the body of a request is a form with a file, as browsers upload it.
+// isForm reports whether the body of a request is a form with a file, as browsers upload it.
 func isForm(rctx *fasthttp.RequestCtx) bool {
 	const kind = "multipart/form-data"
 	t := rctx.Request.Header.ContentType()
@@ -37,9 +37,8 @@ func isForm(rctx *fasthttp.RequestCtx) bool {
 		!rctx.QueryArgs().Has("delete")
 }
 
-// form answers the upload of a form. versitygw's own route has no bound for the fields, which
-// it reads before it looks at the signature, and knows no signature of version 2. Its controller
-// and its checks of access are the same.
+// form handles the upload of a form. versitygw's own route reads fields of any size before it checks the signature,
+// and does not support signature version 2. form uses the same controller and the same access checks as that route.
 func (s *Server) form(ctx fiber.Ctx) (err error) {
 	defer s.catch(ctx, &err)
 	rctx := ctx.RequestCtx()
@@ -53,7 +52,7 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 	if err := s.check(rctx, onBucket, true, plainQuery(rctx.QueryArgs())); err != nil {
 		return answer(ctx, err)
 	}
-	rctx.SetUserValue(requestKey, ctx) // for allowed
+	rctx.SetUserValue(requestKey, ctx) // used by allowed
 	pass(rctx)
 	if err := s.formHandler(ctx); err != nil {
 		return s.fail(ctx, err)
@@ -63,7 +62,7 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 	return nil
 }
 
-// newFormHandler puts the handlers of a form together in versitygw's order.
+// newFormHandler returns the handler of forms, with its steps in versitygw's order.
 func (s *Server) newFormHandler(gateway *vgw.S3ApiServer, b *backend) fiber.Handler {
 	region := s.opts.Region
 	return controllers.ProcessHandlers(gateway.Router.Ctrl.POSTObject, metrics.ActionPostObject,
@@ -84,7 +83,7 @@ func (s *Server) newFormHandler(gateway *vgw.S3ApiServer, b *backend) fiber.Hand
 	)
 }
 
-// readForm reads the fields of a form, and finds out who has signed it.
+// readForm reads the fields of a form and verifies its signature.
 func (s *Server) readForm(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
 	kind, params, err := mime.ParseMediaType(string(rctx.Request.Header.ContentType()))
@@ -118,7 +117,7 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 		return err
 	}
 	bounded.seen = nil
-	if key := fields["key"]; key != "" && !utils.IsObjectNameValid(key) { // versitygw refuses it without a word
+	if key := fields["key"]; key != "" && !utils.IsObjectNameValid(key) { // versitygw refuses it without a message
 		return invalid("The key " + strconv.QuoteToASCII(key) +
 			" cannot be that of a form: its elements . and .. leave nothing of it, or lead out of it.")
 	}
@@ -141,8 +140,8 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 	return nil
 }
 
-// authorizeForm asks whether the signer of a form, or everybody, may write its key. versitygw knows the bucket
-// alone at this point: a policy that denies some keys would be passed over.
+// authorizeForm checks whether the signer of a form, or everybody, may write its key. versitygw checks only the
+// bucket, and would ignore a policy that denies some keys.
 func (s *Server) authorizeForm(ctx fiber.Ctx) error {
 	form := utils.ContextKeyObjectPostResult.Get(ctx).(middlewares.PostObjectResult)
 	bucket, key := strings.Clone(ctx.Params("bucket")), form.Fields["key"]
@@ -167,22 +166,22 @@ func (s *Server) authorizeForm(ctx fiber.Ctx) error {
 	return err
 }
 
-// judgedFormKey is where GetBucketPolicy finds that the key of a form may be written.
+// judgedFormKey is the user value that tells GetBucketPolicy that the key of a form may be written.
 const judgedFormKey = "nebulaio-judged-form"
 
-// formPolicyText lets everybody put objects into a bucket, %s. versitygw asks once more whether the bucket itself may
-// be written, after the key of a form has been judged. S3 has no such question.
+// formPolicyText is a policy that lets everybody put objects into the bucket %s. After the check of a form's key,
+// versitygw also checks whether the bucket itself may be written, which S3 does not.
 const formPolicyText = `{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::%s"}]}`
 
-// judgedForm says whether versitygw asks for the bucket of a form whose key may be written. The adapter's own
-// questions, which are exact, are not among them.
+// judgedForm reports whether versitygw asks about the bucket of a form whose key was checked. It returns false for
+// the backend's own questions about one object.
 func judgedForm(rctx *fasthttp.RequestCtx) bool {
 	judged, _ := rctx.UserValue(judgedFormKey).(bool)
 	exact, _ := rctx.UserValue(exactlyKey).(bool)
 	return judged && !exact
 }
 
-// malformedForm returns S3's error for a form that cannot be read.
+// malformedForm returns the S3 error for a form that cannot be read.
 func malformedForm(err error) error {
 	var known s3err.S3Error
 	if errors.As(err, &known) {
@@ -191,12 +190,12 @@ func malformedForm(err error) error {
 	return s3err.GetAPIError(s3err.ErrMalformedPOSTRequest)
 }
 
-// fieldReader fails once the fields of a form are longer than allowed. The file behind them is not bounded by it.
+// fieldReader fails if the fields of a form are too long. It does not limit the file behind the fields.
 type fieldReader struct {
 	r    io.Reader
 	left int
-	seen []byte // what has been read
-	file bool   // the fields are read
+	seen []byte // bytes that have been read
+	file bool   // whether the fields end here
 	over bool
 }
 
@@ -216,7 +215,8 @@ func (f *fieldReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkFields refuses fields that this server cannot do what they ask for, or that would break a header of a reply.
+// checkFields returns an error if a field asks for something that this server does not support, or cannot be sent
+// in a reply's header.
 func checkFields(fields map[string]string) error {
 	key := fields["key"]
 	if key == "" {
@@ -242,8 +242,8 @@ func checkFields(fields map[string]string) error {
 	return nil
 }
 
-// signerOf returns the account that has signed a form; nil for an anonymous one. The fields of a
-// signature of version 2 are taken out: policies need not name them.
+// signerOf returns the account that has signed a form, or nil for an anonymous form. It removes the fields of a
+// version 2 signature, because policies need not name them.
 func (s *Server) signerOf(fields map[string]string) (*auth.Account, error) {
 	_, v2Key := fields["awsaccesskeyid"]
 	_, v2Signature := fields["signature"]
@@ -273,7 +273,7 @@ func (s *Server) signerOf(fields map[string]string) (*auth.Account, error) {
 	return s.signerV4(fields)
 }
 
-// signerV2 verifies a signature of version 2: of the policy, with the secret itself.
+// signerV2 verifies a version 2 signature, which signs the policy with the secret key itself.
 func (s *Server) signerV2(fields map[string]string) (*auth.Account, error) {
 	for _, name := range []string{"policy", "awsaccesskeyid", "signature"} {
 		if fields[name] == "" {
@@ -292,7 +292,7 @@ func (s *Server) signerV2(fields map[string]string) (*auth.Account, error) {
 	if !hmac.Equal([]byte(signature), []byte(signV2(known.Secret, text))) {
 		return nil, s3err.GetSignatureDoesNotMatchErr(known.AccessKey, text, signature, utils.HexBytes(text), "", "")
 	}
-	// Version 4 dates its signature; here the policy is the only thing that ends.
+	// A version 4 signature has a date. With version 2, only the policy limits the time.
 	var policy struct {
 		Expiration time.Time `json:"expiration"`
 	}
@@ -309,10 +309,10 @@ func (s *Server) signerV2(fields map[string]string) (*auth.Account, error) {
 	return &account, nil
 }
 
-// signedFor is how long the signature of a form is good.
+// signedFor is the validity of a form's version 4 signature.
 const signedFor = time.Hour
 
-// signerV4 verifies a signature of version 4.
+// signerV4 verifies a version 4 signature.
 func (s *Server) signerV4(fields map[string]string) (*auth.Account, error) {
 	if algorithm := fields["x-amz-algorithm"]; algorithm != "AWS4-HMAC-SHA256" {
 		return nil, s3err.GetInvalidArgumentErr(s3err.InvalidArgOnlyAws4HmacSha256, algorithm)
@@ -329,7 +329,7 @@ func (s *Server) signerV4(fields map[string]string) (*auth.Account, error) {
 		return nil, err
 	}
 	if day := fields["x-amz-date"][:len("20060102")]; creds.Date != day {
-		// The key of a signature is that of a day. Without this, one that was made long ago would sign for today.
+		// The signing key depends on the day. Without this check, an old signing key could sign for today.
 		return nil, invalid("The day of x-amz-credential is " + strconv.QuoteToASCII(creds.Date) +
 			", expected that of x-amz-date: " + day)
 	}

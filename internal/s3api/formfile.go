@@ -9,18 +9,19 @@ import (
 	"github.com/versity/versitygw/s3api/utils"
 )
 
-// formFile is the file of a form up to the next field, if there is one. S3 ignores the fields behind the file, such as
-// the button that sent the form. versitygw looks for the end of the whole form alone, and would store them as content.
+// formFile reads the file of a form up to the next field, if there is one. S3 ignores the fields behind the file,
+// such as the button that sent the form. versitygw looks only for the end of the whole form, and would store these
+// fields as content.
 type formFile struct {
 	r    utils.MpFileReader
-	end  []byte // what stands between the file and the next field
-	held []byte // bytes that were read and not handed on: they may begin the end
+	end  []byte // the delimiter between the file and the next field
+	held []byte // bytes that were read and not returned, because they may be the beginning of end
 	sent int64
 	done bool
-	err  error // of r, behind what is held
+	err  error // error of r after the held bytes
 }
 
-// Length returns how many bytes of content have been read.
+// Length returns the number of bytes of the file that Read has returned.
 func (f *formFile) Length() int64 { return f.sent }
 
 func (f *formFile) Read(p []byte) (int, error) {
@@ -35,7 +36,7 @@ func (f *formFile) Read(p []byte) (int, error) {
 			return n, nil
 		}
 		if f.done {
-			// What follows is read for the end of the form, without which it is refused.
+			// The rest is read to find the end of the form. A form without an end is refused.
 			if _, err := io.Copy(io.Discard, f.r); err != nil {
 				return 0, err
 			}
@@ -48,7 +49,7 @@ func (f *formFile) Read(p []byte) (int, error) {
 	}
 }
 
-// sure returns how many of the held bytes are content for sure.
+// sure returns the number of held bytes that are certainly content.
 func (f *formFile) sure() int {
 	at := bytes.Index(f.held, f.end)
 	switch {
@@ -58,7 +59,7 @@ func (f *formFile) sure() int {
 	case f.done || f.err != nil:
 		return len(f.held)
 	}
-	// The end may have begun with the last bytes, which hold no more than all of it but one.
+	// The last bytes may be the beginning of end, but not all of it.
 	for n := min(len(f.end)-1, len(f.held)); n > 0; n-- {
 		if bytes.HasPrefix(f.end, f.held[len(f.held)-n:]) {
 			return len(f.held) - n
@@ -67,7 +68,7 @@ func (f *formFile) sure() int {
 	return len(f.held)
 }
 
-// fill reads more behind the held bytes: up to n, at most formBlock.
+// fill reads up to n more bytes behind the held bytes, at most formBlock.
 func (f *formFile) fill(n int) {
 	n = min(n, formBlock)
 	was := len(f.held)
@@ -79,5 +80,5 @@ func (f *formFile) fill(n int) {
 	f.held = f.held[:was+got]
 }
 
-// formBlock is how much of a form's file is read at one time.
+// formBlock is the largest number of bytes of a form's file that are read at once.
 const formBlock = 64 << 10

@@ -13,14 +13,14 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
-// fileVariable stands in the key of a form for the name of its file.
+// fileVariable is the text in the key of a form that is replaced by the name of the file.
 const fileVariable = "${filename}"
 
-// formEnd is how many bytes stand around the boundary behind the file of a form.
+// formEnd is the number of bytes around the boundary behind the file of a form.
 const formEnd = len("\r\n--") + len("--\r\n")
 
-// nameAfterFile puts the name of the file into the key of a form, as S3 does before it judges the key. head is the form
-// as far as it has been read, and before is how many of its bytes stand before the content of the file.
+// nameAfterFile puts the name of the file into the key of a form, as S3 does before it checks the key. head is the
+// part of the form that has been read, and before is the number of its bytes before the content of the file.
 func nameAfterFile(fields map[string]string, head []byte, before int64, boundary string) error {
 	key := fields["key"]
 	if !strings.Contains(key, fileVariable) {
@@ -38,8 +38,8 @@ func nameAfterFile(fields map[string]string, head []byte, before int64, boundary
 	return nil
 }
 
-// fileName returns the name of the file whose headers stand at the end of head: what follows the last slash or
-// backslash. It is empty where the form gives none, as in S3.
+// fileName returns the name of the file from its headers at the end of head, without directories. The name is empty
+// if the form gives none, as in S3.
 func fileName(head []byte, boundary string) string {
 	if at := bytes.LastIndex(head, []byte("--"+boundary+"\r\n")); at >= 0 {
 		head = head[at:]

@@ -15,10 +15,9 @@ import (
 
 // misframed returns why the header of a request is refused, or "".
 //
-// The HTTP server below is lenient: it takes a bare newline for the end of a
-// line, joins folded lines, and lets Transfer-Encoding win over Content-Length.
-// A proxy in front may read the same bytes differently. Then one client's body
-// becomes another client's request. We refuse every header with two readings.
+// The HTTP server is lenient: it accepts a bare newline as the end of a line, joins folded lines, and prefers
+// Transfer-Encoding to Content-Length. A proxy in front of the server may interpret the same bytes differently, so
+// that one client's body becomes another client's request. So misframed refuses every header that is ambiguous.
 func misframed(h *fasthttp.RequestHeader) string {
 	if p := h.Protocol(); string(p) != "HTTP/1.1" && string(p) != "HTTP/1.0" {
 		return "the version is neither HTTP/1.1 nor HTTP/1.0"
@@ -29,8 +28,9 @@ func misframed(h *fasthttp.RequestHeader) string {
 	return misframedLines(h.RawHeaders(), h.IsHTTP11())
 }
 
-// misaddressed returns why the target of a request is refused, or "". HTTP takes the host of a whole URL as the host,
-// and the server below the header. It cuts a fragment off, so that "a#b" would be the object "a".
+// misaddressed returns why the target of a request is refused, or "". If the target is a whole URL, HTTP uses its
+// host, but the HTTP server uses the Host header. The HTTP server also cuts off a fragment, so that "a#b" would be
+// the object "a".
 func misaddressed(h *fasthttp.RequestHeader) string {
 	target := h.RequestURI()
 	if bytes.IndexByte(target, '#') >= 0 {
@@ -55,7 +55,7 @@ func misaddressed(h *fasthttp.RequestHeader) string {
 	return ""
 }
 
-// misframedLines is misframed for the lines behind the request line.
+// misframedLines does the work of misframed for the lines after the request line.
 func misframedLines(raw []byte, http11 bool) string {
 	lengths, encodings := 0, 0
 	for len(raw) > 0 {
@@ -97,7 +97,7 @@ func misframedLines(raw []byte, http11 bool) string {
 	return ""
 }
 
-// tokenBytes says whether b can be the name of a header.
+// tokenBytes reports whether b can be the name of a header.
 func tokenBytes(b []byte) bool {
 	for _, c := range b {
 		if !tokenByte[c] {
@@ -107,7 +107,7 @@ func tokenBytes(b []byte) bool {
 	return len(b) > 0
 }
 
-// tokenByte marks the bytes of header names.
+// tokenByte marks the bytes that are allowed in header names.
 var tokenByte = func() (set [256]bool) {
 	for c := range set {
 		set[c] = token(string(rune(c))) && c < 0x80
@@ -115,7 +115,7 @@ var tokenByte = func() (set [256]bool) {
 	return set
 }()
 
-// refuseFraming answers a request whose end cannot be known for sure. The connection ends with it.
+// refuseFraming refuses a request whose end is ambiguous, and closes the connection.
 func refuseFraming(ctx *fasthttp.RequestCtx, why string) {
 	end(ctx, s3err.APIError{
 		Code: "BadRequest", Description: "The request cannot be read as HTTP without doubt: " + why + ".",
@@ -123,7 +123,7 @@ func refuseFraming(ctx *fasthttp.RequestCtx, why string) {
 	})
 }
 
-// knownMethod says whether S3 or its administration has a use for a method. The router fails at any other.
+// knownMethod reports whether S3 or the admin API uses a method. The router fails for any other method.
 func knownMethod(method []byte) bool {
 	switch string(method) {
 	case fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodPut, fasthttp.MethodPost, fasthttp.MethodDelete,
@@ -133,7 +133,7 @@ func knownMethod(method []byte) bool {
 	return false
 }
 
-// refuseMethod answers a request with a method that S3 does not have.
+// refuseMethod refuses a request with a method that S3 does not have.
 func refuseMethod(ctx *fasthttp.RequestCtx) {
 	end(ctx, s3err.APIError{
 		Code: "MethodNotAllowed", Description: "The specified method is not allowed against this resource.",
@@ -141,7 +141,7 @@ func refuseMethod(ctx *fasthttp.RequestCtx) {
 	})
 }
 
-// end answers a request that never comes to the router, and closes its connection.
+// end refuses a request before the router sees it, and closes the connection.
 func end(ctx *fasthttp.RequestCtx, err s3err.APIError) {
 	ctx.SetUserValue(errorKey, err)
 	ctx.SetStatusCode(err.HTTPStatusCode)
@@ -150,19 +150,19 @@ func end(ctx *fasthttp.RequestCtx, err s3err.APIError) {
 	ctx.SetConnectionClose()
 }
 
-// requestIDHeader is the name of the identifier of a request as it stands in replies.
+// requestIDHeader is the header of a reply with the identifier of the request.
 const requestIDHeader = "X-Amz-Request-Id"
 
-// cleanHeaders leaves one identifier of a request in its reply, and replaces control characters in the headers by
+// cleanHeaders removes repeated request identifiers from a reply, and replaces control characters in its headers by
 // spaces.
 //
-// What clients send is checked where it comes in. This is for text that an older
-// version has stored, and for places that nobody has thought of.
+// Requests are checked when they arrive. cleanHeaders is for text that an older version has stored, and for cases
+// that the checks miss.
 func cleanHeaders(h *fasthttp.ResponseHeader) {
 	var bad [][2]string
 	written := 0
 	for k, v := range h.All() {
-		// versitygw writes its identifiers twice, the second time in lower case. Clients would join them.
+		// versitygw writes its identifiers twice, the second time in lower case. Clients would join the two values.
 		if len(k) == len(requestIDHeader) && strings.EqualFold(string(k), requestIDHeader) {
 			written++
 		}
@@ -171,7 +171,7 @@ func cleanHeaders(h *fasthttp.ResponseHeader) {
 		}
 	}
 	if written > 1 {
-		// Names are taken literally here, so that the first one stays.
+		// This deletion compares names by case, so that the first header stays.
 		h.Del(utils.HeaderAmzRequestID)
 		h.Del(utils.HeaderAmzID2)
 	}
@@ -185,7 +185,7 @@ func cleanHeaders(h *fasthttp.ResponseHeader) {
 	}
 }
 
-// printableBytes is printable for bytes.
+// printableBytes reports whether b can be the value of a header.
 func printableBytes(b []byte) bool {
 	for _, c := range b {
 		if c < ' ' && c != '\t' || c == 0x7f {

@@ -25,7 +25,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// build puts versitygw's routes over the adapter and takes the HTTP server into our own hands.
+// build connects versitygw's routes with the backend, and configures the HTTP server.
 func (s *Server) build() error {
 	o := s.opts
 	root := o.Accounts.Root()
@@ -65,10 +65,11 @@ func (s *Server) build() error {
 	s.http.NoDefaultServerHeader = false
 	s.http.Concurrency = o.Limits.Connections
 	s.http.ReadBufferSize = o.Limits.HeaderBytes
-	s.http.ReadTimeout = o.Limits.Header // taken back by observe when the header is there
+	s.http.ReadTimeout = o.Limits.Header // observe removes the deadline when the header has arrived
 	s.http.IdleTimeout = o.Limits.Idle
-	// The HTTP server reads the first 8 KiB of a body before observe. Those of content have the time of content, and not
-	// what is left of the header's. Documents stay within the header's: they must not trickle in.
+	// The HTTP server reads the first 8 KiB of a body before it calls observe. For content, these bytes get the
+	// stall time. For documents, they have to arrive within the time of the header, so that clients cannot send
+	// documents slowly.
 	s.http.HeaderReceived = func(h *fasthttp.RequestHeader) (c fasthttp.RequestConfig) {
 		if seemsContent(h) {
 			c.ReadTimeout = o.Limits.Stall
@@ -78,14 +79,14 @@ func (s *Server) build() error {
 	s.http.TCPKeepalive = true
 	s.http.TCPKeepalivePeriod = 15 * time.Second
 	s.http.ErrorHandler = errorHandler(s.http.ErrorHandler)
-	// Forms are streamed by the front end after their signature was checked; parsed
-	// here, anybody could fill memory and the directory for temporary files.
+	// form reads forms as a stream after the check of their signature. If the HTTP server parsed forms, anybody
+	// could fill memory and the directory for temporary files.
 	s.http.DisablePreParseMultipartForm = true
 	return nil
 }
 
-// seemsContent says whether the body of a request is likely to be content, before its path and arguments are taken
-// apart.
+// seemsContent reports whether the body of a request is probably content, before the path and the arguments are
+// parsed.
 func seemsContent(h *fasthttp.RequestHeader) bool {
 	if !h.IsPut() {
 		return false
@@ -95,8 +96,8 @@ func seemsContent(h *fasthttp.RequestHeader) bool {
 		bytes.Contains(args, []byte("Signature="))
 }
 
-// appOf returns the fiber application of a gateway, which has no other way to be
-// served on a listener, with a configuration or to a deadline of ours.
+// appOf returns the private fiber application of a gateway. We need it to set our own listener, configuration and
+// deadlines.
 func appOf(gateway *vgw.S3ApiServer) (*fiber.App, error) {
 	f := reflect.ValueOf(gateway).Elem().FieldByName("app")
 	if !f.IsValid() || f.Type() != reflect.TypeFor[*fiber.App]() || f.IsNil() {
@@ -106,12 +107,12 @@ func appOf(gateway *vgw.S3ApiServer) (*fiber.App, error) {
 	return (*fiber.App)(f.UnsafePointer()), nil
 }
 
-// errorHandler answers what is no request. A client that sends none in time, or
-// goes away in the middle of one, is no failure of ours, as which versitygw would report it.
+// errorHandler replies to a request that could not be read. versitygw would report a client that is too slow or
+// disconnects as a failure of the server.
 func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.RequestCtx, error) {
 	return func(ctx *fasthttp.RequestCtx, err error) {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
-			// A client that has closed its own side alone still reads this.
+			// A client that has closed only its sending side can still read this reply.
 			cut := s3err.GetAPIError(s3err.ErrIncompleteBody)
 			end(ctx, cut)
 			return
@@ -137,11 +138,11 @@ func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.Request
 	}
 }
 
-// operations learns from versitygw which operation a request was.
+// operations receives the operation of each request from versitygw.
 type operations struct{}
 
-// Send notes the operation and the error of a request. It does not return for an error that is none of S3's: see
-// failure.
+// Send records the operation and the error of a request. If the error is not an S3 error, Send panics with a
+// failure, which the guard or the form handler recovers.
 func (operations) Send(ctx fiber.Ctx, err error, action string, _ int64, _ int) {
 	rctx := ctx.RequestCtx()
 	rctx.SetUserValue(operationKey, metrics.ActionMap[action].Name)
@@ -149,7 +150,7 @@ func (operations) Send(ctx fiber.Ctx, err error, action string, _ int64, _ int) 
 		return
 	}
 	rctx.SetUserValue(errorKey, err)
-	// the guard or the form will catch it
+	// the guard or the form handler recovers it
 	if _, known := err.(s3err.S3Error); !known && rctx.UserValue(requestKey) != nil {
 		panic(failure{err})
 	}

@@ -28,7 +28,7 @@ func (b *backend) admitRead(ctx context.Context, ref object.Ref) (*object.Bucket
 	return b.bucketOf(ctx, ref.Bucket)
 }
 
-// judgeRead returns the part of an object that a read asks for, or why the read is refused.
+// judgeRead returns the range of an object that a read asks for, or why the read is refused.
 func judgeRead(ctx context.Context, in *s3.GetObjectInput, info *object.Info) (picked, error) {
 	if err := readable(info, in.IfMatch, in.IfNoneMatch, in.IfModifiedSince, in.IfUnmodifiedSince); err != nil {
 		return picked{}, unread(ctx, info, err)
@@ -60,7 +60,7 @@ func (b *backend) describe(ctx context.Context, in *s3.GetObjectInput, bk *objec
 	return out
 }
 
-// GetObject opens an object, or a part of it, as the body of a reply.
+// GetObject opens the content of an object, or a range of it, as the body of a reply.
 func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.GetObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
 	bk, err := b.admitRead(ctx, ref)
@@ -71,7 +71,7 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	if err != nil {
 		return b.marker(ctx, ref, err)
 	}
-	defer content.Close() // bodies keep it open
+	defer content.Close() // an open body keeps the content open
 	info := content.Info()
 	p, err := judgeRead(ctx, in, &info)
 	if err != nil {
@@ -89,7 +89,7 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	return out, nil
 }
 
-// HeadObject describes an object as GetObject does, without opening it.
+// HeadObject returns the same headers as GetObject, without opening the object's content.
 func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.HeadObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
 	bk, err := b.admitRead(ctx, ref)
@@ -118,7 +118,7 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 	return head(b.describe(ctx, get, bk, ref, &info, &p)), nil
 }
 
-// head returns the reply to a HEAD that says the same as the reply to a GET.
+// head returns the reply to a HEAD with the same headers as the reply to a GET.
 func head(o *s3.GetObjectOutput) *s3.HeadObjectOutput {
 	return &s3.HeadObjectOutput{
 		AcceptRanges: o.AcceptRanges, ContentLength: o.ContentLength, ContentRange: o.ContentRange, PartsCount: o.PartsCount,
@@ -135,12 +135,12 @@ func head(o *s3.GetObjectOutput) *s3.HeadObjectOutput {
 	}
 }
 
-// verified compares the first block of a body with its checksum before the status line is sent, so that damage there is
-// still a 500. It closes a damaged body.
+// verified compares the first block of a body with its checksum before the status line is sent, so that damage in
+// this block leads to status 500. It closes a damaged body.
 func verified(body object.Body) error {
 	v, ok := body.(object.Verifier)
 	if !ok {
-		return nil // its blocks were compared when it was opened
+		return nil // the blocks were compared when the content was opened
 	}
 	err := v.Verify()
 	if err != nil {
@@ -149,7 +149,7 @@ func verified(body object.Body) error {
 	return err
 }
 
-// marker explains why a version cannot be opened. For a delete marker it returns an output beside the error.
+// marker returns the S3 error for a version that cannot be opened. For a delete marker, it also returns an output.
 func (b *backend) marker(ctx context.Context, ref object.Ref, err error) (*s3.GetObjectOutput, error) {
 	if errors.Is(err, object.ErrIsMarker) || errors.Is(err, object.ErrNoSuchKey) {
 		if info, _ := b.store.Stat(patient(ctx), ref); info.Marker {
@@ -159,21 +159,22 @@ func (b *backend) marker(ctx context.Context, ref object.Ref, err error) (*s3.Ge
 	return nil, b.s3Error("GetObject", ref, err)
 }
 
-// readable judges the conditions of a read. HTTP times have whole seconds, so we truncate the object's time: a
-// condition with the Last-Modified of an earlier reply then holds.
+// readable checks the conditions of a read. HTTP times have whole seconds, so readable truncates the object's time.
+// A condition with the Last-Modified of an earlier reply is then true.
 func readable(info *object.Info, ifMatch, ifNoneMatch *string, since, until *time.Time) error {
 	if ifMatch == nil && ifNoneMatch == nil && since == nil && until == nil {
 		return nil
 	}
 	if until != nil {
-		until = ptr(until.Add(time.Nanosecond)) // versitygw refuses an object that was modified at that very time
+		// versitygw refuses an object that was modified exactly at that time
+		until = ptr(until.Add(time.Nanosecond))
 	}
 	return vgwbackend.EvaluatePreconditions(info.ETag, info.Modified.Truncate(time.Second), vgwbackend.PreConditions{
 		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch, IfModSince: since, IfUnmodeSince: until,
 	})
 }
 
-// unread adds ETag and Last-Modified to a 304 reply, as HTTP asks for. Caches rely on both.
+// unread adds ETag and Last-Modified to a 304 reply, as HTTP requires. Caches rely on both headers.
 func unread(ctx context.Context, info *object.Info, err error) error {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if ok && errors.Is(err, s3err.GetAPIError(s3err.ErrNotModified)) {
@@ -183,16 +184,16 @@ func unread(ctx context.Context, info *object.Info, err error) error {
 	return err
 }
 
-// picked is the part of an object that a request asks for.
+// picked is the range of an object that a request asks for.
 type picked struct {
 	object.Range
 	partial bool
 	parts   *int32
-	part    *object.PartInfo // the part that was asked for by its number; nil otherwise
+	part    *object.PartInfo // the part, if the request asks for a part number
 }
 
-// sum returns the checksum of what was picked. For a part it is that of the part, if the object's checksum is a
-// composite. A range has none.
+// sum returns the checksum of the picked range. For a part, it is the checksum of the part if the object's checksum
+// is composite. Any other range has no checksum.
 func (p *picked) sum(info *object.Info) checksum {
 	whole := full(info)
 	switch {
@@ -217,7 +218,7 @@ func (p *picked) header(size int64) *string {
 	return ptr(string(text))
 }
 
-// pick returns the bytes of an object that a Range header or a part number stands for.
+// pick returns the range of an object that a Range header or a part number selects.
 func pick(info *object.Info, header *string, part *int32) (picked, error) {
 	p := picked{Range: object.Range{N: info.Size}}
 	switch {
@@ -241,7 +242,7 @@ func pick(info *object.Info, header *string, part *int32) (picked, error) {
 		}
 		p.part = &info.Parts[*part-1]
 		p.N = p.part.Size
-		p.partial = p.N > 0 // no Range header can stand for an empty part
+		p.partial = p.N > 0 // no Range header can describe an empty part
 	default:
 		if *part > 1 {
 			return p, s3err.GetInvalidPartNumberRangeErr(1, *part)
@@ -262,15 +263,15 @@ func locked(attrs map[string]string) (mode types.ObjectLockMode, until *time.Tim
 	}
 	if doc := attrs[attrRetention]; doc != "" {
 		var r types.ObjectLockRetention
-		if json.Unmarshal([]byte(doc), &r) == nil { // written by this package alone
+		if json.Unmarshal([]byte(doc), &r) == nil { // only this package writes it
 			mode, until = types.ObjectLockMode(r.Mode), r.RetainUntilDate
 		}
 	}
 	return mode, until, hold
 }
 
-// SelectObjectContent writes nothing; the guard turns the reply into a 501. versitygw's own function would keep a
-// context for as long as the process lives, and panic when the server stops.
+// SelectObjectContent writes nothing, and the guard replaces the reply by status 501. The function of the S3
+// library versitygw would keep a context until the process ends, and would panic when the server stops.
 func (b *backend) SelectObjectContent(context.Context, *s3.SelectObjectContentInput) func(*bufio.Writer) {
 	return func(*bufio.Writer) {}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
-// refusedHeader is a header, and what it asks for.
+// refusedHeader is a header of a feature that this server does not have, with the name of the feature.
 type refusedHeader struct{ name, what string }
 
-// Headers of things that this server does not do and that must not be ignored:
-// a client that sends one and is told 200 believes that it happened.
+// Headers of features that this server does not have. They must not be ignored: a client that gets status 200 would
+// believe that the feature was applied.
 var refusedHeaders = []refusedHeader{
 	{"X-Amz-Rdma-Token", "transfers over RDMA"},
 	{"X-Amz-Write-Offset-Bytes", "appending to objects"},
@@ -29,9 +29,9 @@ var refusedHeaders = []refusedHeader{
 	{"X-Amz-Copy-Source-Server-Side-Encryption-Customer-Algorithm", "encryption at rest"},
 }
 
-// knownArgs are the query arguments of S3 that this front end routes by, reads
-// or answers with a refusal of its own. What is not among them and changes
-// something, or has no value and so names a sub-resource, is refused.
+// knownArgs are the query arguments that this front end uses or refuses by itself. An unknown argument is refused
+// if the request changes something. An unknown argument without a value is refused too, because it names a
+// sub-resource.
 var knownArgs = setOf(
 	// sub-resources
 	"accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "id", "intelligent-tiering",
@@ -50,7 +50,7 @@ var knownArgs = setOf(
 	"x-amz-security-token",
 )
 
-// refusedArgs are sub-resources of S3 that are refused also where they have a value.
+// refusedArgs are the sub-resources of S3 that are refused even if they have a value.
 var refusedArgs = map[string]string{
 	"renameObject":             "renaming objects",
 	"session":                  "sessions of S3 Express",
@@ -66,14 +66,14 @@ var refusedArgs = map[string]string{
 	"objectEncryption":         "encryption at rest",
 }
 
-// onlyHeaders are headers that some signers move into a URL, by how their names begin. They are not read there, so
-// that a lock, a condition or a source would be passed over.
+// onlyHeaders are the beginnings of headers that some signers move into a URL. versitygw does not read them there,
+// and would ignore a lock, a condition or a copy source.
 var onlyHeaders = []string{
 	"x-amz-object-lock-", "x-amz-bypass-", "x-amz-copy-source", "x-amz-tagging", "x-amz-expected-",
 	"x-amz-source-expected-", "x-amz-if-",
 }
 
-// refusedOperations are those that SDKs name in x-id, whatever else they send.
+// refusedOperations are unsupported operations that SDKs name in the argument x-id.
 var refusedOperations = setOf("RenameObject", "CreateSession", "ListDirectoryBuckets", "WriteGetObjectResponse",
 	"UpdateObjectEncryption")
 
@@ -85,9 +85,9 @@ func setOf(names ...string) map[string]struct{} {
 	return m
 }
 
-// guard checks every request before the router, and mends the reply. It answers 501 to features of S3 that this server
-// does not have. versitygw would mistake such a request for another one: a rename for the PUT of an empty object, a
-// session for a listing.
+// guard checks every request before the router, and corrects the reply. It refuses features of S3 that this server
+// does not have with status 501. versitygw would mistake such a request for another one: a rename for the PUT of an
+// empty object, a session for a listing.
 func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	defer s.catch(ctx, &err)
 	rctx := ctx.RequestCtx()
@@ -137,7 +137,8 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	mendLocation(rctx)
 	if rctx.IsPost() && at == onObject && rctx.QueryArgs().Has("select") &&
 		(rctx.Response.StatusCode() == http.StatusOK || rctx.Response.StatusCode() == http.StatusMethodNotAllowed) {
-		// versitygw has begun a stream of events whose first one is this error. Clients expect it as the status.
+		// versitygw has begun an event stream with this error as its first event. Clients expect the error as the
+		// status.
 		return answer(ctx, notImplemented("select", "S3 Select"))
 	}
 	return s.answerUnset(ctx)
@@ -151,17 +152,18 @@ func (s *Server) prepare(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	return s.convertV2(rctx)
 }
 
-// check returns why a request is refused before its signature is verified, or nil. plain reports that all arguments
+// check returns an error if a request is refused before its signature is verified. plain reports that all arguments
 // belong to the signature, so that none of them can be refused.
 func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data, plain bool) s3err.S3Error {
 	h := noticeHeaders(&rctx.Request.Header)
 	if h.emptyMatch {
-		// versitygw takes an empty ETag for no condition, and would overwrite what nothing can match.
+		// versitygw treats an empty ETag as no condition, and would overwrite the object although no ETag can
+		// match.
 		return s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch)
 	}
 	if r := h.refused; r != nil {
 		if r.name == "X-Amz-Rdma-Token" {
-			// Clients retry over HTTP on this answer, and count any other as success.
+			// With this header, clients retry over HTTP. They treat any other reply as success.
 			rctx.Response.Header.Set("x-amz-rdma-reply", "501")
 		}
 		return notImplemented(r.name, r.what)
@@ -191,8 +193,8 @@ func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data, plain bool) s3
 	return nil
 }
 
-// admitDocument bounds a body that is read into memory: its size and the time that it may take to arrive. The returned
-// function is called when the request has been answered.
+// admitDocument limits the size of a document and the time in which it must arrive. The caller calls the returned
+// function after the reply.
 func (s *Server) admitDocument(rctx *fasthttp.RequestCtx, at level) (func(), s3err.S3Error) {
 	n := rctx.Request.Header.ContentLength()
 	most := maxDocument(rctx, at)
@@ -201,7 +203,7 @@ func (s *Server) admitDocument(rctx *fasthttp.RequestCtx, at level) (func(), s3e
 	}
 	if n > 0 {
 		wait := s.opts.Limits.Header + time.Duration(n)*time.Second/documentRate
-		_ = netConn(rctx).SetReadDeadline(time.Now().Add(wait)) // a connection that is gone fails at the read
+		_ = netConn(rctx).SetReadDeadline(time.Now().Add(wait)) // a closed connection fails at the read
 	}
 	giveBack := s.takeSlot(n)
 	if giveBack == nil {
@@ -210,10 +212,10 @@ func (s *Server) admitDocument(rctx *fasthttp.RequestCtx, at level) (func(), s3e
 	return giveBack, nil
 }
 
-// chunked is the Content-Length that fasthttp reports for a body without one.
+// chunked is the Content-Length that fasthttp reports for a chunked body.
 const chunked = -1
 
-// level is what a request addresses: the service, a bucket or an object.
+// level is the target of a request: the service, a bucket or an object.
 type level int
 
 const (
@@ -222,7 +224,7 @@ const (
 	onObject
 )
 
-// levelOf returns what a request addresses, by its path as the router will read it.
+// levelOf returns the target of a request by its path, as the router will interpret the path.
 func levelOf(rctx *fasthttp.RequestCtx) level {
 	switch bucket, key := splitPath(rctx); {
 	case key != "":
@@ -233,7 +235,7 @@ func levelOf(rctx *fasthttp.RequestCtx) level {
 	return onService
 }
 
-// splitPath returns the bucket and the key of a request's path as the router will read it.
+// splitPath returns the bucket and the key of a request's path, as the router will interpret the path.
 func splitPath(rctx *fasthttp.RequestCtx) (bucket, key string) {
 	bucket, key, _ = strings.Cut(strings.TrimPrefix(unescape(string(rctx.URI().PathOriginal())), "/"), "/")
 	return bucket, key
@@ -257,10 +259,10 @@ var subResources = map[level]map[string]map[string]struct{}{
 	},
 }
 
-// ofSubResources are the arguments that qualify a sub-resource and mean nothing alone.
+// ofSubResources are the arguments that have a meaning only together with a sub-resource.
 var ofSubResources = map[level]string{onBucket: "id", onObject: "versionId"}
 
-// misplaced refuses arguments of a PUT or DELETE that S3 has only elsewhere.
+// misplaced returns an error if a PUT or DELETE has an argument that S3 allows only in other requests.
 func misplaced(rctx *fasthttp.RequestCtx, at level) s3err.S3Error {
 	known, ok := subResources[at][string(rctx.Method())]
 	if !ok {
@@ -270,7 +272,7 @@ func misplaced(rctx *fasthttp.RequestCtx, at level) s3err.S3Error {
 	for k, v := range rctx.QueryArgs().All() {
 		name := string(k)
 		if name == "versionId" && len(v) == 0 {
-			more, empty = true, true // SDKs send it along with a sub-resource, for the current version
+			more, empty = true, true // SDKs send an empty version with a sub-resource for the current version
 			continue
 		}
 		if _, sub := known[name]; sub {
@@ -294,7 +296,7 @@ func misplaced(rctx *fasthttp.RequestCtx, at level) s3err.S3Error {
 	return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 }
 
-// carriesData reports whether the body of a request is content, which is streamed.
+// carriesData reports whether the body of a request is the content of an object or a form. Such a body is streamed.
 func carriesData(rctx *fasthttp.RequestCtx, at level, plain bool) bool {
 	switch {
 	case rctx.IsPost():
@@ -312,8 +314,8 @@ func carriesData(rctx *fasthttp.RequestCtx, at level, plain bool) bool {
 	return true
 }
 
-// plainQuery reports whether all arguments belong to a signature of version 4. That is so for most requests, so it is
-// checked first: each further scan of the arguments costs as much as this one.
+// plainQuery reports whether all arguments belong to a version 4 signature. This is true for most requests and
+// saves further scans of the arguments.
 func plainQuery(args *fasthttp.Args) bool {
 	for k := range args.All() {
 		switch string(k) {
@@ -325,7 +327,7 @@ func plainQuery(args *fasthttp.Args) bool {
 	return true
 }
 
-// refusedQuery returns an argument that cannot be served, and the feature that it asks for.
+// refusedQuery returns an argument that is not supported and the feature that it asks for.
 func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 	for k, v := range args.All() {
 		if what, ok := refusedArgs[string(k)]; ok {
@@ -343,7 +345,7 @@ func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 		if _, ok := knownArgs[string(k)]; ok || signed(k) || len(k) == 0 {
 			continue
 		}
-		// Reading with a parameter nobody knows is harmless, and S3 allows it.
+		// An unknown parameter of a read is harmless, and S3 allows it.
 		if reads && len(v) > 0 {
 			continue
 		}
@@ -352,8 +354,8 @@ func refusedQuery(args *fasthttp.Args, reads bool) (name, what string) {
 	return "", ""
 }
 
-// signed reports whether an argument belongs to a presigned URL: X-Amz-Signature, say, or a header that the signer
-// moved into the query.
+// signed reports whether an argument belongs to a presigned URL: X-Amz-Signature, for example, or a header that the
+// signer moved into the query.
 func signed(k []byte) bool {
 	const prefix = "x-amz-"
 	return len(k) > len(prefix) && strings.EqualFold(string(k[:len(prefix)]), prefix) && !isRefused(string(k))
@@ -377,7 +379,7 @@ func isRefused(name string) bool {
 	return false
 }
 
-// notImplemented returns S3's error for a feature that this server does not have.
+// notImplemented returns the S3 error for a feature that this server does not have.
 func notImplemented(name, what string) s3err.S3Error {
 	return s3err.APIError{
 		Code: "NotImplemented",
@@ -387,7 +389,7 @@ func notImplemented(name, what string) s3err.S3Error {
 	}
 }
 
-// answer ends a request with an S3 error.
+// answer replies to a request with an S3 error.
 func answer(ctx fiber.Ctx, err s3err.S3Error) error {
 	requestID, hostID := utils.EnsureRequestIDs(ctx)
 	ctx.RequestCtx().SetUserValue(errorKey, err)

@@ -10,16 +10,15 @@ import (
 	"github.com/gofiber/fiber/v3"
 )
 
-// versitygw refuses keys that would climb out of a directory, for keys are paths
-// to some of its backends. Here they are names like any other, so such a key
-// passes its router with a zero byte behind each "." and ".." that stands alone,
-// and behind a key of slashes alone, and loses them again in the adapter.
+// mark hides keys from versitygw's router. versitygw refuses keys such as "../a", because keys are paths for some
+// of its backends. Here these keys are valid. So disguise adds a zero byte to each element "." and "..", and to a
+// key of only slashes, and the backend removes the zero bytes again.
 const mark = "\x00"
 
-// originalPath is where versitygw looks for the path that was signed.
+// originalPath is the local value in which versitygw finds the signed path.
 const originalPath = "original-uri-path"
 
-// disguise hides the key of a request from the router where it has to be.
+// disguise replaces the key of a request by its hidden form if the router would refuse the key.
 func disguise(ctx fiber.Ctx) {
 	raw := ctx.Request().URI().PathOriginal()
 	if bytes.IndexByte(raw, '.') < 0 && bytes.IndexByte(raw, '%') < 0 && !bytes.HasSuffix(raw, []byte("//")) {
@@ -27,7 +26,7 @@ func disguise(ctx fiber.Ctx) {
 	}
 	path, err := url.PathUnescape(string(raw))
 	if err != nil {
-		return // the router refuses it
+		return // the router refuses the path
 	}
 	bucket, key, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if !ok {
@@ -41,17 +40,18 @@ func disguise(ctx fiber.Ctx) {
 	}
 }
 
-// hide marks what the router would refuse, and what is marked already.
+// hide adds a mark to the elements that the router would refuse, and to elements that have marks already.
 func hide(key string) string {
 	return remark(key, func(s string) string { return s + mark })
 }
 
-// reveal is the opposite of hide.
+// reveal removes the marks that hide has added.
 func reveal(key string) string {
 	return remark(key, func(s string) string { return strings.TrimSuffix(s, mark) })
 }
 
-// remark changes the elements of a key that are dots alone, marked or not, and the end of one that is slashes alone.
+// remark applies change to the elements "." and ".." of a key, with or without marks. For a key of only slashes, it
+// applies change to the whole key.
 func remark(key string, change func(string) string) string {
 	if bare := strings.TrimRight(key, mark); bare != "" && strings.Trim(bare, "/") == "" {
 		return change(key)

@@ -18,11 +18,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// encoder writes names as the client asked for it. XML has no way to say most
-// control characters, so that clients ask for names as in URLs.
+// encoder writes names with URL encoding if the client asked for it. XML cannot represent most control characters.
 type encoder bool
 
-// encoderOf reads encoding-type, which the front end does not hand on.
+// encoderOf reads the argument encoding-type, which versitygw does not pass on.
 func encoderOf(ctx context.Context) (encoder, error) {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok {
@@ -41,7 +40,7 @@ func (e encoder) text(s string) string {
 	if !e {
 		return s
 	}
-	// S3 leaves slashes alone and writes a space as a plus.
+	// S3 does not encode slashes and encodes a space as a plus.
 	return strings.ReplaceAll(url.QueryEscape(s), "%2F", "/")
 }
 
@@ -141,7 +140,8 @@ func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) 
 	}, nil
 }
 
-// shown returns a parameter of a listing as the reply repeats it: also an empty one, where it was given.
+// shown returns a parameter of a listing for the reply. It returns nil for an empty value, unless the request has
+// the parameter.
 func shown(ctx context.Context, name, value string) *string {
 	if rctx, ok := ctx.(*fasthttp.RequestCtx); ok && rctx.QueryArgs().Has(name) {
 		return &value
@@ -149,8 +149,8 @@ func shown(ctx context.Context, name, value string) *string {
 	return some(value)
 }
 
-// tokenOfKey returns the continuation token of a listing that goes on behind a key: a checksum and
-// the key in an alphabet that every client carries unchanged. The checksum tells tokens from other text.
+// tokenOfKey returns the continuation token of a listing that continues behind a key. The token is a checksum and
+// the key, in an alphabet that every client transmits unchanged. The checksum distinguishes tokens from other text.
 func tokenOfKey(key string) string {
 	if key == "" {
 		return ""
@@ -159,7 +159,7 @@ func tokenOfKey(key string) string {
 		key...))
 }
 
-// keyOfToken is the opposite of tokenOfKey.
+// keyOfToken returns the key of a continuation token.
 func keyOfToken(token string) (string, error) {
 	if token == "" {
 		return "", nil
@@ -182,7 +182,7 @@ func (b *backend) ListObjectVersions(ctx context.Context,
 		AfterVersion: own(in.VersionIdMarker), Versions: true, Attributes: true,
 	}
 	if l.After == "" {
-		l.AfterVersion = "" // a version of no key
+		l.AfterVersion = "" // a version without a key has no meaning
 	}
 	bk, p, err := b.page(ctx, l, in.MaxKeys)
 	if err != nil {

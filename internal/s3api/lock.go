@@ -18,11 +18,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// versitygw checks object locks before it asks for a change. A lock that comes in between would lose, so
-// everything here is judged once more by the store, in the instant of the change.
+// versitygw checks object locks before it makes a change. It would miss a lock that is set in between, so the store
+// checks the lock again in the same atomic step as the change.
 
-// askedLock adds the retention and the legal hold that a request asks for. Default retention is added when the
-// object is made, by judgeWrite.
+// askedLock adds the retention and the legal hold that a request asks for. judgeWrite adds the default retention
+// when the object is made.
 func askedLock(
 	attrs map[string]string, bk *object.Bucket, mode types.ObjectLockMode, until *time.Time,
 	hold types.ObjectLockLegalHoldStatus,
@@ -46,8 +46,7 @@ func askedLock(
 	return nil
 }
 
-// defaultRetention returns the retention of an object that is made now in a bucket, nil where the bucket has no
-// default.
+// defaultRetention returns the default retention of an object that is made now, or nil if the bucket has none.
 func defaultRetention(bk *object.Bucket) (map[string]string, error) {
 	conf := lockOf(bk)
 	def := conf.DefaultRetention
@@ -68,8 +67,8 @@ func defaultRetention(bk *object.Bucket) (map[string]string, error) {
 	return map[string]string{attrRetention: string(doc)}, nil
 }
 
-// judgeWrite keeps a locked version from being replaced, and gives the new version the bucket's default retention
-// where attrs, the attributes that it comes with, have none. Nobody can ask to override a retention by a write.
+// judgeWrite returns a Judge that refuses to replace a locked version. The Judge adds the bucket's default
+// retention to the new version if its attributes attrs have no retention. A write cannot override a retention.
 func judgeWrite(attrs map[string]string) object.Judge {
 	_, retained := attrs[attrRetention]
 	return func(c object.Change) (map[string]string, error) {
@@ -85,8 +84,8 @@ func judgeWrite(attrs map[string]string) object.Judge {
 	}
 }
 
-// judgeRemoval keeps a locked version from being deleted. bypass allows to override a retention in the mode
-// GOVERNANCE.
+// judgeRemoval returns a Judge that refuses to delete a locked version. If bypass is true, the deletion may
+// override a retention in the mode GOVERNANCE.
 func judgeRemoval(bypass bool) object.Judge {
 	return func(c object.Change) (map[string]string, error) {
 		if c.Removed == nil {
@@ -96,8 +95,8 @@ func judgeRemoval(bypass bool) object.Judge {
 	}
 }
 
-// protected returns ErrObjectLocked where a version with these attributes must not be removed now. A retention
-// that cannot be read protects.
+// protected returns ErrObjectLocked if a version with these attributes must not be removed now. A retention that
+// cannot be read also protects the version.
 func protected(attrs map[string]string, bypass bool) error {
 	locked := s3err.GetAPIError(s3err.ErrObjectLocked)
 	if attrs[attrHold] == "1" {
@@ -122,8 +121,9 @@ func retentionOf(doc string) (mode types.ObjectLockRetentionMode, active bool) {
 	return r.Mode, r.RetainUntilDate.After(time.Now())
 }
 
-// replaceable returns ErrObjectLocked where the retention is must not become the retention next. A retention can
-// always be prolonged in its own mode. COMPLIANCE in force can be nothing else; GOVERNANCE can with bypass.
+// replaceable returns ErrObjectLocked if the retention next must not replace the retention is. A retention can
+// always be prolonged in its own mode. An active retention in the mode COMPLIANCE cannot be changed in any other
+// way, and one in the mode GOVERNANCE only with bypass.
 func replaceable(is, next string, bypass bool) error {
 	mode, active := retentionOf(is)
 	if !active || bypass && mode == types.ObjectLockRetentionModeGovernance {
@@ -137,7 +137,7 @@ func replaceable(is, next string, bypass bool) error {
 	return nil
 }
 
-// mayBypass says whether a request asks to override retention in the mode GOVERNANCE, and whether its account may.
+// mayBypass reports whether a request asks to override retention in the mode GOVERNANCE and has the permission.
 func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, ref object.Ref) bool {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok || !bypasses(rctx) || !lockEnabled(bk) {
@@ -145,7 +145,7 @@ func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, ref object.R
 	}
 	request, ok := ctx.Value(requestKey).(fiber.Ctx)
 	if !ok {
-		return false // no request came through the guard
+		return false // the request did not come through the guard
 	}
 	defer named(rctx, ref.Version)()
 	defer exactly(rctx)()
@@ -158,7 +158,7 @@ func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, ref object.R
 		return false
 	}
 	root, _ := ctx.Value(string(utils.ContextKeyIsRoot)).(bool)
-	// Without a policy the owner alone may: ACLs are silent on retention.
+	// Without a policy, only the owner may override retention, because ACLs cannot grant it.
 	return auth.VerifyAccess(request, b, auth.AccessOptions{
 		Acl: acl, AclPermission: auth.PermissionWrite, DisableACL: true, IsRoot: root,
 		Acc:    accountOf(ctx, string(utils.ContextKeyAccount)),

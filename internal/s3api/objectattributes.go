@@ -22,7 +22,7 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 	if err := b.authorizePublic(ctx, ref, auth.GetObjectVersionAttributesAction, auth.PermissionRead); err != nil {
 		return out, err
 	}
-	// versitygw asks for the action of attributes alone.
+	// versitygw checks only the action for attributes.
 	if err := b.allowed(ctx, ref, auth.PermissionRead,
 		ofVersion(ref, auth.GetObjectAction, auth.GetObjectVersionAction)); err != nil {
 		return out, err
@@ -59,7 +59,7 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 
 // objectParts returns one page of an object's parts.
 func objectParts(info *object.Info, marker *string, limit *int32) *s3response.ObjectParts {
-	after, _ := strconv.Atoi(own(marker)) // what is no number begins at the front
+	after, _ := strconv.Atoi(own(marker)) // an invalid marker means the first part
 	n := 1000
 	if limit != nil && *limit > 0 {
 		n = min(n, int(*limit))

@@ -20,20 +20,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/conn"
 )
 
-// Keys of what the parts of one request tell each other.
+// Names of user values that the handlers of one request share.
 const (
 	operationKey = "nebulaio-operation"
 	errorKey     = "nebulaio-error"
 	requestKey   = "nebulaio-request"
 )
 
-// observe is the outermost handler: it lets bodies take their time once the
-// header is there, and tells of the request when its reply has been sent.
+// observe returns the outermost handler. It removes the deadline of the header when the header has arrived, and
+// calls Options.Observe when the reply has been sent.
 func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
-		_ = netConn(ctx).SetReadDeadline(time.Time{}) // a connection that is gone fails at the next read
+		_ = netConn(ctx).SetReadDeadline(time.Time{}) // a closed connection fails at the next read
 		start := ctx.Time()
-		sending := false // the reply's body is still to be sent when this returns
+		sending := false // whether the reply's body is sent after this handler returns
 		s.inFlight.Add(1)
 		defer func() {
 			if !sending {
@@ -82,13 +82,13 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	}
 }
 
-// hasBody says whether a request announced a body, by its length or in chunks.
+// hasBody reports whether a request has a body, by its Content-Length or in chunks.
 func hasBody(ctx *fasthttp.RequestCtx) bool {
 	n := ctx.Request.Header.ContentLength()
 	return n > 0 || n == -1
 }
 
-// netConn returns the connection that has the deadlines.
+// netConn returns the connection on which deadlines are set.
 func netConn(ctx *fasthttp.RequestCtx) net.Conn {
 	c := ctx.Conn()
 	if t, ok := c.(*tls.Conn); ok {
@@ -112,7 +112,7 @@ func (s *Server) event(ctx *fasthttp.RequestCtx, start time.Time) Event {
 	if a, ok := ctx.UserValue("account").(auth.Account); ok {
 		e.Account = strings.Clone(a.Access)
 	}
-	// What was refused need not have been sent, whatever its header says.
+	// The client of a refused request may not have sent the body.
 	if n := ctx.Request.Header.ContentLength(); n > 0 && e.Status < 300 {
 		e.In = int64(n)
 	}
@@ -140,8 +140,8 @@ func codeOf(err error) string {
 	return "InternalError"
 }
 
-// sentBody is the body of a reply. It hands everything to the store's own, so
-// that nothing stands between a file and the socket, and counts.
+// sentBody is the body of a reply. It counts the sent bytes and passes each call to the store's Body, so that a
+// file can go directly to the socket.
 type sentBody struct {
 	object.Body
 	ref    object.Ref
@@ -170,7 +170,8 @@ func (b *sentBody) note(n int64, err error) {
 	}
 }
 
-// Close is called by the HTTP server when the reply has been written or has failed.
+// Close closes the body and reports the sent bytes. The HTTP server calls Close when the reply has been written or
+// has failed.
 func (b *sentBody) Close() error {
 	err := b.Body.Close()
 	if b.err != nil && b.log != nil && errors.Is(b.err, object.ErrDamaged) {

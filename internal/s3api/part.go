@@ -16,8 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// partChecksum returns the checksum that a part has in an upload of that
-// algorithm; none where the upload names none. The store's own is not kept twice.
+// partChecksum returns the checksum of a part in an upload with the algorithm algo, or none if algo is empty. The
+// store's own checksum is not stored a second time.
 func partChecksum(algo types.ChecksumAlgorithm, p *object.PartInfo) checksum {
 	switch algo {
 	case "":
@@ -138,8 +138,8 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 	return out, nil
 }
 
-// copyPart copies by the store's own means, and through memory only where the
-// upload wants a checksum that the store does not compute.
+// copyPart copies a part with the store's CopyPart. The bytes pass through memory only if the upload needs a
+// checksum that the store does not compute.
 func (b *backend) copyPart(ctx context.Context, c object.CopyPart, algo types.ChecksumAlgorithm) (object.PartInfo,
 	error) {
 	if algo == "" || algo == types.ChecksumAlgorithmCrc64nvme {

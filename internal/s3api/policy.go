@@ -19,12 +19,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// GetBucketPolicy returns the policy by which versitygw judges the current request.
+// GetBucketPolicy returns the policy that the S3 library versitygw evaluates for the current request.
 //
-// In S3 the owner of a bucket may do everything that the policy does not deny. versitygw instead locks out an owner
-// whom the policy does not name. So requests of the owner are judged by the policy and one more statement, which allows
-// everything to the owner. Denials still hold. Without a policy the ACL decides, which knows everything but the
-// permission to override retention.
+// In S3, the owner of a bucket may do everything that the policy does not deny. Unlike S3, versitygw refuses an
+// owner whom the policy does not name. For requests of the owner, GetBucketPolicy adds a statement that allows
+// everything to the owner. Deny statements still apply to the owner. If the bucket has no policy, the ACL decides,
+// but an ACL cannot grant the permission to override retention.
 func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, error) {
 	bk, err := b.bucketOf(ctx, bucket)
 	if err != nil {
@@ -54,10 +54,11 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 	return text, nil
 }
 
-// PutBucketPolicy stores a policy if all its parts are understood.
+// PutBucketPolicy stores the policy of a bucket. PutBucketPolicy fails if this server does not understand all parts
+// of the policy.
 func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, text []byte) error {
 	if written, ok := ctx.Value(writtenPolicyKey).([]byte); ok {
-		text = written // versitygw has checked the policy in its own spelling
+		text = written // versitygw has checked the same policy in its own spelling
 	}
 	if fault := policy.Check(text, bucket); fault != nil {
 		return malformed(fault)
@@ -65,21 +66,22 @@ func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, text []byt
 	return b.put(ctx, bucket, policy.Setting, text)
 }
 
-// DeleteBucketPolicy removes a policy, even one that is not understood.
+// DeleteBucketPolicy removes the policy of a bucket, even if this server does not understand the policy.
 func (b *backend) DeleteBucketPolicy(ctx context.Context, bucket string) error {
 	return b.put(ctx, bucket, policy.Setting, nil)
 }
 
-// bypasses reports whether a request changes something and asks to override retention in the mode GOVERNANCE.
+// bypasses reports whether a request is a change that asks to override retention in the mode GOVERNANCE.
 func bypasses(rctx *fasthttp.RequestCtx) bool {
 	return !rctx.IsGet() && !rctx.IsHead() && strings.EqualFold(string(rctx.Request.Header.Peek("X-Amz-Bypass-Governance-Retention")), "true")
 }
 
-// writtenPolicyKey is the user value in which PutBucketPolicy finds the policy as the client sent it.
+// writtenPolicyKey is the user value that holds the policy as the client sent it, for PutBucketPolicy.
 const writtenPolicyKey = "nebulaio-written-policy"
 
-// spellPolicy replaces the body of a PUT of a policy by the same policy in versitygw's spelling, the only one that
-// versitygw accepts. It is called after the signature has been checked, because the signature covers the original body.
+// spellPolicy replaces the policy in the body of a PUT by the same policy in versitygw's spelling, because
+// versitygw refuses other spellings. The caller calls spellPolicy after the signature was checked, because the
+// signature covers the original body.
 func spellPolicy(rctx *fasthttp.RequestCtx) {
 	if !rctx.IsPut() || !rctx.QueryArgs().Has("policy") || rctx.UserValue(writtenPolicyKey) != nil {
 		return
@@ -91,23 +93,24 @@ func spellPolicy(rctx *fasthttp.RequestCtx) {
 	}
 }
 
-// malformed refuses a policy with an error of S3.
+// malformed returns the S3 error MalformedPolicy for a fault.
 func malformed(fault error) s3err.S3Error {
 	what := fault.Error()
 	return refusal(http.StatusBadRequest, "MalformedPolicy", strings.ToUpper(what[:1])+what[1:])
 }
 
-// NormalizeObjectKey returns the form of a key in which versitygw compares it with the policies of GetBucketPolicy.
+// NormalizeObjectKey returns a key in the form in which the S3 library versitygw compares keys with the policy of
+// GetBucketPolicy.
 func (b *backend) NormalizeObjectKey(bucket, key string) string {
 	return policy.Comparable(bucket, reveal(key))
 }
 
-// mendDenied puts plain keys into the messages of a reply that may name what was denied.
+// mendDenied restores the client's keys in the messages of a reply that may name a denied resource.
 func mendDenied(rctx *fasthttp.RequestCtx) {
 	if rctx.Response.StatusCode() != fasthttp.StatusForbidden && !deletesMany(rctx) || rctx.Response.IsBodyStream() {
 		return
 	}
-	if body := rctx.Response.Body(); bytes.Contains(body, []byte(`\xff`)) { // the escape that marks a compared key
+	if body := rctx.Response.Body(); bytes.Contains(body, []byte(`\xff`)) { // the escape of policy's key separator
 		rctx.Response.SetBody(policy.RestoreMessages(body))
 	}
 }
@@ -117,26 +120,26 @@ func deletesMany(rctx *fasthttp.RequestCtx) bool {
 	return rctx.IsPost() && rctx.QueryArgs().Has("delete")
 }
 
-// User values of a request that deletes many objects.
+// Names of user values of a request that deletes many objects.
 const (
-	exactlyKey  = "nebulaio-exactly"  // the backend asks for one object
+	exactlyKey  = "nebulaio-exactly"  // true while the backend asks about one object
 	deletionKey = "nebulaio-deletion" // the preparedPolicy of the request
 )
 
-// exactly tells GetBucketPolicy that the backend asks for one object, whose version the arguments name. The returned
-// function ends that.
+// exactly makes GetBucketPolicy return the policy for a single object, until restore is called. The query arguments
+// name the object's version.
 func exactly(rctx *fasthttp.RequestCtx) (restore func()) {
 	rctx.SetUserValue(exactlyKey, true)
 	return func() { rctx.SetUserValue(exactlyKey, false) }
 }
 
-// preparedPolicy is a policy whose conditions have been judged for a request.
+// preparedPolicy is a policy with conditions that have been evaluated for a request.
 type preparedPolicy struct {
 	of *policy.Rules
 	*policy.Deletions
 }
 
-// deletionPolicy returns the policy by which a request that deletes many objects is judged.
+// deletionPolicy returns the policy that applies to a request that deletes many objects.
 func (b *backend) deletionPolicy(rctx *fasthttp.RequestCtx, r *policy.Rules, text []byte) ([]byte, error) {
 	p, ok := rctx.UserValue(deletionKey).(*preparedPolicy)
 	if !ok || p.of != r {
@@ -156,7 +159,7 @@ func (b *backend) deletionPolicy(rctx *fasthttp.RequestCtx, r *policy.Rules, tex
 	return p.List, nil
 }
 
-// prepare judges the conditions of a policy for a request.
+// prepare evaluates the conditions of a policy for a request.
 func (b *backend) prepare(request fiber.Ctx, r *policy.Rules, text []byte) (*preparedPolicy, error) {
 	defer named(request.RequestCtx(), "")()
 	d, err := policy.PrepareDeletions(text, r.Of.Name, func(effect string, c policy.Condition) bool {
@@ -165,8 +168,8 @@ func (b *backend) prepare(request fiber.Ctx, r *policy.Rules, text []byte) (*pre
 	return &preparedPolicy{of: r, Deletions: d}, err
 }
 
-// holds reports whether a condition holds for a request. It asks versitygw, with a policy of that condition alone. A
-// condition that cannot be judged denies everything and allows nothing.
+// holds reports whether a condition is true for a request. It lets versitygw evaluate a policy with only that
+// condition. A condition that cannot be evaluated makes a Deny apply and an Allow not apply.
 func (b *backend) holds(request fiber.Ctx, bucket, effect string, c policy.Condition) bool {
 	text, ok := policy.Alone(bucket, effect, c)
 	if !ok {
@@ -177,11 +180,11 @@ func (b *backend) holds(request fiber.Ctx, bucket, effect string, c policy.Condi
 	return allowed == (effect == "Allow")
 }
 
-// onePolicy is a backend whose buckets all have the same policy.
+// onePolicy is a backend that returns the same policy for all buckets.
 type onePolicy struct {
 	vgwbackend.Backend
 	policy []byte
 }
 
-// GetBucketPolicy returns that policy.
+// GetBucketPolicy returns the policy of onePolicy for every bucket.
 func (p onePolicy) GetBucketPolicy(context.Context, string) ([]byte, error) { return p.policy, nil }

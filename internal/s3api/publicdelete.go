@@ -12,9 +12,9 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
-// admitPublicDeletion lets an unsigned list of deletions pass versitygw, which refuses every one of them. The adapter
-// then judges each key by itself, and the reply names the keys that were denied. A bucket that lets the public delete
-// nothing at all is left to versitygw, which answers 403 without reading the list.
+// admitPublicDeletion lets an unsigned list of deletions pass versitygw, which refuses all such lists. The backend
+// then checks each key, and the reply names the denied keys. If the bucket lets the public delete nothing,
+// versitygw replies with 403 without reading the list.
 func (s *Server) admitPublicDeletion(ctx fiber.Ctx, at level) s3err.S3Error {
 	rctx := ctx.RequestCtx()
 	if at != onBucket || !deletesMany(rctx) || len(rctx.Request.Header.Peek("Authorization")) > 0 ||
@@ -40,11 +40,12 @@ func (s *Server) admitPublicDeletion(ctx fiber.Ctx, at level) s3err.S3Error {
 	return nil
 }
 
-// publicDeletes says whether a bucket lets everybody delete some object or version, by its policy or by its ACL.
+// publicDeletes reports whether the policy or the ACL of a bucket lets everybody delete at least some object or
+// version.
 func (s *Server) publicDeletes(ctx fiber.Ctx, bucket string) bool {
 	bk, err := s.backend.store.Bucket(patient(ctx.RequestCtx()), bucket)
 	if err != nil {
-		return false // versitygw says why
+		return false // versitygw reports the error
 	}
 	if s.backend.rulesOf(bk).PublicDeletes() {
 		return true
@@ -52,7 +53,7 @@ func (s *Server) publicDeletes(ctx fiber.Ctx, bucket string) bool {
 	return auth.VerifyPublicAccess(ctx, s.backend, auth.DeleteObjectAction, auth.PermissionWrite, bucket, "") == nil
 }
 
-// asS3Error returns an error of versitygw's as one of S3's.
+// asS3Error converts an error of versitygw to an S3 error.
 func asS3Error(err error) s3err.S3Error {
 	if known, ok := err.(s3err.S3Error); ok {
 		return known

@@ -14,8 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// earlyCheck is the size above which the condition of a PUT is also looked at
-// before its body is taken, so that a refused upload does not cross the network first.
+// earlyCheck is the size in bytes above which the condition of a PUT is also checked before its body is read. A
+// refused upload then does not cross the network first.
 const earlyCheck = 1 << 20
 
 func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (s3response.PutObjectOutput, error) {
@@ -45,7 +45,7 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 		return none, err
 	}
 	size := int64(-1)
-	if in.ContentLength != nil && fields == nil { // that of a form's file is known only at its end
+	if in.ContentLength != nil && fields == nil { // the length of a form's file is known only at its end
 		size = *in.ContentLength
 	}
 	if cond != (object.Condition{}) && size > earlyCheck {
@@ -94,8 +94,8 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	return out, nil
 }
 
-// target returns the reference of an object that is to be written, and its bucket. It refuses keys that S3 does not
-// have.
+// target returns the reference and the bucket of an object that will be written. It returns an error if S3 does not
+// allow the key.
 func (b *backend) target(ctx context.Context, bucket, key *string) (object.Ref, *object.Bucket, error) {
 	ref := refOf(bucket, key, nil)
 	if err := checkKey(ref.Key); err != nil {
@@ -122,10 +122,10 @@ func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string
 	return attrs, askedLock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)
 }
 
-// maxTags is how many tags S3 gives an object.
+// maxTags is the largest number of tags of an object, as in S3.
 const maxTags = 10
 
-// addTags adds the tags of a header, which has them as a query string.
+// addTags adds the tags of a header, which contains them as a query string.
 func addTags(attrs map[string]string, tagging *string) error {
 	tags, err := vgwbackend.ParseObjectTags(own(tagging))
 	if err != nil || tags == nil {
@@ -138,7 +138,7 @@ func addTags(attrs map[string]string, tagging *string) error {
 	return err
 }
 
-// condition returns what has to hold for a write, as far as S3 allows it to be asked for.
+// condition returns the condition of a write. It returns an error if S3 does not allow the condition.
 func condition(ifMatch, ifNoneMatch *string) (object.Condition, error) {
 	c := object.Condition{IfMatch: unquoted(ifMatch), IfNoneMatch: unquoted(ifNoneMatch)}
 	if ifNoneMatch != nil && c.IfNoneMatch != "*" {
@@ -150,7 +150,8 @@ func condition(ifMatch, ifNoneMatch *string) (object.Condition, error) {
 	return c, nil
 }
 
-// refuseEarly refuses what cannot hold any more. It is advice: the store judges in the instant of the write.
+// refuseEarly returns an error if the condition of a write is already false. The store checks the condition again
+// when it writes.
 func (b *backend) refuseEarly(ctx context.Context, ref object.Ref, c object.Condition) error {
 	info, err := b.store.Stat(patient(ctx), ref)
 	switch {
@@ -162,7 +163,7 @@ func (b *backend) refuseEarly(ctx context.Context, ref object.Ref, c object.Cond
 	return nil
 }
 
-// writeError is s3Error with the name of the condition that did not hold.
+// writeError returns the S3 error of a failed write, with the name of the condition that was false.
 func (b *backend) writeError(op string, ref object.Ref, c object.Condition, err error) error {
 	if errors.Is(err, object.ErrPrecondition) {
 		switch {

@@ -16,19 +16,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Bounds of S3.
+// Limits of S3.
 const (
-	maxUpload = 5 << 30 // bytes of an object that is put at once, and of a part
-	maxObject = 5 << 40 // bytes of an object
+	maxUpload = 5 << 30 // largest size in bytes of an object in one PUT, and of a part
+	maxObject = 5 << 40 // largest size of an object in bytes
 )
 
-// invalid is S3's error for an argument that cannot be one.
+// invalid returns the S3 error for an invalid argument.
 func invalid(message string) s3err.S3Error {
 	return s3err.APIError{Code: "InvalidArgument", Description: message, HTTPStatusCode: http.StatusBadRequest}
 }
 
-// checkName refuses a path that is badly escaped, or no UTF-8. An object whose key is no UTF-8,
-// of a version that took such keys, can still be deleted.
+// checkName returns an error if the path of a request is badly escaped or not UTF-8. An older version accepted keys
+// that are not UTF-8; such objects can still be deleted.
 func checkName(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	raw := rctx.URI().PathOriginal()
 	if bytes.IndexByte(raw, '%') < 0 && utf8.Valid(raw) {
@@ -44,17 +44,17 @@ func checkName(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	return nil
 }
 
-// noticed is what the guard wants to know of a request's headers.
+// noticed holds the headers of a request that the guard needs.
 type noticed struct {
 	refused        *refusedHeader // the first header that cannot be served
 	class, decoded []byte         // X-Amz-Storage-Class and X-Amz-Decoded-Content-Length
 	payload        []byte         // X-Amz-Content-Sha256
 	trailer        []byte         // X-Amz-Trailer
-	emptySource    bool           // X-Amz-Copy-Source is there and names nothing
-	emptyMatch     bool           // If-Match is there and has quotes alone
+	emptySource    bool           // X-Amz-Copy-Source is set and empty
+	emptyMatch     bool           // If-Match is set and contains only quotes
 }
 
-// noticeHeaders looks at each header once. Its slices are those of the header.
+// noticeHeaders reads each header once. The returned slices share memory with the header.
 func noticeHeaders(h *fasthttp.RequestHeader) (n noticed) {
 	for k, v := range h.All() {
 		if len(k) > 8 && (k[0] == 'X' || k[0] == 'x') {
@@ -84,7 +84,7 @@ func noticeHeaders(h *fasthttp.RequestHeader) (n noticed) {
 	return n
 }
 
-// checkArgs refuses what S3 calls invalid in the arguments and headers of every operation.
+// checkArgs returns an error if an argument or header is invalid in S3 for every operation.
 func checkArgs(rctx *fasthttp.RequestCtx, h *noticed) s3err.S3Error {
 	class := h.class
 	resource := ""
@@ -113,7 +113,7 @@ func checkArgs(rctx *fasthttp.RequestCtx, h *noticed) s3err.S3Error {
 		}
 	}
 	if resource == "delete" && rctx.QueryArgs().Has("versionId") {
-		// The versions stand in the body. Conditions of a policy would be judged by this one instead.
+		// The body contains the versions. Policy conditions would use this argument instead.
 		return invalid("Conflicting query string parameters: delete, versionId")
 	}
 	if rctx.IsPut() {
@@ -129,7 +129,7 @@ func checkArgs(rctx *fasthttp.RequestCtx, h *noticed) s3err.S3Error {
 	return checkClass(string(class))
 }
 
-// resources are the arguments of which a request has one at most: each names what the request is about.
+// resources are the arguments that select the target of a request. A request may have at most one of them.
 var resources = setOf("accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption",
 	"intelligent-tiering", "inventory", "legal-hold",
 	"lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "policy",
@@ -138,7 +138,7 @@ var resources = setOf("accelerate", "acl", "analytics", "attributes", "cors", "d
 	"versioning",
 	"versions", "website")
 
-// checkClass refuses storage classes that this server does not have: all but STANDARD.
+// checkClass returns an error for every storage class except STANDARD.
 func checkClass(class string) s3err.S3Error {
 	if class == "" || class == "STANDARD" {
 		return nil
@@ -149,7 +149,7 @@ func checkClass(class string) s3err.S3Error {
 	}
 }
 
-// checkLength refuses content without a length or beyond S3's bounds, before a byte of it is read.
+// checkLength returns an error if content has no length or exceeds the limits of S3, before any byte is read.
 func checkLength(rctx *fasthttp.RequestCtx, decodedLength []byte) s3err.S3Error {
 	h := &rctx.Request.Header
 	n := int64(h.ContentLength())
@@ -174,7 +174,8 @@ func checkLength(rctx *fasthttp.RequestCtx, decodedLength []byte) s3err.S3Error 
 	return nil
 }
 
-// lengthGiven says whether the lines of a header name a length. The HTTP server adds a length of 0 to its own copy.
+// lengthGiven reports whether the lines of a header contain a Content-Length. The HTTP server adds a length of 0 to
+// its parsed header.
 func lengthGiven(lines []byte) bool {
 	const name = "content-length:"
 	for line := range bytes.SplitSeq(lines, []byte("\n")) {
@@ -185,15 +186,16 @@ func lengthGiven(lines []byte) bool {
 	return false
 }
 
-// reservedPrefixes and reservedSuffixes are those of bucket names that S3 keeps for itself.
+// reservedPrefixes and reservedSuffixes are the beginnings and ends of bucket names that S3 reserves.
 var (
 	reservedPrefixes = []string{"xn--", "sthree-", "amzn-s3-demo-"}
 	reservedSuffixes = []string{"-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"}
 )
 
-// bucketNameAllowed says whether S3 takes a name for a new bucket that the front end has let pass.
+// bucketNameAllowed reports whether S3 allows a name for a new bucket. versitygw has already checked the basic
+// rules.
 func bucketNameAllowed(name string) bool {
-	// The labels of a name make a host name.
+	// The labels of a name are part of a host name.
 	for _, bad := range []string{"..", ".-", "-."} {
 		if strings.Contains(name, bad) {
 			return false
@@ -212,7 +214,7 @@ func bucketNameAllowed(name string) bool {
 	return true
 }
 
-// checkObjectSize refuses parts that make more than S3 allows an object to have.
+// checkObjectSize returns an error if the parts together exceed the largest size of an object.
 func checkObjectSize(parts []object.PartInfo) error {
 	var total int64
 	for i := range parts {

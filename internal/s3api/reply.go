@@ -21,11 +21,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// mendKey is where mendReply finds what is to be changed in a reply.
+// mendKey is the user value that holds the function with which mendReply changes a reply.
 const mendKey = "nebulaio-mend"
 
-// mend has the document of a reply changed where versitygw's types cannot say
-// what S3 does. Replies that are no success are left alone.
+// mend registers a change of the reply's document, for replies of S3 that versitygw's types cannot express. Only
+// successful replies are changed.
 func mend(rctx *fasthttp.RequestCtx, change func([]byte) []byte) { rctx.SetUserValue(mendKey, change) }
 
 func mendReply(rctx *fasthttp.RequestCtx) {
@@ -42,15 +42,15 @@ func countParts(ctx context.Context, n int) {
 	if !ok {
 		return
 	}
-	open := []byte("<ObjectParts>") // stands once: what names contain is escaped
+	open := []byte("<ObjectParts>") // occurs once, because names are escaped
 	mend(rctx, func(body []byte) []byte {
 		count := append(bytes.Clone(open), "<PartsCount>"+strconv.Itoa(n)+"</PartsCount>"...)
 		return bytes.Replace(body, open, count, 1)
 	})
 }
 
-// sortTags puts the tags of a reply into the order of their keys: the front end has them from a
-// map, so that two replies would differ without a change.
+// sortTags sorts the tags of a reply by key. versitygw takes them from a map, so that their order would differ
+// between replies.
 func sortTags(ctx context.Context) {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok || !rctx.IsGet() || !rctx.QueryArgs().Has("tagging") {
@@ -71,7 +71,8 @@ func sortTags(ctx context.Context) {
 	})
 }
 
-// mendRefusal gives a refusal the words that S3 has for it, where versitygw has none.
+// mendRefusal replaces versitygw's error for a malformed policy by ours, if versitygw did not notice the actual
+// fault.
 func (s *Server) mendRefusal(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
 	err, ok := rctx.UserValue(errorKey).(error)
@@ -83,7 +84,7 @@ func (s *Server) mendRefusal(ctx fiber.Ctx) error {
 	if !errors.As(err, &known) || operation != "PutBucketPolicy" || known.BaseError().Code != "MalformedPolicy" {
 		return nil
 	}
-	// versitygw has judged the policy without what it passed over, which is the better reason.
+	// versitygw does not notice this fault, which is the better reason.
 	var fault policy.Overlooked
 	if err := policy.Check(ctx.BodyRaw(), ctx.Params("bucket")); errors.As(err, &fault) {
 		return answer(ctx, malformed(err))
@@ -91,11 +92,11 @@ func (s *Server) mendRefusal(ctx fiber.Ctx) error {
 	return nil
 }
 
-// failure is an error of versitygw that is none of S3's. operations panics with it and catch answers it, because
-// versitygw would print it to the standard error output, between the lines of the log.
+// failure is an error of versitygw that is not an S3 error. operations panics with a failure and catch recovers it,
+// because versitygw would print the error to standard error, between the lines of the log.
 type failure struct{ error }
 
-// fail answers a request that failed for a reason that S3 has no word for, and logs the reason.
+// fail replies with an InternalError to a request that failed with an error unknown to S3, and logs that error.
 func (s *Server) fail(ctx fiber.Ctx, err error) error {
 	var known s3err.S3Error
 	switch {
@@ -110,8 +111,8 @@ func (s *Server) fail(ctx fiber.Ctx, err error) error {
 	return answer(ctx, s3err.GetAPIError(s3err.ErrInternalError))
 }
 
-// catch answers a request that versitygw failed or whose handler panicked, and logs a panic with its stack. versitygw
-// would print it without the stack, between the lines of a log in JSON.
+// catch replies to a request that failed in versitygw or whose handler panicked, and logs a panic with its stack.
+// versitygw would print the panic without the stack, between the lines of a JSON log.
 func (s *Server) catch(ctx fiber.Ctx, err *error) {
 	v := recover()
 	if v == nil {
@@ -127,8 +128,8 @@ func (s *Server) catch(ctx fiber.Ctx, err *error) {
 	*err = answer(ctx, s3err.GetAPIError(s3err.ErrInternalError))
 }
 
-// showPolicy puts a bucket's policy into the reply to who may read it, as it was put: versitygw has the policy
-// that it judges by.
+// showPolicy puts the original text of a bucket's policy into a successful reply. versitygw has only the rewritten
+// policy.
 func (s *Server) showPolicy(ctx fiber.Ctx) {
 	rctx := ctx.RequestCtx()
 	if op, _ := rctx.UserValue(operationKey).(string); op != "GetBucketPolicy" ||

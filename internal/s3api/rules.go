@@ -10,7 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// rulesOf returns the rules of a bucket. They are read once for its settings, and faults in its policy are logged then.
+// rulesOf returns the access rules of a bucket. It reads the rules once for the bucket's settings, and then logs
+// faults in its policy.
 func (b *backend) rulesOf(bk *object.Bucket) *policy.Rules {
 	if known, ok := b.rules.Load(bk.Name); ok && known.(*policy.Rules).Of == bk {
 		return known.(*policy.Rules)
@@ -29,8 +30,8 @@ func (b *backend) rulesOf(bk *object.Bucket) *policy.Rules {
 	return r
 }
 
-// tellFaults logs the stored policies that are not understood. It runs at the start, so that an operator learns of
-// them before users do.
+// tellFaults logs the stored policies that the server does not understand. It runs at the start, so that operators
+// notice them before users do.
 func (b *backend) tellFaults(ctx context.Context) {
 	all, err := b.store.ListBuckets(ctx)
 	if err != nil {
@@ -41,7 +42,7 @@ func (b *backend) tellFaults(ctx context.Context) {
 		if _, ok := all[i].Settings[policy.Setting]; !ok {
 			continue
 		}
-		if bk, err := b.store.Bucket(ctx, all[i].Name); err == nil { // the bucket can be deleted meanwhile
+		if bk, err := b.store.Bucket(ctx, all[i].Name); err == nil { // the bucket may have been deleted meanwhile
 			b.rulesOf(bk)
 		}
 	}

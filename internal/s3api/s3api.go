@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package s3api is the S3 front end. It speaks S3 over HTTP, and stores everything in an object.Store.
+// Package s3api is the S3 front end of the server. The front end answers S3 requests over HTTP and stores
+// everything in an object.Store.
 //
-// versitygw implements the protocol itself: signatures, XML, routing and the judgement of policies. This package has
-// three parts around it. The backend connects versitygw to the store. The guard checks and mends requests before
-// versitygw sees them, and replies after. The Server runs both.
+// The library versitygw implements the S3 protocol: signatures, XML, routing and the evaluation of policies.
+// Package s3api adds three parts around versitygw. The backend connects versitygw to the store. The guard checks
+// and corrects requests before versitygw handles them, and replies afterwards. The Server runs the backend and the
+// guard.
 //
-// The backend must not keep a string of a request, because the string shares memory with a buffer that the connection's
-// next request overwrites. It clones such strings first.
+// A string of a request shares memory with a buffer that the connection's next request overwrites. The backend
+// clones every string of a request that it keeps.
 package s3api
 
 import (
@@ -28,56 +30,64 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/conn"
 )
 
-// Options are the parts and settings of a front end.
+// Options hold the dependencies and settings of an S3 front end.
 type Options struct {
-	// Store keeps buckets and objects. The caller closes it after Serve has returned.
+	// Store holds the buckets and objects. The caller closes the store after Serve has returned.
 	Store object.Store
-	// Accounts are the accounts that may sign requests, with root.
+	// Accounts holds the accounts that may sign requests, including the root account.
 	Accounts *iam.Service
-	// Listeners are bound by the caller and closed by Serve. At least one.
+	// Listeners are the listeners on which the front end accepts connections. The caller opens at least one
+	// listener, and Serve closes all listeners.
 	Listeners []net.Listener
-	// TLS, if not nil, makes every listener speak TLS.
+	// TLS, if not nil, is the TLS configuration of every listener.
 	TLS *tls.Config
-	// Region is the region for which clients sign. Empty: us-east-1. A few calls that clients make before they know the
-	// region always accept us-east-1.
+	// Region is the S3 region for which clients must sign their requests. An empty Region means us-east-1. The few
+	// requests that clients send before they know the region may always be signed for us-east-1.
 	Region string
-	// Domains are host names in lower case. For each, bucket.DOMAIN is served beside DOMAIN/bucket.
+	// Domains are host names in lower case. For each domain, the front end serves a bucket under BUCKET.DOMAIN as
+	// well as under DOMAIN/BUCKET.
 	Domains []string
-	// ServerName is the Server header of every reply. Empty: NebulaIO.
+	// ServerName is the Server header of every reply. An empty ServerName means NebulaIO.
 	ServerName string
-	// ETag returns the kind of ETag of a new bucket. Nil: MD5.
+	// ETag returns the kind of ETag for a new bucket. If ETag is nil, every new bucket uses MD5.
 	ETag func(bucket string) object.ETagKind
-	// Admin also serves the account and bucket-owner calls of versitygw's admin API to accounts of the role admin.
+	// Admin lets accounts with the role admin use versitygw's admin API for accounts and bucket owners.
 	Admin bool
-	// ReadOnly refuses every call that changes something.
+	// ReadOnly makes the front end refuse every request that would change the store.
 	ReadOnly bool
-	// Limits bounds the resources that clients can take up. A zero field stands for its default.
+	// Limits bounds the resources that clients can use. A field of Limits that is zero means its default.
 	Limits Limits
-	// Drain is the time that requests may take after the context of Serve has ended. 0 means 30 s.
+	// Drain is the time that requests in progress get to finish after the context of Serve has ended; 0 means 30 s.
 	Drain time.Duration
-	// Discovery, if not nil, returns the JSON reply to a signed GET /.nebulaio/gpudirect. It tells clients on this host
-	// about the GPUDirect door. No bucket has that name: names of buckets do not begin with a dot.
+	// Discovery, if not nil, returns the JSON reply to a signed GET /.nebulaio/gpudirect. The reply tells clients
+	// on this host how to reach the GPUDirect door. The path cannot conflict with a bucket, because bucket names do
+	// not begin with a dot.
 	Discovery func() []byte
-	// Observe, if not nil, is called for every request after its last byte was sent. The goroutine of the connection calls
-	// it, so it must be quick.
+	// Observe, if not nil, is called for every request after the last byte of its reply was sent. Observe must be
+	// quick, because it runs in the goroutine of the connection.
 	Observe func(Event)
-	// Log gets what an operator has to know: damage, failures of the store, panics. Nil: nothing is logged.
+	// Log receives messages for the operator, such as damaged content, failures of the store and panics. If Log is
+	// nil, nothing is logged.
 	Log *slog.Logger
 }
 
-// Limits bounds the resources that clients can take up.
+// Limits bounds the resources that clients can use.
 type Limits struct {
-	// Connections open at once; more are refused with 503. Default 16384.
+	// Connections is the largest number of open connections, by default 16384. The front end refuses further
+	// connections with status 503.
 	Connections int
-	// Requests under way at once; more get SlowDown. Default 4096.
+	// Requests is the largest number of requests in progress, by default 4096. The front end refuses further
+	// requests with the S3 error SlowDown.
 	Requests int
-	// HeaderBytes bounds the header of a request. An idle connection costs about as much memory. Default 8 KiB, as in S3.
+	// HeaderBytes is the largest size of a request header in bytes, by default 8 KiB as in S3. Each idle connection
+	// uses about HeaderBytes of memory.
 	HeaderBytes int
-	// Idle closes a connection without a new request. Default 2 min.
+	// Idle is the time after which a connection without a new request is closed, by default 2 minutes.
 	Idle time.Duration
-	// Header is the time that a client may take to send the header of a request. Default 30 s.
+	// Header is the time in which a client must send the header of a request, by default 30 s.
 	Header time.Duration
-	// Stall ends a request whose client neither sends nor takes a byte for this time. Default 1 min.
+	// Stall is the time after which a request ends if its client neither sends nor receives a byte, by default 1
+	// minute.
 	Stall time.Duration
 }
 
@@ -101,24 +111,28 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Event describes a request for metrics and access logs. Its strings share no memory with the request.
+// Event describes a finished request for metrics and access logs. The strings of an Event share no memory with the
+// request.
 type Event struct {
-	Time      time.Time     // when the header had been read
-	Duration  time.Duration // until the last byte of the reply was written, or the reply failed
-	Operation string        // "GetObject", "PutObject" …; "Unknown" where no route matched
+	Time time.Time // time at which the header had been read
+	// Duration is the time from Time until the last byte of the reply was written, or until the reply failed.
+	Duration  time.Duration
+	Operation string // S3 operation, such as "GetObject"; "Unknown" if no route matched
 	Method    string
 	Bucket    string
 	Key       string
 	Status    int
-	Code      string // the S3 error code of a refused request; empty otherwise
-	In, Out   int64  // bytes of the bodies; In is 0 for a request that was refused
+	Code      string // S3 error code of a refused request; empty otherwise
+	// In is the size of the request body in bytes, and Out the size of the reply body. In is 0 for a refused
+	// request.
+	In, Out   int64
 	RequestID string
 	Remote    string // address of the client
-	Account   string // access key; empty for an anonymous request
-	Err       error  // why the body of the reply broke off; nil otherwise
+	Account   string // access key of the client; empty for an anonymous request
+	Err       error  // why the reply's body was cut short; nil if it was complete
 }
 
-// Server is the front end. A process can have one at a time.
+// Server is the S3 front end. A process can have only one Server at a time.
 type Server struct {
 	opts  Options
 	http  *fasthttp.Server
@@ -128,9 +142,9 @@ type Server struct {
 
 	backend     *backend
 	authorizer  *authorizer
-	signature   fiber.Handler // checks the signature of a request that versitygw has no route for
+	signature   fiber.Handler // checks the signature of a request for which versitygw has no route
 	formHandler fiber.Handler
-	documents   chan struct{} // one for each large document that is worked on
+	documents   chan struct{} // one entry for each large document in progress
 
 	inFlight atomic.Int64
 }
@@ -139,7 +153,8 @@ type Server struct {
 // would share with the first.
 var running atomic.Bool
 
-// New makes a front end that accepts nothing before Serve. It fails if the process has another one.
+// New makes an S3 front end, which accepts no requests before Serve is called. New fails if the process has another
+// Server.
 func New(o Options) (*Server, error) {
 	const op = "start the S3 front end"
 	if o.Store == nil || o.Accounts == nil || len(o.Listeners) == 0 {
@@ -175,7 +190,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Close closes a front end on which Serve was not called, with its listeners.
+// Close closes the listeners of a Server on which Serve was not called.
 func (s *Server) Close() {
 	defer s.done()
 	for _, l := range s.opts.Listeners {
@@ -183,11 +198,11 @@ func (s *Server) Close() {
 	}
 }
 
-// Ready reports whether requests are accepted: after Serve has begun and until its context ends.
+// Ready reports whether the server accepts requests, which is from the start of Serve until its context ends.
 func (s *Server) Ready() bool { return s.ready.Load() }
 
-// Serve accepts requests until ctx ends. It returns nil when the last request has been answered, or after
-// Options.Drain. An error means that a listener failed. Serve is called once.
+// Serve accepts requests until ctx ends. After the end of ctx, Serve waits up to Options.Drain for requests in
+// progress and returns nil. If a listener fails, Serve returns its error. The caller calls Serve once.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.done()
 	s.backend.tellFaults(ctx)
@@ -211,16 +226,16 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
-// shutdown waits for requests in progress, and after the drain time cuts them off. A request that is cut off returns at
-// its next read or write. The store must not be closed before.
+// shutdown waits for requests in progress, and closes their connections after the drain time. A request without its
+// connection returns at its next read or write. The store must stay open until shutdown returns.
 func (s *Server) shutdown() {
 	for _, l := range s.opts.Listeners {
-		_ = l.Close() // closed twice where the HTTP server has it already
+		_ = l.Close() // an error means that the HTTP server has closed it already
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = s.http.ShutdownWithContext(context.Background()) // fails where a listener was closed before it
+		_ = s.http.ShutdownWithContext(context.Background()) // an error means that a listener was closed before
 	}()
 	drained := time.NewTimer(s.opts.Drain)
 	defer drained.Stop()
@@ -238,5 +253,6 @@ func (s *Server) shutdown() {
 // Connections returns the number of open connections.
 func (s *Server) Connections() int { return s.conns.Len() }
 
-// InFlight returns the number of requests in progress. A request ends with the last byte of its reply.
+// InFlight returns the number of requests in progress. A request is in progress until the last byte of its reply is
+// sent.
 func (s *Server) InFlight() int { return int(s.inFlight.Load()) }

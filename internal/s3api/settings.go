@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// Names of the documents in the settings of a bucket. Those of its rules are in package policy.
+// Names of the documents in the settings of a bucket. Package policy has the names of the access rules.
 const (
 	settingCORS    = "cors"
 	settingTags    = "tagging"
@@ -36,7 +36,7 @@ func (b *backend) change(ctx context.Context, bucket string, change func(*object
 	return b.s3Error("UpdateBucket", object.Ref{Bucket: bucket}, err)
 }
 
-// put keeps a document, or removes it where it is nil.
+// put stores a document in the settings of a bucket. A nil document is removed.
 func (b *backend) put(ctx context.Context, bucket, name string, doc []byte) error {
 	doc = bytes.Clone(doc)
 	return b.change(ctx, bucket, func(bk *object.Bucket) error {
@@ -49,7 +49,8 @@ func (b *backend) put(ctx context.Context, bucket, name string, doc []byte) erro
 	})
 }
 
-// get returns a document, which is shared with all readers; missing is the error where there is none.
+// get returns a document from the settings of a bucket, or the error missing if there is none. The document is
+// shared and must not be changed.
 func (b *backend) get(ctx context.Context, bucket, name string, missing s3err.ErrorCode) ([]byte, error) {
 	bk, err := b.bucketOf(ctx, bucket)
 	if err != nil {
@@ -133,11 +134,11 @@ func (b *backend) DeleteBucketTagging(ctx context.Context, bucket string) error 
 	return b.put(ctx, bucket, settingTags, nil)
 }
 
-// lockOf returns the object lock settings of a bucket; the zero value where it has none.
+// lockOf returns the object lock settings of a bucket, or the zero value if it has none.
 func lockOf(bk *object.Bucket) auth.BucketLockConfig {
 	var lock auth.BucketLockConfig
 	if doc, ok := bk.Settings[settingLock]; ok {
-		_ = json.Unmarshal(doc, &lock) // written by PutObjectLockConfiguration and CreateBucket alone
+		_ = json.Unmarshal(doc, &lock) // only PutObjectLockConfiguration and CreateBucket write it
 	}
 	return lock
 }
@@ -153,10 +154,10 @@ func (b *backend) PutObjectLockConfiguration(ctx context.Context, bucket string,
 		return s3err.GetAPIError(s3err.ErrMalformedXML)
 	}
 	if d := conf.DefaultRetention; d != nil && d.Days == nil && d.Years == nil {
-		return s3err.GetAPIError(s3err.ErrMalformedXML) // a retention without an end protects nothing
+		return s3err.GetAPIError(s3err.ErrMalformedXML) // a retention without a period protects nothing
 	}
-	// With a time of its own versitygw would take the default for one of all
-	// objects, from that time on. Here each version has its own, from its own time on.
+	// If the document had a time, versitygw would apply the default retention to all objects from that time on.
+	// Here the retention of each version begins with the version.
 	conf.CreatedAt = nil
 	config, err := json.Marshal(conf)
 	if err != nil {

@@ -21,22 +21,22 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
-// Signatures of version 2 are still what some clients send by default: boto3 and aws-cli 1 in presigned
-// URLs, s3cmd and fsspec on demand. versitygw refuses them. Here they are verified, and the request is
-// signed anew with version 4 and the same secret. versitygw then verifies that, and everything that
-// follows (account, policies, read-only mode) is the same for both versions.
+// Some clients still send version 2 signatures by default: boto3 and aws-cli 1 in presigned URLs, s3cmd and fsspec
+// on demand. versitygw refuses them. So convertV2 verifies the signature and signs the request again with version 4
+// and the same secret. versitygw then verifies the new signature, and all later checks are the same for both
+// versions.
 
 const (
-	// maxV2Expiry is how far ahead a URL may expire: as far as one of version 4.
+	// maxV2Expiry is the longest time until a URL expires, as with version 4.
 	maxV2Expiry = 7 * 24 * time.Hour
-	// maxSkew is how far a client's clock may be off.
+	// maxSkew is the largest difference between a client's clock and ours.
 	maxSkew = 15 * time.Minute
-	// amzDate is the date of version 4.
+	// amzDate is the date format of version 4.
 	amzDate = "20060102T150405Z"
 )
 
-// v2Signed are the arguments that a signature of version 2 covers. Any other that changes what a
-// request does is refused beside it: who holds a URL could add it.
+// v2Signed are the arguments that a version 2 signature covers. Other arguments that change the meaning of a
+// request are refused, because anybody with the URL could add them.
 var v2Signed = setOf("accelerate", "acl", "analytics", "attributes", "cors", "delete", "encryption", "id",
 	"intelligent-tiering", "inventory",
 	"legal-hold", "lifecycle", "location", "logging", "metrics", "notification", "object-lock", "ownershipControls",
@@ -47,21 +47,22 @@ var v2Signed = setOf("accelerate", "acl", "analytics", "attributes", "cors", "de
 	"response-cache-control", "response-content-disposition", "response-content-encoding", "response-content-language",
 	"response-content-type", "response-expires")
 
-// v2Unsigned are the arguments that version 2 does not cover and that do no harm: those of listings.
+// v2Unsigned are the harmless arguments that version 2 does not cover: those of listings.
 var v2Unsigned = setOf("continuation-token", "delimiter", "encoding-type", "fetch-owner", "key-marker", "list-type",
 	"marker", "max-keys",
 	"max-parts", "max-uploads", "part-number-marker", "prefix", "start-after", "upload-id-marker", "version-id-marker",
 	"x-id")
 
-// v2Request is a request with a signature of version 2.
+// v2Request is a request with a version 2 signature.
 type v2Request struct {
 	rctx      *fasthttp.RequestCtx
 	access    string
 	signature string
-	expires   string // seconds since 1970, of a URL; empty: signed in the header
+	expires   string // expiry of a URL in seconds since 1970; empty if the header is signed
 }
 
-// convertV2 verifies a signature of version 2 and replaces it by one of version 4. Other requests are left alone.
+// convertV2 verifies a version 2 signature and replaces it by a version 4 signature. It does not change other
+// requests.
 func (s *Server) convertV2(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	r, ok, err := v2Of(rctx)
 	if !ok || err != nil {
@@ -84,14 +85,15 @@ func (s *Server) convertV2(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	return s.signAgain(rctx, account.AccessKey, account.Secret)
 }
 
-// v2Of returns the signature of version 2 that a request has, and whether it has one.
+// v2Of returns the version 2 signature of a request, and whether the request has one.
 func v2Of(rctx *fasthttp.RequestCtx) (v2Request, bool, s3err.S3Error) {
 	r := v2Request{rctx: rctx}
 	args := rctx.QueryArgs()
 	header := rctx.Request.Header.Peek("Authorization")
 	inURL := !plainQuery(args) && (args.Has("AWSAccessKeyId") || args.Has("Signature") || args.Has("Expires"))
 	rest, inHeader := bytes.CutPrefix(header, []byte("AWS "))
-	if !inURL && !inHeader || rctx.IsOptions() { // a browser asks beforehand, with the URL of the request that follows
+	// a preflight request of a browser has the URL of the request that follows
+	if !inURL && !inHeader || rctx.IsOptions() {
 		return r, false, nil
 	}
 	if inURL && len(header) > 0 || args.Has("X-Amz-Signature") || args.Has("X-Amz-Algorithm") ||
@@ -121,7 +123,7 @@ func v2Of(rctx *fasthttp.RequestCtx) (v2Request, bool, s3err.S3Error) {
 	return r, true, nil
 }
 
-// checkTime refuses a URL that has expired or expires too far ahead, and a header that was signed at another time.
+// checkTime returns an error if a URL has expired or expires too late, or if a header has a wrong date.
 func (r *v2Request) checkTime(now time.Time) s3err.S3Error {
 	if r.expires != "" {
 		at, err := strconv.ParseInt(r.expires, 10, 64)
@@ -159,8 +161,8 @@ func (r *v2Request) checkTime(now time.Time) s3err.S3Error {
 	return s3err.GetAPIError(s3err.ErrMissingDateHeader)
 }
 
-// liftHeaders moves the headers that a signer has put into the query to where they belong, and refuses
-// arguments that the signature does not cover.
+// liftHeaders moves headers from the query back into the header, and returns an error if the signature does not
+// cover an argument.
 func (r *v2Request) liftHeaders() s3err.S3Error {
 	args, h := r.rctx.QueryArgs(), &r.rctx.Request.Header
 	type pair struct{ name, value string }
@@ -197,10 +199,10 @@ func (r *v2Request) liftHeaders() s3err.S3Error {
 	return nil
 }
 
-// useV4 names the settings of clients that sign with version 4.
+// useV4 is a hint at the client settings for version 4.
 const useV4 = `Sign with version 4: signature_version="s3v4" in boto3, "aws configure set default.s3.signature_version s3v4", no --signature-v2 in s3cmd.`
 
-// signedBy says whether the signature was made with a secret.
+// signedBy reports whether the signature was made with the given secret.
 func (r *v2Request) signedBy(secret string) bool {
 	good := false
 	for _, resource := range r.resources() {
@@ -215,7 +217,7 @@ func signV2(secret, text string) string {
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// resources returns the ways in which clients write the path that they sign. For a bucket some end it in a slash.
+// resources returns the forms in which clients sign the path. For a bucket, some clients add a slash.
 func (r *v2Request) resources() []string {
 	path := string(r.rctx.URI().PathOriginal())
 	if levelOf(r.rctx) != onBucket {
@@ -225,7 +227,7 @@ func (r *v2Request) resources() []string {
 	return []string{path + "/", path}
 }
 
-// stringToSign returns the text that the signature is of.
+// stringToSign returns the text that version 2 signs.
 func (r *v2Request) stringToSign(resource string) string {
 	h := &r.rctx.Request.Header
 	amz, values := amzHeaders(h)
@@ -258,8 +260,8 @@ func (r *v2Request) stringToSign(resource string) string {
 	return b.String()
 }
 
-// signAgain replaces the signature of a request by one of version 4. The body is not part of it, as it is not in
-// version 2. versitygw verifies it: where the two disagree, the request is refused.
+// signAgain replaces the signature of a request by a version 4 signature. As in version 2, the signature does not
+// cover the body. versitygw verifies the new signature and refuses the request if it is wrong.
 func (s *Server) signAgain(rctx *fasthttp.RequestCtx, access, secret string) s3err.S3Error {
 	h, args := &rctx.Request.Header, rctx.QueryArgs()
 	for _, name := range []string{"AWSAccessKeyId", "Signature", "Expires"} {
@@ -337,7 +339,7 @@ func singleSpaced(s string) string {
 	return s
 }
 
-// escapeV4 escapes a path as version 4 has it: everything but letters, digits, "-._~" and slashes.
+// escapeV4 escapes a path for version 4: everything except letters, digits, "-._~" and slashes.
 func escapeV4(path string) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder

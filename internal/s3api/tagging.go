@@ -80,7 +80,7 @@ func (b *backend) DeleteObjectTagging(ctx context.Context, bucket, key, version 
 	return b.PutObjectTagging(ctx, bucket, key, version, nil)
 }
 
-// lockable fails where the object does not exist or its bucket has no object lock.
+// lockable returns an error if the object does not exist or its bucket has no object lock.
 func (b *backend) lockable(ctx context.Context, op string, ref object.Ref) (object.Info, error) {
 	bk, err := b.bucketOf(ctx, ref.Bucket)
 	if err != nil {
@@ -91,7 +91,7 @@ func (b *backend) lockable(ctx context.Context, op string, ref object.Ref) (obje
 	case info.Marker:
 		err = s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 	case errors.Is(err, object.ErrNoSuchVersion):
-		// Nothing is protected by a version of a key that never was.
+		// A version of a key that never existed protects nothing.
 		if cur, curErr := b.store.Stat(patient(ctx), object.Ref{Bucket: ref.Bucket, Key: ref.Key}); errors.Is(curErr,
 			object.ErrNoSuchKey) && !cur.Marker {
 			err = curErr

@@ -11,14 +11,14 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
-// unset is what S3 answers for a configuration that a bucket does not have.
+// unset describes the reply of S3 for a configuration that a bucket does not have.
 type unset struct {
-	get, put auth.Action // the permissions to read and to change it
-	code     string      // the error of a read; empty: document is the answer
+	get, put auth.Action // permissions to read and to change the configuration
+	code     string      // error code of a read; if empty, the reply is document
 	message  string
 	document string
-	list     string // the name of the document that lists configurations, where a read without id asks for one
-	deleted  bool   // S3 can delete it
+	list     string // name of the document that lists all configurations, for a read without id
+	deleted  bool   // whether S3 can delete the configuration
 }
 
 const s3Namespace = ` xmlns="http://s3.amazonaws.com/doc/2006-03-01/"`
@@ -26,8 +26,8 @@ const s3Namespace = ` xmlns="http://s3.amazonaws.com/doc/2006-03-01/"`
 // noConfiguration is the error of the configurations that have identifiers.
 const noConfiguration = "NoSuchConfiguration"
 
-// unsets are the configurations of a bucket that this server does not have. Tools such as mc
-// read them to show what is set: nothing. Setting one stays refused with 501.
+// unsets are the bucket configurations that this server does not support. Tools such as mc read them, and get the
+// reply that nothing is set. Setting such a configuration is refused with status 501.
 var unsets = map[string]unset{
 	"lifecycle": {get: auth.GetLifecycleConfigurationAction, put: auth.PutLifecycleConfigurationAction, deleted: true,
 		code: "NoSuchLifecycleConfiguration", message: "The lifecycle configuration does not exist."},
@@ -59,9 +59,10 @@ var unsets = map[string]unset{
 		code: noConfiguration, list: "ListBucketIntelligentTieringConfigurationsOutput"},
 }
 
-// answerUnset replaces the 501 of a read or a deletion of such a configuration by S3's answer for "none".
+// answerUnset replaces the status 501 for a read or a deletion of an unsupported configuration by the reply of S3
+// for "not set".
 //
-// versitygw has checked the signature and the bucket by then, but not the permission: that is checked here.
+// versitygw has then checked the signature and the bucket, but not the permission, which answerUnset checks.
 func (s *Server) answerUnset(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
 	if rctx.Response.StatusCode() != http.StatusNotImplemented || levelOf(rctx) != onBucket || !rctx.IsGet() &&
@@ -82,7 +83,7 @@ func (s *Server) answerNone(ctx fiber.Ctx, u unset) error {
 	rctx := ctx.RequestCtx()
 	acl, ok := utils.ContextKeyParsedAcl.Get(ctx).(auth.ACL)
 	if !ok {
-		return nil // refused before the bucket was looked at
+		return nil // refused before the bucket was checked
 	}
 	account, _ := utils.ContextKeyAccount.Get(ctx).(auth.Account)
 	root, _ := utils.ContextKeyIsRoot.Get(ctx).(bool)

@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// uploadError is s3Error with the identifier of an upload that does not exist.
+// uploadError returns the S3 error for an upload, with the identifier of an upload that does not exist.
 func (b *backend) uploadError(op string, ref object.Ref, id string, err error) error {
 	if errors.Is(err, object.ErrNoSuchUpload) {
 		return s3err.GetNoSuchUploadErr(id)
@@ -90,7 +90,7 @@ func (b *backend) ListMultipartUploads(ctx context.Context,
 		MaxUploads:     l.Limit, EncodingType: string(e.kind()),
 	}
 	if l.AfterKey == "" {
-		l.AfterID = "" // S3 ignores the upload of no key
+		l.AfterID = "" // S3 ignores an upload marker without a key marker
 	}
 	if l.AfterID != "" {
 		if _, err := b.store.GetUpload(patient(ctx), l.Bucket, l.AfterKey, l.AfterID); err != nil {

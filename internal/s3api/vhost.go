@@ -11,13 +11,13 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// hostedKey is where mendLocation finds the bucket that a request named by its host.
+// hostedKey is the user value that holds the bucket from a request's host name, for mendLocation.
 const hostedKey = "nebulaio-hosted"
 
 // bucketOfHost returns the bucket in a Host header such as "bucket.s3.example.com:9000", or "".
 //
-// The port does not matter. A host that is a domain itself names no bucket, also where it
-// lies below another domain. Otherwise the longest domain counts.
+// The port does not matter. A host that is itself a domain names no bucket, even if it is below another domain.
+// Otherwise the longest matching domain decides.
 func bucketOfHost(host string, domains []string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -38,8 +38,8 @@ func bucketOfHost(host string, domains []string) string {
 	return strings.TrimSuffix(host, "."+best)
 }
 
-// rewriteHost turns a virtual-hosted request into a path-style one, before anything else looks at its path.
-// The signature covers the path as it was sent, which versitygw finds under originalPath.
+// rewriteHost turns a virtual-hosted request into a path-style request, before anything else reads its path. The
+// signature covers the original path, which versitygw finds under originalPath.
 func (s *Server) rewriteHost(ctx *fasthttp.RequestCtx) {
 	if len(s.opts.Domains) == 0 {
 		return
@@ -52,7 +52,7 @@ func (s *Server) rewriteHost(ctx *fasthttp.RequestCtx) {
 	path := string(uri.PathOriginal())
 	signed, err := url.PathUnescape(path)
 	if err != nil {
-		signed = path // the guard refuses it
+		signed = path // the guard refuses the path
 	}
 	ctx.SetUserValue(originalPath, signed)
 	ctx.SetUserValue(hostedKey, bucket)
@@ -62,7 +62,7 @@ func (s *Server) rewriteHost(ctx *fasthttp.RequestCtx) {
 	uri.SetPath("/" + bucket + path)
 }
 
-// mendLocation takes the bucket out of the path of an object's address where the host names it already.
+// mendLocation removes the bucket from the path of a Location header if the host name contains the bucket.
 func mendLocation(ctx *fasthttp.RequestCtx) {
 	bucket, ok := ctx.UserValue(hostedKey).(string)
 	if !ok || !ctx.IsPost() || ctx.Response.StatusCode() >= 300 {

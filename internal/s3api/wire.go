@@ -14,18 +14,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/conn"
 )
 
-// signedTrailer is the payload of clients that send a checksum behind signed chunks.
+// signedTrailer is the x-amz-content-sha256 of a payload in signed chunks with a checksum as its trailer.
 const signedTrailer = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
 
-// trailerTail is how far before a body's end a newline stands where a client ends its trailer
-// as Amazon's description does, with a newline before the usual two bytes:
-// "\n" "\r\n" "x-amz-trailer-signature:" 64 digits "\r\n\r\n".
+// trailerTail is the distance of an extra newline from the end of a body. Some clients write the trailer as
+// Amazon's documentation shows it: "\n" "\r\n" "x-amz-trailer-signature:" 64 digits "\r\n\r\n".
 const trailerTail = 1 + 2 + 24 + 64 + 4
 
-// mendTrailer takes that newline out of the body, for versitygw counts it as part
-// of the checksum and refuses the upload; minio-go and mc send it. Where it does
-// not stand, that place holds the end of a checksum, which is no newline, or of
-// the last chunk where there is no checksum at all, which is one behind "\r".
+// mendTrailer removes the extra newline from the body. versitygw would count it as part of the checksum and refuse
+// the upload; minio-go and mc send it. Without the extra newline, the byte at this position is the end of a
+// checksum, or a newline that follows "\r".
 func mendTrailer(ctx fiber.Ctx) {
 	r := ctx.Request()
 	n, body := r.Header.ContentLength(), r.BodyStream()
@@ -38,8 +36,8 @@ func mendTrailer(ctx fiber.Ctx) {
 // mendedBody leaves out one byte of a body if it is a newline without "\r".
 type mendedBody struct {
 	r    io.Reader
-	left int  // bytes before it; -1 behind it
-	last byte // the one before it, as far as it was read
+	left int  // bytes before the position; -1 after it
+	last byte // the last byte that was read before the position
 }
 
 func (b *mendedBody) Read(p []byte) (int, error) {
@@ -69,14 +67,14 @@ func (b *mendedBody) Read(p []byte) (int, error) {
 	}
 }
 
-// endKey is where drain finds the body of a request whose length is not known.
+// endKey is the user value that holds the chunked body of a request, for drain.
 const endKey = "nebulaio-body"
 
-// drainFor bounds how long a client is waited for that does not end its body.
+// drainFor is the longest time that drain waits for the end of a body.
 const drainFor = time.Second
 
-// watchEnd lets drain know whether a body of chunks was read to its end: read behind it, the HTTP
-// server would wait for a chunk that never comes.
+// watchEnd records whether a chunked body was read to its end. A read behind the end would make the HTTP server
+// wait for a chunk that never comes.
 func watchEnd(ctx fiber.Ctx) {
 	r := ctx.Request()
 	if body := r.BodyStream(); body != nil && r.Header.ContentLength() == chunked {
@@ -90,17 +88,17 @@ func watchEnd(ctx fiber.Ctx) {
 	}
 }
 
-// endingBody remembers how a body of chunks ended.
+// endingBody records how a chunked body ended.
 type endingBody struct {
 	r      io.Reader
 	conn   *conn.Conn // nil in tests
-	read   bool       // this reader was used, and not the one below it
-	passed bool       // the router has had the request
-	err    error      // io.EOF behind the last chunk; any other means that the rest cannot be read
+	read   bool       // whether this reader was used, and not the underlying one
+	passed bool       // whether the router has received the request
+	err    error      // io.EOF after the last chunk; any other error means that the rest cannot be read
 }
 
-// pass notes that a request goes to the router. It reads some bodies without our reader, so that nobody
-// knows where they ended.
+// pass records that a request goes to the router. The router reads some bodies without endingBody, so that their
+// end is not known.
 func pass(rctx *fasthttp.RequestCtx) {
 	if body, ok := rctx.UserValue(endKey).(*endingBody); ok {
 		body.passed = true
@@ -120,12 +118,12 @@ func (b *endingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// drain reads what is left of a chunked body. The last chunk of a signed payload
-// ends what the front end reads, but not the body; the rest would be taken for
-// the connection's next request. Where the end is not found, the connection ends.
+// drain reads the rest of a chunked body. versitygw stops at the last chunk of a signed payload, before the end of
+// the body, and the rest would look like the connection's next request. If drain does not find the end, it closes
+// the connection.
 func drain(ctx *fasthttp.RequestCtx) {
 	if ctx.Request.Header.ContentLength() != chunked {
-		return // versitygw has done it
+		return // versitygw has read the body to its end
 	}
 	body, ok := ctx.UserValue(endKey).(*endingBody)
 	if !ok || body.passed && !body.read {
@@ -135,16 +133,16 @@ func drain(ctx *fasthttp.RequestCtx) {
 	if body.err == nil && ctx.Request.BodyStream() != nil {
 		c := netConn(ctx)
 		_ = c.SetReadDeadline(time.Now().Add(drainFor)) // a connection that is gone fails at the read
-		_, _ = io.CopyN(io.Discard, body, 64<<10)       // body.err says how it went
+		_, _ = io.CopyN(io.Discard, body, 64<<10)       // body.err has the result
 		_ = c.SetReadDeadline(time.Time{})
 	}
 	if body.err != io.EOF {
-		ctx.SetConnectionClose() // too much to read for nothing, or broken
+		ctx.SetConnectionClose() // the rest is too long, or cannot be read
 	}
 }
 
-// storedEncoding is the encoding of an object: what the client said but for
-// aws-chunked, which is the wire's own and was taken off.
+// storedEncoding returns the Content-Encoding of an object: that of the request without aws-chunked, which belongs
+// only to the transfer.
 func storedEncoding(said *string) *string {
 	if said == nil || !strings.Contains(*said, "aws-chunked") {
 		return said

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conn ends the connections of clients that stall, and keeps sendfile possible on all others.
+// Package conn provides network connections that close if the client stalls, and that can still send files by
+// sendfile.
 package conn
 
 import (
@@ -14,7 +15,8 @@ import (
 	"time"
 )
 
-// Table holds the open connections of a server, so that a shutdown can close them. It is safe for concurrent use.
+// Table lists the open connections of a server, so that a shutdown can close them. A Table is safe for concurrent
+// use.
 type Table struct {
 	mu  sync.Mutex
 	all map[*Conn]struct{}
@@ -30,7 +32,8 @@ func (t *Table) Len() int {
 	return len(t.all)
 }
 
-// CloseAll closes all open connections at once, also those that linger.
+// CloseAll closes all open connections at once, including connections that still read a refused body (see
+// Conn.Linger).
 func (t *Table) CloseAll() {
 	t.mu.Lock()
 	conns := make([]*Conn, 0, len(t.all))
@@ -40,13 +43,13 @@ func (t *Table) CloseAll() {
 	t.mu.Unlock()
 	for _, c := range conns {
 		c.linger.Store(false)
-		_ = c.Conn.SetDeadline(time.Unix(1, 0)) // a connection that lingers already stops
-		_ = c.Close()                           // an error changes nothing: the connection is gone
+		_ = c.Conn.SetDeadline(time.Unix(1, 0)) // stops a connection that already reads a refused body
+		_ = c.Close()                           // an error does not matter: the connection is closed
 	}
 }
 
-// Wrap returns a listener whose connections fail if their client stalls for the given time. If conf is not nil, the
-// connections speak TLS, and a client of plain HTTP gets a reply that says so.
+// Wrap returns a listener whose connections fail if the client sends and receives nothing for the time stall. If
+// conf is not nil, the connections use TLS, and a client that sends plain HTTP gets an error reply in plain HTTP.
 func (t *Table) Wrap(l net.Listener, stall time.Duration, conf *tls.Config) net.Listener {
 	var out net.Listener = &listener{Listener: l, table: t, stall: stall, tls: conf != nil}
 	if conf != nil {
@@ -59,14 +62,15 @@ type listener struct {
 	net.Listener
 	table *Table
 	stall time.Duration
-	tls   bool // TLS is spoken on the connections
+	tls   bool // the connections use TLS
 }
 
-// longestWait is the longest pause between two tries to accept while the process has no descriptor left.
+// longestWait is the longest pause between two attempts to accept a connection while no descriptor or memory is
+// left.
 const longestWait = time.Second
 
-// Accept returns the next connection. If the process or the machine has no descriptor or memory left, Accept waits: an
-// error would stop the HTTP server for good.
+// Accept returns the next connection. If the process or the machine has no file descriptor or memory left, Accept
+// waits and tries again, because an error would stop the HTTP server permanently.
 func (l *listener) Accept() (net.Conn, error) {
 	wait := 5 * time.Millisecond
 	c, err := l.Listener.Accept()
@@ -89,20 +93,20 @@ func exhausted(err error) bool {
 		errors.Is(err, syscall.ENOMEM)
 }
 
-// Conn is a connection that fails if its client neither sends nor takes a byte for the stall time. Deadlines that the
-// HTTP server sets (for idle connections and for headers) hold until the server removes them. Otherwise each read and
-// write has the stall time. A deadline is moved only after a quarter of that time, so that a busy connection does not
-// pay for it.
+// Conn is a connection that fails if its client neither sends nor receives a byte for the stall time. Deadlines
+// that the HTTP server sets, for idle connections and for headers, have priority until the server removes them. If
+// the HTTP server has set no deadline, each read and each write has to end within the stall time. A Conn renews its
+// deadline at most once per quarter of the stall time, so that a busy connection makes few system calls.
 //
-// One goroutine may read while another one writes.
+// A goroutine may read from a Conn while another goroutine writes to it.
 type Conn struct {
 	net.Conn
 	table *Table
 	stall time.Duration
 
-	awaitTLS   bool        // no byte has arrived yet on a connection that speaks TLS
+	awaitTLS   bool        // no byte has arrived yet on a TLS connection
 	linger     atomic.Bool // the client is still sending a body that was refused
-	readFixed  bool        // a deadline of the HTTP server holds
+	readFixed  bool        // the HTTP server has set a read deadline
 	writeFixed bool
 	readMoved  time.Time
 	writeMoved time.Time
@@ -110,14 +114,14 @@ type Conn struct {
 	chunks     chunkCount
 }
 
-// chunkCount compares the bytes of a chunked body on the wire with the bytes of its content.
+// chunkCount counts the received bytes of a chunked body and the bytes of its content.
 type chunkCount struct {
 	on              bool
 	wire, delivered int64
 }
 
-// Chunk sizes, chunk extensions and trailers may take chunkSlack bytes plus chunkShare times the content. Without a
-// bound, an extension without end would keep a request alive for ever.
+// A chunked body may have chunkSlack bytes plus chunkShare times its content of chunk sizes, chunk extensions and
+// trailers. Without this limit, an endless chunk extension would keep a request alive forever.
 const (
 	chunkSlack = 64 << 10
 	chunkShare = 64
@@ -125,24 +129,25 @@ const (
 
 var errChunkOverhead = errors.New("a chunked body has far more framing than content")
 
-// BeginChunks starts to compare the bytes of a chunked body with the bytes of its content.
+// BeginChunks starts to limit the framing of a chunked request body: Read fails if the body has far more framing
+// than content.
 func (c *Conn) BeginChunks() { c.chunks = chunkCount{on: true} }
 
-// Delivered adds n bytes to the content that was read from a chunked body.
+// Delivered records that n more bytes of content were read from the chunked request body.
 func (c *Conn) Delivered(n int) { c.chunks.delivered += int64(n) }
 
-// EndChunks ends the comparison that BeginChunks started.
+// EndChunks ends the limit that BeginChunks has set.
 func (c *Conn) EndChunks() { c.chunks.on = false }
 
-// Linger makes Close read for a few seconds what the client still sends. It is called when a reply was sent before the
-// body of its request was read to the end.
+// Linger makes Close read and discard the bytes that the client still sends, for up to 5 seconds. Without Linger, a
+// client whose request body was not read to its end would get a connection reset instead of the reply.
 func (c *Conn) Linger() { c.linger.Store(true) }
 
-// sendSize is the number of bytes that sendfile moves between two moves of the deadline. It is small enough for a slow
-// but steady reader to take it within the stall time.
+// sendSize is the number of bytes that sendfile sends before the deadline is renewed. A slow but steady client can
+// receive sendSize bytes within the stall time.
 const sendSize = 4 << 20
 
-// Read reads as net.Conn does, within the stall time.
+// Read implements net.Conn. Read fails if no byte arrives within the stall time.
 func (c *Conn) Read(p []byte) (int, error) {
 	if !c.readFixed {
 		if now := time.Now(); now.Sub(c.readMoved) > c.stall/4 {
@@ -167,7 +172,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes as net.Conn does. Each write moves the deadline.
+// Write implements net.Conn. Write fails if the client does not receive the bytes within the stall time.
 func (c *Conn) Write(p []byte) (int, error) {
 	if err := c.moveWrite(); err != nil {
 		return 0, err
@@ -175,8 +180,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// SyscallConn returns the socket, for a body that sends a file by itself. The deadline moves whenever the socket takes
-// bytes again.
+// SyscallConn returns the socket, so that the body of a reply can call sendfile itself. Each time the socket
+// accepts more bytes, the deadline is renewed.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	sc, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -205,8 +210,8 @@ func (r rawConn) Write(f func(uintptr) bool) error {
 	return err
 }
 
-// ReadFrom keeps sendfile possible. A body of the store writes to the socket itself, and the connection below sends
-// files by sendfile.
+// ReadFrom implements io.ReaderFrom and keeps sendfile possible. A body of the store writes to the socket itself,
+// and the underlying connection sends other files by sendfile.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if wt, ok := r.(io.WriterTo); ok {
 		return wt.WriteTo(c)
@@ -250,7 +255,8 @@ func (c *Conn) moveWrite() error {
 	return c.Conn.SetWriteDeadline(now.Add(c.stall))
 }
 
-// SetDeadline sets a deadline that holds until it is set to zero.
+// SetDeadline sets a deadline for reads and writes, which replaces the stall time until the deadline is set to the
+// zero time.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {
 		return err
@@ -258,26 +264,28 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline sets a deadline for reads that holds until it is set to zero.
+// SetReadDeadline sets a deadline for reads, which replaces the stall time until the deadline is set to the zero
+// time.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.readFixed, c.readMoved = !t.IsZero(), time.Time{}
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetWriteDeadline sets a deadline for writes that holds until it is set to zero.
+// SetWriteDeadline sets a deadline for writes, which replaces the stall time until the deadline is set to the zero
+// time.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	c.writeFixed, c.writeMoved = !t.IsZero(), time.Time{}
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// Bounds of the time for which a client may go on sending a refused body: in all, and without a byte.
+// Longest time for which Close reads a refused body: in total, and without a new byte.
 const (
 	lingerFor  = 5 * time.Second
 	lingerIdle = time.Second
 )
 
-// letFinish reads what the client still sends. If a connection is closed with unread bytes, the kernel resets it, and
-// the client reports that instead of the reply with the reason.
+// letFinish reads and discards the bytes that the client still sends. If a connection is closed with unread bytes,
+// the kernel resets it, and the client reports the reset instead of the reply.
 func (c *Conn) letFinish() {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -295,7 +303,7 @@ func (c *Conn) letFinish() {
 	}
 }
 
-// Close closes the connection. A second call returns net.ErrClosed.
+// Close closes the connection. A second call of Close returns net.ErrClosed.
 func (c *Conn) Close() error {
 	err := net.ErrClosed
 	c.close.Do(func() {

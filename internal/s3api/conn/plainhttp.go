@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// plainRefusal is the reply to plain HTTP on a TLS port, in the words of Go's own server.
+// plainRefusal is the reply to plain HTTP on a TLS port, with the text of Go's own server.
 const plainRefusal = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: " +
 	"close\r\n\r\n" +
 	"Client sent an HTTP request to an HTTPS server: this port speaks https:// alone.\n"
@@ -22,7 +22,7 @@ func looksLikeHTTP(first []byte) bool {
 	return len(first) >= 5 && slices.Contains(httpBeginnings, string(first[:5]))
 }
 
-// refusePlain answers a client that does not speak TLS, and returns the error that ends the connection.
+// refusePlain replies to a client that does not use TLS, and returns the error that ends the connection.
 func (c *Conn) refusePlain() error {
 	c.Linger() // the client may still be sending
 	if _, err := c.Write([]byte(plainRefusal)); err != nil {

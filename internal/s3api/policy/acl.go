@@ -13,20 +13,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Names of the settings of a bucket that hold its rules.
+// Setting, SettingACL and SettingOwnership are the keys of object.Bucket.Settings that hold a bucket's access
+// rules.
 const (
 	Setting          = "policy"
 	SettingACL       = "acl"
 	SettingOwnership = "ownership"
 )
 
-// OwnerEnforced reports whether ACLs have no effect in a bucket, because its owner owns all objects.
+// OwnerEnforced reports whether a bucket has the S3 setting BucketOwnerEnforced, under which ACLs have no effect.
 func OwnerEnforced(bk *object.Bucket) bool {
 	return types.ObjectOwnership(bk.Settings[SettingOwnership]) == types.ObjectOwnershipBucketOwnerEnforced
 }
 
-// aclInForce returns the ACL by which a bucket is judged, and the same as a document. If ACLs have no effect in the
-// bucket, it is an ACL of the owner alone.
+// aclInForce returns the ACL that applies to a bucket, parsed and as JSON. If ACLs have no effect in the bucket,
+// the ACL grants access only to the owner.
 func aclInForce(bk *object.Bucket) (auth.ACL, []byte, error) {
 	text := bk.Settings[SettingACL]
 	acl, err := auth.ParseACL(text)
@@ -36,7 +37,7 @@ func aclInForce(bk *object.Bucket) (auth.ACL, []byte, error) {
 	return OwnersACL(acl.Owner)
 }
 
-// OwnersACL returns the ACL that grants everything to the owner and nothing to others, and the same as a document.
+// OwnersACL returns an ACL that grants everything to the owner and nothing to others, parsed and as JSON.
 func OwnersACL(owner string) (auth.ACL, []byte, error) {
 	acl := auth.ACL{Owner: owner, Grantees: []auth.Grantee{{
 		Permission: auth.PermissionFullControl, Access: owner, Type: types.TypeCanonicalUser,
@@ -45,8 +46,7 @@ func OwnersACL(owner string) (auth.ACL, []byte, error) {
 	return acl, text, err
 }
 
-// aclStays refuses a first policy for a bucket whose ACL grants something to others. The new policy would put that ACL
-// out of force.
+// aclStays returns an error if a first policy would disable an ACL that grants access to others.
 func aclStays(bk *object.Bucket) error {
 	if bk.Settings[Setting] != nil || bk.Settings[SettingACL] == nil {
 		return nil

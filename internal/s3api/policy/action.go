@@ -39,8 +39,8 @@ var knownActions = []auth.Action{
 	auth.GetBucketLocationAction,
 }
 
-// actionsLike returns the actions that a pattern matches without regard to case, as in S3. The pattern has to begin
-// with s3:, which no wildcard can replace.
+// actionsLike returns the known actions that match a pattern regardless of case, as in S3. The pattern must begin
+// with s3: literally, without a wildcard.
 func actionsLike(pattern string) []auth.Action {
 	if strings.EqualFold(pattern, string(auth.AllActions)) {
 		return []auth.Action{auth.AllActions}
@@ -58,8 +58,8 @@ func actionsLike(pattern string) []auth.Action {
 	return out
 }
 
-// comparableActions returns the actions of a statement in the form that versitygw compares: the actions as written, and
-// the known actions that they match in another case.
+// comparableActions returns the actions of a statement in the form that versitygw compares: the actions as in the
+// policy, and the known actions that they match in another case.
 func comparableActions(raw json.RawMessage) (json.RawMessage, error) {
 	written, err := stringsOf(raw)
 	if err != nil {
@@ -68,7 +68,7 @@ func comparableActions(raw json.RawMessage) (json.RawMessage, error) {
 	out := make([]auth.Action, 0, len(written))
 	for _, w := range written {
 		like := actionsLike(w)
-		if auth.Action(w).IsValid() == nil || like == nil { // one that matches nothing is versitygw's to refuse
+		if auth.Action(w).IsValid() == nil || like == nil { // versitygw refuses an action that matches nothing
 			out = append(out, auth.Action(w))
 		}
 		for _, a := range like {
@@ -80,9 +80,10 @@ func comparableActions(raw json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// SpellActions returns a policy with its actions in versitygw's spelling, the only one that versitygw accepts in a PUT.
-// It returns nil if the actions have that spelling already, or if the policy is not understood. versitygw only checks
-// the returned policy. It judges requests by the one that comparableActions is part of.
+// SpellActions returns a policy with its actions in the letter case of the S3 library versitygw, because versitygw
+// refuses other spellings in a PUT. SpellActions returns nil if the actions already have that spelling, or if the
+// policy cannot be parsed. versitygw checks only the form of the returned policy; it evaluates requests by the
+// rewritten policy in Rules.
 func SpellActions(text []byte) []byte {
 	if len(text) > MaxSize {
 		return nil
@@ -103,7 +104,7 @@ func SpellActions(text []byte) []byte {
 			if auth.Action(a).IsValid() == nil || like == nil {
 				continue
 			}
-			// versitygw takes a pattern that matches one action on objects for one on objects.
+			// versitygw treats a pattern that matches an action on objects as an action on objects.
 			at := max(0, slices.IndexFunc(like, func(a auth.Action) bool {
 				on := a.IsObjectAction()
 				return on != nil && *on

@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// Bounds of the bytes behind a * in all patterns of a policy. A comparison takes up to that many steps for each byte of
-// a header or a key. Keys have the lower bound because one request can delete 1,000 keys, and each is compared.
+// Largest number of bytes behind a * in all patterns of a policy. A comparison takes up to that many steps for each
+// byte of a header or a key. The limit for keys is lower, because one request can delete 1,000 keys and each key is
+// compared.
 const (
 	maxConditionPatterns = 2 << 10
 	maxResourcePatterns  = 512
 )
 
-// valueKind is a set of types that the values of a condition key have. All of them are text as well.
+// valueKind is the set of types of a condition key's values. Every value is also text.
 type valueKind int
 
 const (
@@ -29,8 +30,8 @@ const (
 	asAddress
 )
 
-// conditionKeys are the condition keys that versitygw fills in for a request, with the types of their values. versitygw
-// accepts more keys, but those never match.
+// conditionKeys lists the condition keys that versitygw sets for a request, with the types of their values.
+// versitygw accepts more keys, but those never match.
 var conditionKeys = map[string]valueKind{
 	"aws:sourceip": asAddress, "aws:currenttime": asDate, "aws:epochtime": asDate | asNumber,
 	"aws:securetransport": asTruth,
@@ -39,10 +40,10 @@ var conditionKeys = map[string]valueKind{
 	"s3:x-amz-acl": asText, versionKey: asText,
 }
 
-// versionKey is the condition key for the version that a request names.
+// versionKey is the condition key of the version in a request.
 const versionKey = "s3:versionid"
 
-// operator describes how a condition compares.
+// operator describes a condition operator.
 type operator struct {
 	of    valueKind
 	check func(value string) bool // whether this operator can compare the value
@@ -50,7 +51,8 @@ type operator struct {
 	like  bool                    // values are patterns
 }
 
-// operatorOf returns the operator of a name such as ForAnyValue:StringLikeIfExists. versitygw refuses unknown ones too.
+// operatorOf returns the operator with a name such as ForAnyValue:StringLikeIfExists. versitygw refuses unknown
+// operators too.
 func operatorOf(name string) (operator, bool) {
 	for _, set := range []string{"ForAllValues:", "ForAnyValue:"} {
 		if rest, ok := strings.CutPrefix(name, set); ok {
@@ -93,14 +95,15 @@ func isNumber(v string) bool {
 	return err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
 }
 
-// isDate reports whether versitygw can read a value as a time. AWS also accepts shorter forms, such as a day alone.
+// isDate reports whether versitygw can parse a value as a time. AWS also accepts shorter forms, such as a date
+// without a time.
 func isDate(v string) bool {
 	_, err := time.Parse(time.RFC3339, v)
 	return err == nil || isNumber(v)
 }
 
-// checkCondition refuses conditions that versitygw would misread, and conditions that can never hold. work is the cost
-// of comparing them: see patternWork.
+// checkCondition returns an error if versitygw would misread a condition, or if a condition can never be true. work
+// is the cost of comparing the patterns: see patternWork.
 func checkCondition(raw []byte) (work int, err error) {
 	if raw == nil {
 		return 0, nil
@@ -137,7 +140,8 @@ func checkCondition(raw []byte) (work int, err error) {
 	return work, nil
 }
 
-// checkComparison refuses values that the operator cannot compare. A denial with such a condition would never hold.
+// checkComparison returns an error if the operator cannot compare the values. A Deny statement with such a
+// condition would never apply.
 func checkComparison(name string, key field) (work int, err error) {
 	op, ok := operatorOf(name)
 	if !ok {
@@ -190,8 +194,8 @@ func scalarsOf(raw []byte) ([]string, error) {
 	return out, readableText(out...)
 }
 
-// patternWork returns the number of bytes behind the first * of a pattern. Each byte of a compared text may be compared
-// that often.
+// patternWork returns the number of bytes behind the first * of a pattern. Each byte of a text may be compared that
+// many times.
 func patternWork(pattern string) int {
 	_, rest, _ := strings.Cut(pattern, "*")
 	return len(rest) - strings.Count(rest, "*")

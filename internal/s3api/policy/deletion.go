@@ -10,19 +10,21 @@ import (
 	"github.com/versity/versitygw/auth"
 )
 
-// A request that deletes many objects is judged by the policy once for each object. versitygw compares all conditions
-// each time, although most are the same for the whole request. It also ignores the version of each object. So the
-// policy is prepared: conditions are judged once for the request, and those on the version once for each object.
+// versitygw evaluates the policy once for each object of a request that deletes many objects. Each time it
+// evaluates all conditions, although most of them have the same result for the whole request. It also ignores the
+// version of each object. PrepareDeletions therefore evaluates conditions once for the request, and leaves only
+// conditions on the version for each object.
 
-// Condition is the condition of a statement: values by operator and condition key.
+// Condition is the Condition element of a policy statement: values by operator and condition key.
 type Condition map[string]map[string]json.RawMessage
 
-// Deletions is a policy whose conditions have been judged for one request that deletes many objects.
+// Deletions is a policy that is prepared for one request that deletes many objects. Deletions contains the results
+// of all conditions that do not depend on a version.
 type Deletions struct {
-	// List is the policy for all objects. If a statement depends on the version, List allows the deletion of versions,
-	// and Object decides.
+	// List is the policy for the request to delete many objects as a whole. If an Allow statement depends on the
+	// version, List allows the deletion of versions, and Object makes the decision for each object.
 	List []byte
-	// Object is the policy for one object. It has only the conditions on the version.
+	// Object is the policy for each single object of the request. Object contains only conditions on the version.
 	Object []byte
 }
 
@@ -35,8 +37,9 @@ type deletionStatement struct {
 	Condition Condition `json:",omitempty"`
 }
 
-// PrepareDeletions judges the conditions of a rewritten policy of a bucket. holds reports whether a condition holds for
-// the request. For an Allow and for a Deny it is asked separately: see Alone.
+// PrepareDeletions evaluates the conditions of a bucket's rewritten policy for a request that deletes many objects.
+// PrepareDeletions calls the function holds to learn whether a condition is true for the request. The function
+// holds gets the effect of the statement, Allow or Deny, together with the condition.
 func PrepareDeletions(policy []byte, bucket string, holds func(effect string, c Condition) bool) (*Deletions, error) {
 	var doc struct {
 		Version   json.RawMessage `json:",omitempty"`
@@ -82,8 +85,10 @@ func PrepareDeletions(policy []byte, bucket string, holds func(effect string, c 
 	return out, err
 }
 
-// Alone returns a policy of a bucket that allows everybody everything on the bucket itself, if and only if a condition
-// holds (Allow) or does not hold (Deny). It returns false for a condition that cannot be written.
+// Alone returns a policy that tests a single condition: versitygw's decision on the policy shows whether the
+// condition is true. With effect Allow, the policy allows everything on the bucket if the condition is true. With
+// effect Deny, the policy allows everything on the bucket if the condition is false. Alone returns false if the
+// condition cannot be encoded as JSON.
 func Alone(bucket, effect string, c Condition) ([]byte, bool) {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -98,8 +103,8 @@ func Alone(bucket, effect string, c Condition) ([]byte, bool) {
 	return []byte(`{"Statement":[` + policy + `]}`), true
 }
 
-// splitCondition divides a condition into the part that is the same for a whole request, and the part on the version.
-// All parts of a condition have to hold, so each can be judged alone.
+// splitCondition divides a condition into the part that is the same for a whole request and the part on the
+// version. All parts of a condition have to be true, so each part can be evaluated separately.
 func splitCondition(c Condition) (always, version Condition) {
 	put := func(to *Condition, op, key string, value json.RawMessage) {
 		if *to == nil {
@@ -122,8 +127,8 @@ func splitCondition(c Condition) (always, version Condition) {
 	return always, version
 }
 
-// deletionActions returns which actions of a deletion a statement names: the one on the current version, and those on
-// named versions. Nil means none.
+// deletionActions returns the delete actions that a statement names: the action on the current version, and the
+// actions on named versions. Nil means none.
 func deletionActions(raw json.RawMessage) (current, versions json.RawMessage, err error) {
 	patterns, err := stringsOf(raw)
 	if err != nil {

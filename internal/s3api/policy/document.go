@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy reads the rules of a bucket: its policy, the grants in that policy, and the ACL that holds without
-// one.
+// Package policy reads the access rules of a bucket: its policy, the grants in the policy, and the ACL that applies
+// if there is no policy.
 //
-// versitygw judges requests by policies, but it ignores what it does not know in them. If the ignored part is a
-// restriction, the bucket is more open than its policy says. So this package reads every policy first, ignores nothing,
-// and writes the policy anew in a form in which versitygw's judgement is that of S3.
+// The S3 library versitygw evaluates policies, but ignores parts of a policy that it does not know. If the ignored
+// part is a restriction, the bucket is more open than its policy says. Package policy checks every policy without
+// ignoring anything, and rewrites it so that versitygw's decisions are those of S3.
 package policy
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/versity/versitygw/auth"
 )
 
-// MaxSize is the largest bucket policy in bytes, as in S3.
+// MaxSize is the largest size of a bucket policy in bytes, as in S3.
 const MaxSize = 20 << 10
 
 // allowNothing is a policy that allows nothing.
@@ -31,27 +31,27 @@ func denyEveryone(bucket string) []byte {
 		auth.ResourceArnPrefix+bucket, keysARN(bucket, byBytes, "*"))
 }
 
-// document is a bucket policy, taken apart.
+// document is a parsed bucket policy.
 type document struct {
 	bucket     string
-	version    json.RawMessage // nil: none is given
+	version    json.RawMessage // nil if the field is missing
 	statements []statement
 }
 
-// statement is one statement of a policy. If it is not understood, fault says why.
+// statement is one statement of a policy. fault says why the server does not understand the statement, or is nil.
 type statement struct {
 	effect     string
-	principals []string // "*", access keys and ARNs, as they were written
+	principals []string // "*", access keys and ARNs, as in the policy
 	action     json.RawMessage
 	resource   json.RawMessage
-	condition  json.RawMessage // nil: none is given
+	condition  json.RawMessage // nil if the field is missing
 	fault      error
 
-	resourceWork, conditionWork int // bytes behind a * in the statement's patterns
+	resourceWork, conditionWork int // number of bytes behind a * in the statement's patterns
 }
 
-// parse reads the policy of a bucket. A statement that is not understood is returned with its fault. The error
-// says why the document as a whole is not understood.
+// parse reads the policy of a bucket. A statement that the server does not understand is returned with its fault.
+// The error says why the document as a whole is not understood.
 func parse(text []byte, bucket string) (*document, error) {
 	fields, err := fieldsOf(text)
 	if err != nil {
@@ -97,7 +97,8 @@ func parse(text []byte, bucket string) (*document, error) {
 	return doc, nil
 }
 
-// parseStatement reads one statement. If it fails, the returned statement still has its effect, if that was understood.
+// parseStatement reads one statement. If parseStatement fails, the returned statement still has its effect, if the
+// effect is valid.
 func parseStatement(raw []byte, bucket string) (statement, error) {
 	var s statement
 	fields, err := fieldsOf(raw)
@@ -159,8 +160,8 @@ func parseStatement(raw []byte, bucket string) (statement, error) {
 	return s, nil
 }
 
-// checkResources refuses resources that are never in the bucket. work is the cost of comparing the resources: see
-// patternWork.
+// checkResources returns an error if a resource cannot be in the bucket. work is the cost of comparing the
+// resources: see patternWork.
 func checkResources(raw []byte, bucket string) (work int, err error) {
 	names, err := stringsOf(raw)
 	if err != nil {
@@ -184,9 +185,10 @@ func checkResources(raw []byte, bucket string) (work int, err error) {
 	return work, nil
 }
 
-// rewrite returns the policy in the form by which versitygw judges: principals are access keys, and actions and
-// resources are written as match.go describes. fault is the first fault of a statement. sealed reports that a
-// restriction was not understood; the returned policy then keeps its denials and allows nothing.
+// rewrite returns the policy in the form that versitygw evaluates: principals are access keys, and match.go
+// describes the form of actions and resources. fault is the first fault of a statement. sealed reports that the
+// server does not understand a restriction; the returned policy then keeps its Deny statements and has no Allow
+// statements.
 func (p *document) rewrite(root string) (text []byte, sealed bool, fault error) {
 	type rewritten struct {
 		Effect    string
@@ -205,7 +207,8 @@ func (p *document) rewrite(root string) (text []byte, sealed bool, fault error) 
 			action, err := comparableActions(s.action)
 			resource, failed := comparableResources(s.resource, p.bucket)
 			if err != nil || failed != nil {
-				return []byte(allowNothing), true, errors.Join(err, failed) // both have been read before
+				// cannot happen: both were checked before
+				return []byte(allowNothing), true, errors.Join(err, failed)
 			}
 			out.Statement = append(out.Statement, rewritten{
 				Effect: s.effect, Principal: map[string][]string{"AWS": s.accounts(root)},
@@ -231,7 +234,8 @@ func (p *document) rewrite(root string) (text []byte, sealed bool, fault error) 
 	return text, sealed, fault
 }
 
-// Check returns why the policy of a bucket is refused, or nil if all its parts are understood.
+// Check returns an error if the policy text of a bucket is too large, or if this server does not understand all its
+// parts.
 func Check(text []byte, bucket string) error {
 	if len(text) > MaxSize {
 		return overlookedf("the policy has %d bytes, expected at most %d", len(text), MaxSize)

@@ -12,11 +12,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// ownVersion is the version of a policy that this package makes.
+// ownVersion is the Version element of a policy that this package creates.
 const ownVersion = "2012-10-17"
 
-// plainJSON returns v as JSON without escapes for <, > and &. With them, a policy could exceed MaxSize by a change that
-// removes something.
+// plainJSON returns v as JSON without escapes for <, > and &. Such escapes could make a policy exceed MaxSize even
+// if a statement is removed.
 func plainJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -35,7 +35,7 @@ func sidOf(raw json.RawMessage) string {
 	return s.Sid
 }
 
-// rawDocument is a bucket policy whose statements keep the text that their author wrote.
+// rawDocument is a bucket policy with the original text of its statements.
 type rawDocument struct {
 	version, id json.RawMessage
 	statements  []json.RawMessage
@@ -62,8 +62,8 @@ func split(text []byte) (*rawDocument, error) {
 	return doc, nil
 }
 
-// editPolicy replaces the statements of a bucket's policy. If none is left, the policy is removed. The new policy has
-// to pass the checks of a policy that a client puts.
+// editPolicy replaces the statements of a bucket's policy. If no statement is left, the policy is removed. The new
+// policy must pass the same checks as a policy that a client puts.
 func editPolicy(bk *object.Bucket, root string, edit func([]json.RawMessage) ([]json.RawMessage, error)) (changed bool,
 	err error) {
 	const op, fix = "change the policy of", "read it with aws s3api get-bucket-policy, and put one without that part"

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// Overlooked is a fault in a policy that versitygw does not notice, such as an unknown field.
+// Overlooked is a fault in a policy that the S3 library versitygw does not notice, such as an unknown field.
 type Overlooked string
 
-// Error is the fault in words.
+// Error returns the description of the fault in the policy.
 func (o Overlooked) Error() string { return string(o) }
 
 func overlookedf(format string, args ...any) error { return Overlooked(fmt.Sprintf(format, args...)) }
@@ -24,8 +24,8 @@ type field struct {
 	value json.RawMessage
 }
 
-// fieldsOf returns the members of a JSON object in order. A name that comes twice is an error, because readers of JSON
-// differ in which of the two values they use.
+// fieldsOf returns the members of a JSON object in order. A repeated name is an error, because JSON parsers differ
+// in which of the two values they use.
 func fieldsOf(raw []byte) ([]field, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -38,7 +38,7 @@ func fieldsOf(raw []byte) ([]field, error) {
 		if err != nil {
 			return nil, fmt.Errorf("no valid JSON: %w", err)
 		}
-		f := field{name: t.(string)} // the decoder allows no other name
+		f := field{name: t.(string)} // a name in JSON is always a string
 		if _, twice := seen[f.name]; twice {
 			return nil, overlookedf("field %.64q is given twice", f.name)
 		}
@@ -57,7 +57,7 @@ func fieldsOf(raw []byte) ([]field, error) {
 	return out, nil
 }
 
-// stringsOf reads a string or a list of strings that is not empty.
+// stringsOf reads a string or a non-empty list of strings.
 func stringsOf(raw []byte) ([]string, error) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil && string(raw) != "null" {
@@ -70,8 +70,8 @@ func stringsOf(raw []byte) ([]string, error) {
 	return many, readableText(many...)
 }
 
-// readableText refuses text with the replacement character, which the JSON decoder puts where the input was not valid
-// Unicode. Such text would be compared with other keys than its author meant.
+// readableText returns an error if a text has the Unicode replacement character, by which the JSON decoder replaces
+// invalid Unicode. Such a text would match other keys than its author meant.
 func readableText(all ...string) error {
 	for _, text := range all {
 		if strings.ContainsRune(text, utf8.RuneError) {

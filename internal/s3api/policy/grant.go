@@ -17,17 +17,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// grant is an iam.Grant in the form of statements of a bucket's policy. The Sid of each begins with grantSid.
+// grant is an iam.Grant that is stored as statements of a bucket's policy. The Sid of each statement begins with
+// grantSid.
 type grant iam.Grant
 
 // grantSid is the beginning of the Sid of every statement of a grant.
 const grantSid = "NebulaioGrant"
 
-// maxGrantPrefix is the longest prefix of a grant in bytes: that of a key.
+// maxGrantPrefix is the largest length of a grant's prefix in bytes, which is that of a key.
 const maxGrantPrefix = object.MaxKey
 
-// sid returns the Sid of one statement of a grant, in letters and digits as IAM asks for. Each access and prefix has
-// its own Sid. All users with the same grant share its statements, so that a policy has room for many users.
+// sid returns the Sid of one statement of a grant, in letters and digits as IAM requires. Each access and prefix
+// has its own Sid. All users with the same grant share its statements, so that a policy has room for many users.
 func (g grant) sid(part string) string {
 	kind := map[iam.Access]string{iam.AccessRead: "Read", iam.AccessWrite: "Write",
 		iam.AccessReadWrite: "ReadWrite"}[g.Access]
@@ -48,7 +49,7 @@ func sids(prefix string) []string {
 	return all
 }
 
-// check refuses a grant that cannot be written as statements.
+// check returns an error if a grant cannot be written as statements.
 func (g grant) check() error {
 	const op = "grant access to"
 	switch {
@@ -68,7 +69,7 @@ func (g grant) check() error {
 	return nil
 }
 
-// grantStatement is a statement as a grant writes it.
+// grantStatement is a policy statement of a grant.
 type grantStatement struct {
 	Sid       string
 	Effect    string
@@ -78,15 +79,15 @@ type grantStatement struct {
 	Condition map[string]map[string][]string `json:",omitempty"`
 }
 
-// is reports whether a text is this statement. Order of fields and escapes do not matter: a client that reads a policy
-// and puts it back may change both.
+// is reports whether a JSON text is this statement. The order of fields and the escapes do not matter, because a
+// client that reads a policy and puts it back may change both.
 func (s grantStatement) is(raw json.RawMessage) bool {
 	var got grantStatement
 	return json.Unmarshal(raw, &got) == nil && reflect.DeepEqual(got, s)
 }
 
-// statements returns the statements of a grant. Actions on the bucket, actions on objects, and actions that a prefix
-// bounds need one statement each.
+// statements returns the statements of a grant. Actions on the bucket, actions on objects and actions that depend
+// on a prefix need one statement each.
 func (g grant) statements() []grantStatement {
 	arn := auth.ResourceArnPrefix + g.Bucket
 	statement := func(part string, actions []string, resources ...string) grantStatement {
@@ -107,8 +108,9 @@ func (g grant) statements() []grantStatement {
 		objects = append(objects, "s3:PutObject", "s3:DeleteObject", "s3:PutObjectTagging", "s3:DeleteObjectTagging",
 			"s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
 		if g.Prefix == "" {
-			bucket = append(bucket, "s3:ListBucketMultipartUploads") // no condition on a prefix can bound this action
-			objectsOf = append(objectsOf, arn)                       // versitygw judges forms by the bucket, too
+			// a condition on the prefix cannot restrict this action
+			bucket = append(bucket, "s3:ListBucketMultipartUploads")
+			objectsOf = append(objectsOf, arn) // for forms, versitygw also checks the bucket
 		}
 	}
 	if g.Prefix == "" {
@@ -124,12 +126,13 @@ func (g grant) statements() []grantStatement {
 	return all
 }
 
-// AddGrant adds a grant to the policy of a bucket, and reports whether anything changed. The grant replaces another
-// access of the same user for the same prefix. All other statements stay as they were written. root is the access key
-// of the root account.
+// AddGrant adds a grant to the policy of a bucket, and reports whether the policy changed. The new grant replaces
+// another grant of the same user for the same prefix. AddGrant keeps the text of all other statements of the
+// policy. root is the access key of the root account.
 //
-// AddGrant fails if the policy is not understood, if it would exceed MaxSize, or if the bucket has an ACL that
-// the new policy would put out of force.
+// AddGrant fails if this server does not understand the bucket's policy, or if the new policy would exceed MaxSize.
+// AddGrant also fails if the bucket has no policy and an ACL that grants access to others, because a policy would
+// disable the ACL.
 func AddGrant(bk *object.Bucket, wish iam.Grant, root string) (changed bool, err error) {
 	g := grant(wish)
 	g.Bucket = bk.Name
@@ -177,7 +180,7 @@ func AddGrant(bk *object.Bucket, wish iam.Grant, root string) (changed bool, err
 	})
 }
 
-// without removes a user from the statements whose Sid is wanted. A statement that names nobody any more is removed.
+// without removes a user from the grant statements with a wanted Sid. A statement without users is removed.
 func without(all []json.RawMessage, user string, wanted func(sid string) bool) ([]json.RawMessage, error) {
 	var out []json.RawMessage
 	for _, raw := range all {
@@ -203,8 +206,9 @@ func without(all []json.RawMessage, user string, wanted func(sid string) bool) (
 	return out, nil
 }
 
-// RemoveGrants removes the grants of a user from the policy of a bucket, and reports whether anything changed. If
-// prefix is given, only the grant for that prefix goes. Statements that do not come from grants stay.
+// RemoveGrants removes the grants of a user from the policy of a bucket, and reports whether the policy changed. If
+// prefix is not nil, RemoveGrants removes only the grant for that prefix. Statements that are not part of a grant
+// stay unchanged.
 func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (changed bool, err error) {
 	if bk.Settings[Setting] == nil {
 		return false, nil
@@ -214,8 +218,8 @@ func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (
 	})
 }
 
-// Grants lists the grants of a user in a bucket. others is the number of other statements of its policy that name the
-// user or everybody.
+// Grants lists the grants of a user in a bucket. The result others is the number of policy statements, other than
+// grants, that name the user or everybody.
 func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 	text := bk.Settings[Setting]
 	if text == nil {
@@ -241,7 +245,7 @@ func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 	return grants, others
 }
 
-// usersOf returns the users that a statement of a grant names. It returns nil if the statement is not of a grant.
+// usersOf returns the users that a grant statement names, or nil if the statement is not part of a grant.
 func usersOf(raw json.RawMessage) []string {
 	var s grantStatement
 	if !strings.HasPrefix(sidOf(raw), grantSid) || json.Unmarshal(raw, &s) != nil || s.Effect != "Allow" {
@@ -250,8 +254,8 @@ func usersOf(raw json.RawMessage) []string {
 	return s.Principal.AWS
 }
 
-// grantIn returns the grant that a statement belongs to, and which part of the grant it is. part is empty if the
-// statement is not of a grant, or if somebody has changed it.
+// grantIn returns the grant of a statement, and the part of the grant that the statement is. part is empty if the
+// statement is not part of a grant, or if somebody has changed it.
 func grantIn(raw json.RawMessage, bucket string) (g grant, part string) {
 	var s grantStatement
 	if json.Unmarshal(raw, &s) != nil || len(s.Resource) == 0 {
@@ -271,7 +275,8 @@ func grantIn(raw json.RawMessage, bucket string) (g grant, part string) {
 				return g, strings.TrimPrefix(s.Sid, g.sid(""))
 			}
 		}
-		// The part for the bucket is the same for every prefix. Only its Sid has the prefix, as a checksum.
+		// The statement for the bucket is the same for every prefix. Only its Sid contains the prefix, as a
+		// checksum.
 		w := grant{Bucket: bucket, Access: g.Access, Prefix: "/"}.statements()[0]
 		w.Principal.AWS, w.Sid = s.Principal.AWS, s.Sid
 		if strings.HasPrefix(s.Sid, grantSid) && strings.HasSuffix(s.Sid, "Bucket") && reflect.DeepEqual(w, s) {

@@ -16,18 +16,18 @@ import (
 	"github.com/versity/versitygw/auth"
 )
 
-// versitygw compares patterns with names byte by byte, and knows one spelling of each action. In S3, ? stands for one
-// character of a key, and the case of an action does not matter. So we write the policy that versitygw judges by in a
-// form in which its comparison gives the result of S3:
+// versitygw compares patterns with names byte by byte, and knows one spelling of each action. In S3, ? matches one
+// character of a key, and the case of an action does not matter. So we rewrite the policy so that versitygw's
+// comparison gives the same result as S3:
 //
-//   - If an action matches a known one in another case, we add the known one. The action as written stays.
-//   - A resource becomes patterns for the bucket and patterns for its keys. In a pattern for keys, the bucket is written
-//     as one ? for each byte of its name. By that, Comparable tells a pattern from a key.
+//   - If an action matches a known action in another case, we add the known action. The original action stays.
+//   - A resource becomes patterns for the bucket and patterns for its keys. A pattern for keys has one ? for each byte
+//     of the bucket's name in place of the bucket. By these marks, Comparable recognizes a pattern.
 //   - Comparable writes a key in two forms, with the byte keySeparator between them. The first form gives every
 //     character the same number of bytes, so that ? matches one character. The second form is the key itself. A key
 //     of ASCII has only the second form: each of its bytes is a character.
 
-// keySeparator stands between the characters and the bytes of a key. Valid UTF-8 never contains it.
+// keySeparator separates the characters and the bytes of a key. Valid UTF-8 never contains this byte.
 const keySeparator = "\xff"
 
 // Kinds of patterns for keys. The kind is the first byte of the pattern.
@@ -56,8 +56,9 @@ func ascii(s string) bool {
 	return true
 }
 
-// Comparable returns the form of a key in which versitygw compares it with a rewritten policy. It also takes the
-// pattern of a resource of such a policy: its bucket is a row of question marks.
+// Comparable returns a key in the form in which the S3 library versitygw compares keys with a rewritten policy.
+// Comparable also converts a resource pattern of a rewritten policy, which it recognizes by a bucket name of
+// question marks.
 func Comparable(bucket, key string) string {
 	if bucket != "" && strings.Trim(bucket, "?") == "" {
 		return comparablePattern(key)
@@ -78,7 +79,8 @@ func comparableKey(key string) string {
 	return string(append(out, strings.ReplaceAll(key, keySeparator, "\xfe")...))
 }
 
-// comparablePattern returns a pattern, which begins with its kind, in the form that comparableKey has.
+// comparablePattern returns a pattern in the form that comparableKey produces. The first byte of the pattern is its
+// kind.
 func comparablePattern(pattern string) string {
 	if pattern == "" {
 		return pattern
@@ -150,7 +152,7 @@ func keyPatterns(pattern, bucket string) []string {
 		}
 		return to
 	}
-	at := add(nil, 0) // where in the pattern the comparison may stand
+	at := add(nil, 0) // possible positions of the comparison in the pattern
 	for _, c := range []byte(bucket + "/") {
 		var next []int
 		for _, i := range at {
@@ -164,7 +166,7 @@ func keyPatterns(pattern, bucket string) []string {
 		}
 		at = next
 	}
-	// What a * matches, a later * matches too, and so does what stands right behind it.
+	// A later * matches everything that an earlier * matches, and so does the pattern right behind the later *.
 	last := -2
 	for _, i := range at {
 		if i < len(pattern) && pattern[i] == '*' {
@@ -180,8 +182,8 @@ func keyPatterns(pattern, bucket string) []string {
 	return out
 }
 
-// RestoreMessages puts plain keys into the messages of a reply. versitygw names a denied resource in the form that it
-// compared.
+// RestoreMessages replaces the keys in the error messages of an XML reply by the keys that the client sent. The S3
+// library versitygw writes a denied resource in the form of Comparable, which no client understands.
 func RestoreMessages(body []byte) []byte {
 	const open, end = "<Message>", "</Message>"
 	var out []byte
@@ -205,7 +207,8 @@ func RestoreMessages(body []byte) []byte {
 	return append(out, rest...)
 }
 
-// RestoreMessage puts the plain key into one message, as RestoreMessages does.
+// RestoreMessage replaces the key in one error message by the key that the client sent, as RestoreMessages does for
+// a reply.
 func RestoreMessage(text string) string {
 	at := strings.Index(text, `"`+auth.ResourceArnPrefix)
 	if at < 0 {

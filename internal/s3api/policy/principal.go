@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// principalsOf reads a Principal: "*", {"AWS": …}, or one or more names without the AWS, as versitygw accepts them.
+// principalsOf reads a Principal element: "*", {"AWS": …}, or one or more names without AWS, as versitygw accepts
+// them.
 func principalsOf(raw []byte) ([]string, error) {
 	if t := bytes.TrimSpace(raw); len(t) > 0 && t[0] == '{' {
 		kinds, err := fieldsOf(raw)
@@ -37,8 +38,8 @@ func principalsOf(raw []byte) ([]string, error) {
 	return names, nil
 }
 
-// Principal returns the access key that a principal names. whole reports that the principal is an AWS account as a
-// whole, such as arn:aws:iam::123456789012:root. All accounts of this server belong to it.
+// Principal returns the access key that a principal of a policy names. whole reports that the principal is a whole
+// AWS account, such as arn:aws:iam::123456789012:root. A whole AWS account stands for all accounts of this server.
 func Principal(name string) (access string, whole bool, err error) {
 	arn, ok := strings.CutPrefix(name, "arn:")
 	if !ok {
@@ -59,7 +60,7 @@ func Principal(name string) (access string, whole bool, err error) {
 		return "", true, nil
 	}
 	user, ok := strings.CutPrefix(parts[4], "user/")
-	user = user[strings.LastIndexByte(user, '/')+1:] // IAM lets users have a path before their name
+	user = user[strings.LastIndexByte(user, '/')+1:] // in IAM, the name of a user can follow a path
 	if !ok || user == "" || strings.ContainsAny(user, "*?") {
 		return "", false, bad
 	}
@@ -68,14 +69,14 @@ func Principal(name string) (access string, whole bool, err error) {
 
 func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
-// accounts returns the access keys that a statement names. For an AWS account as a whole, an Allow names root, who may
-// do everything anyway, and a Deny names everybody.
+// accounts returns the access keys that a statement names. For a whole AWS account, an Allow names root, who may do
+// everything anyway, and a Deny names everybody.
 func (s *statement) accounts(root string) []string {
 	out := make([]string, 0, len(s.principals))
 	for _, name := range s.principals {
 		access, whole, err := Principal(name)
 		switch {
-		case err != nil: // checked when it was read
+		case err != nil: // cannot happen: parse has checked the name
 		case whole && s.effect == "Deny":
 			return []string{"*"}
 		case whole:

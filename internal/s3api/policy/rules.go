@@ -12,33 +12,38 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Rules are what the settings of a bucket mean for a request. A store replaces settings and never changes them, so the
-// rules of a bucket hold for as long as the bucket has the settings that they were read from.
+// Rules holds the access rules of a bucket: its ACL and its policy in the form that versitygw evaluates. A store
+// replaces the settings of a bucket as a whole, so Rules stay valid until Of is no longer the bucket's current
+// settings.
 type Rules struct {
 	Of *object.Bucket
 
-	// ACL is the ACL in force and ACLText the same as a document. OwnerText is the ACL with the owner's grants alone.
+	// ACL is the ACL that applies to the bucket, and ACLText is the same ACL as JSON. OwnerText is an ACL, as JSON,
+	// that grants access only to the owner.
 	ACL                auth.ACL
 	ACLText, OwnerText []byte
-	// ACLFault says why there is no ACL.
+	// ACLFault says why the bucket's ACL cannot be read; nil if it can.
 	ACLFault error
 
-	// Policy is the policy by which versitygw judges accounts; nil if the bucket has none. Public is the policy for
-	// requests without an account. Owner is the policy for the bucket's owner, and exists without a policy, too.
+	// Policy is the rewritten policy for requests of an account, or nil if the bucket has no policy. Public is the
+	// rewritten policy for anonymous requests. Owner is the rewritten policy for requests of the bucket's owner,
+	// and is set even if the bucket has no policy.
 	Policy, Public, Owner []byte
-	// Conditional reports that a statement of the policy has a condition.
+	// Conditional reports whether a statement of the policy has a condition.
 	Conditional bool
-	// Fault is the first part of the stored policy that is not understood. Sealed reports that this part may be a
-	// restriction: the policy then allows nothing, except to the owner and to admins.
+	// Fault describes the first part of the stored policy that this server does not understand, or is nil. Sealed
+	// reports that a part that this server does not understand may be a restriction. A sealed policy allows
+	// nothing, except to the owner and to admins.
 	Fault  error
 	Sealed bool
 }
 
-// ReadRules reads the rules of a bucket. root is the access key of the root account, which owns buckets without an
-// owner.
+// ReadRules reads the access rules of a bucket. root is the access key of the root account, which owns buckets
+// without an owner.
 //
-// Older versions of this server accepted policies with parts that they ignored. A statement that is not understood
-// allows nothing. If a restriction is not understood, nothing is allowed at all.
+// Stored policies can have parts that this server does not understand, because older versions accepted and ignored
+// them. A statement that the server does not understand allows nothing. If the server does not understand a
+// restriction, the whole policy allows nothing.
 func ReadRules(bk *object.Bucket, root string) *Rules {
 	r := &Rules{Of: bk}
 	r.ACL, r.ACLText, r.ACLFault = aclInForce(bk)
@@ -68,13 +73,13 @@ func (r *Rules) readPolicy(text []byte, root string) {
 	}
 	r.Public = r.Policy
 	if r.Sealed {
-		// Without this, a public ACL would still count for requests without an account.
+		// Without this, a public ACL would still apply to anonymous requests.
 		r.Public = denyEveryone(r.Of.Name)
 	}
 }
 
-// withOwner adds a statement to a rewritten policy that allows everything to the bucket's owner. A nil policy stands
-// for none. It returns false if the text is not a policy.
+// withOwner adds a statement that allows everything to the bucket's owner to a rewritten policy. policy may be nil.
+// withOwner returns false if policy is not valid.
 func withOwner(policy []byte, bk *object.Bucket) ([]byte, bool) {
 	type statement struct {
 		Effect    string
@@ -104,8 +109,9 @@ func withOwner(policy []byte, bk *object.Bucket) ([]byte, bool) {
 	return text, err == nil
 }
 
-// Uniform reports whether the policy judges all keys, addresses and times alike. That is so without a policy, and if
-// the policy has no conditions and names only the bucket and all its keys.
+// Uniform reports whether the policy gives the same decision for all keys, client addresses and times. Rules are
+// uniform if the bucket has no policy. A policy is uniform if it has no conditions and its resources are only the
+// whole bucket and all keys.
 func (r *Rules) Uniform() bool {
 	if r.Policy == nil {
 		return true
@@ -134,7 +140,7 @@ func (r *Rules) Uniform() bool {
 	return true
 }
 
-// PublicDeletes reports whether the policy lets everybody delete some object or version.
+// PublicDeletes reports whether the policy lets anonymous clients delete at least some object or version.
 func (r *Rules) PublicDeletes() bool {
 	if r.Public == nil {
 		return false

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package xmldoc checks the XML documents of S3 requests before versitygw parses them.
+// Package xmldoc checks the XML documents of S3 requests before the S3 library versitygw parses them.
 //
-// versitygw ignores what it does not know in a document, and uses the last of two equal elements. It would acknowledge
-// a restriction that it ignored. So the documents that restrict something are checked here first.
+// versitygw ignores unknown elements of a document, and of two equal elements it uses the last. Without a check,
+// versitygw would confirm a restriction that it has ignored. Package xmldoc refuses documents with unknown or
+// repeated elements.
 package xmldoc
 
 import (
@@ -14,14 +15,14 @@ import (
 	"io"
 )
 
-// element lists the elements that an element may contain. Nil stands for text alone.
+// element lists the elements that an element may contain. A nil element may contain only text.
 type element map[string]part
 
-// part describes an element within another one.
+// part describes an element that is contained in another element.
 type part struct {
 	in   element
-	many bool // it may occur more than once
-	need bool // it has to occur
+	many bool // the element may occur more than once
+	need bool // the element must occur
 }
 
 // documents are the known documents, by the name of the outermost element.
@@ -50,8 +51,9 @@ var documents = element{
 	}}}},
 }
 
-// Check returns why a document is refused: it is not XML, its outermost element has another name, or an element is
-// unknown, missing or given twice. name has to be that of a known document.
+// Check returns an error if an XML document is not valid. A document is not valid if it is no XML, if its root
+// element is not called name, or if an element is unknown, missing or repeated. name must be the root element of a
+// known document.
 func Check(body []byte, name string) error {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	seen := false
@@ -80,7 +82,7 @@ func Check(body []byte, name string) error {
 	}
 }
 
-// readElement reads an element to its end. The depth is that of the description in.
+// readElement reads and checks an element to its end. The description in limits the depth of the recursion.
 func readElement(d *xml.Decoder, name string, in element) error {
 	seen := map[string]bool{}
 	for {
@@ -113,9 +115,9 @@ func readElement(d *xml.Decoder, name string, in element) error {
 	}
 }
 
-// Count returns an upper bound of the start tags in an XML document: of one name, and of all names. It also counts tags
-// in comments and CDATA sections, which no S3 client sends. It allocates nothing, so that a list can be refused before
-// it is parsed.
+// Count returns the number of start tags called name in an XML document, and the number of all start tags. The
+// numbers are upper bounds, because Count also counts tags in comments and CDATA sections, which no S3 client
+// sends. Count allocates no memory, so that a caller can refuse a list that is too long before parsing it.
 func Count(doc []byte, name string) (named, all int) {
 	for {
 		at := bytes.IndexByte(doc, '<')
