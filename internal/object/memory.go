@@ -8,23 +8,23 @@ import (
 	"sync/atomic"
 )
 
-// MemoryContent is the content of one version in memory. It implements Content.
+// MemoryContent is the content of one object version in memory, and implements Content.
 type MemoryContent struct {
 	info   Info
 	data   []byte
 	closed atomic.Bool
 }
 
-// NewMemoryContent returns content whose bytes are data. The caller does not change data afterwards.
+// NewMemoryContent returns content whose bytes are data. The caller must not change data afterwards.
 func NewMemoryContent(info Info, data []byte) *MemoryContent { return &MemoryContent{info: info, data: data} }
 
-// Bytes returns the content itself. The caller does not change it.
+// Bytes returns the content without a copy. The caller must not change the returned bytes.
 func (c *MemoryContent) Bytes() []byte { return c.data }
 
-// Info is Content's.
+// Info implements Content.
 func (c *MemoryContent) Info() Info { return c.info.Clone() }
 
-// Section is Content's.
+// Section implements Content.
 func (c *MemoryContent) Section(r Range) (Body, error) {
 	if c.closed.Load() {
 		return nil, Fail("read", c.info.Key, ErrClosed, "")
@@ -36,7 +36,7 @@ func (c *MemoryContent) Section(r Range) (Body, error) {
 	return &memoryBody{*bytes.NewReader(c.data[r.Off : r.Off+r.N])}, nil
 }
 
-// Close is Content's.
+// Close implements Content.
 func (c *MemoryContent) Close() error {
 	c.closed.Store(true)
 	return nil
@@ -45,8 +45,8 @@ func (c *MemoryContent) Close() error {
 // memoryBody is a range of content in memory.
 type memoryBody struct{ bytes.Reader }
 
-// Len is Body's.
+// Len implements Body.
 func (b *memoryBody) Len() int64 { return int64(b.Reader.Len()) }
 
-// Close is Body's.
+// Close implements Body.
 func (b *memoryBody) Close() error { return nil }

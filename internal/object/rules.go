@@ -39,7 +39,8 @@ func CheckNew(op, key string, attributes map[string]string) error {
 	return CheckAttributes(op, key, attributes)
 }
 
-// CheckBucket refuses settings that no bucket can have. A bucket without a kind of ETag gets ETagMD5.
+// CheckBucket returns an error of kind Invalid if the kind of ETag or the versioning state of b is unknown. If b names no
+// kind of ETag, CheckBucket sets ETagMD5.
 func CheckBucket(op string, b *Bucket) error {
 	if b.ETag == "" {
 		b.ETag = ETagMD5
@@ -56,8 +57,8 @@ func CheckBucket(op string, b *Bucket) error {
 		fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, VersioningEnabled, VersioningSuspended))
 }
 
-// ChangedBucket returns the settings that change makes of old, and refuses those that old cannot become: name and time
-// of creation stay, and versioning cannot be turned off again. old is not changed.
+// ChangedBucket applies change to a copy of the settings old and returns the copy. The bucket keeps its name and its time
+// of creation. ChangedBucket returns an error if the new settings are invalid or turn versioning off again.
 func ChangedBucket(op string, old *Bucket, change func(*Bucket) error) (*Bucket, error) {
 	given := old.Clone()
 	if err := change(&given); err != nil {
