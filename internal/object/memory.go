@@ -15,7 +15,7 @@ type MemoryContent struct {
 	closed atomic.Bool
 }
 
-// NewMemoryContent returns content whose bytes are data. The caller must not change data afterwards.
+// NewMemoryContent returns the bytes data as content. The caller must not change data afterwards.
 func NewMemoryContent(info Info, data []byte) *MemoryContent { return &MemoryContent{info: info, data: data} }
 
 // Bytes returns the content without a copy. The caller must not change the returned bytes.
