@@ -172,7 +172,7 @@ def stream(
 
     Loading begins with the call of `stream`. An error of the load is raised after the tensors
     that were ready before it. A change of a file during the load is only detected at the
-    end of the file.
+    end of the load.
 
     Breaking out of the loop, `close()`, leaving a `with` block or dropping the iterator
     cancels the load and returns when nothing is in flight any more. Ctrl-C also
