@@ -58,7 +58,7 @@ func forms() []form {
 	smac := ServerMAC("secret", ch, proof)
 	return []form{
 		{&Hello{Min: MinVersion, Max: Version, Agent: "nebulaio"}, "client",
-			"Hello is the first message. The server chooses the highest version that client and server support.",
+			"Hello is the first message. The server chooses the highest version of the protocol that both sides support.",
 			"Challenge", []field{
 				{"min", "u16", "lowest version that the client supports", nil},
 				{"max", "u16", "highest version that the client supports", nil},
@@ -389,7 +389,7 @@ service `+"`s3`, region `us-east-1`"+` or the server's own. The answer is
 A request without a signature is answered with `+"`enabled`"+` false and the reason, without
 `+"`socket` and `store`"+`. A request with a wrong signature is answered with status 403 and an S3 error.
 
-The socket is of type SOCK_SEQPACKET: one packet is one message, of at most %d bytes. Descriptors travel with the
+The door's socket is of type SOCK_SEQPACKET: one packet is one message, of at most %d bytes. Descriptors travel with the
 packet that describes them (SCM_RIGHTS), at most %d in one packet. All numbers are little-endian. A packet begins with
 a header of 8 bytes:
 
