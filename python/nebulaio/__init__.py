@@ -11,10 +11,10 @@
 
 With torch, `load_file("model.safetensors")` returns torch tensors on the best device.
 
-Importing this package loads no native library, no framework and no module of its
-own. The first use of a name does. A process may fork at any time: the child loads a
-private copy of the library. CUDA does not survive a fork, and using it in such a
-child raises `nebulaio.errors.ForkError`.
+`import nebulaio` loads no native library, no framework and no module of the package.
+The first use of a name loads what it needs. A process may fork at any time: the child
+loads a private copy of the library. CUDA does not survive a fork: if the parent has used
+CUDA, using CUDA in the child raises `nebulaio.errors.ForkError`.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ def _close() -> None:
         process.current().close()
 
 
-# Registered at import, not at first use: callbacks run in reverse order. A callback that
-# saves at exit is usually registered after the import and before the first use.
+# _close is registered at import, not at first use, because callbacks run in reverse order.
+# A callback that saves at exit is usually registered after the import and before the first use.
 atexit.register(_close)
 
 
 def version() -> str:
-    """Return the version of the native library, such as "0.1.0". Loads the library."""
+    """Return the version of the native library, such as "0.1.0". The call loads the library."""
     from . import _process
 
     return _process.current().load().version()
 
 
 def library_path() -> str:
-    """Return the path of the native library. Loads the library."""
+    """Return the path of the native library. The call loads the library."""
     from . import _process
 
     return _process.current().load().path
 
 
 def devices() -> dict[str, Any]:
-    """Return the devices that the library found, what is missing, and the fixes.
+    """Return the devices that the library found, the missing ones, and advice on how to enable them.
 
-    Opens the library's system with the options of `configure`.
+    The call loads the library and opens its system with the options of `configure`.
     """
     from . import _process
 
@@ -73,7 +73,7 @@ def last_report() -> dict[str, Any] | None:
     """Return the report of the last load or save that ended in the calling thread, or None.
 
     Each thread has its own last report. Failed and cancelled loads leave a report too.
-    The caller may change the dictionary. docs/report.md lists its keys. A forked child
+    The caller may change the returned dictionary. docs/report.md lists the keys of a report. A forked child
     starts with no report.
     """
     from . import _process, _report
@@ -97,27 +97,27 @@ def configure(
     write_depth: int | None = None,
     verify_on: str | None = None,
 ) -> None:
-    """Set options of the library's system. Call it before the first use of the library.
+    """Set options of the native library. Call `configure` before the first use of the library.
 
     Args:
-        buffer_pool_size: Bytes of staging memory (128 MiB), or text such as "256MiB".
-        workers: Threads that copy from the page cache; 0 lets the library choose.
-        queue_depth: Direct reads in flight; 0 lets the library choose.
-        max_transfer_size: Largest single read or copy in bytes (4 MiB).
+        buffer_pool_size: Bytes of staging memory (default 128 MiB), or text such as "256MiB".
+        workers: Number of threads that copy from the page cache; 0 lets the library choose.
+        queue_depth: Number of direct reads in flight; 0 lets the library choose.
+        max_transfer_size: Largest single read or copy in bytes (default 4 MiB).
         io: System calls for direct reads: "auto", "uring" or "pread".
         cufile: libcufile interface for the route "cufile": "sync", "async" or "batch".
-        devices: Use of CUDA: "auto", "require" (fail without it) or "off".
-        write_block_size: Largest single write of a save in bytes (1 MiB).
-        write_depth: Writes of saves in flight; 0 lets the library choose.
+        devices: Whether to use CUDA: "auto", "require" (fail without CUDA) or "off".
+        write_block_size: Largest single write of a save in bytes (default 1 MiB).
+        write_depth: Number of writes of a save in flight; 0 lets the library choose.
         verify_on: Processor that computes checksums: "auto" (the GPU if it can), "host"
             or "device".
 
     Options that are not given come from the environment variables NEBULAIO_<NAME>, such
-    as NEBULAIO_BUFFER_POOL_SIZE, or else from the library's defaults. Repeated calls add
-    options. A forked child inherits the options and may change them.
+    as NEBULAIO_BUFFER_POOL_SIZE, or else from the library's defaults. Repeated calls of
+    `configure` add options. A forked child inherits the options and may change them.
 
     Raises:
-        InvalidError: A value is wrong, or the system of this process is already open.
+        InvalidError: A value is wrong, or this process has already used the library.
     """
     from . import _options, _process
 
@@ -164,12 +164,12 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Every public name, imported or not."""
+    """Return every public name, imported or not."""
     return sorted({*globals(), *_LATE, "__version__"})
 
 
 def _read_version() -> str:
-    """The checkout's VERSION, else the version of the installed package."""
+    """Return the version in the checkout's file VERSION, else that of the installed package."""
     from importlib import metadata
     from pathlib import Path
 

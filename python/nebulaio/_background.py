@@ -21,10 +21,10 @@ _SYS_CACHESTAT = 451  # on every architecture
 
 
 class Source:
-    """The source of a module's weights. This base class has no weights and is ready at once.
+    """The base class of sources of a module's weights. A plain `Source` has no weights and is ready at once.
 
     `tensors` are the weights by name. `copies` are the weights that were loaded
-    separately. `seconds` is the time they took. A source is a context manager: entering
+    separately. `seconds` is the time of the load. A source is a context manager: entering
     it starts the load, and `wait` returns when the load is done.
     """
 
@@ -77,8 +77,8 @@ class Weights(Source):
         try:
             names: list[str] = []
             if self._apart:
-                # Reading the headers puts pages into the page cache. cache="auto" would take them for
-                # an earlier load and keep the files. So the policy of a first load is given explicitly.
+                # Reading the headers puts pages into the page cache. cache="auto" would take these pages
+                # for those of an earlier load and keep the files. A first load therefore sets "bypass".
                 first = self._load["cache"] == "auto" and not _seen_before(self._load["path"])
                 names = [tensor["name"] for tensor in safetensors.inspect(self._load["path"])["tensors"]]
                 if first:

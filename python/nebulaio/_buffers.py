@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The address and size of the memory of any framework's array.
 
-No framework is imported here. Arrays are recognised by what they offer: torch
+No framework is imported here. Arrays are recognised by their interface: torch
 tensors, the CUDA array interface (CuPy, Numba, JAX), the buffer protocol (NumPy,
 bytes, mmap), and DLPack.
 """
@@ -25,10 +25,10 @@ _CUDA_MANAGED: Final = 13
 
 
 class Memory:
-    """A contiguous range of bytes on one device. It stays alive as long as this object.
+    """A contiguous range of bytes on one device, which this object keeps alive.
 
-    `device` is "host" or "cuda:N". Queued work on `stream` may still use the memory. 0 is
-    the legacy default stream.
+    `device` is "host" or "cuda:N". Queued work on `stream` may still use the memory. A
+    `stream` of 0 is the legacy default stream.
     """
 
     def __init__(self, owner: object, address: int, size: int, device: str, readonly: bool, stream: int = 0) -> None:

@@ -2,10 +2,10 @@
 """Reads of small tensors directly from the page cache, without a job of the engine.
 
 A job costs about 150 microseconds, even for one byte. A tensor of a kilobyte in the
-page cache takes one system call. This module makes that call from Python: preadv with
-RWF_NOWAIT returns only bytes that are already in the page cache. So the kernel itself
-confirms the route "page_cache" in the report. The engine does everything else: missing
-pages, large tensors, GPUs, verified reads, and explicit routes or cache policies.
+page cache takes one system call. The module calls preadv with RWF_NOWAIT from Python,
+which returns only bytes that are already in the page cache. The kernel thereby confirms
+the route "page_cache" in the report. The engine makes all other reads: missing pages,
+large tensors, GPUs, verified reads, and explicit routes or cache policies.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from . import _frameworks, _process
 from ._frameworks.numpy import _NAMES as _IN_BUFFERS
 
 LARGEST = 1 << 20
-"""Largest tensor in bytes that is read here. The engine's threads are faster for more."""
+"""Largest tensor in bytes that Python reads. For larger tensors the engine's threads are faster."""
 
 _TMPFS = 0x01021994
 _NO_NOWAIT = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class Entry(TypedDict):
-    """A tensor as in the header. The library has checked the header."""
+    """A tensor's entry in a header that the library has checked."""
 
     dtype: str
     shape: list[int]
@@ -37,13 +37,13 @@ class Entry(TypedDict):
 
 
 class CachedFile:
-    """A second open file beside the library's own, for its header and page-cache reads.
+    """A second descriptor of an open file, for reads of its header and of cached tensors.
 
     `read` returns None if the engine must read instead.
     """
 
     def __init__(self, path: str, maker: _frameworks.Framework, module: Any) -> None:
-        """Open the file. Call `settle` after the library has opened it too."""
+        """Open the file. Call `settle` after the library has opened the file too."""
         self._path = path
         self._maker = maker
         self._module = module

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `nebulaio` of an installed package: it becomes the program inside the package."""
+"""The command `nebulaio` of an installed package, which runs the program inside the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> int:
-    """Run the bundled program in place of this process; returns only where that fails."""
+    """Replace this process by the bundled program. Returns 1 if that fails."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_lib", "nebulaio")
     try:
         os.execv(program, ["nebulaio", *sys.argv[1:]])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Connection:
-    """A server and an account. Each process connects on first use."""
+    """A server and an account. Each process connects when it first uses the connection."""
 
     def __init__(self, options: dict[str, Any], tuning: dict[str, Any]) -> None:
         """`options` are those of nebulaio_client_open, `tuning` those of the system. None means not given."""
@@ -42,7 +42,7 @@ class Connection:
 
     @property
     def endpoint(self) -> str | None:
-        """Return the given endpoint, or None for the environment's."""
+        """Return the endpoint that was passed to the client, or None if the environment names it."""
         return self._options.get("endpoint")
 
     @property
@@ -73,7 +73,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Wait for running moves, then close the connections. A second call does nothing."""
+        """Wait for running transfers, then close the connections. A second call does nothing."""
         self._closed = True
         client = self._client
         if client is not None and client.usable():
@@ -201,8 +201,8 @@ def with_defaults(endpoint: str | None) -> Connection:
 def with_environment(options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the options, completed from the environment by the library's rules.
 
-    This is done in Python because the library's Go runtime only sees the environment at
-    process start, not later changes of os.environ.
+    Python reads the environment, because the library's Go runtime only sees the environment
+    at process start and not later changes of os.environ.
     """
 
     def first(*names: str) -> str:

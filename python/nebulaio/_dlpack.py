@@ -29,7 +29,7 @@ _POINTER: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_
 
 
 def tensor_in(capsule: Any) -> DLTensor:
-    """Return the tensor in an unconsumed capsule. It lives as long as the capsule.
+    """Return the tensor in an unconsumed capsule. The tensor lives as long as the capsule.
 
     Raises ValueError if the capsule holds no tensor.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves of objects as futures. One thread per process completes them as the library reports their end."""
+"""Futures of object transfers. A thread per process completes a future when the library reports its end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .errors import CancelledError, ClosedError, InvalidError, UnsupportedError
 
 
 class TransferCancelled(CancelledError, concurrent.futures.CancelledError):
-    """The move was cancelled before it finished. Its buffer is free again."""
+    """The transfer was cancelled before it finished. The buffer of a cancelled transfer is free again."""
 
 
 class Transfer(concurrent.futures.Future[Report]):
     """A running read or write, returned by `async_read` and `async_write`.
 
-    It is a `concurrent.futures.Future` whose result is the report, and it can be awaited
-    in any event loop. Dropping it neither cancels the move nor frees its buffer. Callbacks
-    run in a library thread, or at once if the move has ended. They must not wait for other
-    moves.
+    A `Transfer` is a `concurrent.futures.Future` with the report as its result, and can be
+    awaited in any event loop. Dropping a `Transfer` neither cancels the read or write nor
+    frees its buffer. Callbacks run in a thread of the package, or at once if the transfer has
+    ended. Callbacks must not wait for other transfers.
     """
 
     def __init__(self, job: _objects.ObjectJob) -> None:
@@ -35,9 +35,9 @@ class Transfer(concurrent.futures.Future[Report]):
         self.set_running_or_notify_cancel()
 
     def cancel(self) -> bool:
-        """Ask the move to stop. Returns False if it has ended.
+        """Ask the transfer to stop. Returns False if the transfer has already ended.
 
-        When the future is done, the move has stopped and its buffer is free again.
+        When the future is done, the transfer has stopped and its buffer is free again.
         """
         self._check()
         if self.done():
@@ -46,11 +46,11 @@ class Transfer(concurrent.futures.Future[Report]):
         return True
 
     def cancelled(self) -> bool:
-        """Return whether the move was cancelled."""
+        """Return whether the transfer was cancelled."""
         return self.done() and isinstance(super().exception(0), TransferCancelled)
 
     def done(self) -> bool:
-        """Return whether the move has ended."""
+        """Return whether the transfer has ended."""
         self._check()
         return super().done()
 
@@ -63,7 +63,7 @@ class Transfer(concurrent.futures.Future[Report]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end and return the move's error, or None."""
+        """Wait for the end of the transfer and return its error, or None."""
         self._may_wait()
         return super().exception(timeout)
 
@@ -75,7 +75,7 @@ class Transfer(concurrent.futures.Future[Report]):
         super().add_done_callback(_shielded(fn))
 
     def progress(self) -> tuple[int, int]:
-        """Return the bytes done and the bytes in total."""
+        """Return the bytes moved so far and the bytes in total."""
         return self._job.counted()
 
     def __await__(self) -> Generator[Any, None, Report]:
@@ -155,7 +155,7 @@ class Watcher:
         return future
 
     def wait(self, client: _objects.Client | None, cancel: bool = False) -> None:
-        """Wait until no move of that client (None: of any) runs. Ctrl-C cancels the moves first."""
+        """Wait until no transfer of the client runs; None means any client. Ctrl-C cancels the transfers first."""
         try:
             while self._left(client, cancel):
                 with self.lock:
@@ -215,9 +215,9 @@ def _in_main_interpreter() -> bool:
 
 
 def watcher(system: _process.System) -> Watcher:
-    """Return the watcher of this process. The first call makes it.
+    """Return the watcher of this process, which the first call makes.
 
-    Its thread lives as long as the process. Raises UnsupportedError in a sub-interpreter,
+    The watcher's thread lives as long as the process. Raises UnsupportedError in a sub-interpreter,
     because Python cannot end an interpreter that has a thread.
     """
     if not _in_main_interpreter():

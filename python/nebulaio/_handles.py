@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SLICE_MS = 50
-"""Longest single wait inside the library in milliseconds. Ctrl-C is handled after it."""
+"""Longest single wait inside the library in milliseconds. Ctrl-C is handled after each wait."""
 
 ProgressCallback = Callable[[int, int], object]
 
 
 class OfThisProcess:
-    """An open object that cannot move to another process. Pickling it fails with a fix."""
+    """An open object that cannot move to another process. Pickling the object raises an error with a fix."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ class _Handle:
 
 
 class Model(_Handle):
-    """A model whose headers have been read and checked."""
+    """An open model with headers that have been read and checked."""
 
     def __init__(self, system: _process.System, path: str | os.PathLike[str], options: dict[str, Any]) -> None:
         super().__init__(system)
@@ -101,18 +101,18 @@ class Model(_Handle):
         self.release()
 
     def files(self) -> Places:
-        """Return the memory to allocate. A load needs no more to start."""
+        """Return the sizes of the memory to allocate, which is all that a load needs to start."""
         found: Places = json.loads(_abi.text(self.system.functions.nebulaio_model_files, self.checked()))
         return found
 
     def describe(self) -> Layout:
-        """Return the place of each tensor. It can be long, so read it while the load runs."""
+        """Return the offset of each tensor. The description can be long, so read it while the load runs."""
         found: Layout = json.loads(_abi.text(self.system.functions.nebulaio_model_describe, self.checked()))
         return found
 
 
 class Selection(Model):
-    """Another choice of tensors from the files of an open model. It keeps the model alive."""
+    """Another choice of tensors from the files of an open model. A selection keeps its model alive."""
 
     def __init__(self, model: Model, options: dict[str, Any]) -> None:
         _Handle.__init__(self, model.system)
@@ -190,14 +190,14 @@ class Job(_Handle):
             progress(self._progress.bytes_done, self._progress.bytes_total)
 
     def counted(self) -> tuple[int, int]:
-        """Return the bytes done and the bytes in total."""
+        """Return the bytes moved so far and the bytes in total."""
         if not self._ended and self.usable():
             counted = ctypes.byref(self._progress)
             self.system.functions.nebulaio_wait(self.number.value, 0, counted, self._err, len(self._err))
         return self._progress.bytes_done, self._progress.bytes_total
 
     def cancel(self) -> None:
-        """Ask the job to stop. It has stopped when `wait` returns."""
+        """Ask the job to stop. The job has stopped when `wait` returns."""
         if self.usable() and not self._ended:
             self.system.functions.nebulaio_cancel(self.number.value, self._err, len(self._err))
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypedDict
 
 
 class FileLayout(TypedDict):
-    """One file of a model and the size of its destination."""
+    """A file of a model and the size of its destination."""
 
     path: str
     size: int
@@ -16,7 +16,7 @@ class FileLayout(TypedDict):
 
 
 class TensorLayout(TypedDict):
-    """One tensor: its type, its shape, and its place in the file's destination."""
+    """A tensor: its type, its shape, and its offset in the file's destination."""
 
     name: str
     dtype: str
@@ -27,7 +27,7 @@ class TensorLayout(TypedDict):
 
 
 class Places(TypedDict):
-    """The device of a model, and the memory that each file needs there."""
+    """The device of a model, and the device memory that each file needs."""
 
     device: str
     files: list[FileLayout]

@@ -65,8 +65,8 @@ def load(*, private: bool = False, generation: int = 0) -> Library:
     """Find and load the library, and check its ABI.
 
     With `private`, a separate copy is loaded that shares nothing with an already loaded
-    one. A forked child needs this, because a Go runtime does not survive fork.
-    `generation` is the number of forks since the first process. It makes the names of
+    one. A forked child needs a private copy, because a Go runtime does not survive fork.
+    `generation` is the number of forks since the first process; it makes the names of
     private copies unique.
     """
     with _descriptor_limit_kept():
@@ -167,7 +167,7 @@ def _copy(path: str, generation: int) -> Iterator[str]:
             target = open(os.memfd_create("libnebulaio", os.MFD_CLOEXEC), "wb")
             name = f"/proc/self/fd/{'./' * generation}{target.fileno()}"
         except OSError:
-            # No memfd (seccomp, old kernel): use a file whose name is removed after loading.
+            # Without memfd (seccomp, old kernel), use a temporary file and remove it after loading.
             handle, name = tempfile.mkstemp(prefix="libnebulaio-", suffix=".so")
             target = open(handle, "wb")
         with target:

@@ -16,7 +16,7 @@ from .errors import InvalidError
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """An object, or with `is_prefix` a common prefix of several keys, as `list` and `stat` return it."""
+    """An object that `list` or `stat` found. With `is_prefix`, it is a common prefix of several keys."""
 
     bucket: str
     key: str
@@ -31,7 +31,7 @@ class Listing(Connection):
     """A connection with queries to the server."""
 
     def stat(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
-        """Return the properties of an object. Raises NotFoundError if it does not exist."""
+        """Return the properties of an object. Raises NotFoundError if the object does not exist."""
         found = _objects.ask(
             self._open(), "nebulaio_object_stat_start", _arguments.name("bucket", bucket), _arguments.name("key", key), _arguments.version(version)
         )
@@ -41,12 +41,12 @@ class Listing(Connection):
         """Yield the objects of a bucket in the order of their keys, page by page.
 
         Args:
-            bucket: The bucket.
-            prefix: Only keys that begin with it.
-            delimiter: Keys that contain it after the prefix are grouped into one entry with
+            bucket: Name of the bucket.
+            prefix: Yield only keys that begin with this text.
+            delimiter: Group keys that contain this text after the prefix into one entry with
                 `is_prefix`.
-            after: Only keys after this one.
-            limit: Largest number of entries.
+            after: Yield only keys behind this key.
+            limit: Largest number of entries to yield; None means all.
         """
         name = _arguments.name("bucket", bucket)
         for what, text in (("prefix", prefix), ("delimiter", delimiter), ("after", after)):
@@ -57,7 +57,7 @@ class Listing(Connection):
         return self._pages(bucket, name, prefix, delimiter, after, most)
 
     def status(self) -> dict[str, Any]:
-        """Return how the client reaches the server: the door or the reason for none, limits and counters."""
+        """Return how the client reaches the server (through the door, or why not), the limits and the counters."""
         return _objects.ask(self._open(), "nebulaio_client_status_start")
 
     def _pages(self, bucket: str, name: bytes, prefix: str, delimiter: str, after: str, limit: int | None) -> Iterator[ObjectInfo]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""load_model, which combines two functions: ours for a path, and the reference's for a torch module."""
+"""`load_model` combines two functions: NebulaIO's for a path, and that of safetensors for a torch module."""
 
 from __future__ import annotations
 
@@ -49,12 +49,13 @@ def load_model(*arguments: Any, **options: Any) -> Any:
     """Load a model of one or many files and return all its tensors by name.
 
     `path` is a Hugging Face model directory, a *.safetensors.index.json, or a single
-    .safetensors file. A directory without an index may contain its files or one complete
-    set of numbered shards. All files are read together. All other arguments are those of
-    `load_file`.
+    .safetensors file. A directory without an index may contain files without numbers or one
+    complete set of numbered shards. All files are read together. All other arguments are
+    those of `load_file`.
 
-    If the first argument is a torch module, this is `safetensors.torch.load_model`: it
-    fills the module from the file, and returns the missing and the unexpected names.
+    If the first argument is a torch module, `load_model` works like
+    `safetensors.torch.load_model`: it fills the module from the file, and returns the missing
+    and the unexpected names.
     """
     if "model" in options or (arguments and hasattr(arguments[0], "load_state_dict")):
         return _modules.load_model(*arguments, **options)

@@ -34,7 +34,8 @@ def load_model(
 ) -> tuple[set[str], list[str]]:
     """Fill a module from a file. Returns the missing names and the unexpected names.
 
-    With `strict`, either is a RuntimeError. `backend` is accepted and ignored.
+    With `strict`, missing or unexpected names raise a RuntimeError. `backend` is accepted and
+    ignored.
     """
     state = _load.load(filename, _load.Order(device, "pt"), None)
     shared = shared_names(dict(model.state_dict()), preferred=state.keys())

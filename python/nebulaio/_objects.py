@@ -24,7 +24,7 @@ class Client(_handles._Handle):
 
 
 class Model(_handles.Model):
-    """A model of objects. It keeps its client alive.
+    """A model of objects, which keeps its client alive.
 
     A thread reads the headers, because the server may be slow and Ctrl-C must work
     meanwhile.
@@ -91,7 +91,7 @@ class Write(NamedTuple):
 
 
 class ObjectJob(_handles.Job):
-    """A job of a client. It keeps its arguments alive until it has ended."""
+    """A job of a client. The job keeps its arguments alive until it has ended."""
 
     def __init__(self, client: Client, begin: Callable[[ObjectJob], None], kept: object) -> None:
         super().__init__(client.system, (client, kept))

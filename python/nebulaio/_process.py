@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process-wide holder of the loaded library and the open system.
 
-The first thread that needs them makes both under a lock. Fork takes the same lock, so a
-child never sees a half-made state. The child's holder starts empty, because neither a Go
+The first thread that needs library and system makes both under a lock. Fork takes the same
+lock, so a child never sees a half-made state. The child's holder starts empty, because neither a Go
 runtime nor a CUDA context survives fork.
 """
 
@@ -26,15 +26,15 @@ PATIENCE = 5.0
 
 
 class System:
-    """An open system of the library. Models are opened from it.
+    """An open system of the library, which opens models, files and clients.
 
-    `cuda_used` becomes true when a model is opened for a CUDA device. `generation` is
-    that of its process. A handle of another generation must not be used, because its
-    library does not work there.
+    `cuda_used` becomes true when a model is opened for a CUDA device. `generation` is the
+    number of forks before its process. A handle of another generation must not be used,
+    because its library does not work in this process.
 
     `ended` becomes true when the process or its interpreter has closed the system, and in
-    a forked child. Finalizers check it first: they may run after Python has emptied this
-    package's modules.
+    a forked child. Finalizers check `ended` first, because they may run after Python has
+    emptied this package's modules.
     """
 
     def __init__(self, library: _library.Library, options: _options.Options, generation: int) -> None:
@@ -60,7 +60,7 @@ class System:
     def close(self) -> None:
         """Close the system at the end of its process.
 
-        libcufile can crash at exit while it counts, so it is closed before. Running jobs
+        libcufile can crash at exit while it counts operations, so it is closed before. Running jobs
         are cancelled and waited for, because Python is about to free the memory that they
         write to.
         """
@@ -82,7 +82,7 @@ class System:
 
 
 class Holder:
-    """The state of one process: options, library, system, and what its parent had done."""
+    """The state of one process: options, library, system, and whether its parent has used CUDA."""
 
     def __init__(self, parent: Holder | None = None) -> None:
         self.lock = threading.RLock()
@@ -180,7 +180,7 @@ class Holder:
             self.lock.release()
 
     def configure(self, options: _options.Options) -> None:
-        """Merge options for the system. It must not be open yet."""
+        """Add options for the system, which must not be open yet."""
         with self.lock:
             if self.system is not None:
                 raise InvalidError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of object transfers. It is parsed only when it is read."""
+"""The report of object transfers, which is parsed when it is first read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 class Routes(list[Any]):
     """The entries of a report's "routes": the bytes that each route carried.
 
-    It is a list of dictionaries, as docs/report.md describes. It can also be used like a
-    dictionary from route to bytes: ``routes["page_cache"]``, `get`, `keys`, `values`,
-    `items`, ``in`` and ``==``. Iterating gives the entries.
+    `Routes` is a list of dictionaries, as docs/report.md describes. A `Routes` also works
+    like a dictionary from route to bytes: ``routes["page_cache"]``, `get`, `keys`, `values`,
+    `items`, ``in`` and ``==``. Iteration yields the entries of the list.
     """
 
     def by_name(self) -> dict[str, int]:
@@ -69,7 +69,8 @@ def _fixed(self: Report, *_: Any, **__: Any) -> NoReturn:
 class Report(dict[str, Any]):
     """The report of one call: a read-only dictionary with the main entries as attributes.
 
-    docs/report.md lists the keys. Fields are added, never renamed. `json.dumps` accepts it.
+    docs/report.md lists the keys. Later releases add keys and rename none. `json.dumps`
+    accepts a report.
     """
 
     __slots__ = ("_is_read",)
@@ -118,7 +119,7 @@ class Report(dict[str, Any]):
         return other | dict(self)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return an entry, or the default."""
+        """Return the entry of that name, or the default."""
         return self._all().get(key, default)
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]
@@ -138,24 +139,24 @@ class Report(dict[str, Any]):
         return dict(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle the text, because entries cannot be set."""
+        """Copy and pickle the JSON text, because the entries of a report cannot be set."""
         return Report, (json.dumps(self).encode(),)
 
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _fixed
 
     @property
     def bytes(self) -> int:
-        """The number of bytes moved."""
+        """The number of bytes that were moved."""
         return int(self.get("bytes", 0))
 
     @property
     def seconds(self) -> float:
-        """The time from the first byte to the last. `open_seconds` and `commit_seconds` come in addition."""
+        """The time in seconds from the first byte to the last, without `open_seconds` and `commit_seconds`."""
         return float(self.get("seconds", 0.0))
 
     @property
     def gbps(self) -> float:
-        """The rate in decimal gigabytes per second."""
+        """The rate of the transfer in decimal gigabytes per second."""
         return float(self.get("gbps", 0.0))
 
     @property
@@ -166,12 +167,12 @@ class Report(dict[str, Any]):
 
     @property
     def via(self) -> str:
-        """The way to the server: "door" or "http"."""
+        """How the bytes came from the server: "door" or "http"."""
         return str(self.get("via", ""))
 
     @property
     def refusals(self) -> list[dict[str, Any]]:
-        """Faster ways that were not available: what, on, reason and fix of each."""
+        """The faster routes that were not taken, each with the keys "what", "on", "reason" and "fix"."""
         return list(self.get("refusals") or ())
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""safe_open: one open file, read tensor by tensor or part by part."""
+"""`safe_open` opens one file and reads it tensor by tensor, or part by part."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ _PACKED = ("F4", "F6_E2M3", "F6_E3M2")
 class safe_open(_handles.OfThisProcess):
     """An open .safetensors file that reads tensors on demand.
 
-    It replaces `safetensors.safe_open`, and works with and without a `with` block. Each
-    tensor gets its own memory on `device`, and only its bytes are read. A tensor of up to
-    1 MiB for the host is copied from the page cache at once if it is there. Any other
-    read is a separate load. To read all tensors of a file, use `load_file` or `stream`.
+    `safe_open` replaces `safetensors.safe_open`, and works with and without a `with` block.
+    Each tensor gets its own memory on `device`, and only its bytes are read. On the host, a
+    tensor of up to 1 MiB in the page cache is copied at once. Any other read is a separate
+    load. To read all tensors of a file, use `load_file` or `stream`.
 
     Args:
-        filename: The file.
-        framework: "pt" (or "torch"), "numpy" ("np"), "cupy", "jax" ("flax") or "numba".
+        filename: Path of the file, or the URL of an object.
+        framework: Framework of the tensors: "pt" (or "torch"), "numpy" ("np"), "cupy", "jax" ("flax") or "numba".
         backend: Accepted for compatibility ("mmap" or "pread") and ignored.
-        verify, route, cache, lenient, client: As in `load_file`. With verify, each read
-            also checks the header.
+        verify, route, cache, lenient, client: The arguments of `load_file`. With verify,
+            each read also checks the header.
 
     Raises:
-        NebulaioError: A subclass of `nebulaio.errors`, not a SafetensorError: NotFoundError
-            for a missing tensor, InvalidError (a ValueError) for a bad index, ClosedError
-            for a closed file.
+        NotFoundError: The file or the tensor does not exist.
+        InvalidError: An index is wrong.
+        ClosedError: The file is closed.
 
-    Any number of threads may read at once.
+    Errors are classes of `nebulaio.errors`, not the SafetensorError of the package safetensors.
+    Any number of threads may read from one `safe_open` at once.
     """
 
     def __init__(
@@ -95,12 +96,12 @@ class safe_open(_handles.OfThisProcess):
         return sorted(entries, key=lambda name: entries[name]["data_offsets"])
 
     def metadata(self) -> dict[str, str] | None:
-        """Return the file's metadata, or None."""
+        """Return the metadata in the file's header, or None if there is none."""
         self._open()
         return dict(self._metadata) or None
 
     def get_tensor(self, name: str) -> Any:
-        """Read one tensor."""
+        """Read one tensor and return it."""
         cached = self._cached
         if cached is not None and _process.current() is self._holder:
             entry: Any = self._tensors.get(name)
@@ -112,7 +113,7 @@ class safe_open(_handles.OfThisProcess):
         return self._read(name, None)
 
     def get_tensors(self) -> dict[str, Any]:
-        """Read all tensors together into one allocation. Returns them in the order of the file."""
+        """Read all tensors into one allocation, and return them by name in the order of the file."""
         model = self._open()
         places = model.files()
         destinations = allocate(self._maker, model.system, places)
@@ -123,7 +124,7 @@ class safe_open(_handles.OfThisProcess):
         return {name: self._maker.final(view) for name, view in views.items()}
 
     def get_slice(self, name: str) -> SafeSlice:
-        """Return a tensor that is read in parts, by indexing."""
+        """Return an object that reads parts of a tensor when it is indexed."""
         return SafeSlice(self, name, self._find(name))
 
     def _beside(self, device: str) -> _cached.CachedFile | None:
@@ -158,7 +159,7 @@ class safe_open(_handles.OfThisProcess):
             return self._maker.final(views[name])
 
     def _part(self, name: str, tensor: _cached.Entry | _handles.TensorLayout, wanted: _slices.Box) -> Any:
-        """Read a part of a tensor: from the page cache if it is small and contiguous, else by the engine."""
+        """Read a part of a tensor: from the page cache if the part is small and contiguous, else by the engine."""
         cached, run = self._cached, wanted.run(tensor["shape"])
         if cached is not None and run is not None and _process.current() is self._holder:
             entry: Any = tensor
@@ -178,12 +179,12 @@ class safe_open(_handles.OfThisProcess):
 
 
 class SafeSlice(_handles.OfThisProcess):
-    """A tensor of an open file. Indexing it reads that part.
+    """A tensor of an open file. Indexing it reads the selected part.
 
-    An index takes whole numbers, Python slices (negative and out-of-range ends too) and
-    one Ellipsis. A slice with a step reads its whole range. With torch, an index may also
-    be a list, a mask, None or anything else that torch accepts. Such an index reads the
-    whole tensor.
+    An index has whole numbers, Python slices (negative and out-of-range ends too) and at
+    most one Ellipsis. A slice with a step reads its whole range. With torch, an index may
+    also be a list, a mask, None or anything else that torch accepts. An index
+    that only torch accepts reads the whole tensor.
     """
 
     def __init__(self, file: safe_open, name: str, tensor: _cached.Entry | _handles.TensorLayout) -> None:

@@ -143,14 +143,14 @@ def texts(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 class SharedMemoryError(InvalidError, RuntimeError):
-    """Tensors of torch or of a GPU share memory. It is a RuntimeError too, as in the reference."""
+    """Tensors of torch or of a GPU share memory. The class is a RuntimeError too, as in the package safetensors."""
 
 
 def refuse_shared(held: Sequence[Held]) -> None:
     """Raise SharedMemoryError if tensors share memory.
 
-    The file would hold that memory twice, and a load would separate the tensors. Arrays of
-    NumPy may share memory: slicing makes views, and the reference saves each.
+    The file would hold the shared memory twice, and a load would separate the tensors. NumPy
+    arrays may share memory: slicing makes views, and the package safetensors saves each.
     """
     end: dict[str, tuple[int, str]] = {}
     for tensor in sorted(held, key=lambda tensor: (tensor.device, tensor.address)):

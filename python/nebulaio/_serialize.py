@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file format in memory: converts tensors to bytes and back, with the names of the safetensors package."""
+"""Converts tensors to the bytes of a .safetensors file and back, with the names of the safetensors package."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _MOST_DIMENSIONS = 64
 class TensorSpec:
     """A tensor for `serialize` and `serialize_file`: its type, its shape, and its host memory.
 
-    The memory belongs to the caller and must stay valid until the call has returned.
+    The memory belongs to the caller and must stay valid until `serialize` has returned.
     """
 
     __slots__ = ("_data_len", "_data_ptr", "_dtype", "_shape")
 
     def __init__(self, *, dtype: str, shape: Sequence[int], data_ptr: int, data_len: int) -> None:
-        """`dtype` has its NumPy or torch name, such as "float32". Shapes of "float4_e2m1fn_x2" count pairs."""
+        """`dtype` is a NumPy or torch name, such as "float32". A shape of "float4_e2m1fn_x2" counts pairs of values."""
         if dtype not in _CODES:
             raise InvalidError(f"TensorSpec: unknown dtype {dtype!r} (expected one of {', '.join(_CODES)})")
         self._dtype = _CODES[dtype]
@@ -56,22 +56,22 @@ class TensorSpec:
 
     @property
     def dtype(self) -> str:
-        """The dtype as a file names it, such as "F32"."""
+        """The dtype in the notation of the file, such as "F32"."""
         return self._dtype
 
     @property
     def shape(self) -> list[int]:
-        """The shape in elements, as the file's header has it."""
+        """The shape in elements, as in the file's header."""
         return list(self._shape)
 
     @property
     def data_ptr(self) -> int:
-        """The address of the first byte."""
+        """The address of the tensor's first byte."""
         return self._data_ptr
 
     @property
     def data_len(self) -> int:
-        """The number of bytes."""
+        """The number of bytes of the tensor."""
         return self._data_len
 
     def __repr__(self) -> str:
@@ -79,21 +79,21 @@ class TensorSpec:
 
 
 def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Return the bytes of a file with these tensors and this metadata."""
+    """Return the bytes of a .safetensors file with the given tensors and metadata."""
     return encode(_held(tensor_dict), metadata)
 
 
 def serialize_file(
     tensor_dict: Mapping[str, TensorSpec], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a file with these tensors. On return it is complete and durable, without checksums."""
+    """Write a .safetensors file without checksums. On return the file is complete and durable."""
     _save.write(_held(tensor_dict), filename, metadata, checksum=False, progress=None)
 
 
 def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002 - the reference's name
-    """Return the tensors in the bytes of a file as (name, {"shape", "dtype", "data"}), in file order.
+    """Return the tensors in the bytes of a .safetensors file as (name, {"shape", "dtype", "data"}), in file order.
 
-    Raises CorruptError if the bytes are not such a file.
+    Raises CorruptError if the bytes are not a .safetensors file.
     """
     data = memoryview(bytes).cast("B")
     length = int.from_bytes(data[:8], "little")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams: tensors one by one, each as soon as it is complete, while later ones arrive."""
+"""Yields tensors one by one, each as soon as it is complete, while later tensors still arrive."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from .errors import ClosedError, InvalidError
 class Stream(_handles.OfThisProcess, Iterator["tuple[str, Any]"]):
     """An iterator of (name, tensor) in the order of the files. See nebulaio.safetensors.stream.
 
-    `close`, leaving a `with` block or dropping the iterator cancels the rest of the load.
-    Each returns when nothing is in flight any more. Only one thread at a time may use the
-    iterator.
+    Calling `close`, leaving a `with` block or dropping the iterator cancels the rest of the
+    load and waits until nothing is in flight. Only one thread at a time may use the iterator.
     """
 
     def __init__(
@@ -38,7 +37,7 @@ class Stream(_handles.OfThisProcess, Iterator["tuple[str, Any]"]):
         self._maker, options = order.prepare()
         self._model = order.open(paths, options)
         files = self._model.files()["files"]
-        # One load for everything, from front to back, or one load per file.
+        # The stream is one load of all files, from front to back, or one load per file.
         self._waiting: deque[int | None] = deque([None] if lookahead is None else range(len(files)))
         self._ahead = 1 + (lookahead or 0)
         self._sizes = (0, 0)  # bytes of finished batches, bytes in total
@@ -117,7 +116,7 @@ class Stream(_handles.OfThisProcess, Iterator["tuple[str, Any]"]):
 
 
 class _Batch:
-    """One load of a stream, and its tensors that were not yielded yet."""
+    """A load of a stream, and its tensors that were not yielded yet."""
 
     def __init__(self, model: _handles.Model, maker: _frameworks.Framework, order: Order) -> None:
         places = model.files()

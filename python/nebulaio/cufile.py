@@ -12,8 +12,8 @@
 
 A buffer is an object with the CUDA array interface (CuPy, Numba, JAX), a torch tensor,
 or an object with the buffer protocol (NumPy, bytearray) or DLPack. The buffer's memory
-decides the device. The engine takes the fastest available route for each range, and
-`nebulaio.last_report()` names it.
+decides the device. The engine uses the fastest available route for each range, and
+`nebulaio.last_report()` names the routes.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ _FLAGS = {"r": os.O_RDONLY, "r+": os.O_RDWR, "w": os.O_RDWR, "w+": os.O_RDWR}
 class IOFuture:
     """A running read or write, returned by `CuFile.pread` and `CuFile.pwrite`.
 
-    Dropping it neither cancels the move nor frees its buffer. The file keeps both until
-    the move has ended.
+    Dropping the future neither cancels the read or write nor frees its buffer. The file
+    keeps both until the read or write has ended.
     """
 
     def __init__(self, move: Move) -> None:
         self._move = move
 
     def get(self) -> int:
-        """Wait for the end and return the bytes moved. Raises the move's error.
+        """Wait for the end of the read or write and return the number of bytes. Raises its error.
 
-        Ctrl-C interrupts the wait, not the move.
+        Ctrl-C interrupts the wait; the read or write continues.
         """
         return self._move.outcome()
 
     def done(self) -> bool:
-        """Return whether the move has ended."""
+        """Return whether the read or write has ended."""
         return self._move.finished()
 
 
 class IOFutureStream:
-    """A move in the order of a CUDA stream, returned by `CuFile.raw_read_async`."""
+    """A read or write in the order of a CUDA stream, returned by `raw_read_async` and `raw_write_async`."""
 
     def __init__(self, move: Move) -> None:
         self._move = move
 
     def check_bytes_done(self) -> int:
-        """Wait until the stream has passed the move, and return the bytes moved."""
+        """Wait until the stream has passed the read or write, and return the number of bytes moved."""
         return self._move.outcome()
 
 
@@ -82,11 +82,11 @@ class CuFile(OfThisProcess):
         """Open a file.
 
         Args:
-            file: The path.
+            file: Path of the file.
             flags: "r" to read, "r+" to read and write, "w" or "w+" to read and write a file
                 that is created or emptied first.
-            route: "buffered" through the page cache, "direct" past it, "cufile" by NVIDIA's
-                libcufile, or "auto" for the fastest available route of each range. "auto"
+            route: "buffered" (through the page cache), "direct" (O_DIRECT), "cufile" (NVIDIA's
+                libcufile), or "auto" for the fastest available route of each range. "auto"
                 uses libcufile if it reaches the GPU directly.
 
         Raises:
@@ -115,7 +115,7 @@ class CuFile(OfThisProcess):
         return self._file is None
 
     def close(self) -> None:
-        """Wait for running moves, then close the file. A second call does nothing."""
+        """Wait for running reads and writes, then close the file. A second call does nothing."""
         if self._file is not None and not self._file.usable():
             self._lock = threading.Lock()  # after a fork, the thread that held the old lock does not exist
         with self._lock:
@@ -152,12 +152,12 @@ class CuFile(OfThisProcess):
             self.close()
 
     def fileno(self) -> int:
-        """Return a descriptor of the file. Closing the file closes it."""
+        """Return a file descriptor of the file. `close` closes the descriptor."""
         self._opened()
         return self._descriptor
 
     def open_flags(self) -> int:
-        """Return the flags of that descriptor; see open(2)."""
+        """Return the flags of the descriptor that `fileno` returns; see open(2)."""
         self._opened()
         return fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
 
@@ -178,7 +178,8 @@ class CuFile(OfThisProcess):
     ) -> IOFuture:
         """Start to read up to size bytes (default: the whole buffer) at file_offset into buf.
 
-        A smaller result means that the file ended. The buffer is kept alive until the end.
+        If the result is smaller than size, the file has ended. The future keeps the buffer alive
+        until the read has ended.
         task_size is accepted for compatibility with kvikio and ignored.
         """
         return IOFuture(self._begin(False, buf, size, file_offset, dev_offset))
@@ -192,21 +193,21 @@ class CuFile(OfThisProcess):
     def read(
         self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
     ) -> int:
-        """Read and wait; see `pread`. Returns the bytes read. Ctrl-C cancels the read."""
+        """Read into buf as `pread` does, wait, and return the number of bytes read. Ctrl-C cancels the read."""
         return self._whole(False, buf, size, file_offset, dev_offset)
 
     def write(
         self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
     ) -> int:
-        """Write and wait; see `pwrite`. Returns the bytes written. Ctrl-C cancels the write."""
+        """Write from buf as `pwrite` does, wait, and return the number of bytes written. Ctrl-C cancels the write."""
         return self._whole(True, buf, size, file_offset, dev_offset)
 
     def raw_read(self, buf: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0) -> int:
-        """Read into the buffer at dev_offset; see `read`."""
+        """Read into the buffer from dev_offset on, and wait, as `read` does."""
         return self._whole(False, buf, size, file_offset, dev_offset)
 
     def raw_write(self, buf: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0) -> int:
-        """Write from the buffer at dev_offset; see `write`."""
+        """Write from the buffer from dev_offset on, and wait, as `write` does."""
         return self._whole(True, buf, size, file_offset, dev_offset)
 
     def raw_read_async(
@@ -215,15 +216,15 @@ class CuFile(OfThisProcess):
         """Read in the order of a CUDA stream. Work queued on the stream later sees the data.
 
         raw_stream is the number of a stream, or a stream of cupy, torch or numba. libcufile
-        carries the read if the route is "cufile" or a direct way is likely. Otherwise the
-        read has ended when this returns, which keeps the order too.
+        carries out the read if the route is "cufile" or a direct path to the GPU is likely.
+        Without libcufile, the read has ended when the call returns, which keeps the order too.
         """
         return IOFutureStream(self._begin(False, buf, size, file_offset, dev_offset, _buffers.stream_number(raw_stream)))
 
     def raw_write_async(
         self, buf: Any, raw_stream: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0
     ) -> IOFutureStream:
-        """Write in the order of a CUDA stream; see `raw_read_async`."""
+        """Write in the order of a CUDA stream; `raw_read_async` describes the arguments."""
         return IOFutureStream(self._begin(True, buf, size, file_offset, dev_offset, _buffers.stream_number(raw_stream)))
 
     def _opened(self) -> File:
@@ -277,7 +278,7 @@ class CuFile(OfThisProcess):
 
 
 def _whole_number(name: str, value: Any) -> int:
-    """Return the value if the library can take it. ctypes would silently truncate a larger one."""
+    """Return the value if it fits the library's type, because ctypes silently truncates larger values."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:

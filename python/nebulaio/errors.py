@@ -2,9 +2,9 @@
 """Exceptions of this package: one class per kind of failure.
 
 Every class derives from `NebulaioError`. If Python has a built-in exception for the
-same failure, the class derives from that too. So ``except FileNotFoundError`` works as
-well as ``except nebulaio.errors.NotFoundError``. The message says what failed, on what,
-and what to do.
+same failure, the class derives from that too: ``except FileNotFoundError`` also catches
+a `nebulaio.errors.NotFoundError`. The message of an error names the failed operation, its
+object, the reason and a fix.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ __all__ = [
 
 
 class NebulaioError(Exception):
-    """Any failure of this package. The class itself stands for unclassified ones.
+    """The base class of all failures of this package, and the class of unclassified failures.
 
-    `kind` is a stable lower-case name. `status` is the number of the same kind in the C
-    interface (``NEBULAIO_ERR_*``). Both are attributes of the class and of its objects.
+    `kind` is a stable lower-case name of the failure. `status` is the number of the same
+    kind in the C interface (``NEBULAIO_ERR_*``). `kind` and `status` are attributes of the
+    class and of its objects.
     """
 
     kind: str = "error"
@@ -49,7 +50,7 @@ class NebulaioError(Exception):
 
 
 class InvalidError(NebulaioError, ValueError):
-    """A bad argument or option. The same call fails again until it is changed."""
+    """An argument or option is invalid. The call fails again until the argument is changed."""
 
     kind = "invalid"
     status = 2
@@ -64,7 +65,7 @@ class NotFoundError(NebulaioError, FileNotFoundError):
 
 
 class AccessError(NebulaioError, PermissionError):
-    """The operating system denied access."""
+    """The operating system or the server denied access."""
 
     kind = "permission denied"
     status = 4
@@ -72,7 +73,7 @@ class AccessError(NebulaioError, PermissionError):
 
 
 class CorruptError(NebulaioError, ValueError):
-    """The content breaks its format: a bad header, a short file, a wrong index."""
+    """The content is damaged: a bad header, a short file, a wrong index, a wrong checksum."""
 
     kind = "corrupt"
     status = 5
@@ -87,7 +88,7 @@ class ReadError(NebulaioError, OSError):
 
 
 class DeviceError(NebulaioError, RuntimeError):
-    """A device is missing, unusable, or a call into its driver failed."""
+    """A device is missing or unusable, or a call of its driver failed."""
 
     kind = "device error"
     status = 7
@@ -109,28 +110,28 @@ class OutOfMemoryError(NebulaioError, MemoryError):
 
 
 class UnsupportedError(NebulaioError, NotImplementedError):
-    """This build, kernel, driver, device or framework cannot do it."""
+    """The build, kernel, driver, device or framework does not support the operation."""
 
     kind = "unsupported"
     status = 9
 
 
 class LibraryError(NebulaioError, ImportError):
-    """The native library was not found, could not be loaded, or has another ABI."""
+    """The native library was not found, could not be loaded, or has another ABI version."""
 
     kind = "library"
     status = 9
 
 
 class CancelledError(NebulaioError):
-    """The load was cancelled before it finished."""
+    """The operation was cancelled before it finished."""
 
     kind = "cancelled"
     status = 10
 
 
 class ClosedError(NebulaioError):
-    """A handle was used after it was released, or in another process."""
+    """An object of the package was used after it was closed, or in a process that did not open it."""
 
     kind = "closed"
     status = 11
@@ -157,7 +158,7 @@ _BY_STATUS: dict[int, type[NebulaioError]] = {
 def from_status(status: int, message: str) -> NebulaioError:
     """Return the exception for a status of the C interface.
 
-    An unknown status gives a plain `NebulaioError` with the number in `status`.
+    For an unknown status, the result is a plain `NebulaioError` with the number in `status`.
     """
     known = _BY_STATUS.get(status)
     if known is not None:

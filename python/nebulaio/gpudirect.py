@@ -10,11 +10,12 @@
     >>> client.read_to_gpu(bucket="models", key="weights.bin", gpu_buffer=buffer)["bytes"]
     8000
 
-On the server's own host, the server's door hands out the object's file, and this
-process reads it into place. Elsewhere, ranged GETs over HTTP do. Each call returns a
-report that names the way and the reason. Buffers are those of `nebulaio.CuFile`: CuPy,
-torch, Numba and anything with the CUDA array interface or DLPack, and NumPy, bytearray
-and similar objects for host memory.
+On the server's own host, the server's door (a Unix socket) hands out the object's file,
+and the client reads the file into the buffer. From other hosts, the client reads with
+ranged GETs over HTTP. Each call returns a report that names the route of the bytes, and
+the reason why a faster route was not used. A buffer on a GPU is an array of CuPy, torch or
+Numba, or anything with the CUDA array interface or DLPack. A buffer in host memory is a
+NumPy array, a bytearray or a similar object. `nebulaio.CuFile` accepts the same buffers.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ Door = Literal["auto", "require", "off"]
 
 
 class GPUDirectClient(Listing):
-    """A client that moves objects between a server and arrays. It is thread-safe.
+    """A client that moves objects between a server and arrays. All methods are thread-safe.
 
-    Creating a client loads no library and opens no connection. The first use does, also in
-    a forked child. A client can be pickled and connects again where it is unpickled. Given
-    keys are pickled in plain text.
+    Creating a client loads no library and opens no connection. The first method call loads
+    the library and connects, also in a forked child. A client can be pickled, and connects
+    again in the process that unpickles it. The pickle has keys that were passed to the client
+    in plain text.
     """
 
     def __init__(
@@ -70,27 +72,28 @@ class GPUDirectClient(Listing):
         """Set the server, the account and the options.
 
         Args:
-            endpoint: "http://host:port" or https. Default: NEBULAIO_ENDPOINT,
+            endpoint: Address of the server, "http://host:port" or https. Default: NEBULAIO_ENDPOINT,
                 AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or http://localhost:9000.
-            access_key, secret_key, session_token: Default: NEBULAIO_ACCESS_KEY and
-                NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID and its companions.
-            region: Default: AWS_REGION or us-east-1.
+            access_key, secret_key, session_token: Keys of the account. Default:
+                NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID,
+                AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.
+            region: Region of the server. Default: AWS_REGION, AWS_DEFAULT_REGION or us-east-1.
             door: "auto" uses the server's door if it is on this host and open to this
-                process, else HTTP. "require" fails without a door. "off" always uses HTTP.
-                A path names the door's socket.
+                process, else HTTP. "require" raises an error without a door. "off"
+                always uses HTTP. Any other text is the path of the door's socket.
             device: Device on which `load_model` puts tensors, as in
-                `nebulaio.safetensors.load_file`. For reads and writes the buffer decides.
+                `nebulaio.safetensors.load_file`. Reads and writes use the device of the buffer.
             connections: Largest number of HTTP connections.
             timeout: Longest time in seconds without an answer from the server.
             retries: Number of retries of a request that failed temporarily.
             verify: Whether to compare every block with the server's checksum.
-            ca_file: Certificates to trust in addition to the system's.
-            insecure_tls: Whether to trust any certificate.
-            buffer_pool_size, queue_depth, max_transfer_size, workers: As in
+            ca_file: File of certificates to trust in addition to the system's.
+            insecure_tls: Whether to trust any certificate of the server.
+            buffer_pool_size, queue_depth, max_transfer_size, workers: The options of
                 `nebulaio.configure`, for this client alone.
-            device_ids: Numbers of the GPUs that may be used; None for all that the server
-                allows.
-            enable_p2p: Whether bytes for several GPUs may be copied from one to the next.
+            device_ids: Numbers of the GPUs that may be used; None allows all GPUs that the
+                server allows.
+            enable_p2p: Whether a read into several GPUs may copy from GPU to GPU.
         """
         super().__init__(
             {
@@ -137,20 +140,20 @@ class GPUDirectClient(Listing):
         """Read an object, or a range of it, into a buffer, and return the report.
 
         Args:
-            bucket, key: The object.
-            gpu_buffer: The destination, from buffer_offset on. It may be larger than the
-                object. If it is smaller, `size` must limit the read.
-            offset, size: The range. None means up to the object's end.
-            stream: CUDA stream whose queued work may still use the buffer. Copies begin
-                after that work. Default: the framework's current stream.
+            bucket, key: Bucket and key of the object.
+            gpu_buffer: Destination of the bytes, from buffer_offset on. The buffer may be
+                larger than the object. If the buffer is smaller, `size` must limit the read.
+            offset, size: Range of the object in bytes. A size of None means up to its end.
+            stream: CUDA stream with queued work that may still use the buffer. Copies begin
+                after the queued work. Default: the framework's current stream.
             buffer_offset: Offset in bytes of the destination in the buffer.
-            version: The object's version; None for the newest.
-            verify: Overrides the client's setting.
-            route, cache: As in `nebulaio.safetensors.load_file`.
-            progress: Called as progress(bytes_done, bytes_total) in this thread.
+            version: Version of the object; None means the newest.
+            verify: Whether to compare blocks with their checksums; None means the client's setting.
+            route, cache: Route and cache policy, as in `nebulaio.safetensors.load_file`.
+            progress: Function, called as progress(bytes_done, bytes_total) in the calling thread.
 
         Returns:
-            The report. The bytes are in place, and no stream has to be waited for.
+            The report. On return the bytes are in the buffer, and no stream has to be synchronized.
 
         Raises:
             NotFoundError: There is no such bucket, object or version.
@@ -180,10 +183,10 @@ class GPUDirectClient(Listing):
         """Write a buffer, or `size` bytes of it from buffer_offset on, as an object, and return the report.
 
         On return the object is complete, durable and visible. A reader always finds the old
-        object or the new one. With if_match, only an object with that ETag is replaced. With
-        if_none_match, an object with that ETag is not replaced; "*" only creates new objects.
-        The bytes are read after the work that is queued on `stream`, by default the
-        framework's current stream.
+        object or the new one. With if_match, the write replaces an object only if it has that
+        ETag. With if_none_match, the write does not replace an object with that ETag; "*"
+        protects every existing object. The buffer is read after the work that is queued on
+        `stream`, by default the framework's current stream.
         """
         return self._write(
             bucket, key, gpu_buffer, size, buffer_offset, content_type, metadata, if_match, if_none_match, stream, route
@@ -202,7 +205,7 @@ class GPUDirectClient(Listing):
         """Read many objects as one job, and return one report with the entry `objects`.
 
         Each read is (bucket, key, buffer), (bucket, key, buffer, offset) or (bucket, key,
-        buffer, offset, size). The first error ends the job and names its object.
+        buffer, offset, size). The first error ends all reads; the error names its object.
         """
         return self._read(self._several(reads, stream), verify, route, cache).outcome(progress)
 
@@ -220,9 +223,10 @@ class GPUDirectClient(Listing):
     ) -> Report:
         """Read an object once into buffers on several devices.
 
-        It is copied from the first device to the others if the driver allows that. Otherwise
-        each device gets it from the same read. The report names the way. Work queued on the
-        other devices' buffers must be done before.
+        If the driver allows it, the bytes are copied from the first device to the others.
+        Otherwise they are copied from the same staging memory to each device. The entry
+        `peers` of the report names the way for each device. Before the call, the caller must
+        wait for work on the buffers of all devices but the first.
         """
         return self._read([self._spread(bucket, key, gpu_buffers, offset, size, stream, version)], verify, "auto", "auto").outcome()
 
@@ -245,8 +249,8 @@ class GPUDirectClient(Listing):
         """Start `read_to_gpu` and return a future of its report at once.
 
         The future is a `concurrent.futures.Future` and can be awaited. When the read has
-        ended, callback is called with it in a library thread. Until then the buffer is kept
-        alive and belongs to the read.
+        ended, `callback` is called with the future, in a thread of the package. Until the end,
+        the read owns the buffer and keeps it alive.
         """
         return self._begin(
             self._read([self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)], verify, route, cache), callback
@@ -268,7 +272,10 @@ class GPUDirectClient(Listing):
         stream: Any = None,
         route: Route = "auto",
     ) -> Transfer:
-        """Start `write_from_gpu` and return at once; see `async_read`. The buffer must not change until the end."""
+        """Start `write_from_gpu` and return a future of its report at once, as `async_read` does.
+
+        The caller must not change the buffer until the future is done.
+        """
         return self._begin(
             self._write(
                 bucket, key, gpu_buffer, size, buffer_offset, content_type, metadata, if_match, if_none_match, stream, route
@@ -281,9 +288,9 @@ class GPUDirectClient(Listing):
     ) -> dict[str, Any]:
         """Load a model of safetensors objects and return all its tensors by name.
 
-        key is a .safetensors object, an index.json, or the common prefix of a model's
-        objects. device defaults to the client's, or else to "auto". All other arguments are
-        those of `nebulaio.safetensors.load_model`.
+        `key` is a .safetensors object, an index.json, or the common prefix of a model's
+        objects. `device` defaults to the client's device, or else to "auto". All other
+        arguments are those of `nebulaio.safetensors.load_model`.
         """
         where = device if device is not None else self._options.get("device", "auto")
         return _load.load_tensors(f"s3://{bucket}/{key}", where, framework=framework, client=self, **options)  # type: ignore[arg-type]

@@ -9,9 +9,10 @@
     >>> type(model).__name__
     'Qwen3ForCausalLM'
 
-The module is built without weights while the weights travel from the files to the
-device. They are then assigned in place, so no weight is copied a second time. This
-needs torch and transformers, which are imported at the first call.
+`load_pretrained` builds the module without weights while the weights are loaded from the
+files to the device. Then the module takes over the loaded weights, so no weight is copied
+a second time. `load_pretrained` needs torch and transformers and imports them at the first
+call.
 """
 
 from __future__ import annotations
@@ -50,23 +51,23 @@ def load_pretrained(
     """Load the model directory at path and return its transformers module in eval mode.
 
     Args:
-        path: The directory.
-        device: As in `nebulaio.safetensors.load_file`. Parameters and buffers end there.
-        dtype: torch.dtype of floating-point weights; None keeps the checkpoint's. Other
-            weights are converted on the device.
+        path: Path of the model directory.
+        device: Device of parameters and buffers, as in `nebulaio.safetensors.load_file`.
+        dtype: torch.dtype of floating-point weights; None keeps the types of the checkpoint.
+            Weights of another type are converted on the device.
         auto_class: One of transformers' AutoModel classes; None means AutoModelForCausalLM.
-        route, cache: As in `nebulaio.safetensors.load_file`.
+        route, cache: Route and cache policy, as in `nebulaio.safetensors.load_file`.
         profile: A dictionary that receives the measurements; see `Profile`.
 
     Tied weights (such as lm_head and embed_tokens) are one tensor, as in transformers. If
-    the files hold both with different values, they stay separate with a RuntimeWarning.
-    Parameters are views of one allocation per file. `nebulaio.last_report()` of the calling
-    thread has the library's report.
+    the files hold different values for tied weights, the weights stay separate, with a
+    RuntimeWarning. Parameters are views of one allocation per file.
+    `nebulaio.last_report()` of the calling thread returns the library's report.
 
     Raises:
-        NotFoundError: There is no config.json.
-        UnsupportedError: The model is quantised, needs its own code (which is never run),
-            or has other names than the module (which transformers would convert).
+        NotFoundError: The directory or its config.json does not exist.
+        UnsupportedError: The model is quantised or needs its own code, which is never run. Or
+            the weights have other names than the module's parameters.
 
     Errors of `load_model` are raised unchanged.
     """
@@ -167,7 +168,7 @@ class _Clock:
 def _declared_ties(auto: Any, config: Any) -> set[str]:
     """Return the names that the model's class declares as copies of others, or {}.
 
-    They are loaded separately, so that their memory can be freed when they have proven to
+    Declared copies are loaded separately, so that their memory can be freed if they prove to
     be copies.
     """
     if not getattr(config, "tie_word_embeddings", False):
@@ -179,7 +180,7 @@ def _declared_ties(auto: Any, config: Any) -> set[str]:
 
 
 def _empty_module(torch: Any, transformers: Any, auto: Any, config: Any, dtype: Any) -> Any:
-    """Return the module with parameters without memory. Its buffers are computed as usual."""
+    """Return the module with parameters without memory. The module's buffers are computed as usual."""
     wanted = dtype or _stored_dtype(torch, config)
     word = "dtype" if _version(transformers) >= (4, 56) else "torch_dtype"
     # Transformers 4 would compute initial values for parameters without memory.
@@ -204,8 +205,8 @@ def _version(module: Any) -> tuple[int, int]:
 def _without_memory(torch: Any) -> Iterator[None]:
     """Make parameters that this thread registers meta tensors. Buffers stay real.
 
-    A hook at registration tells parameters from buffers. A default device of "meta" could
-    not, and no checkpoint holds buffers such as rotary frequencies.
+    A hook at registration tells parameters from buffers. A default device of "meta" would
+    also empty buffers such as rotary frequencies, which no checkpoint holds.
     """
     mine = threading.get_ident()
 
@@ -224,7 +225,7 @@ def _without_memory(torch: Any) -> Iterator[None]:
 
 
 def _place(torch: Any, model: Any, weights: Source, folder: str, dtype: Any) -> Any:
-    """Assign the weights to the module and tie its tied weights. Returns their device."""
+    """Assign the weights to the module and tie its tied weights. Returns the device of the weights."""
     state = {**weights.tensors, **weights.copies}
     weights.tensors, weights.copies = {}, {}
     if not state:

@@ -42,13 +42,14 @@ func nonceOf(b byte) (n [NonceSize]byte) {
 
 func forms() []form {
 	device := []field{
-		{"device index", "i32", "GPU, as the client counts; -1 is host memory", nil},
-		{"device UUID", "text", "`GPU-…`, empty where not known", nil},
+		{"device index", "i32", "index of the GPU as the client counts; -1 is host memory", nil},
+		{"device UUID", "text", "UUID of the GPU (`GPU-…`); empty if it is not known", nil},
 	}
-	sums := field{"sums", "list", "one after the other", []field{{"sum", "u64", "CRC-64/NVME of one block of 1 MiB", nil}}}
-	reports := field{"reports", "list", "what was moved, for the server's metrics", []field{
-		{"write", "bool", "1: from the device to storage", nil}, {"device", "text", "`cuda:0`, `host`", nil},
-		{"route", "text", "as in transfer reports; may be empty", nil},
+	sums := field{"sums", "list", "checksums of consecutive blocks",
+		[]field{{"sum", "u64", "CRC-64/NVME of one block of 1 MiB", nil}}}
+	reports := field{"reports", "list", "transfers that the client made, for the server's metrics", []field{
+		{"write", "bool", "1 for a transfer from the device to storage", nil}, {"device", "text", "`cuda:0`, `host`", nil},
+		{"route", "text", "route of the bytes, as in transfer reports; may be empty", nil},
 		{"stage", "text", "`read`, `copy`, `write`", nil}, {"bytes", "i64", "", nil}, {"time", "span", "", nil}}}
 	when := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	ch := &Challenge{Version: Version, Store: "1b4e28ba-2fa1-41d2-883f-0016d3cca427", Nonce: nonceOf(0xaa)}
@@ -57,113 +58,151 @@ func forms() []form {
 	smac := ServerMAC("secret", ch, proof)
 	return []form{
 		{&Hello{Min: MinVersion, Max: Version, Agent: "nebulaio"}, "client",
-			"The first message. The server chooses the highest version that both speak.", "Challenge", []field{
-				{"min", "u16", "lowest version that the client speaks", nil}, {"max", "u16", "highest", nil},
-				{"agent", "text", "the program, for logs", nil}}},
-		{ch, "server", "The version from now on, the store and a nonce.", "", []field{
-			{"version", "u16", "", nil}, {"store", "text", "identity of the store; has to be the discovery's", nil},
-			{"nonce", "raw32", "random, never used again", nil}}},
-		{proof, "client", "Who the client is. A wrong secret and an unknown access key are answered alike, by Error " +
-			"AccessDenied. A right MAC with another end than the server's own is answered by Error Relayed.", "Greeting",
+			"Hello is the first message. The server chooses the highest version of the protocol that both sides support.",
+			"Challenge", []field{
+				{"min", "u16", "lowest version that the client supports", nil},
+				{"max", "u16", "highest version that the client supports", nil},
+				{"agent", "text", "name of the client program, for logs", nil}}},
+		{ch, "server", "Challenge has the version of all further messages, the store and a nonce.", "", []field{
+			{"version", "u16", "", nil}, {"store", "text", "UUID of the store; must equal `store` in the answer of " +
+				"the S3 endpoint", nil},
+			{"nonce", "raw32", "32 random bytes, never used again", nil}}},
+		{proof, "client", "Proof has the client's access key and MAC. A wrong secret and an unknown access key get the " +
+			"same Error AccessDenied. If the MAC is right and the end is not the server's own, the server answers " +
+			"Error Relayed.", "Greeting",
 			[]field{
-				{"access key", "text", "", nil}, {"nonce", "raw32", "the client's own", nil},
-				{"binding", "u8", "how the server's end is named: 1 socket, 2 process; see Login", nil},
-				{"end", "u64", "its number, as the client sees it", nil}, {"MAC", "raw32", "see Login", nil}}},
+				{"access key", "text", "", nil}, {"nonce", "raw32", "random bytes of the client", nil},
+				{"binding", "u8", "how the server's end of the connection is named: 1 by socket, 2 by process (see " +
+					"Login)", nil},
+				{"end", "u64", "inode number of the server's end, as the client's kernel tells it", nil}, {"MAC",
+					"raw32", "see Login", nil}}},
 		{&Greeting{MAC: smac, BufferPoolSize: 1 << 30, MaxTransferSize: 256 << 20, QueueDepth: 64, Async: true, P2P: true,
 			Devices: []uint32{0, 1}, Writes: true, MaxHandles: 16384, MaxDraft: 256 << 30, Idle: 5 * time.Minute,
 			Notes: []string{"read-only files can be reopened"}},
-			"server", "The server's own MAC, which the client has to check, and what the configuration says.", "", []field{
-				{"MAC", "raw32", "see Login", nil}, {"buffer_pool_size", "i64", "default for the client", nil},
-				{"max_transfer_size", "i64", "enforced: no range of Open or Move is longer", nil},
-				{"queue_depth", "u32", "default for the client", nil}, {"enable_async", "bool", "default for the client", nil},
-				{"enable_p2p", "bool", "default for the client", nil},
-				{"device_ids", "list", "GPUs that may be used, none: all; enforced", []field{{"index", "u32", "", nil}}},
-				{"writes", "bool", "1: Create works here", nil},
-				{"writes why", "text", "else why not", nil}, {"max handles", "u32",
-					"handles and drafts of this access key together", nil},
-				{"max draft", "i64", "bytes of all drafts of this access key", nil},
-				{"idle", "span", "a connection that is silent for longer is ended", nil},
-				{"notes", "list", "what this client should know of the server, in words", []field{{"note", "text", "", nil}}}}},
+			"server", "Greeting has the server's MAC, which the client must check, and settings of the server's " +
+				"configuration.", "", []field{
+				{"MAC", "raw32", "see Login", nil}, {"buffer_pool_size", "i64",
+					"default of the client's staging memory, in bytes", nil},
+				{"max_transfer_size", "i64", "largest range of an Open or Move in bytes; the server refuses longer " +
+					"ranges", nil},
+				{"queue_depth", "u32", "default of the client's direct reads in flight", nil},
+				{"enable_async", "bool", "1 if the client's transfers may be asynchronous by default", nil},
+				{"enable_p2p", "bool", "1 if the client may copy from GPU to GPU by default", nil},
+				{"device_ids", "list", "indices of the GPUs that clients may use; an empty list means all",
+					[]field{{"index", "u32", "", nil}}},
+				{"writes", "bool", "1 if clients may write objects (Create)", nil},
+				{"writes why", "text", "reason why clients may not write objects", nil}, {"max handles", "u32",
+					"largest number of open objects and drafts of this access key", nil},
+				{"max draft", "i64", "largest number of bytes of all drafts of this access key", nil},
+				{"idle", "span", "time without a request after which the server ends the connection", nil},
+				{"notes", "list", "warnings for this client, such as a missing protection, as text", []field{{"note",
+					"text", "", nil}}}}},
 		{&Open{Want: WantBuffered | WantDirect | WantInline | WantSums, Device: Device{0, "GPU-1"},
 			Items: []OpenItem{{"models", "a.bin", "", 0, -1}}}, "client",
-			"Objects to read, up to 1024 of them. Want: 1 a description through the page cache, 2 one past it, 4 content " +
-				"inside the reply where it lies with the metadata, 8 sums, 16 the description of the object alone.",
-			"one Opened or more", []field{
-				{"want", "u8", "bits, see above", nil}, device[0], device[1],
+			"Open asks for up to 1024 objects to read. The field want is a sum of bits. Bit 1 asks for a descriptor that " +
+				"reads through the page cache, bit 2 for a descriptor with O_DIRECT. Bit 4 asks for the content inside the " +
+				"reply if it is stored with the metadata. Bit 8 asks for the sums of the range, and bit 16 for the metadata " +
+				"of the object alone, without a handle.",
+			"one or more Opened messages", []field{
+				{"want", "u8", "what the client asks for, as bits 1, 2, 4, 8 and 16", nil}, device[0], device[1],
 				{"objects", "list", "", []field{{"bucket", "text", "", nil}, {"key", "text", "", nil},
-					{"version", "text", "empty: the current one", nil},
-					{"offset", "i64", "of the range that is read first", nil},
-					{"length", "i64", "-1: to the end, or as far as max_transfer_size allows", nil}}}}},
+					{"version", "text", "version of the object; empty for the current one", nil},
+					{"offset", "i64", "first byte of the range that the client reads first", nil},
+					{"length", "i64", "bytes of the range; -1 for all up to the end, at most max_transfer_size", nil}}}}},
 		{&Opened{First: 0, Items: []OpenedItem{{Handle: 1, Size: 5 << 20, ETag: "0011-1", CRC64: 0x1122334455667788,
 			Modified: when, N: 5 << 20, Has: 3, Sums: []uint64{1, 2, 3, 4, 5}},
 			{Err: &Error{Kind: uint8(errs.NotFound), Code: CodeNoSuchKey, Message: "open models/b.bin: no such key",
 				Fix: "list the bucket"}}}},
-			"server", "Some of the objects, in order; the flag 1 of the header says that more packets follow. The " +
-				"descriptors come with the packet, in the order of the objects, and for each first the one through the page cache.",
+			"server", "Opened has some of the objects of an Open, in order. If flag 1 of the header is set, more " +
+				"Opened packets follow. The descriptors of the objects come with the packet, in the order of the objects. " +
+				"For each object, the descriptor through the page cache comes before the one with O_DIRECT.",
 			"", []field{
-				{"first", "u32", "place in the request of the first object here", nil},
+				{"first", "u32", "index in the Open request of the first object in this packet", nil},
 				{"objects", "list", "", []field{{"failed", "failed",
-					"1: kind, code, message and fix of an Error follow, and nothing else", nil},
-					{"handle", "u64", "names it in later requests; 0: nothing is held", nil}, {"size", "i64", "", nil},
-					{"ETag", "text", "", nil}, {"CRC-64/NVME", "u64", "of the whole content", nil},
-					{"version", "text", "empty in a bucket without versions", nil}, {"modified", "time", "", nil},
-					{"offset", "i64", "of the range that was granted", nil}, {"length", "i64", "", nil},
-					{"is inline", "bool", "1: the content follows", nil}, {"inline", "text", "the whole content", nil},
-					{"has", "u8", "which descriptors come: 1, 2", nil},
-					{"refused", "text", "why there is no description past the page cache", nil},
-					{"first sum", "i64", "block of the first sum here", nil}, sums}}}},
+					"1 if the object was not opened; then only kind, code, message and fix of an Error follow", nil},
+					{"handle", "u64", "number of the open object in later requests; 0 if nothing stays open", nil},
+					{"size", "i64", "", nil},
+					{"ETag", "text", "", nil}, {"CRC-64/NVME", "u64", "checksum of the whole content", nil},
+					{"version", "text", "version of the object; empty in a bucket without versioning", nil}, {"modified",
+						"time", "", nil},
+					{"offset", "i64", "first byte of the granted range", nil}, {"length", "i64",
+						"bytes of the granted range", nil},
+					{"is inline", "bool", "1 if the field inline has the content", nil},
+					{"inline", "text", "the whole content of the object", nil},
+					{"has", "u8", "descriptors in this packet, as bits: 1 through the page cache, 2 with O_DIRECT", nil},
+					{"refused", "text", "reason why there is no descriptor with O_DIRECT", nil},
+					{"first sum", "i64", "index of the block of the first sum in this message", nil}, sums}}}},
 		{&Move{Handle: 1, Device: Device{Index: -1}, Ranges: []Range{{1 << 20, 1 << 20}}}, "client",
-			"Further ranges of an object, or ranges of a draft, that are going to be moved.", "Ack", []field{
+			"Move names further ranges of an open object, or ranges of a draft, before the client transfers them.",
+			"Ack", []field{
 				{"handle", "u64", "", nil}, device[0], device[1],
-				{"ranges", "list", "", []field{{"offset", "i64", "", nil}, {"length", "i64", "at most max_transfer_size", nil}}}}},
-		{&Sums{Handle: 1, First: 8192, N: 100}, "client", "Sums that did not fit into Opened.", "SumsReply",
-			[]field{{"handle", "u64", "", nil}, {"first", "i64", "block", nil}, {"number", "i64", "at most 8192 come", nil}}},
-		{&SumsReply{First: 8192, Sums: []uint64{7}}, "server", "", "",
-			[]field{{"first", "i64", "block of the first sum", nil}, sums}},
+				{"ranges", "list", "", []field{{"offset", "i64", "", nil},
+					{"length", "i64", "bytes of the range, at most max_transfer_size", nil}}}}},
+		{&Sums{Handle: 1, First: 8192, N: 100}, "client", "Sums asks for sums that did not fit into Opened.", "SumsReply",
+			[]field{{"handle", "u64", "", nil}, {"first", "i64", "index of the first block", nil},
+				{"number", "i64", "number of sums that are asked for; the reply has at most 8192", nil}}},
+		{&SumsReply{First: 8192, Sums: []uint64{7}}, "server", "SumsReply has sums of an open object.", "",
+			[]field{{"first", "i64", "index of the block of the first sum in this message", nil}, sums}},
 		{&Close{Handles: []uint64{1}, Reports: []Report{{false, "cuda:0", "page_cache", "read", 5 << 20,
-			90 * time.Microsecond}}}, "client", "Lets go of objects. The descriptors that the client has stay good.", "Ack",
+			90 * time.Microsecond}}}, "client", "Close closes handles. Descriptors that the client has received stay " +
+			"valid.", "Ack",
 			[]field{
 				{"handles", "list", "", []field{{"handle", "u64", "", nil}}}, reports}},
 		{&Create{Bucket: "models", Key: "new.bin", Size: 1 << 20, Device: Device{Index: -1}, Want: 3,
 			ContentType: "application/octet-stream", Metadata: []Pair{{"step", "7"}}, IfNoneMatch: "*"}, "client",
-			"A new object, of which at most size bytes will be written.", "Created",
-			[]field{{"bucket", "text", "", nil}, {"key", "text", "", nil}, {"size", "i64", "so much is reserved", nil},
+			"Create begins a new object (a draft) of at most size bytes.", "Created",
+			[]field{{"bucket", "text", "", nil}, {"key", "text", "", nil}, {"size", "i64",
+				"bytes that the server reserves on disk", nil},
 				device[0], device[1],
-				{"want", "u8", "1, 2 or both: descriptions for writing", nil}, {"content type", "text", "", nil},
-				{"metadata", "list", "", []field{{"name", "text", "without x-amz-meta-", nil}, {"value", "text", "", nil}}},
-				{"if match", "text", "an ETag; judged at Commit", nil},
-				{"if none match", "text", "`*`: only where there is no object", nil}}},
+				{"want", "u8", "descriptors for writing, as bits: 1 through the page cache, 2 with O_DIRECT", nil},
+				{"content type", "text", "", nil},
+				{"metadata", "list", "", []field{{"name", "text", "name of the metadata, without x-amz-meta-", nil},
+					{"value", "text", "", nil}}},
+				{"if match", "text", "ETag that the current object must have at Commit", nil},
+				{"if none match", "text", "`*` if Commit must fail when an object with this key exists", nil}}},
 		{&Created{Handle: 2, Has: 1, Refused: "no O_DIRECT", Path: "/data/tmp/2"}, "server",
-			"The descriptors come with the packet.", "", []field{{"handle", "u64", "", nil}, {"has", "u8", "1, 2", nil},
-				{"refused", "text", "why there is no description past the page cache", nil},
-				{"path", "text", "of the file, for messages", nil}}},
+			"Created has the handle of a new draft. The descriptors of the draft's file come with the packet.", "", []field{
+				{"handle", "u64", "number of the draft in later requests", nil}, {"has", "u8",
+					"descriptors in this packet, as bits: 1 through the page cache, 2 with O_DIRECT", nil},
+				{"refused", "text", "reason why there is no descriptor with O_DIRECT", nil},
+				{"path", "text", "path of the draft's file, for error messages", nil}}},
 		{&AddSums{Handle: 2, First: 0, Sums: []uint64{1}}, "client",
-			"Sums ahead of Commit, in order, where there are more than fit into it.", "Ack",
-			[]field{{"handle", "u64", "", nil}, {"first", "i64", "block of the first sum here", nil}, sums}},
+			"AddSums sends sums of a draft before Commit, in order, if they do not all fit into the Commit.", "Ack",
+			[]field{{"handle", "u64", "", nil}, {"first", "i64", "index of the block of the first sum in this " +
+				"message", nil}, sums}},
 		{&Commit{Handle: 2, Size: 1 << 20, CRC64: 9, First: 0, Sums: []uint64{9}}, "client",
-			"Publishes what was written, when every descriptor of it is closed. WriterLeft and BadSums leave the draft as it " +
-				"was; any other error ends it.", "Committed", []field{
-				{"handle", "u64", "", nil}, {"size", "i64", "bytes of the object", nil},
-				{"CRC-64/NVME", "u64", "of the whole content", nil}, {"first", "i64", "block of the first sum here", nil}, sums,
+			"Commit publishes a draft after the client has closed every descriptor of the draft. After the errors " +
+				"WriterLeft and BadSums the draft stays as it was; after any other error the draft is removed.",
+			"Committed", []field{
+				{"handle", "u64", "", nil}, {"size", "i64", "size of the object in bytes", nil},
+				{"CRC-64/NVME", "u64", "checksum of the whole content", nil}, {"first", "i64",
+					"index of the block of the first sum in this message", nil}, sums,
 				reports}},
-		{&Committed{ETag: "0000000000000009-1", Version: "", Modified: when}, "server", "The object is durable and visible.",
+		{&Committed{ETag: "0000000000000009-1", Version: "", Modified: when}, "server",
+			"Committed means that the object is durable and visible.",
 			"", []field{{"ETag", "text", "", nil}, {"version", "text", "", nil}, {"modified", "time", "", nil}}},
-		{&Abort{Handle: 2}, "client", "Ends a draft without a trace.", "Ack", []field{{"handle", "u64", "", nil}}},
-		{&List{Bucket: "models", Prefix: "llama/", Delimiter: "/", After: "", Limit: 1000}, "client", "One page of a bucket.",
+		{&Abort{Handle: 2}, "client", "Abort removes a draft without a trace.", "Ack", []field{{"handle", "u64", "", nil}}},
+		{&List{Bucket: "models", Prefix: "llama/", Delimiter: "/", After: "", Limit: 1000}, "client",
+			"List asks for one page of a bucket's keys.",
 			"Listed", []field{{"bucket", "text", "", nil}, {"prefix", "text", "", nil}, {"delimiter", "text", "", nil},
-				{"after", "text", "leaves out what comes before and itself", nil}, {"limit", "u32", "at most 1000, 0: 1000", nil}}},
+				{"after", "text", "a key; the page begins with the first key behind it", nil}, {"limit", "u32",
+					"largest number of entries of the page, up to 1000; 0 means 1000", nil}}},
 		{&Listed{Items: []ListedItem{{"llama/a", "0011-1", 7, when}}, Prefixes: []string{"llama/x/"}, Truncated: true,
-			Next: "llama/x/"}, "server", "May have fewer entries than were asked for.", "", []field{
+			Next: "llama/x/"}, "server", "Listed has one page of a bucket. A page may have fewer entries than its " +
+			"limit.", "", []field{
 			{"objects", "list", "", []field{{"key", "text", "", nil}, {"ETag", "text", "", nil}, {"size", "i64", "", nil},
 				{"modified", "time", "", nil}}}, {"prefixes", "list", "", []field{{"prefix", "text", "", nil}}},
-			{"truncated", "bool", "1: there is more", nil}, {"next", "text", "`after` of the next page", nil}}},
-		{&Ping{}, "client", "Keeps a silent connection.", "Ack", nil},
-		{&Ack{}, "server", "Answers requests that have nothing else to say.", "", nil},
+			{"truncated", "bool", "1 if further pages of the bucket follow", nil}, {"next", "text",
+				"value of `after` for the next page", nil}}},
+		{&Ping{}, "client", "Ping keeps a connection open that has no other requests.", "Ack", nil},
+		{&Ack{}, "server", "Ack confirms a request that has no other reply.", "", nil},
 		{&Error{Kind: uint8(errs.Permission), Code: CodeAccessDenied, Message: "s3:GetObject models/a.bin is not allowed",
-			Fix: "ask its owner"}, "server", "Why a request failed; with the number 0, why the server ends the connection.", "",
+			Fix: "ask its owner"}, "server", "Error says why a request failed. An Error with request number 0 says " +
+			"why the server ends the connection.", "",
 			[]field{
-				{"kind", "u8", "see below", nil}, {"code", "text", "for programs, see below", nil}, {"message", "text", "", nil},
-				{"fix", "text", "what to do", nil}}},
+				{"kind", "u8", "number of the kind, listed below Errors", nil},
+				{"code", "text", "code for programs, listed below Errors", nil}, {"message", "text", "", nil},
+				{"fix", "text", "advice on what to do", nil}}},
 	}
 }
 
@@ -288,11 +327,11 @@ func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 		if f.about != "" {
 			fmt.Fprintf(&b, "%s", f.about)
 			if f.answers != "" {
-				fmt.Fprintf(&b, " Answered by %s.", f.answers)
+				fmt.Fprintf(&b, " The reply to %v is %s.", typ, f.answers)
 			}
 			b.WriteString("\n\n")
 		} else if f.answers != "" {
-			fmt.Fprintf(&b, "Answered by %s.\n\n", f.answers)
+			fmt.Fprintf(&b, "The reply to %v is %s.\n\n", typ, f.answers)
 		}
 		if len(f.fields) > 0 {
 			b.WriteString("| field | type | meaning |\n|---|---|---|\n")
@@ -309,18 +348,17 @@ func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 			t.Errorf("%v is not documented", typ)
 		}
 	}
-	b.WriteString("## Errors\n\nThe kind is one of ")
-	for i, k := range errs.Kinds() {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%d %v", k, k)
+	b.WriteString("## Errors\n\nAn error has one of these kinds:\n\n| number | kind |\n|---|---|\n")
+	for _, k := range errs.Kinds() {
+		fmt.Fprintf(&b, "| %d | %v |\n", k, k)
 	}
-	b.WriteString(".\nThe codes; a client that does not know one goes by the kind:\n\n")
+	b.WriteString("\nA client that does not know the code of an error uses its kind. The codes are:\n\n```text\n")
 	for _, c := range Codes() {
-		fmt.Fprintf(&b, "`%s` ", c)
+		fmt.Fprintf(&b, "%s\n", c)
 	}
-	b.WriteString("\n\nThis page is made by `go test ./internal/gpudirect/wire -update` and checked by the same test.\n")
+	b.WriteString("```")
+	b.WriteString("\n\nThe command `go test ./internal/gpudirect/wire -update` writes this page. Without `-update`, " +
+		"the test compares the page with the code.\n")
 	if *update {
 		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -331,44 +369,57 @@ func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != b.String() {
-		t.Error("docs/gpudirect-protocol.md is not what the protocol is: where it was meant to change, its version has to " +
+		t.Error("docs/gpudirect-protocol.md is not what the protocol is: where it was meant to change, its version " +
+			"has to " +
 			"change too; go test ./internal/gpudirect/wire -update")
 	}
 }
 
 var preface = fmt.Sprintf(`# The protocol of the GPUDirect door, version %d
 
-A client on the server's own host asks for objects over a Unix socket and gets open files; it moves the bytes between
-them and GPU memory itself. The S3 endpoint tells where the socket is: `+"`GET /.nebulaio/gpudirect`"+`, signed
-(AWS Signature Version 4, service `+"`s3`, region `us-east-1`"+
-	` or the server's own) with the keys of an account, answers
+A client on the server's own host asks for objects over a Unix socket and receives open file descriptors. The client
+moves the bytes between the files and GPU memory itself. The S3 endpoint tells the path of the socket in the answer to
+`+"`GET /.nebulaio/gpudirect`"+`. The client signs this request with the keys of an account: AWS Signature Version 4,
+service `+"`s3`, region `us-east-1`"+` or the server's own. The answer is
 
 `+"```json"+`
 {"version":1,"enabled":true,"socket":"/var/lib/nebulaio/gpudirect.sock","store":"1b4e28ba-2fa1-41d2-883f-0016d3cca427","reason":"","fix":""}
 `+"```"+`
 
-Without a signature, the answer has `+"`enabled` false, neither `socket` nor `store`"+
-	`, and the reason. A signature that is not right is
-answered 403 with an error of S3.
+A request without a signature is answered with `+"`enabled`"+` false and the reason, without
+`+"`socket` and `store`"+`. A request with a wrong signature is answered with status 403 and an S3 error.
 
-The socket is of type SOCK_SEQPACKET: one packet is one message, of at most %d bytes, and descriptors travel with the
-packet that tells of them (SCM_RIGHTS), at most %d. Everything is little-endian. A packet begins with 8 bytes:
+The door's socket is of type SOCK_SEQPACKET: one packet is one message, of at most %d bytes. Descriptors travel with the
+packet that describes them (SCM_RIGHTS), at most %d in one packet. All numbers are little-endian. A packet begins with
+a header of 8 bytes:
 
 | bytes | meaning |
 |---|---|
 | 0 | type of the message |
-| 1 | flags: 1 in a reply says that further replies to the same request follow |
-| 2-3 | number of descriptors that come with it; 0 in a request |
-| 4-7 | number of the request, chosen by the client, from 1 on; replies repeat it |
+| 1 | flags of the packet; flag 1 in a reply means that further replies to the same request follow |
+| 2-3 | number of descriptors that come with the packet; 0 in a request |
+| 4-7 | number of the request, from 1 on; the client chooses it, and replies repeat it |
 
-Types of fields: u8, u16, u32, u64, i32, i64 (two's complement), bool (one byte, 0 or 1), time (i64, nanoseconds since 1970; the smallest
-number is no time), span (i64, nanoseconds), text (u32 length and as many bytes), list (u32 number and as many entries).
-Bounds: a name (bucket, key, version, ETag, access key …) has at most %d bytes, another text %d, content inside a reply %d; a list has at most
-%d objects, handles or entries, %d sums, %d ranges, %d reports, %d pairs of metadata, %d devices, %d notes. What is beyond a bound, ends early or goes on
-behind its end is answered by Error BadMessage, and the connection ends.
+The fields of a message have these types:
 
-Requests of one connection are answered in order; a client may send several without waiting. What a connection holds ends with it: objects are let
-go of, drafts are removed. A silent connection ends after the greeting's idle time; any request, Ping too, keeps it.
+| type | encoding |
+|---|---|
+| u8, u16, u32, u64 | unsigned integer of 8, 16, 32 or 64 bits |
+| i32, i64 | signed integer of 32 or 64 bits, two's complement |
+| bool | one byte, 0 for false or 1 for true |
+| time | point in time as i64, nanoseconds since 1970; the smallest i64 means that no time is set |
+| span | duration as i64, in nanoseconds |
+| text | length in bytes as u32, then the bytes |
+| list | number of entries as u32, then the entries |
+
+A name (bucket, key, version, ETag, access key …) has at most %d bytes. Any other text has at most %d bytes, and
+content inside a reply at most %d bytes. A list has at most %d objects, handles or entries, %d sums, %d ranges, %d
+reports, %d pairs of metadata, %d devices or %d notes. If a message exceeds a bound, ends early, or has bytes behind
+its end, the server answers with Error BadMessage and ends the connection.
+
+The server answers the requests of one connection in order; a client may send several requests without waiting. When a
+connection ends, the server closes its open objects and removes its drafts. A connection without requests ends after
+the idle time in the Greeting; any request, a Ping too, restarts that time.
 
 ## Login
 
@@ -379,28 +430,45 @@ client  Proof      access key, a nonce of its own, the server's end of the conne
 server  Greeting   the server's MAC, settings, bounds
 `+"```"+`
 
-A MAC is HMAC-SHA256, keyed with the secret of the access key, over: text "nebulaio door", text "client" (in Proof) or "server" (in Greeting), u16 version,
-text store, text access key, the server's nonce, the client's nonce, u8 binding, u64 end. The secret does not cross, a proof is good for one challenge, and a
-client does not believe a server whose MAC is wrong.
+A MAC is an HMAC-SHA256 with the secret of the access key as its key. The MAC covers these fields, in this order:
 
-The binding keeps a login from being relayed by somebody who listens in the server's place and passes every packet on. The client names the
-server's end of its own connection, as its kernel knows it, after the Challenge has come. Behind a relay that is the relay's end. The server compares it with its own.
+`+"```text"+`
+text      "nebulaio door"
+text      "client" in a Proof, "server" in a Greeting
+u16       version
+text      store
+text      access key
+32 bytes  the server's nonce
+32 bytes  the client's nonce
+u8        binding
+u64       end
+`+"```"+`
 
-| binding | end | who needs what |
+The secret itself is never sent, and a proof is valid for one challenge only. A client ends the connection if the
+server's MAC is wrong.
+
+The binding prevents a relay: a process that listens in the server's place and passes every packet on. After the
+Challenge, the client asks its kernel for the server's end of its own connection, and names that end in the Proof. If
+the client is connected to a relay, its kernel names the relay's end. The server compares the end in the Proof with its
+own end of the connection.
+
+| binding | end | how a client finds the end of the server |
 |---|---|---|
 | 1 socket | inode number of the server's accepted socket (fstat) | the client asks NETLINK_SOCK_DIAG for the peer of its own socket, by inode and cookie (unix_diag) |
-| 2 process | inode number in pidfs of the server's process | the client asks SO_PEERPIDFD; Linux 6.9 on both sides |
+| 2 process | inode number in pidfs of the server's process | the client reads the socket option SO_PEERPIDFD; client and server need Linux 6.9 |
 
-Both numbers are the same in every PID, user, network and mount namespace, and both show a relay. A client takes the first that its kernel answers. Where
-there is none it does not log in. Inode numbers of sockets have 32 bits: a client gives up when the Challenge has not come after %s, and a server when the
-Proof has not come after its login time, so that they cannot come round in between. A client also refuses a listener whose user (SO_PEERCRED) is neither root,
-nor its own, nor the owner of the socket's file.
+The number of an end is the same in every PID, user, network and mount namespace. A client uses binding 1 if its kernel
+supports it, else binding 2. If the kernel supports neither binding, the client does not log in. Inode numbers of
+sockets have 32 bits, and the kernel reuses them after a wrap-around. To log in before a number is reused, a client
+waits at most %s for the Challenge, and a server waits for the Proof at most its login time. A client also refuses a
+listener if its user (SO_PEERCRED) is neither root, nor the client's own user, nor the owner of the socket's file.
 
-Version 1 had no binding and is not spoken any more. A client or server that speaks nothing else gets Error Version.
+Version 1 had no binding and is not supported any more. A client or server that supports only version 1 gets Error
+Version.
 
 ## Messages
 
-Each with its fields and the bytes of an example.
+Each message is shown with its fields and the bytes of an example.
 
 `, Version, MaxMessage, MaxDescriptors, MaxName, MaxText, MaxInline, MaxItems, MaxSums, MaxRanges, MaxReports,
 	MaxMetadata, MaxDevices, MaxNotes, ChallengeTime)

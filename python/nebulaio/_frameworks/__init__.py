@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Array frameworks. They allocate destinations and make tensors from them.
+"""Array frameworks, which allocate destinations and make tensors from them.
 
 A framework's package is imported when a load first names it, never before.
 """
@@ -82,7 +82,7 @@ def choose(
 ) -> dict[str, Any]:
     """Return the framework's types for these tensors. `unsupported` decides about missing types.
 
-    Raises UnsupportedError under "error", naming a tensor whose type is missing.
+    With "error", a missing type raises an UnsupportedError that names the tensor.
     """
     needed = {tensor["dtype"] for tensor in tensors}
     known = framework.dtypes(needed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CuPy: CUDA memory from its pool, arrays as views of it."""
+"""Framework "cupy": memory from CuPy's pool, arrays as views of this memory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class CupyFramework:
         return out
 
     def _accepts(self, dtype: Any) -> bool:
-        """Whether this CuPy has arrays of a dtype; bfloat16 and the 8-bit floats depend on its version."""
+        """Return whether the installed CuPy has arrays of a dtype. bfloat16 and 8-bit floats depend on its version."""
         if dtype.kind in "biufc":
             return True
         try:

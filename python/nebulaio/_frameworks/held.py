@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors as they lie in memory: what a save needs to know of each, whatever framework made it."""
+"""Address, size and type of the tensors of any framework, as a save needs them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .torch import _NAMES as _TORCH_NAMES
 
 
 def _nothing() -> None:
-    """There is nothing to wait for."""
+    """Do nothing: there is no stream to wait for."""
 
 
 class Held(NamedTuple):
-    """One contiguous tensor: where its bytes lie, and what keeps them there."""
+    """A contiguous tensor: the address of its bytes, and the object that keeps them alive."""
 
     name: str
     dtype: str
@@ -30,20 +30,20 @@ class Held(NamedTuple):
     size: int
     kept: Any
     stream: int | None = None
-    """The CUDA stream whose queued work may still write it; None: there is none."""
+    """CUDA stream with queued work that may still write the tensor, or None."""
     synchronize: Callable[[], object] = _nothing
-    """Waits for that stream."""
+    """Function that waits for the queued work of `stream`."""
     shareable: bool = False
-    """Whether another tensor may lie in the same memory."""
+    """Whether another tensor may share the memory."""
 
 
 def hold(name: str, tensor: Any) -> Held:
-    """Look at a tensor of torch, CuPy or NumPy, or anything with an array interface.
+    """Return the description of a tensor of torch, CuPy or NumPy, or of an object with an array interface.
 
-    An array of NumPy that is not contiguous, or not little-endian, is copied; of a
-    masked one the data is taken. Raises InvalidError for another tensor that is not
-    contiguous or not there, and UnsupportedError for a type that safetensors has no
-    name for.
+    A NumPy array that is not contiguous, or not little-endian, is copied. Of a masked
+    array, the data is used without the mask. Any other tensor that is not contiguous or has
+    no memory raises InvalidError. A type that safetensors has no name for raises
+    UnsupportedError.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
@@ -94,15 +94,15 @@ def _torch(torch: Any, name: str, tensor: Any) -> Held:
 
 
 def _address(tensor: Any) -> int:
-    """Where the tensor's memory is; 0 for one that only stands for others."""
+    """Return the address of the tensor's memory, or 0 if a wrapper has no memory of its own."""
     try:
         return int(tensor.data_ptr())
-    except RuntimeError:  # what some wrappers say instead
+    except RuntimeError:  # some wrappers raise it instead of returning an address
         return 0
 
 
 def _cuda(name: str, tensor: Any) -> Held:
-    """CuPy, Numba, JAX and others by __cuda_array_interface__."""
+    """Describe an array of CuPy, Numba, JAX or others by its __cuda_array_interface__."""
     told = tensor.__cuda_array_interface__
     shape = tuple(int(extent) for extent in told["shape"])
     dtype = getattr(tensor, "dtype", told["typestr"])
@@ -113,7 +113,7 @@ def _cuda(name: str, tensor: Any) -> Held:
         raise _scattered(name, shape, "ascontiguousarray")
     size = math.prod(shape) * width
     address = int(told["data"][0]) if size else 0
-    device = cuda_device(tensor, address) if size else "host"  # what has no bytes lies nowhere
+    device = cuda_device(tensor, address) if size else "host"  # a tensor without bytes has no device
     stream: int | None = told.get("stream")
     synchronize: Callable[[], object] = _nothing
     cupy = sys.modules.get("cupy")
@@ -127,7 +127,7 @@ def _cuda(name: str, tensor: Any) -> Held:
 
 
 def _host(name: str, tensor: Any) -> Held:
-    """NumPy, and whatever it can view without a copy."""
+    """Describe a NumPy array, or an object that NumPy can view without a copy."""
     try:
         numpy = importlib.import_module("numpy")
     except ImportError as cause:
@@ -151,13 +151,13 @@ def _host(name: str, tensor: Any) -> Held:
     if sys.byteorder != "little":
         raise UnsupportedError(f"save tensor {name!r}: this machine is big-endian, and files are little-endian")
     kind = _numpy_name(numpy, name, array.dtype.newbyteorder("="))
-    array = numpy.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")  # a copy only where it has to be
+    array = numpy.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")  # copies only if it must
     address = array.ctypes.data if array.nbytes else 0
     return Held(name, kind, array.shape, "host", address, array.nbytes, (tensor, array), shareable=True)
 
 
 def _numpy_name(numpy: Any, name: str, dtype: Any) -> str:
-    """The safetensors name of a NumPy dtype."""
+    """Return the safetensors name of a NumPy dtype."""
     found = numpy.dtype(dtype)
     for key, value in _NAMES.items():
         if found == numpy.dtype(value):

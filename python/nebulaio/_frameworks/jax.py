@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX: arrays over memory of its own allocator on a GPU, and of NumPy's on the host.
+"""Framework "jax": memory from JAX's own allocator on a GPU, and from NumPy on the host.
 
-A JAX array is immutable and JAX has no uninitialised memory to fill. The
-destination of a file on a GPU is therefore a fresh array of bytes that nobody
-else has seen yet: it is written where it lies, and each tensor is an alias of a
-part of it, made through DLPack, that keeps it alive. On the host it is a NumPy
-array, which JAX takes as it is.
+A JAX array is immutable, and JAX has no uninitialised memory to fill. On a GPU, the
+destination of a file is therefore a new array of bytes, which the engine fills before
+any other code sees it. Each tensor is an alias of a part of this array, made through
+DLPack, and keeps the array alive. On the host, the destination is a NumPy array, which
+JAX uses in place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .numpy import NumpyFramework, numpy_dtypes
 
 _WIDE: Final = frozenset({"I64", "U64", "F64"})
 
-# XLA takes the memory of an argument at multiples of this on a GPU.
+# On a GPU, XLA uses the memory of an argument in place only at multiples of this address.
 _ALIGN: Final = 16
 
 # safetensors dtype -> DLPack's (code, bits).
@@ -117,7 +117,7 @@ class JaxFramework:
 
 
 class _Part:
-    """A tensor in a destination of JAX's own memory, until its bytes are there."""
+    """A tensor in a destination of JAX's own memory, before its bytes have arrived."""
 
     def __init__(
         self, place: Destination, offset: int, shape: Sequence[int], kind: tuple[int, int], dtype: Any
@@ -128,7 +128,7 @@ class _Part:
         self._kind, self._dtype = kind, dtype
 
     def array(self, jax: Any) -> Any:
-        """The tensor: an alias, or a copy where XLA cannot take the address."""
+        """Return the tensor: an alias, or a copy if XLA cannot use the address."""
         size = self._dtype.itemsize
         for extent in self._shape:
             size *= extent
@@ -146,11 +146,11 @@ class _Part:
 
 
 class _Alias:
-    """A part of a JAX array as DLPack sees it.
+    """A part of a JAX array that can be exported through DLPack.
 
-    The array's own export holds a reference to its memory and knows how to drop
-    it without Python; only what the capsule says of address, shape and type is
-    changed. The consumer copies shape and strides, so that they live here.
+    The export is that of the whole array, which holds a reference to the memory and drops
+    it without Python. Only address, shape and type in the capsule are changed. Shape and
+    strides live in this object, because the consumer copies them.
     """
 
     def __init__(self, buffer: Any, address: int, shape: Sequence[int], kind: tuple[int, int]) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba: device arrays of its CUDA target, as views of one allocation per file.
+"""Framework "numba": CUDA device arrays, as views of one allocation per file.
 
-On the host Numba works on NumPy's arrays: framework "numpy" is the one to ask for.
+On the host, Numba works on NumPy arrays: use the framework "numpy" there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NumbaFramework:
         return device
 
     def dtypes(self, names: set[str]) -> dict[str, Any]:
-        # Its device arrays have NumPy's own types, none of ml_dtypes'.
+        # Numba's device arrays have NumPy's own types, none of ml_dtypes'.
         return {name: dtype for name, dtype in numpy_dtypes(self._numpy, names).items() if dtype.kind in "biufc"}
 
     def lacks(self, dtype: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy: host memory only; bfloat16 and the 8-bit floats where ml_dtypes is installed."""
+"""Framework "numpy": host memory only. bfloat16 and 8-bit floats need the package ml_dtypes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NAMES = {
     "U64": "uint64",
 }
 
-# Types whose layout in memory is the file's. ml_dtypes also has 4 and 6 bit
-# floats, one to a byte, which a packed file cannot be viewed as.
+# Types of ml_dtypes with the same layout in memory as in a file. The 4-bit and 6-bit floats of
+# ml_dtypes are left out: they take one byte each in memory, and a file packs them.
 _ML_NAMES = {
     "BF16": "bfloat16",
     "F8_E5M2": "float8_e5m2",
@@ -39,7 +39,7 @@ _ML_NAMES = {
 
 
 def numpy_dtypes(numpy: Any, names: set[str]) -> dict[str, Any]:
-    """NumPy's dtype for each safetensors dtype in names that it has one for."""
+    """Return NumPy's dtype for each safetensors dtype in names, if NumPy has one."""
     found = {name: numpy.dtype(_NAMES[name]) for name in names if name in _NAMES}
     if not names.isdisjoint(_ML_NAMES):
         try:
@@ -54,7 +54,7 @@ def numpy_dtypes(numpy: Any, names: set[str]) -> dict[str, Any]:
 
 
 def lacks(dtype: str) -> str:
-    """Why NumPy has no dtype for a safetensors dtype: bfloat16 and the 8-bit floats come with another package."""
+    """Explain why NumPy has no dtype for a safetensors dtype. bfloat16 and 8-bit floats need another package."""
     if dtype in _ML_NAMES and not _has_ml_dtypes():
         return "has no type for it without the package ml_dtypes (pip install ml_dtypes)"
     return "has no type for it"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: destinations from its caching allocator, tensors as strided views of them."""
+"""Framework "pt": memory from torch's caching allocator, tensors as strided views of this memory."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class TorchFramework:
 
 
 def _contiguous(shape: list[int]) -> tuple[int, ...]:
-    """Row-major strides in elements; a dimension of 0 counts as 1, as torch has it."""
+    """Return row-major strides in elements. A dimension of 0 counts as 1, as in torch."""
     if len(shape) == 2:
         return (shape[1] or 1, 1)
     strides = []

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m nebulaio.compare``: Hugging Face's way to load a model against ours.
+"""``python -m nebulaio.compare`` compares Hugging Face's loader of models with NebulaIO's.
 
-Builds a model directory of true shapes with random weights, loads it with
-`AutoModelForCausalLM.from_pretrained` and with `nebulaio.huggingface.load_pretrained`,
-checks that both compute the same logits, and says what was measured. Modules
-from the ground up, each importing only those before it:
+The tool builds a model directory of true shapes with random weights. The tool loads the model
+with `AutoModelForCausalLM.from_pretrained` and with `nebulaio.huggingface.load_pretrained`,
+checks that both compute the same logits, and prints the measurements. The modules of this
+package are listed from the bottom up; each imports only those before it:
 
   stats        arithmetic on samples
   shapes       the models: their tensors and sizes
-  fit          what of a model fits on this machine, and what was changed for it
-  cache        the page cache: what is resident, and making a wanted state
+  fit          reduction of a model to the size that fits on this machine
+  cache        the page cache: residency of files, and making them cold or warm
   memory       the memory of this process
   files        the model directory
-  imports      what is imported before anything is timed
+  imports      imports before the first measurement
   loaders      the ways to load, each with its profile
   process      processes for jobs, forked or started anew
-  child        the jobs: one loads in a fresh process and says what it took
+  child        the jobs of child processes, such as one measured load
   crowd        many processes that load at once
   figures      samples as the figures that are printed
   table        figures as text

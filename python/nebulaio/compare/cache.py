@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page cache: what is resident of files, and making them cold or warm.
+"""The page cache: residency of files, and making files cold or warm.
 
-A state is made by reads and advice and then proven with cachestat(2), so that a
-run whose files were not as its name says can be marked.
+Reads and posix_fadvise make a state, and cachestat(2) proves it. A run is marked if its
+files were not as cold or warm as its name says.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 COLD_LIMIT = 0.01
-"""A cold file has less than this part of it in the page cache."""
+"""A file is cold if less than this share of its pages is in the page cache."""
 
 WARM_LIMIT = 0.99
-"""A warm file has more."""
+"""A file is warm if more than this share of its pages is in the page cache."""
 
 _DROP = "/proc/sys/vm/drop_caches"
 _SYS_CACHESTAT = 451  # on every architecture
@@ -24,7 +24,7 @@ _READ = 4 << 20
 
 
 def resident(paths: Iterable[str]) -> float | None:
-    """The part of these files' pages that is in the page cache; None where the kernel does not tell."""
+    """Return the share of the files' pages in the page cache, or None if the kernel does not tell."""
     libc = ctypes.CDLL(None, use_errno=True)
     page = os.sysconf("SC_PAGE_SIZE")
     cached = pages = 0
@@ -43,10 +43,10 @@ def resident(paths: Iterable[str]) -> float | None:
 
 
 def make_cold(paths: Sequence[str]) -> str:
-    """Take the files out of the page cache; returns how, or "" when they could not be.
+    """Drop the files from the page cache. Returns the method, or "" if the files stayed cached.
 
-    The files' own pages are given up first. Where some stay (another process maps
-    them) and this process may, all clean pages of the machine are dropped.
+    The files' own pages are dropped first. If some pages stay, because another process maps
+    them, all clean pages of the machine are dropped, provided that this process may.
     """
     for path in paths:
         fd = os.open(path, os.O_RDONLY)
@@ -90,7 +90,7 @@ def make_warm(paths: Sequence[str], threads: int = 8) -> None:
 
 
 def in_memory(path: str) -> bool:
-    """Whether the file lies on a file system that is memory itself: it is never cold."""
+    """Return whether the file is on a file system in memory, where a file is never cold."""
     best, kind = "", ""
     real = os.path.realpath(path)
     with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of single processes: what the device is, making a model, loading it, comparing logits."""
+"""The jobs of child processes: describe the device, make a model, load it, compare logits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .loaders import LOADERS, architecture
 from .shapes import Spec
 
 TOKENS = 32
-"""Random tokens that logits are computed of."""
+"""Number of random tokens from which logits are computed."""
 
 
 def probe(device: str) -> dict[str, Any]:
-    """What the device is: its name for us and for torch, its free memory, the rate of a plain copy to it."""
+    """Describe the device: its names in NebulaIO and torch, its free memory, the rate of a plain copy to it."""
     torch: Any = importlib.import_module("torch")
     wanted = device
     if device == "auto":
@@ -44,7 +44,7 @@ def probe(device: str) -> dict[str, Any]:
 
 
 def _ceiling(torch: Any, device: str) -> float:
-    """The best rate of plain copies of host memory (pinned, for a GPU) to memory of the device, in GB/s."""
+    """Return the best rate of plain copies from host memory (pinned for a GPU) to the device, in GB/s."""
     size = 256 << 20
     source = torch.ones(size, dtype=torch.uint8, pin_memory=device != "cpu")
     target = torch.zeros(size, dtype=torch.uint8, device=device)
@@ -75,7 +75,7 @@ def _device_memory(torch: Any, device: str) -> dict[str, int]:
 def measure(
     loader: str, folder: str, device: str, state: str, repeats: int, logits: str | None, watch: bool
 ) -> dict[str, Any]:
-    """Load in this process: once fresh, then `repeats` times more; returns what each load took and used.
+    """Load once in a fresh process, then `repeats` times more. Returns time and memory of each load.
 
     state: "warm" or "cold"; the files are brought into it before each load, and the
         result says how far they were. logits: where to keep logits of the first load.
@@ -147,7 +147,7 @@ def _forward(torch: Any, model: Any, device: str, keep: Path) -> dict[str, Any]:
 
 
 def compare_logits(first: str, second: str) -> dict[str, Any]:
-    """How two kept logits differ."""
+    """Compare the logits in two files."""
     torch: Any = importlib.import_module("torch")
     a, b = torch.load(first, weights_only=True), torch.load(second, weights_only=True)
     same_shape = a.shape == b.shape
@@ -160,7 +160,7 @@ def compare_logits(first: str, second: str) -> dict[str, Any]:
 
 
 def make(folder: str, spec: dict[str, Any], sparse: bool, real_layers: int, seed: int) -> float:
-    """Make a model directory; returns the seconds that it took."""
+    """Make a model directory. Returns the time in seconds."""
     began = time.perf_counter()
     files.make(Path(folder), Plan(Spec(**spec), sparse, real_layers), seed)
     return time.perf_counter() - began

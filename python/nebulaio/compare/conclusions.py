@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences that follow from figures: the study's three questions and its claims, held against this run.
+"""Answers the three questions of the mini-gds study and checks its claims with the figures of this run.
 
-The study (mini-gds) loaded Qwen3-0.6B and Qwen2.5-7B through NIXL and cuFile in
-compatibility mode. Its numbers are given here so that each can be confirmed or
-contradicted; nothing is said that this run did not measure.
+The study loaded Qwen3-0.6B and Qwen2.5-7B through NIXL and cuFile in compatibility mode.
+The numbers of the study are repeated in this module, so that each can be confirmed or
+contradicted. Every sentence rests on a measurement of this run.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 
 from .stats import bytes_text, seconds_text, times_text
 
-# Seconds and MB of CPU memory of the study: Hugging Face, then its own loader.
+# Seconds and MB of CPU memory in the study: of Hugging Face, then of the study's own loader.
 _STUDY = {"0.6b": (1.23, 3.03, 252, 1287), "7b": (8.12, 5.70, 252, 1287)}
 _STUDY_OVERHEAD = 2.7e-3  # per tensor
 _SMALL = 3e9  # parameters; the study recommends against smaller models
 _VERY_LARGE = 7e10
-_SAME = 0.03  # closer than this is no difference
+_SAME = 0.03  # smaller relative differences count as none
 
 Case = dict[str, Any]
 """A model in one state: "model", "state", "parameters", "bytes", "tensors", "holes", "device", "loaders"."""
 
 
 def faster(case: Case) -> float | None:
-    """How many times as fast ours was as from_pretrained in fresh processes; None if one is missing."""
+    """Return how many times as fast NebulaIO was as from_pretrained in fresh processes; None if one is missing."""
     ours, theirs = _pair(case)
     if not ours or not theirs or not ours["first"] or not theirs["first"] or ours["first"]["median"] <= 0:
         return None
@@ -32,7 +32,7 @@ def faster(case: Case) -> float | None:
 
 
 def questions(cases: list[Case], crowds: list[dict[str, Any]]) -> list[str]:
-    """The study's three questions, answered from these cases."""
+    """Answer the study's three questions from the measured cases."""
     lines = ["Q1 Can it accelerate loading?"]
     lines += _indented(_speed(case) for case in cases)
     lines.append("Q2 What is the real-world performance: which way did the bytes go?")
@@ -44,7 +44,7 @@ def questions(cases: list[Case], crowds: list[dict[str, Any]]) -> list[str]:
 
 
 def claims(cases: list[Case], crowds: list[dict[str, Any]]) -> list[str]:
-    """The study's claims, each with whether it holds here and the figures that say so."""
+    """Return the study's claims, each with a verdict and the figures that support it."""
     found = []
     for case in cases:
         found += [_claim_speed(case), _claim_memory(case), _claim_overhead(case)]

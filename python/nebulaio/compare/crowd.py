@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many processes that load at once: what they move together against one alone.
+"""Compares the total rate of many processes that load at once with the rate of one process.
 
-Every worker sets itself up first (device context, one load that is not counted)
-and then waits for a word, so that loads start together and only loads are timed.
-A worker holds its tensors until all have theirs: they must fit at the same time.
+Every worker first makes a device context and one load that is not counted. Then it waits
+for a command, so that all loads start together and only loads are timed. A worker keeps
+its tensors until all workers have loaded, so all tensors must fit at the same time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Worker:
         self.failed = ""
         inward, self._commands = os.pipe()
         self._answers, outward = os.pipe()
-        # A pipe that another worker holds too would never end.
+        # A pipe that another worker inherits too would never signal its end.
         kept = tuple(fd for one in (self, *others) for fd in (one._commands, one._answers))
         again = ["nebulaio.compare.crowd", str(folder), device, str(inward), str(outward)]
         self.pid = start(lambda: _life(folder, device, inward, outward), again, (inward, outward), spawn, close=kept)
@@ -46,7 +46,7 @@ class Worker:
         self._rest = b""
 
     def tell(self, word: str) -> None:
-        """Send a word; a worker that is gone is marked as failed."""
+        """Send a command. A worker that has ended is marked as failed."""
         if not self.failed:
             try:
                 os.write(self._commands, f"{word}\n".encode())
@@ -54,7 +54,7 @@ class Worker:
                 self.failed = f"gone: {problem}"
 
     def hear(self, deadline: float) -> dict[str, Any]:
-        """The answer to the last word; {} from a worker that failed, and `failed` says why."""
+        """Return the answer to the last command, or {} if the worker failed; `failed` has the reason."""
         while not self.failed and b"\n" not in self._rest:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._answers], [], [], left)[0]:
@@ -74,7 +74,7 @@ class Worker:
         return answer
 
     def end(self) -> None:
-        """Let the process go; one that does not is killed."""
+        """End the process. A process that does not end is killed."""
         os.close(self._commands)
         until = time.monotonic() + 10
         while os.waitpid(self.pid, os.WNOHANG) == (0, 0):
@@ -87,7 +87,7 @@ class Worker:
 
 
 def _life(folder: Path, device: str, inward: int, outward: int) -> None:
-    """A worker's whole life: set up, then do what is told; an error ends it."""
+    """Run a worker: set up, then carry out commands until the end of input or an error."""
 
     def say(answer: dict[str, Any]) -> None:
         os.write(outward, json.dumps(answer).encode() + b"\n")
@@ -123,7 +123,7 @@ def _life(folder: Path, device: str, inward: int, outward: int) -> None:
 
 
 def _differs(torch: Any, tensors: dict[str, Any], folder: Path) -> str:
-    """The first of some tensors that is not as its file has it, "" if none; read without any loader."""
+    """Return the name of a tensor that differs from its file, or "". The file is read without a loader."""
     for path in weights_of(folder):
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -142,10 +142,11 @@ def _differs(torch: Any, tensors: dict[str, Any], folder: Path) -> str:
 def measure(
     folders: list[Path], processes: int, device: str, rounds: int, state: str, timeout: float, spawn: bool
 ) -> dict[str, Any]:
-    """Load with one worker alone and with all at once, in turn; returns rates, their ratio, and failures.
+    """Load with one worker alone and with all workers at once, in turn.
 
-    Workers take the models in turn. `ratio` is the median of all together against
-    the median of one alone; None when nothing could be compared.
+    Returns the rates, their ratio and the failures. The models are spread over the workers.
+    `ratio` is the median rate of all workers divided by that of one worker, or None if
+    nothing could be compared.
     """
     workers: list[Worker] = []
     for number in range(processes):
@@ -179,7 +180,7 @@ def measure(
 
 
 def _together(workers: list[Worker], files: list[str], state: str, timeout: float) -> dict[str, Any]:
-    """One load by each of these workers, begun at the same time."""
+    """Make each worker load once at the same time, and return the figures."""
     if state == "cold":
         cache.make_cold(files)
     else:
@@ -197,7 +198,7 @@ def _together(workers: list[Worker], files: list[str], state: str, timeout: floa
 
 
 def summary(loads: list[tuple[int, str, dict[str, Any]]]) -> dict[str, Any]:
-    """The loads of a round as figures: each process, and all bytes over the time from first start to last end."""
+    """Return the figures of a round: each process, and all bytes over the time from first start to last end."""
     each = [
         {
             "process": number,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples as the figures that are printed: medians by loader, stages, routes. Pure functions."""
+"""Computes the printed figures from samples: medians by loader, stages, routes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .cache import COLD_LIMIT, WARM_LIMIT
 from .stats import Spread, overhead_per_tensor, overhead_share, rate, spread
 
 Figures = dict[str, Any]
-"""What one loader took in one state; see `of_loader`."""
+"""Figures of one loader in one state; see `of_loader`."""
 
 
 def valid(load: dict[str, Any]) -> bool:
-    """Whether the files were as cold or as warm as the load's state says, as far as the kernel tells."""
+    """Return whether the files were as cold or as warm as the load's state says, as far as the kernel tells."""
     cached = load.get("cached_before")
     if cached is None or load["state"] not in ("cold", "warm"):
         return True
@@ -61,7 +61,7 @@ def of_loader(
 
 
 def stages(loads: list[dict[str, Any]]) -> dict[str, Spread]:
-    """Seconds of each stage of a loader's profile, and of our library's report, over some loads."""
+    """Return the seconds of each stage of a loader's profile, and of the library's report, over some loads."""
     samples: dict[str, list[float]] = {}
     for load in loads:
         for stage, seconds in load["profile"]["seconds"].items():
@@ -86,7 +86,7 @@ def _library_stages(reports: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def routes(loads: list[dict[str, Any]]) -> dict[str, float]:
-    """The share of bytes by the route that they took, over all reports of these loads."""
+    """Return the share of bytes by route, over all reports of the loads."""
     taken: dict[str, int] = {}
     for load in loads:
         for report in load["profile"]["reports"]:
@@ -97,7 +97,7 @@ def routes(loads: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def refusals(loads: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Routes that were not open, each named once, with reason and fix."""
+    """Return the refused routes, each once, with reason and fix."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for load in loads:
         for report in load["profile"]["reports"]:

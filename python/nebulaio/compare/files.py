@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model directory: config.json, safetensors files and index, as Hugging Face lays them out.
 
-Weights are random, of the size that freshly initialised weights have, and a
-function of seed and name alone. They are pieces of one pool of random values
-taken at random places: memory is copied, so that writing is as fast as the disk.
+Weights are random, as large as freshly initialised weights, and depend only on seed and
+name. Each weight consists of pieces from random offsets of one pool of random values.
+Copying from the pool makes writing as fast as the disk.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .fit import Plan
 from .shapes import shard_name, shards, size_of
 
 MARK = "nebulaio-compare.json"
-"""Says that a directory is ours and complete, and how it was made."""
+"""Name of the file that marks a complete directory of this tool and holds its recipe."""
 
 _POOL = 1 << 24  # values
-_PIECE = 8 << 20  # bytes from one place of the pool
+_PIECE = 8 << 20  # bytes that are copied from one offset of the pool
 _SCALE = 0.02
 
 
 def recipe(plan: Plan, seed: int) -> dict[str, Any]:
-    """What a directory is made from; a directory of the same recipe is used again."""
+    """Return the recipe of a model directory. A directory with the same recipe is used again."""
     return {"version": 1, "spec": asdict(plan.spec), "sparse": plan.sparse, "real": plan.real_layers, "seed": seed}
 
 
 def ready(folder: Path, plan: Plan, seed: int) -> bool:
-    """Whether the folder already holds this model. Raises InvalidError if it holds anything that is not ours."""
+    """Return whether the folder already holds this model. Raises InvalidError for a folder of other origin."""
     if not folder.exists():
         return False
     try:
@@ -50,7 +50,7 @@ def ready(folder: Path, plan: Plan, seed: int) -> bool:
 
 
 def make(folder: Path, plan: Plan, seed: int) -> None:
-    """Make the model directory, or make it anew when it is of another recipe; it is complete or not there."""
+    """Make the model directory, or replace one with another recipe. After a failure there is no half directory."""
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     part.mkdir(parents=True)
@@ -81,7 +81,7 @@ def make(folder: Path, plan: Plan, seed: int) -> None:
 
 
 def weights_of(folder: Path) -> list[str]:
-    """The safetensors files of a model directory, in order."""
+    """Return the safetensors files of a model directory, in order."""
     return sorted(str(path) for path in folder.glob("*.safetensors"))
 
 
@@ -93,7 +93,7 @@ def _pool(torch: Any, middle: float) -> bytes:
 def _write(
     path: Path, tensors: dict[str, tuple[int, ...]], plan: Plan, seed: int, weights: bytes, norms: bytes
 ) -> None:
-    """Write one file; what the plan leaves out becomes a hole."""
+    """Write one file. Tensors without content in the plan become holes."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, shape in tensors.items():

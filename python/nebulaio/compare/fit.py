@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a model fits on this machine, and what was changed for it. Pure decisions.
+"""Reduces a model to the size that fits on this machine.
 
-A model that does not fit is not refused: it gets fewer layers where memory of
-the device is short, and files with holes where the disk is. Each change is a
+A model that does not fit is not refused. If the device has too little memory, the model
+gets fewer layers. If the disk has too little space, its files get holes. Each change is a
 sentence that the output repeats.
 """
 
@@ -14,25 +14,25 @@ from .shapes import Spec, size_of
 from .stats import bytes_text
 
 _GIB = 1 << 30
-_HOST_SHARE = 0.4  # of available memory: the page cache holds the files beside the tensors
-_CACHE_SHARE = 0.7  # of available memory, for files that are to be warm together
-_REAL_LIMIT = 16 * _GIB  # written into a file with holes
+_HOST_SHARE = 0.4  # share of available memory for tensors: the page cache holds the files too
+_CACHE_SHARE = 0.7  # share of available memory for files that are warm at the same time
+_REAL_LIMIT = 16 * _GIB  # most bytes that are written into files with holes
 
 
 class DoesNotFit(Exception):
-    """Not even one layer of the model fits; the text says where."""
+    """Not even one layer of the model fits. The message names the memory or disk that is too small."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Free bytes: on the disk of the model directory, of host memory, on the device (None: the host)."""
+    """Free bytes on the disk of the model directory, in host memory, and on the device (None for the host)."""
 
     disk: int
     memory: int
     device: int | None
 
     def for_tensors(self) -> int:
-        """Bytes that tensors on the device may take together."""
+        """Return the bytes that all tensors on the device may take together."""
         if self.device is None:
             return int(self.memory * _HOST_SHARE)
         return int(self.device * 0.97) - _GIB
@@ -40,7 +40,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Plan:
-    """A model as it will be made: `real_layers` of its layers have content, the others are holes."""
+    """A model to make: `real_layers` of its layers have content, the other layers are holes."""
 
     spec: Spec
     sparse: bool
@@ -48,25 +48,25 @@ class Plan:
     notes: list[str] = field(default_factory=list)
 
     def real(self, name: str) -> bool:
-        """Whether this tensor has content of its own; what is small, and outside of layers, always has."""
+        """Return whether the tensor has content. Small tensors and tensors outside of layers always have."""
         if not self.sparse or not name.startswith("model.layers.") or "norm" in name or name.endswith(".bias"):
             return True
         return int(name.split(".")[2]) < self.real_layers
 
     def written(self) -> int:
-        """Bytes that the files take on disk."""
+        """Return the bytes that the files take on disk."""
         return sum(size_of(shape) for name, shape in self.spec.tensors().items() if self.real(name))
 
 
 def can_be_warm(nbytes: int, memory: int) -> bool:
-    """Whether files of this size stay in the page cache while they are loaded."""
+    """Return whether files of this size stay in the page cache while they are loaded."""
     return nbytes <= memory * _CACHE_SHARE
 
 
 def plan(spec: Spec, room: Room, *, sparse: bool = False, copies: int = 1, models: int = 1) -> Plan:
-    """The model as it fits: `copies` of it on the device at once, `models` of them on disk.
+    """Return the plan of a model that fits: `copies` of it on the device at once, `models` of them on disk.
 
-    Raises DoesNotFit.
+    Raises DoesNotFit if not even one layer fits.
     """
     notes = []
     limit = room.for_tensors() // copies

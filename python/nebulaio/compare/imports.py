@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What loads need imported, before anything is timed and without touching a device."""
+"""Imports everything that loads need, before the first measurement and without using a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def prepare(architectures: Iterable[str], loaders: Iterable[str]) -> dict[str, s
     """Import frameworks and the code of these architectures; returns versions. Raises ImportError."""
     # NVML answers whether there is a GPU without a context, which fork would not survive.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on disk, nothing is asked of the network
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on disk: use no network
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     versions = {"python": platform.python_version()}
     needed = ["torch", "transformers", *(["safetensors.torch"] if "safetensors" in loaders else [])]

@@ -31,7 +31,7 @@ def nebulaio(folder: Path, device: str) -> Loaded:
 
 
 def transformers(folder: Path, device: str) -> Loaded:
-    """Theirs, as users write it: `from_pretrained` with a device map, or `.to` where accelerate is missing."""
+    """Load with transformers: `from_pretrained` with a device map, or `.to` if accelerate is missing."""
     torch: Any = importlib.import_module("torch")
     library: Any = importlib.import_module("transformers")
     auto = library.AutoModelForCausalLM
@@ -54,14 +54,14 @@ def transformers(folder: Path, device: str) -> Loaded:
 
 
 def safetensors(folder: Path, device: str) -> Loaded:
-    """The reference reader file by file, into the same empty module as ours."""
+    """Load with the package safetensors, file by file, into the same empty module as NebulaIO."""
     model, seconds, _ = huggingface.assemble(str(folder), lambda apart: _Reference(folder, device))
     how = f"safetensors.torch.load_file(device={device!r}) into an empty module"
     return model, {"seconds": seconds, "how": how, "reports": []}
 
 
 class _Reference(Source):
-    """Weights read by the safetensors package."""
+    """Weights that the package safetensors reads."""
 
     def __init__(self, folder: Path, device: str) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ LOADERS: dict[str, Callable[[Path, str], Loaded]] = {
 
 
 def architecture(folder: Path) -> str:
-    """The name of the model's class, from its config.json."""
+    """Return the name of the model's class, from its config.json."""
     return str(json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"][0])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of this process: what is resident, its peak, and a watch over what is not file."""
+"""The memory of this process: resident memory, its peak, and samples of anonymous memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypedDict
 
 
 class Resident(TypedDict):
-    """Bytes of this process in memory; `anonymous` is neither file nor shared library."""
+    """Resident bytes of this process. `anonymous` counts pages that belong to no file."""
 
     rss: int
     anonymous: int
@@ -27,7 +27,7 @@ def _fields(path: str) -> dict[str, int]:
 
 
 def resident() -> Resident:
-    """What this process holds now, and its peak since `reset_peak`."""
+    """Return the resident memory of this process now, and its peak since `reset_peak`."""
     status = _fields("/proc/self/status")
     try:
         rollup = _fields("/proc/self/smaps_rollup")
@@ -38,7 +38,7 @@ def resident() -> Resident:
 
 
 def reset_peak() -> bool:
-    """Begin a new peak; False where the kernel does not let us, and the peak is that of the whole process."""
+    """Start a new peak. Returns False if the kernel refuses; then the peak is that of the whole process."""
     try:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")
@@ -48,16 +48,16 @@ def reset_peak() -> bool:
 
 
 def available() -> int:
-    """Bytes of the machine that programs can still get, page cache counted as free."""
+    """Return the bytes of memory that programs can still get. Page cache counts as free."""
     return _fields("/proc/meminfo").get("MemAvailable", 0)
 
 
 class Watch:
-    """Samples this process every few milliseconds while it is entered.
+    """A context manager that samples the memory of this process every few milliseconds.
 
-    `anonymous` is the most memory beyond the start that is not file; `machine` the
-    most that went from the machine's available memory, which also shows pinned
-    memory that a driver took and that no process is charged for.
+    `anonymous` is the largest growth of the process's anonymous memory since the start, in
+    bytes. `machine` is the largest drop of the machine's available memory. The drop also
+    shows pinned memory of a driver, which counts for no process.
     """
 
     def __init__(self, interval: float = 0.005) -> None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes for jobs: forked from one that has imported everything and touched no device, or started anew.
+"""Runs jobs in child processes, which are forked or started anew.
 
-A forked child is as fresh as a load can find it: no CUDA context, no library of
-ours, no thread. What is imported is shared, so that a round does not wait for
-imports. Where importing has already touched CUDA, which does not survive fork,
-children are started anew.
+A forked child has no CUDA context, no loaded library of NebulaIO and no thread. A child shares
+the imported modules of its parent, so that a round does not wait for imports. If an import
+has already used CUDA, which does not survive fork, children are started anew.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from typing import Any
 
 
 class ChildFailed(Exception):
-    """A job raised, died or outran its time; the text is its last words."""
+    """A job raised an error, died or exceeded its time. The message is its error."""
 
 
 def forkable() -> bool:
-    """Whether this process may fork children that use a GPU."""
+    """Return whether this process may fork children that use a GPU."""
     torch = sys.modules.get("torch")
     if torch is not None and (torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork()):
         return False
@@ -42,10 +41,10 @@ def forkable() -> bool:
 def start(
     life: Callable[[], object], again: list[str], fds: tuple[int, ...], spawn: bool, close: tuple[int, ...] = ()
 ) -> int:
-    """Start a process and return its number.
+    """Start a process and return its process id.
 
-    Forked, it runs `life` with all descriptors but `close`; with spawn it is a new
-    Python that runs the module and arguments `again` and has only `fds`.
+    A forked process runs `life` with all descriptors but `close`. With `spawn`, the process
+    is a new Python that runs the module and arguments `again` and has only `fds`.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -53,7 +52,7 @@ def start(
         for fd in fds:
             os.set_inheritable(fd, True)
         return os.posix_spawn(sys.executable, [sys.executable, "-m", *again], os.environ)
-    gc.freeze()  # the child's collections leave what is shared alone
+    gc.freeze()  # the child's garbage collector does not touch shared pages
     pid = os.fork()
     if pid:
         gc.unfreeze()
@@ -71,10 +70,10 @@ def start(
 
 
 def run(job: Callable[[], Any], again: list[str], timeout: float, spawn: bool) -> Any:
-    """Run a job in a process of its own and return what it returned, as JSON carries it. Raises ChildFailed.
+    """Run a job in a process of its own and return its result, converted by JSON. Raises ChildFailed.
 
-    With spawn, `again` names the module and the arguments that do the same job; the
-    number of the descriptor for the answer is added to them.
+    With `spawn`, `again` names the module and the arguments that do the same job. The number
+    of the descriptor for the answer is added as the last argument.
     """
     read, write = os.pipe()
     pid = start(lambda: answer(job, write), [*again, str(write)], (write,), spawn, close=(read,))
@@ -101,7 +100,7 @@ def run(job: Callable[[], Any], again: list[str], timeout: float, spawn: bool) -
 
 
 def answer(job: Callable[[], Any], write: int) -> None:
-    """Do a job in the child and write its result, or how it failed, for `run`."""
+    """Run a job in the child and write its result or its error for `run`."""
     try:
         found = {"result": job()}
     except BaseException as problem:  # noqa: BLE001 - told to the parent, which decides
@@ -111,7 +110,7 @@ def answer(job: Callable[[], Any], write: int) -> None:
 
 
 def in_words(problem: BaseException) -> str:
-    """An exception as one line."""
+    """Return an exception as one line of text."""
     return " ".join(f"{type(problem).__name__}: {problem}".split())[:1000]
 
 

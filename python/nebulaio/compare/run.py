@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs: one model by all loaders in interleaved rounds, and many processes at once."""
+"""Runs the comparisons: one model by all loaders in interleaved rounds, and many processes at once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .process import ChildFailed
 from .shapes import SPECS, Spec, shards
 from .stats import bytes_text, rotated, seconds_text
 
-_SLOWEST = 2e8  # bytes per second that no load falls below, for time limits
+_SLOWEST = 2e8  # lowest expected rate of a load in bytes per second, for time limits
 
 
 @dataclass
 class Setup:
-    """What the runs share: where, on what, how often, and who listens."""
+    """The settings of all runs: directory, device, numbers of rounds, loaders and log."""
 
     folder: Path
     device: dict[str, Any]
@@ -37,17 +37,17 @@ class Setup:
     problems: list[str] = field(default_factory=list)
 
     def job(self, name: str, nbytes: int = 0, **arguments: Any) -> Any:
-        """Run a job in a process of its own, with a time limit that suits the bytes."""
+        """Run a job in a process of its own, with a time limit in proportion to the bytes."""
         return child.run(name, arguments, 180 + nbytes / _SLOWEST, self.spawn)
 
     def room(self) -> fit.Room:
-        """What is free now; models of earlier runs in the folder count as free, they can be used again."""
+        """Return the free space now. Models of earlier runs count as free, because they can be used again."""
         self.folder.mkdir(parents=True, exist_ok=True)
         kept = sum(path.stat().st_blocks * 512 for path in self.folder.glob("*/*.safetensors"))
         return fit.Room(shutil.disk_usage(self.folder).free + kept, memory.available(), self.device["free"])
 
     def model(self, plan: fit.Plan, seed: int) -> Path:
-        """The directory of a model, made if it is not there."""
+        """Return the directory of a model, and make it if it does not exist."""
         kind = "-sparse" if plan.sparse else ""
         folder = self.folder / f"{plan.spec.name}-{plan.spec.layers}-{seed}{kind}"
         if not files.ready(folder, plan, seed):
@@ -68,7 +68,7 @@ class Setup:
 
 
 def compare(setup: Setup, name: str) -> dict[str, Any]:
-    """Load one model by all loaders, warm and where asked cold; returns samples and figures."""
+    """Load one model by all loaders, warm and, if requested, cold. Returns samples and figures."""
     room = setup.room()
     plan = fit.plan(SPECS[name], room, sparse=setup.sparse)
     spec = plan.spec
@@ -92,7 +92,7 @@ def compare(setup: Setup, name: str) -> dict[str, Any]:
 
 
 def _states(setup: Setup, spec: Spec, folder: Path, room: fit.Room) -> tuple[list[str], list[str]]:
-    """Cache states that can be measured, and why one cannot."""
+    """Return the cache states that can be measured, and notes about those that cannot."""
     states, notes = [], []
     if fit.can_be_warm(spec.nbytes(), room.memory):
         states.append("warm")
@@ -108,7 +108,7 @@ def _states(setup: Setup, spec: Spec, folder: Path, room: fit.Room) -> tuple[lis
 
 
 def _watch(setup: Setup, loader: str, folder: Path, state: str, nbytes: int) -> dict[str, Any] | None:
-    """A load that is not timed, for the peak of memory; None where it is left out or failed."""
+    """Measure the peak of memory by an untimed load. Returns None if the load is left out or failed."""
     if not setup.watch:
         return None
     try:
@@ -126,7 +126,7 @@ def _watch(setup: Setup, loader: str, folder: Path, state: str, nbytes: int) -> 
 def _rounds(
     setup: Setup, folder: Path, state: str, model: dict[str, Any], watched: dict[str, Any]
 ) -> dict[str, Any]:
-    """Interleaved rounds in one state: every loader once per round, each time another one first."""
+    """Measure interleaved rounds in one state: every loader once per round, each round with another loader first."""
     nbytes = model["bytes"]
     samples: dict[str, list[dict[str, Any]]] = {loader: [] for loader in setup.loaders}
     kept = {loader: setup.folder / f".logits-{os.getpid()}-{loader}.pt" for loader in setup.loaders}
@@ -158,7 +158,7 @@ def _rounds(
 
 
 def _logits(setup: Setup, samples: dict[str, Any], kept: dict[str, Path], name: str) -> dict[str, Any]:
-    """Compare the logits of all loads with those of the first loader that has some."""
+    """Compare the logits of all loads with those of the first loader that has logits."""
     digests = {load["logits"] for loads in samples.values() for load in loads if "logits" in load}
     have = [loader for loader in kept if kept[loader].exists()]
     found: dict[str, Any] = {"loads": sum("logits" in load for loads in samples.values() for load in loads)}
@@ -174,7 +174,7 @@ def _logits(setup: Setup, samples: dict[str, Any], kept: dict[str, Path], name: 
 
 
 def crowded(setup: Setup, name: str, models: int, processes: int) -> dict[str, Any]:
-    """Many processes that load several models at once, against one alone."""
+    """Compare many processes that load several models at once with one process alone."""
     plan = fit.plan(SPECS[name], setup.room(), sparse=setup.sparse, copies=processes, models=models)
     folders = [setup.model(plan, seed) for seed in range(1, models + 1)]
     timeout = 180 + plan.spec.nbytes() * processes / _SLOWEST

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 SHARD = 4_000_000_000
-"""The most bytes of a shard; models of up to this size are one file."""
+"""Largest shard in bytes. Models of up to this size are one file."""
 
 BYTES = 2  # of a BF16 value
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A decoder as Hugging Face configures it; `layers` of `published` if it was made smaller."""
+    """A decoder model of Hugging Face with `layers` of its `published` number of layers."""
 
     name: str
-    like: str  # the published model whose shapes these are
+    like: str  # the published model with these shapes
     config_class: str  # in transformers
     layers: int
     hidden: int

@@ -20,7 +20,7 @@ class Spread(TypedDict):
 
 
 def spread(samples: Iterable[float | None]) -> Spread | None:
-    """Median and extremes of the samples that are there; None when none is."""
+    """Return median and extremes of the samples that are not None; None if there is no sample."""
     found = [sample for sample in samples if sample is not None]
     if not found:
         return None
@@ -28,25 +28,25 @@ def spread(samples: Iterable[float | None]) -> Spread | None:
 
 
 def rotated(items: Sequence[Item], by: int) -> list[Item]:
-    """The items in an order that starts further on each round, so that none is always first."""
+    """Return the items rotated by the round, so that no item is always first."""
     by %= max(len(items), 1)
     return [*items[by:], *items[:by]]
 
 
 def rate(nbytes: int, seconds: float) -> float:
-    """Decimal GB/s; 0 for no time."""
+    """Return the rate in decimal GB/s, or 0 if no time passed."""
     return nbytes / seconds / 1e9 if seconds > 0 else 0.0
 
 
 def overhead_per_tensor(seconds: float, nbytes: int, ceiling_gbps: float, tensors: int) -> float:
-    """Seconds per tensor that a load took beyond its bytes at the ceiling's rate; never below 0."""
+    """Return the seconds per tensor beyond a copy of all bytes at the ceiling's rate, at least 0."""
     if ceiling_gbps <= 0 or tensors <= 0:
         return 0.0
     return max(0.0, seconds - nbytes / (ceiling_gbps * 1e9)) / tensors
 
 
 def overhead_share(seconds: float, nbytes: int, ceiling_gbps: float) -> float:
-    """The part of a load's time beyond its bytes at the ceiling's rate, 0 to 1."""
+    """Return the share of a load's time beyond a copy of its bytes at the ceiling's rate, from 0 to 1."""
     if ceiling_gbps <= 0 or seconds <= 0:
         return 0.0
     return max(0.0, 1.0 - nbytes / (ceiling_gbps * 1e9) / seconds)
@@ -72,7 +72,7 @@ def bytes_text(nbytes: float) -> str:
 
 
 def times_text(theirs: float, ours: float) -> str:
-    """How ours stands to theirs, both in seconds: "2.50 times as fast", "1.30 times slower"."""
+    """Return the ratio of two times as text: "2.50 times as fast", "1.30 times slower"."""
     if ours <= 0 or theirs <= 0:
         return "not comparable"
     factor = theirs / ours

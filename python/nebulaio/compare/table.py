@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures as text, in the form of the study that this tool answers. Pure functions."""
+"""Formats figures as text, in the form of the mini-gds study."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .figures import Figures
 from .stats import Spread, bytes_text, seconds_text, times_text
 
 TITLES = {"nebulaio": "NebulaIO", "transformers": "HF from_pretrained", "safetensors": "safetensors load_file"}
-"""How loaders are called in the output."""
+"""Names of the loaders in the output."""
 
 BASE = "transformers"
 """The loader that others are compared with."""
 
 
 def model_lines(model: dict[str, Any], device: dict[str, Any]) -> list[str]:
-    """The heading of a model: what it is, how large, and what was changed to make it fit."""
+    """Return the heading of a model: its name, its size, and the changes that make it fit."""
     average = model["bytes"] / model["tensors"]
     lines = [
         f"{model['like']} shapes ({model['tensors']} tensors, {bytes_text(average)} avg, {bytes_text(model['bytes'])} "
@@ -26,7 +26,7 @@ def model_lines(model: dict[str, Any], device: dict[str, Any]) -> list[str]:
 
 
 def loader_lines(name: str, figures: Figures, base: Figures | None) -> list[str]:
-    """Time, memory and routes of one loader; beside the base it says how it stands to it."""
+    """Return time, memory and routes of one loader, and the comparison with the base loader."""
     first, again = figures["first"], figures["again"]
     if first is None:
         return [f"{TITLES[name]}: no load succeeded"]
@@ -59,7 +59,7 @@ def loader_lines(name: str, figures: Figures, base: Figures | None) -> list[str]
 
 
 def stage_lines(name: str, figures: Figures) -> list[str]:
-    """Where the time of a loader went: medians of its stages in fresh and in later loads."""
+    """Return the medians of a loader's stages in fresh and in later loads."""
     later = figures["stages_again"]
     lines = [f"  {TITLES[name]:<24}{'first':>12}{'again' if later else '':>12}"]
     for stage, found in figures["stages"].items():
@@ -69,7 +69,7 @@ def stage_lines(name: str, figures: Figures) -> list[str]:
 
 
 def crowd_lines(found: dict[str, Any], like: str) -> list[str]:
-    """The loads of many processes: each, all, and the ratio to one alone."""
+    """Return the rates of many processes: of each, of all, and the ratio to one alone."""
     head = f"{found['processes']} processes, {found['models']} different models of {like} shapes, {found['state']}"
     lines = [head] + [f"  note: {note}" for note in found.get("notes", ())]
     for failure in found["failures"]:

@@ -7,8 +7,8 @@
     >>> load_file("model.safetensors", device="cpu", framework="numpy")
     {'w': array([1., 1., 1.])}
 
-The bytes of each file are loaded into one allocation of the framework. Every tensor is
-a view of it. The memory is freed with the last tensor of a file.
+The bytes of each file are loaded into one allocation of the framework. Every tensor of
+the file is a view of this allocation, which is freed with the last tensor of the file.
 """
 
 from __future__ import annotations
@@ -83,38 +83,39 @@ def load_file(
     """Load one .safetensors file and return its tensors by name.
 
     Args:
-        path: The file, or an object's URL "s3://bucket/key".
-        device: "auto" (cuda:0 if it is usable, else the host), "cpu" or "host", "cuda" (the
+        path: Path of the file, or the URL of an object, "s3://bucket/key".
+        device: Device of the tensors: "auto" (cuda:0 if it is usable, else the host), "cpu" or "host", "cuda" (the
             framework's current device), "cuda:N", a device number, or a torch.device.
-        framework: "pt" for torch tensors (the default), "cupy", "numpy", "jax" or "numba".
-            NumPy only has host memory, so its "auto" is the host. CuPy and Numba only have
-            CUDA memory.
-        tensors: A glob or globs of tensor names. Only these tensors are read.
-        route: "buffered" through the page cache, "direct" past it, "cufile" by NVIDIA's
-            libcufile, or "auto", which chooses for each range by what is cached.
-        cache: What the page cache keeps afterwards: "keep", "bypass" or "auto".
+        framework: Framework of the tensors: "pt" (torch, the default), "cupy", "numpy", "jax"
+            or "numba". NumPy only has host memory, so its device "auto" is the host. CuPy and
+            Numba only have CUDA memory.
+        tensors: Glob or globs of tensor names. Only matching tensors are read.
+        route: "buffered" (through the page cache), "direct" (O_DIRECT), "cufile" (NVIDIA's
+            libcufile), or "auto", which reads cached ranges from the page cache.
+        cache: Whether the file stays in the page cache after the load: "keep", "bypass" or
+            "auto".
         lenient: Whether to accept headers that only the reference implementation accepts,
             such as leading whitespace.
         unsupported: How to treat a dtype that the framework does not have: "error", or
             "bytes" for a flat uint8 view of its bytes.
-        progress: Called as progress(bytes_done, bytes_total) in the calling thread, at least
-            once. An exception in it cancels the load.
+        progress: Function, called as progress(bytes_done, bytes_total) in the calling thread at
+            least once. An exception of the function cancels the load.
         verify: Whether to check every block that holds a byte of a tensor or of the header
-            against FILE.crc64nvme. ``nebulaio inspect PATH --checksum`` writes that file.
-        slices: Parts of tensors by glob, such as {"*.q_proj.weight": numpy.s_[0:128, :]}.
-            Only these parts are read. Each slice has an end and no step; None is a whole
-            dimension.
+            against FILE.crc64nvme. ``nebulaio inspect PATH --checksum`` writes FILE.crc64nvme.
+        slices: Parts of tensors by glob, such as {"*.q_proj.weight": numpy.s_[0:128, :]}. Of
+            a matching tensor, only this part is loaded. Each slice has an end and no step;
+            None means a whole dimension.
         shards: Even parts by glob, such as {"*.q_proj.weight": (0, rank, world)}: part
             number `rank` of `world` parts of dimension 0.
-        client: The server of a URL. Default: `nebulaio.GPUDirectClient()`, which uses the
-            environment. Through the server's door, `verify` needs no FILE.crc64nvme.
+        client: Client for the server of a URL. Default: `nebulaio.GPUDirectClient()`, which
+            uses the environment. Through the server's door, `verify` needs no FILE.crc64nvme.
 
     Returns:
-        Writable and complete tensors. No stream has to be waited for.
+        Writable and complete tensors. No stream has to be synchronized.
 
     Raises:
-        NotFoundError: The file, or with verify its checksums, do not exist.
-        CorruptError: The header is wrong, or a block differs from its checksum. The message
+        NotFoundError: The file does not exist, or with verify its checksums do not.
+        CorruptError: The header is wrong, or a block differs from its checksum. The error
             names the file, the block and the tensors.
         NebulaioError: Another failure. A failed load returns nothing.
 
@@ -158,24 +159,25 @@ def stream(
         b [0. 0.]
 
     Args:
-        paths: One path as in `load_model`, or several whose files follow each other.
+        paths: One path as in `load_model`, or several paths in the order of the stream.
         lookahead: None allocates memory for all files at once and reads them as one load. A
-            number allocates memory for that many files beyond the current one. A consumer
-            that copies then needs only a few files of memory beside its own model.
+            number allocates memory for that many files beyond the current one. Use a number
+            if you copy the tensors into a model of your own.
 
     All other arguments are those of `load_file`.
 
-    A yielded tensor is complete: nothing is written there again, and no clone is needed.
-    With verify, its blocks and its file's header have been checked. It is a view of its
-    file's allocation, which is freed with the last tensor of that file.
+    A yielded tensor is complete: nothing is written to its memory again, and no clone is
+    needed. With verify, the tensor's blocks and its file's header have been checked. Every
+    tensor is a view of its file's allocation, which is freed with the last tensor of the file.
 
-    Loading begins with the call. An error of the load is raised after the ready tensors
-    have been yielded. A file that changes while it is read is only detected at its end.
+    Loading begins with the call of `stream`. An error of the load is raised after the tensors
+    that were ready before it. A change of a file during the load is only detected at the
+    end of the load.
 
     Breaking out of the loop, `close()`, leaving a `with` block or dropping the iterator
-    cancels the load and returns when nothing is in flight any more. Ctrl-C does the same.
-    Afterwards `nebulaio.last_report()` has the report. With lookahead it covers the file
-    that ended last.
+    cancels the load and returns when nothing is in flight any more. Ctrl-C also
+    cancels the load. After the end, `nebulaio.last_report()` returns the report. With
+    lookahead, the report covers the file that ended last.
     """
     return Stream(
         _stream.paths_of(paths),
@@ -194,17 +196,21 @@ def inspect(
 ) -> dict[str, Any]:
     """Read and check the headers at path. No tensor data is read.
 
-    path, tensors, lenient and client are as in `load_model`.
+    The arguments are those of `load_model`.
 
     Returns:
-        A dictionary with
-        "files": [{"path", "size", "dest_size", "dest_align"}],
-        "tensors": [{"name", "dtype", "shape", "file", "offset", "size"}], where file is an
-            index in "files" and offset is relative to that file's destination,
-        "metadata": the file's metadata.
+        A dictionary with the keys "files", "tensors" and "metadata".
+
+        "files" is a list of {"path", "size", "dest_size", "dest_align"}.
+
+        "tensors" is a list of {"name", "dtype", "shape", "file", "offset", "size"}. The
+        value of "file" is an index in "files". The value of "offset" is relative to the
+        destination of that file.
+
+        "metadata" is the metadata in the files' headers.
 
     Raises:
-        NebulaioError: The same errors as a load of this path before it reads data.
+        NebulaioError: The headers are missing or wrong, as for a load of the same path.
     """
     with _load.open_model([path], _load.model_options("host", tensors, lenient), client) as model:
         layout: dict[str, Any] = dict(model.describe())
@@ -217,9 +223,9 @@ def write_checksums(
 ) -> list[str]:
     """Write FILE.crc64nvme beside each file of the model at path, for loads with verify.
 
-    path and lenient are as in `load_model`. The files are read whole: use a copy that is
-    known to be good. Returns the written paths. If it fails or is interrupted before all
-    checksums are computed, it writes none.
+    `path` and `lenient` are those of `load_model`. The files are read whole: use a copy that
+    is known to be good. Returns the paths of the written files. If `write_checksums` fails or
+    is interrupted before all checksums are computed, it writes no file.
     """
     system = _process.current().open()
     with (
@@ -243,22 +249,22 @@ def save_file(
 
     Args:
         tensors: The tensors by name: of torch, CuPy or NumPy, or with
-            __cuda_array_interface__ or an array interface. They may be on the host and on
-            several GPUs. They are read after the work queued on their current streams.
+            __cuda_array_interface__ or an array interface. Tensors may be on the host and on
+            several GPUs. GPU tensors are read after the work queued on their current streams.
             Tensors of torch and of GPUs must be contiguous and must not share memory. NumPy
-            arrays may have any strides and byte order, and are copied if necessary. Of a
-            masked array the data is saved.
-        path: The file to create or replace; a link is followed. "s3://bucket/key" is an
-            object.
+            arrays may have any strides and byte order, and are copied if necessary. Masked
+            arrays are saved by their data, without the mask.
+        path: Path of the file to create or replace; symbolic links are followed. Or the URL
+            of an object, "s3://bucket/key".
         metadata: Text for "__metadata__" of the file.
         checksum: Whether to write FILE.crc64nvme for verified loads. With False, an
-            existing one is removed, because it does not match the new file.
-        progress: Called as progress(bytes_done, bytes_total) in the calling thread, at least
-            once. An exception in it cancels the save.
-        client: The server and account for an object; None uses the environment.
+            existing FILE.crc64nvme is removed, because it does not match the new file.
+        progress: Function, called as progress(bytes_done, bytes_total) in the calling thread at
+            least once. An exception of the function cancels the save.
+        client: Client with the server and account of an object; None uses the environment.
 
     Raises:
-        NebulaioError: The save failed. An existing file is unchanged.
+        NebulaioError: The save failed. An existing file at `path` is unchanged.
 
     On return the file is complete and durable. A reader always finds the old file or the
     new one. Ctrl-C cancels the save, waits until nothing is in flight, and raises
@@ -281,5 +287,9 @@ def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = Non
 def save_model(
     model: Any, filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, force_contiguous: bool = True
 ) -> None:
-    """Save a torch module. Of tensors that share memory, one is saved, and the metadata names it for the others."""
+    """Save a torch module to a file.
+
+    If tensors of the module share memory, only one of them is saved. The file's metadata maps
+    the names of the others to the saved tensor.
+    """
     _modules.save_model(model, filename, metadata, force_contiguous)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A replacement for safetensors.numpy with the same names, arguments and defaults: only the import changes.
+"""Replaces safetensors.numpy with the same names, arguments and defaults. Only the import changes.
 
     >>> from nebulaio.safetensors.numpy import load_file, save_file
 
-`backend` is taken and has no meaning. Errors are those of `nebulaio.errors`.
+The argument `backend` is accepted and ignored. Errors are classes of `nebulaio.errors`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A replacement for safetensors.torch with the same names, arguments and defaults: only the import changes.
+"""Replaces safetensors.torch with the same names, arguments and defaults. Only the import changes.
 
     >>> from nebulaio.safetensors.torch import load_file, save_file
 
-Tensors come to the CPU unless `device` says otherwise. `backend` is taken and has no
-meaning. Errors are those of `nebulaio.errors`.
+The default device is the CPU. The argument `backend` is accepted and ignored. Errors are
+classes of `nebulaio.errors`.
 """
 
 from __future__ import annotations
