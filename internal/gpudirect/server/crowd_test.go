@@ -119,7 +119,7 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 func TestReadersThatReadNothing(t *testing.T) {
 	d := serve(t, func(o *Options) {
 		twoKeys(o)
-		o.Limits.Descriptors, o.Limits.Handles, o.Limits.Send = 64, 1<<20, 50*time.Millisecond
+		o.Limits.Descriptors, o.Limits.Handles, o.Limits.Send = 64, 1<<20, time.Second
 	})
 	d.store.put("b", "big", random(20000))
 	other := d.loginAs("other")
