@@ -14,10 +14,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// WriteText writes f for a terminal of 80 columns, without colour: the verdict
-// and where it was measured, a table when there are several runs, the answers
-// of sweeps, training, limits, then a block for each run.
-// The error is of writing.
+// WriteText writes f for a terminal of 80 columns, without colour. The output begins with the verdict and the
+// machine. A table of runs, the answers of sweeps, the training-shaped run and the limits follow. A block for each
+// run ends it. WriteText returns only errors of w.
 func WriteText(w io.Writer, f *record.File) error {
 	s := newSheet(w)
 	v := judge(f)

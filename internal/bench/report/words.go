@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report prints benchmark results as text, as CSV, as one HTML file with
-// plots, and as a comparison of two results.
+// Package report prints benchmark results as text, as CSV, as one HTML file with plots, and as a comparison of two
+// results.
 //
-// It shows only what is in the record. Every rate comes with its route and with what
-// the page cache served.
+// A report shows only data of the record. Every rate is shown with its route and with the bytes that the page cache
+// served.
 package report
 
 import (
