@@ -23,13 +23,13 @@ type CeilingOptions struct {
 	Version string
 	Machine record.Machine
 	Device  device.Device
-	// Set holds the files to read and Spare the empty files to write. If Set is nil, no storage read is measured; if
-	// Spare is nil, no storage write.
+	// Set holds the files to read and Spare the empty files to write. If Set is nil, storage reads are not measured;
+	// if Spare is nil, storage writes are not.
 	Set, Spare *dataset.Set
 	Rounds     int           // rounds of each measurement; 0 means 5
 	Time       time.Duration // duration of one storage round; 0 means 2 seconds
-	// Step, if not nil, is called before each measurement with its name, its index i and the number n of
-	// measurements.
+	// Step, if not nil, is called before each measurement with the measurement's name, its index i and the number n
+	// of measurements.
 	Step func(name string, i, n int)
 }
 

@@ -21,7 +21,8 @@ type Job struct {
 	Spec Spec
 	Set  *dataset.Set
 	// Device is the source or destination of the bytes, unless Memory is Host. Engine is needed only for runs with
-	// Memory Engine, and OpenDirect (cuFile) only for runs with Memory CuFile. Otherwise both may be nil.
+	// Memory Engine, and OpenDirect (cuFile) only for runs with Memory CuFile. In other runs, Engine and OpenDirect
+	// may be nil.
 	Device     device.Device
 	Engine     *transfer.Engine
 	OpenDirect func(ctx context.Context) (device.Direct, error)

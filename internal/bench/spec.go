@@ -98,12 +98,12 @@ type Spec struct {
 	SmallPages bool
 	// NoSync skips the sync after a write, so written data may stay in the page cache or in the disk's cache.
 	NoSync bool
-	// Passes is the number of passes over the data, and Time the longest duration of the run. The run ends at
-	// whichever comes first. With Time alone, passes repeat until the time is over.
+	// Passes is the number of passes over the data, and Time the longest duration of the run. A run ends after Passes
+	// or after Time, whichever comes first. With Time alone, passes repeat until the time is over.
 	Passes int
 	Time   time.Duration
 	// Stable, if positive, ends the run as soon as the rates of the last intervals differ by at most this share: (max
-	// - min) / mean. Time is then the longest duration of the run; its default is one minute.
+	// - min) / mean. With Stable, Time is the longest duration of the run, one minute by default.
 	Stable float64
 }
 
@@ -145,7 +145,7 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// Check returns an error if the run is impossible. The error names the value and the expected one.
+// Check returns an error if the run is impossible. The error names the impossible value and the expected values.
 func (s Spec) Check() error {
 	bad := func(name, value, want string) *errs.Error {
 		return errs.New(errs.Invalid, "benchmark", name+"="+value, "cannot be run; expected "+want)

@@ -55,7 +55,8 @@ func (s *Session) Train(ctx context.Context, c train.Config) (record.Train, erro
 var depths = [...]int{0, 1, 2, 4, 8}
 
 // Prefetch measures how many batches must be loaded ahead to keep the device busy. If base has no step time, Prefetch
-// chooses one that loading can just keep up with. At that step time, the prefetch depth matters most.
+// chooses one that loading can just keep up with. The number of batches ahead matters most if loading can just keep
+// up.
 func (s *Session) Prefetch(ctx context.Context, base train.Config) error {
 	kept := s.File.Train
 	defer func() { s.File.Train = kept }()

@@ -28,8 +28,8 @@ import (
 type Options struct {
 	// Paths are directories for new files, or existing files to read. Each path is one member of the stripe.
 	Paths []string
-	// Files is the number of files in each directory and FileSize the size of each in bytes. For existing files both
-	// are ignored.
+	// Files is the number of files in each directory and FileSize the size of each in bytes. For existing files,
+	// Files and FileSize are ignored.
 	Files    int
 	FileSize int64
 	Seed     uint64
@@ -66,8 +66,8 @@ type Group struct {
 	seed  uint64
 }
 
-// Open creates the files, or finds those that an earlier run kept. On error it leaves no files behind. The caller
-// closes the set.
+// Open creates the files, or finds those that an earlier run kept. If Open fails, it leaves no files behind. The
+// caller closes the Set.
 func Open(ctx context.Context, o Options) (_ *Set, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -236,8 +236,8 @@ func (s *Set) Drop() (left int64, err error) {
 	return left, nil
 }
 
-// Resident returns how many bytes of the files are in the page cache, and the name of the probe. The number is -1 if
-// the kernel does not tell.
+// Resident returns how many bytes of the files are in the page cache, or -1 if the kernel does not tell. The string
+// is the probe that was used, such as "cachestat".
 func (s *Set) Resident() (int64, string) {
 	var n int64
 	how := ""
@@ -252,8 +252,8 @@ func (s *Set) Resident() (int64, string) {
 	return n, how
 }
 
-// Missing returns the path of the first file that was removed or renamed, or "" if every file still has its name.
-// Open descriptors of such a file still work, but its path no longer leads to the same data.
+// Missing returns the path of the first file that was removed or renamed, or "" if every file still has its name. An
+// open descriptor of a removed file still works, but the path no longer leads to the same data.
 func (s *Set) Missing() string {
 	for _, f := range s.Files() {
 		if _, err := os.Stat(f.Path()); errors.Is(err, fs.ErrNotExist) {

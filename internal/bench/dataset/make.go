@@ -262,7 +262,8 @@ func (t *Target) Size() int64 { return t.size }
 // DirectFD returns the O_DIRECT descriptor, or -1 if there is none.
 func (t *Target) DirectFD() int { return t.direct }
 
-// Direct reports whether the file can be written past the page cache. If not, it also returns the reason.
+// Direct reports whether the file can be written past the page cache. If Direct returns false, it also returns the
+// reason.
 func (t *Target) Direct() (bool, string) { return t.direct >= 0, t.refused }
 
 // Write writes b at offset off. If the file supports O_DIRECT and both off and the length of b are aligned, the write

@@ -39,7 +39,7 @@ type Limit struct {
 	How string `json:"how"`
 }
 
-// Find returns the limit with this ID on this device or mount. The result is false if there is none.
+// Find returns the limit with this ID on this device or mount, and false if there is no such limit.
 func (c *Ceilings) Find(id, on string) (Limit, bool) {
 	if c == nil {
 		return Limit{}, false

@@ -146,7 +146,7 @@ func csvColumns() []column {
 //
 // The order of columns is fixed, and later versions append columns. A column's name ends in its unit. A cell without
 // a value is empty. A value of -1 for resident bytes means that the kernel did not tell. The cell route_taken lists
-// route=bytes, separated by semicolons.
+// route=bytes pairs, separated by semicolons.
 func WriteCSV(w io.Writer, f *record.File) error {
 	cols := csvColumns()
 	out := csv.NewWriter(w)
@@ -167,7 +167,7 @@ func WriteCSV(w io.Writer, f *record.File) error {
 
 // WriteGdsio writes a run as the line that gdsio prints, for scripts that parse gdsio's output. XferType is the route
 // that the bytes took, not the requested one: GPUD only if all bytes went straight to the GPU. A mean latency that
-// was not measured is 0. A copy has no gdsio line; WriteGdsio returns an error of kind Unsupported for it.
+// was not measured is 0. gdsio has no line for copies, so WriteGdsio returns an error of kind Unsupported for a copy.
 func WriteGdsio(w io.Writer, r *record.Run) error {
 	kind := map[string]string{"read": "READ", "write": "WRITE"}[r.Settings.Op]
 	if kind == "" {

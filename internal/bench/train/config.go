@@ -77,7 +77,7 @@ type Config struct {
 	Pattern  string // Sequential or Random; "" means Sequential
 	Seed     uint64 // seed of the Random order
 	// Drop drops the files from the page cache before each phase and between epochs, so that every epoch is read from
-	// storage. Between epochs the loader drops them, and the time for that is part of the run.
+	// storage. Between epochs the loader drops the page cache, and the time for that is part of the run.
 	Drop bool
 
 	// Alone is the largest number of batches in one round of the loader alone or of the copy alone; 0 means 20. A
@@ -101,8 +101,8 @@ const (
 	aloneTime   = 3 * time.Second
 )
 
-// Stride returns the distance between two samples of a file in bytes. For samples of at least 4096 bytes it is the
-// next multiple of 4096, else the sample's size.
+// Stride returns the distance between two samples of a file in bytes. The stride is the sample's size, rounded up to
+// a multiple of 4096 if the sample has at least 4096 bytes.
 func Stride(sampleBytes int64) int64 {
 	if sampleBytes < directUnit {
 		return sampleBytes

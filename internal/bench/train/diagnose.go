@@ -28,11 +28,11 @@ const (
 )
 
 // Diagnose returns the resource that a run waited for, the reason, and the settings to change, most promising first.
-// The bound is empty if no step was measured.
+// The resource (Bound) is empty if no step was measured.
 //
 // If the accelerator hardly waits, the run is GPU-bound. Otherwise, the slower of the loader alone and the copy alone
-// is the bound, if it is slower than a step. If both are faster than a step, the run is copy-bound. If the difference
-// is within the spread of the rounds, the bound is record.Unclear.
+// is the bound, if it is slower than a step. If loader and copy are both faster than a step, the run is copy-bound.
+// If the measured times differ by no more than the spread of their rounds, the bound is record.Unclear.
 func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
 	if t.Steps == 0 {
 		return "", "no step was measured", []string{"run more steps than the warm-up has"}
