@@ -40,7 +40,7 @@ func specFlags(fs *pflag.FlagSet, s *bench.Spec) {
 	fs.Var(count(&s.Workers, 4, 1), "workers", "number of workers; each has its own part of the data")
 	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "number of requests in flight per worker")
 	fs.Var(choice(&s.Route, "ROUTE", bench.Auto, bench.Direct, bench.Buffered), "route",
-		"route: past the page cache (direct), through it (buffered), or direct if the files allow it (auto)")
+		"route: past the page cache (direct), through the page cache (buffered), or direct if the files allow it (auto)")
 	timeFlags(fs, s)
 	fs.BoolVar(&s.Verify, "verify", false, "check the contents at their destination; the rate includes the check")
 	fs.Var(number(&s.Seed), "seed", "seed of the contents and of the random order")
@@ -254,8 +254,8 @@ func newBenchAll(a *app) *cobra.Command {
 		Short: "Measure everything once: limits, reads, writes, sweeps and a training run",
 		Long: `Measure everything once: limits, reads, writes, sweeps and a training run.
 
-Reads and writes are measured with every kind of memory. --html writes a report
-about this machine.`,
+Reads and writes are measured with every kind of memory. The flag --html writes a
+report about this machine.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()

@@ -40,9 +40,9 @@ func newBenchTrain(a *app) *cobra.Command {
 
 The command reads batches into device memory while a step of known length runs. A
 step is a spin kernel on a GPU and a sleep on the host. The result is the
-accelerator utilisation and a diagnosis: loader-bound, copy-bound or gpu-bound,
-with the setting to change next. --workload takes the batch, sample and step of
-an MLPerf Storage benchmark.`,
+accelerator utilisation and a diagnosis (loader-bound, copy-bound or gpu-bound),
+with the setting to change next. The flag --workload sets batch, sample and step
+to those of an MLPerf Storage benchmark.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
@@ -65,7 +65,8 @@ an MLPerf Storage benchmark.`,
 		"route of sample reads: auto, direct or buffered")
 	fs.Var(choice(&f.c.Pattern, "ORDER", train.Random, train.Sequential), "pattern",
 		"order of samples: random or sequential")
-	fs.BoolVar(&f.warm, "warm", false, "read the data into the page cache first; default: drop it before each epoch")
+	fs.BoolVar(&f.warm, "warm", false,
+		"read the data into the page cache first; default: drop the page cache before each epoch")
 	fs.Var(number(&f.c.Seed), "seed", "seed of the contents and of the order")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {

@@ -46,7 +46,7 @@ func newLoad(a *app) *cobra.Command {
 		Long: `Load a model into device memory, report the rate and the routes, and free it.
 
 PATH is a .safetensors file, the index of a sharded model, or a model directory.
-It can also be s3://BUCKET/KEY on the server that --endpoint names. A flag
+PATH can also be s3://BUCKET/KEY on the server that --endpoint names. A flag
 overrides its environment variable, which is shown in brackets.
 
 To measure cold loads, give --drop-cache with --cache bypass. Under --cache auto,
@@ -72,7 +72,7 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	systemFlags(fs, &f.system, "verify_on")
 	fs.BoolVar(&f.load.Lenient, "lenient", false, "also accept headers that safetensors accepts and nebulaio refuses "+
 		"by default")
-	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model; it is freed after each")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model; the model is freed after each load")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files from the page cache before each load")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	f.objects.define(fs)

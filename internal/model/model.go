@@ -28,9 +28,9 @@ type Options struct {
 	// Tensors are globs (see path.Match) for the names of the tensors to load; none means all tensors. A glob that
 	// matches no tensor is an error.
 	Tensors []string
-	// Slices and Shards select parts of chosen tensors; other tensors are loaded whole. Each of these is an error:
-	// two slices or shards for one tensor, a slice that does not fit its tensor, and a slice or shard that matches no
-	// chosen tensor.
+	// Slices and Shards select parts of chosen tensors; other tensors are loaded whole. Two slices or shards that
+	// match one tensor are an error, and so is one that matches no chosen tensor. A slice that does not fit its
+	// tensor is an error too.
 	Slices []Slice
 	Shards []Shard
 	// Lenient also accepts headers that Python's safetensors package accepts but nebulaio refuses by default.
