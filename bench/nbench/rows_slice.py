@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows `slice-*`: one rank's eighth of every matrix, by rows and by columns, warm and cold.
 
-Rates count the bytes that were wanted; what was read beside them is in the
-report and in the table. Every slice is compared with the same slice of a whole
-load by the reference implementation.
+Rates count only the requested bytes; other bytes that were read are in the report and in the table. Every slice is
+compared with the same slice of a whole load by the reference implementation.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CASES = (("rows", 0), ("columns", 1))
 
 
 def run(context: Context, model: str) -> Row:
-    """Measure slices of one model; another rank each round."""
+    """Measure slices of one model, with another rank in each round."""
     row = Row(f"slice-{model}", "slice", model)
     path = context.library.file(model)
     row.files = context.describe(path)

@@ -37,7 +37,7 @@ CAUSES = [
 
 
 def cause_of(name: str, message: str) -> str:
-    """The cause of one failure."""
+    """Return the cause of one failure."""
     text = f"name={name}\n{message}"
     for cause, pattern in CAUSES:
         if re.search(pattern, text):
@@ -47,7 +47,7 @@ def cause_of(name: str, message: str) -> str:
 
 
 def summarize(root: ET.Element) -> str:
-    """Counts, then causes with their tests, the largest first."""
+    """Return the counts, then the causes with their tests, largest first."""
     counts = {"passed": 0, "failed": 0, "errors": 0, "skipped": 0}
     failures: dict[str, list[str]] = defaultdict(list)
     for case in root.iter("testcase"):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interpreter in which the Python blocks of one page run, one after the other, as in a reader's session.
+"""Runs the Python blocks of one page one after the other, as in a reader's session.
 
-It reads one JSON object per line from standard input, {name, line, text, language, environment, folder}, and answers each
-with a line on descriptor 3: "ok", or "failed" after the traceback has gone to standard error.
+The process reads one JSON object per line from standard input, {name, line, text, language, environment, folder}. It
+answers each with a line on descriptor 3: "ok", or "failed" after the traceback was written to standard error.
 """
 
 import doctest
