@@ -31,7 +31,7 @@ const (
 	Fail Level = "FAIL"
 	// Warn means that something is slower than it could be.
 	Warn Level = "WARN"
-	// Unknown means that a fact could not be read. The finding names the command to run.
+	// Unknown means that a fact could not be read. A finding of this level names the command that reads the fact.
 	Unknown Level = "UNKNOWN"
 	// Info means that a finding is worth knowing but costs nothing by itself.
 	Info Level = "INFO"
@@ -54,7 +54,7 @@ const (
 
 // Finding is the outcome of one rule for one subject, such as a disk.
 type Finding struct {
-	ID        string `json:"id"` // never changes between versions
+	ID        string `json:"id"` // identifier of the rule; never changes between versions
 	Title     string `json:"title"`
 	Subject   string `json:"subject"`
 	Level     Level  `json:"level"`

@@ -60,7 +60,7 @@ const guard = "command -v ofed_info >/dev/null || { echo 'install DOCA or MLNX_O
 const install = "apt-get install -y nvidia-gds"
 
 // WriteFixScript writes the fixes of a result as a shell script for review. The script exits at its first command
-// until a person removes that line. Commands that remove, format, unmount or restart stay comments even then.
+// until a person removes that line. Commands that remove, format, unmount or restart are always comments.
 func WriteFixScript(w io.Writer, r *Result) {
 	var todo []Finding
 	for _, f := range r.Findings {

@@ -43,9 +43,9 @@ type ProveOptions struct {
 }
 
 // Prove reads the target of m through cuFile in a separate process and returns the observed route. A crash, a log
-// file or a GPU context of cuFile thus stays in that process. If the target is a directory, Prove creates a temporary
-// file of 16 MiB in it. The process runs `doctor prove` with the configuration that CuFileConfig writes. Prove
-// removes all files of the process.
+// file or a GPU context of cuFile thus stays in the separate process. If the target is a directory, Prove creates a
+// temporary file of 16 MiB in it. The process runs `doctor prove` with the configuration that CuFileConfig writes.
+// Prove removes all files of the process.
 func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *facts.Proof {
 	p := &facts.Proof{GPU: max(o.GPU, 0)}
 	if why, fix := unprovable(m, p.GPU, o); why != "" {

@@ -15,10 +15,10 @@ type Verdict struct {
 	// Direct is "yes", "no", "unproven" or "none". "unproven" means that no obstacle was found, but some conditions
 	// could not be read. "none" means that there is no GPU.
 	Direct  string `json:"direct"`
-	Route   string `json:"route"` // p2pdma, nvidia-fs or staged
+	Route   string `json:"route"` // route of the data: p2pdma, nvidia-fs or staged
 	Summary string `json:"summary"`
 	// Cause is the first failed condition of the nearest route. If a route is open, Cause is the finding that costs
-	// most. Cause is nil if there is no such finding.
+	// most. Cause is nil if no condition fails and nothing costs speed.
 	Cause  *Finding    `json:"cause"`
 	Routes []RouteInfo `json:"routes"`
 	// Loader describes the route that nebulaio itself takes for loads.
@@ -35,7 +35,7 @@ type RouteInfo struct {
 // Step is one condition of a route.
 type Step struct {
 	ID       string `json:"id"`
-	State    string `json:"state"` // ok, blocked, unknown, redirected, skipped
+	State    string `json:"state"` // state of the condition: ok, blocked, unknown, redirected or skipped
 	Observed string `json:"observed"`
 }
 

@@ -105,7 +105,7 @@ func (f *Facts) Pair() bool { return f.GPU != nil && f.Mount != nil }
 
 // Container returns the evidence that this process runs in a container, or "" if there is none. The files /.dockerenv
 // and /run/.containerenv count only if the root is not a whole file system on a block device. An image that was
-// unpacked onto a disk keeps these files, but is no longer a container.
+// unpacked onto a disk keeps /.dockerenv, but is no longer a container.
 func (f *Facts) Container() string {
 	root := MountOf(f.Mounts, "/")
 	if root != nil && (root.FSType == "overlay" || root.FSType == "fuse.fuse-overlayfs" || root.FSType == "aufs") {

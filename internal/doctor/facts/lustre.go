@@ -10,7 +10,7 @@ import (
 
 // Stripe describes how a Lustre file is striped over storage targets.
 type Stripe struct {
-	Count int   `json:"count"` // storage targets of the file's last component
+	Count int   `json:"count"` // number of storage targets of the file's last component
 	Size  int64 `json:"size"`  // stripe size in bytes
 }
 

@@ -21,7 +21,7 @@ import (
 // Meta has the facts about a machine that no file under /proc or /sys contains.
 type Meta struct {
 	Kernel string `json:"kernel"` // kernel release, as uname -r prints it
-	Arch   string `json:"arch"`   // as uname -m prints it
+	Arch   string `json:"arch"`   // machine architecture, as uname -m prints it
 	CPUs   int    `json:"cpus"`
 	UID    int    `json:"uid"` // effective user ID
 
@@ -74,8 +74,8 @@ type Target struct {
 	Total     int64 `json:"total"` // size of the file system in bytes
 	Available int64 `json:"available"`
 
-	// DirectMem and DirectOffset are the alignments in bytes that O_DIRECT needs for memory and for offsets. 0 in
-	// both means that the file refuses O_DIRECT, and -1 that the kernel does not tell.
+	// DirectMem and DirectOffset are the alignments in bytes that O_DIRECT needs for memory and for offsets. A value
+	// of 0 in both means that the file refuses O_DIRECT, and -1 that the kernel does not tell.
 	DirectMem    int64 `json:"direct_mem"`
 	DirectOffset int64 `json:"direct_offset"`
 	// DirectRead is "ok" if an O_DIRECT read succeeded, else the reason why not.

@@ -118,7 +118,7 @@ func ParseMountstats(text, point string) NFSReads {
 
 // LustreParams returns the values of one parameter of the Lustre client, by target. kind is the subsystem, such as
 // osc, and name the parameter, such as max_rpcs_in_flight. The map is empty if the client shows no values. Newer
-// clients have these files in sysfs, older ones in proc.
+// Lustre clients have their parameters in sysfs, older ones in proc.
 func (f *Facts) LustreParams(kind, name string) map[string]string {
 	out := map[string]string{}
 	for _, base := range []string{"/sys/fs/lustre/", "/proc/fs/lustre/", "/sys/kernel/debug/lustre/"} {

@@ -30,7 +30,7 @@ func IsBDF(s string) bool {
 // PCIDir returns the sysfs directory of a PCI function.
 func PCIDir(bdf string) string { return "/sys/bus/pci/devices/" + bdf }
 
-// PCI returns the PCI function with address bdf. Known is false if sysfs does not list it.
+// PCI returns the PCI function with address bdf. Known is false if sysfs does not list the function.
 func (f *Facts) PCI(bdf string) PCIDevice {
 	d := PCIDevice{BDF: bdf, NUMA: -1}
 	real, err := f.Resolve(PCIDir(bdf))
@@ -104,7 +104,7 @@ func Distance(a, b PCIDevice) string {
 }
 
 // Config returns the PCI configuration space of a function, or nil if it cannot be read. Users other than root see
-// only its first 64 bytes.
+// only the first 64 bytes of the configuration space.
 func (f *Facts) Config(bdf string) []byte {
 	b, err := f.ReadFile(PCIDir(bdf) + "/config")
 	if err != nil {

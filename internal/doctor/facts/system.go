@@ -49,7 +49,7 @@ func unzip(b []byte) (string, bool) {
 }
 
 // MayLock reports whether the process may exceed the limit of locked memory (CAP_IPC_LOCK). Root in a container often
-// may not.
+// lacks CAP_IPC_LOCK.
 func (f *Facts) MayLock() bool {
 	const ipcLock = 14
 	s, _ := f.Text("/proc/self/status")
