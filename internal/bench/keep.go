@@ -74,7 +74,7 @@ func LoadCeilings(path string) (*record.Ceilings, error) {
 }
 
 // KeepCeilings merges c into the measured limits in the file path and replaces the file atomically. A limit that was
-// measured again replaces its older value, and limits of other disks stay.
+// measured again replaces its older value, and limits of other disks are kept.
 func KeepCeilings(path string, c *record.Ceilings) error {
 	if path == "" {
 		return errs.New(errs.NotFound, "keep ceilings", "",

@@ -44,8 +44,8 @@ type Live struct {
 	Rates   []float64     // rates of the last intervals, oldest first
 }
 
-// Run measures one run. If ctx ends, Run returns the results measured so far, marked as interrupted. An error means
-// that there is no result.
+// Run measures one run. If ctx ends, Run returns the results measured so far, marked as interrupted. If Run returns
+// an error, there is no result.
 func Run(ctx context.Context, j Job) (record.Run, error) {
 	j.Spec = j.Spec.withDefaults()
 	if err := j.Spec.Check(); err != nil {

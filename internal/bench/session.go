@@ -25,8 +25,8 @@ type Session struct {
 	File record.File
 }
 
-// HostOnly describes host memory as the device of a run. Runs that stop in host memory use it, without looking for a
-// GPU.
+// HostOnly describes host memory as the device of a run. Runs that stop in host memory use HostOnly, without looking
+// for a GPU.
 func HostOnly() device.Info {
 	return device.Info{ID: "host", Kind: device.Host, Model: "host memory", NUMANode: -1}
 }

@@ -261,7 +261,7 @@ report about this machine.`,
 	fs := cmd.Flags()
 	fs.Var(duration(&s.Time), "time", "duration of each run, such as 10s; default 2s")
 	fs.Var(count(&rounds, 5, 1), "rounds", "number of rounds per limit")
-	fs.BoolVar(&measure, "measure-ceilings", false, "measure the limits again even if they are stored")
+	fs.BoolVar(&measure, "measure-ceilings", false, "measure the limits again even if stored limits exist")
 	fs.Var(number(&s.Seed), "seed", "seed of the contents and of the random order")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {

@@ -65,7 +65,7 @@ use by another server is found only by nebulaio server when it starts.`,
 		}),
 	}
 	s.addAll(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 

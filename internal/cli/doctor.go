@@ -63,7 +63,7 @@ cuFile.`,
 	fs.Var(gpu, "gpu", "index of the GPU as nebulaio devices shows it; default: the first GPU")
 	fs.Var(choice(&o.profile, "USE", doctor.Train, doctor.Infer, doctor.Checkpoint), "profile",
 		"workload that decides the order of findings: train, infer or checkpoint")
-	fs.BoolVar(&o.json, "json", false, "print one JSON object")
+	fs.BoolVar(&o.json, "json", false, "print the result as one JSON object")
 	fs.BoolVar(&o.script, "fix-script", false, "print the fixes as a shell script to review; nothing is run")
 	fs.BoolVar(&o.all, "all", false, "also show rules that pass or do not apply")
 	proveFlag(fs, &o.noProve)
@@ -114,7 +114,7 @@ names, but no data.`,
 		}),
 	}
 	proveFlag(cmd.Flags(), &noProve)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 

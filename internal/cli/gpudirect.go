@@ -94,7 +94,7 @@ doctor. The command changes nothing and reads no file.`,
 	s.add(cmd.Flags(), func(k config.Key) bool {
 		return k.Name == "data" || k.Name == "rdma.enabled" || strings.HasPrefix(k.Name, "gpudirect.")
 	})
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 

@@ -94,10 +94,11 @@ with its FILE.crc64nvme.`,
 			return a.printResult(asJSON, r, r.print)
 		}),
 	}
-	cmd.Flags().BoolVar(&lenient, "lenient", false, "also accept headers that safetensors accepts and nebulaio refuses "+
+	cmd.Flags().BoolVar(&lenient, "lenient", false,
+		"also accept headers that the safetensors package accepts but nebulaio refuses "+
 		"by default")
 	cmd.Flags().BoolVar(&sum, "checksum", false, "read every file whole and write its checksums beside it")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	objects.define(cmd.Flags())
 	return cmd
 }

@@ -70,11 +70,12 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	sliceFlags(fs, &f.load.Slices, &f.load.Shards)
 	fs.BoolVar(&f.load.Verify, "verify", false, "check every block against FILE.crc64nvme, written by inspect --checksum")
 	systemFlags(fs, &f.system, "verify_on")
-	fs.BoolVar(&f.load.Lenient, "lenient", false, "also accept headers that safetensors accepts and nebulaio refuses "+
+	fs.BoolVar(&f.load.Lenient, "lenient", false,
+		"also accept headers that the safetensors package accepts but nebulaio refuses "+
 		"by default")
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model; the model is freed after each load")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files from the page cache before each load")
-	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
 	systemFlags(fs, &f.system, "cufile")

@@ -48,7 +48,7 @@ func newQuarantineList(a *app) *cobra.Command {
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 
@@ -58,7 +58,7 @@ func newQuarantineRestore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore NAME",
 		Short: "Restore one entry of quarantine/",
-		Long: `Restore one entry of quarantine/ by the name that list shows.
+		Long: `Restore one entry of quarantine/ by the name that store quarantine list shows.
 
 The server must be stopped. A file returns to its place unless another file is
 there. A record returns to the metadata unless the record was changed after the
@@ -94,7 +94,7 @@ the exit code is 5.`,
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 

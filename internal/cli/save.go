@@ -93,7 +93,7 @@ func (f *saveFlags) define(fs *pflag.FlagSet) {
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to save the model; each save replaces the file")
 	fs.BoolVar(&f.ceiling, "ceiling", false,
 		"before each save, also measure plain writes of the same size, block size and depth to a new file")
-	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
 	systemFlags(fs, &f.system, "write_block_size", "write_depth")

@@ -42,7 +42,7 @@ Content is only read with --content. store scrub also reads content, and works
 while a server runs. Damaged metadata is not repaired: restore a backup, or use
 nebulaio store salvage.
 
-Without --repair nothing changes. With --repair, the command:
+Without --repair the command changes nothing. With --repair, the command:
 
   - corrects indexes, counts and marks
   - rebuilds damaged buckets with their objects
@@ -88,7 +88,7 @@ The exit code is 5 if a problem remains.`,
 		"correct values that other records determine, and move files and records that nothing refers to into quarantine/")
 	cmd.Flags().BoolVar(&o.Unreadable, "unreadable", false, "with --repair, also move damaged records into quarantine/")
 	cmd.Flags().BoolVar(&o.Content, "content", false, "also read all content and compare it with its checksums")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 
@@ -102,8 +102,8 @@ func newStoreScrub(a *app) *cobra.Command {
 		Long: `Read all content and compare it with its checksums.
 
 A running server scrubs its store and keeps serving. If no server runs, the
-command opens the store itself. Each damaged block is listed. The exit code is 5
-if a block is damaged.`,
+command opens the store itself. The command lists each damaged block. The exit
+code is 5 if a block is damaged.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			p := a.startProgress(0, asJSON)
@@ -124,7 +124,7 @@ if a block is damaged.`,
 	}
 	s.addStore(cmd.Flags())
 	cmd.Flags().Var(size(&rate), "rate", "largest number of bytes to read per second, such as 100MiB; 0 means no limit")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 
@@ -148,7 +148,7 @@ func newStoreStats(a *app) *cobra.Command {
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 

@@ -56,7 +56,7 @@ name is OUT.partial. Restore the copy with nebulaio store restore.`,
 	}
 	s.addStore(cmd.Flags())
 	cmd.Flags().BoolVar(&verify, "verify", false, "read the copy again and compare it with its checksums")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 
@@ -68,7 +68,8 @@ func newStoreRestore(a *app) *cobra.Command {
 		Short: "Create a store from a backup",
 		Long: `Create a store from a backup.
 
-The directory of the store must be missing or empty. The backup does not change.`,
+The directory of the store must be missing or empty. The command does not change
+the backup.`,
 		Args: oneName("the directory of a backup"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			c, err := s.load(a)
@@ -87,8 +88,9 @@ The directory of the store must be missing or empty. The backup does not change.
 	}
 	s.addStore(cmd.Flags())
 	cmd.Flags().
-		BoolVar(&verify, "verify", false, "compare all content with its checksums before the store is ready for use")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+		BoolVar(&verify, "verify", false,
+			"compare all content of the new store with its checksums before the store can be used")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 
@@ -116,9 +118,9 @@ func newStoreSalvage(a *app) *cobra.Command {
 
 SRC is the directory of a stopped store and is never changed. NEW must be missing
 or empty. Each metadata file is read as far as possible. An object is saved if its
-record is readable and its content matches its checksum. All other objects are
-listed as lost. If changes were lost, deleted or overwritten objects may reappear;
-the report marks them as doubtful.
+record is readable and its content matches its checksum. An object that cannot be
+saved is listed as lost. If changes were lost, deleted or overwritten objects may
+reappear; the report marks them as doubtful.
 
 The exit code is 5 if an object is lost.`,
 		Args: oneName("the directory of a damaged store"),
@@ -144,7 +146,7 @@ The exit code is 5 if an object is lost.`,
 	}
 	cmd.Flags().StringVar(&to, "to", "", "directory `NEW` of the new store; it must be missing or empty")
 	cmd.Flags().BoolVar(&link, "link", false, "share content files with the damaged store if they cannot be cloned")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object that names what was saved and lost")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result, with the objects saved and lost, as one JSON object")
 	return cmd
 }
 

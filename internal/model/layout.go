@@ -6,8 +6,8 @@ package model
 type Run struct {
 	Off, Len int64
 	At       int64
-	// Width and Stride describe rows. If Stride is positive, only the first Width bytes of every Stride bytes are
-	// loaded, and they are packed from At on.
+	// Width and Stride describe a Run of rows that are apart in the file. If Stride is positive, only the first Width
+	// bytes of every Stride bytes are loaded, and they are packed from At on.
 	Width, Stride int64
 }
 

@@ -16,8 +16,8 @@ const (
 	MostOfProduct  = 10  // percent of the product's lines that one package may have
 )
 
-// Knotted returns a line for each package with more arrows back up than its limit in percent. A package may always
-// have one such arrow, because two files that use each other have half of their arrows back up.
+// Knotted returns a line for each package with more arrows back up than its limit in percent. Every package may have
+// one arrow back up, because two files that use each other have half of their arrows back up.
 func Knotted(graphs []Graph, limits map[string]int) (broken []string) {
 	for _, g := range graphs {
 		limit, ok := limits[g.Path]

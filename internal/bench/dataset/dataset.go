@@ -213,8 +213,8 @@ func (s *Set) Bytes() int64 {
 	return n
 }
 
-// Content fills dst with the content of file f of group g at offset off. The content is right only if the set is
-// Known, or if the files were written with bytes from Content.
+// Content fills dst with the content of file f of group g at offset off. The bytes match the file only if the set is
+// Known, or if the file was written with bytes from Content.
 func (s *Set) Content(g, f int, off int64, dst []byte) {
 	synth.Content(synth.FileSeed(s.Groups[g].seed, s.Groups[g].first+f), off, dst)
 }

@@ -118,7 +118,7 @@ type Run struct {
 	Proof   string  `json:"proof"`             // how the routes were determined
 	Storage *Disk   `json:"storage,omitempty"` // bytes that the block devices counted during the run
 	Cache   *Cache  `json:"cache,omitempty"`
-	Share   *Share  `json:"share,omitempty"`    // GBps compared with the limit on its way; nil if unknown
+	Share   *Share  `json:"share,omitempty"`    // comparison of GBps with a measured limit; nil if no limit is known
 	Verify  *Verify `json:"verified,omitempty"` // nil if no verification was requested
 	Stable  *Stable `json:"stable,omitempty"`   // nil if the run was not to end at a stable rate
 
@@ -183,8 +183,8 @@ type Route struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Disk is the kernel's byte counts of the block devices, for all processes together. Disk serves as a cross-check of
-// the routes.
+// Disk has the bytes that the block devices read and wrote, as the kernel counts them for all processes together.
+// Disk serves as a cross-check of the routes.
 type Disk struct {
 	Devices []string `json:"devices"`
 	Read    int64    `json:"read_bytes"`

@@ -30,7 +30,7 @@ type Train struct {
 	Workers     int     `json:"workers"`
 	Prefetch    int     `json:"prefetch"` // batches that are loaded ahead
 	Steps       int     `json:"steps"`
-	Warmup      int     `json:"warmup"` // first steps, left out of the figures
+	Warmup      int     `json:"warmup"` // number of first steps that the figures leave out
 
 	// AU is the accelerator utilisation: time spent in steps over elapsed time.
 	AU float64 `json:"au"`
@@ -42,7 +42,7 @@ type Train struct {
 
 	// Isolated is the time of the loader alone, from storage to host memory, as the median of its rounds. Copy is the
 	// time of the copy to the device alone. Target is the measured time of the step. Idle is the time that the
-	// accelerator waited between two steps, and IdleP99 its 99th percentile. All five are in seconds per step.
+	// accelerator waited between two steps, and IdleP99 its 99th percentile. All five times are in seconds per step.
 	Isolated float64 `json:"isolated_seconds"`
 	Copy     float64 `json:"copy_seconds"`
 	Target   float64 `json:"target_seconds"`
@@ -52,7 +52,7 @@ type Train struct {
 
 	// Times of single rounds in seconds per step, in the order of measurement. IsolatedRounds has rounds of the
 	// loader alone before and after the run. CopyRounds has rounds of the copy alone, and IdleRounds has parts of the
-	// run. All three are absent in results of older versions.
+	// run. All three lists are absent in results of older versions.
 	IsolatedRounds []float64 `json:"isolated_rounds_seconds,omitempty"`
 	CopyRounds     []float64 `json:"copy_rounds_seconds,omitempty"`
 	IdleRounds     []float64 `json:"idle_rounds_seconds,omitempty"`

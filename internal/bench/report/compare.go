@@ -24,7 +24,7 @@ const (
 	Incomparable Verdict = "not comparable"
 )
 
-// Comparison compares the results b with the results a. All ratios are b over a.
+// Comparison compares the results b with the results a. Every ratio is the value in b divided by the value in a.
 type Comparison struct {
 	A Side `json:"a"`
 	B Side `json:"b"`

@@ -117,9 +117,9 @@ func (f *Facts) libDirs() []string {
 	return dirs
 }
 
-// Library returns the path of a library whose file name begins with prefix, or "" if there is none. The longest name
-// in the first matching directory wins, because it contains the version. A library inside a Python wheel is not
-// found.
+// Library returns the path of a library whose file name begins with prefix, or "" if there is none. In the first
+// directory with a match, the longest name is chosen, because that name contains the version. A library inside a
+// Python wheel is not found.
 func (f *Facts) Library(prefix string) string {
 	for _, d := range f.libDirs() {
 		best := ""

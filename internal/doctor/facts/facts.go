@@ -64,7 +64,7 @@ func Gather(t Tree, m Meta, gpu int) *Facts {
 // State is the outcome of reading a file.
 type State int
 
-// States of a file. Denied means that the file exists but could not be read.
+// Outcomes of reading a file. Denied means that the file exists but could not be read.
 const (
 	There State = iota
 	Missing
