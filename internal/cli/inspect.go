@@ -95,8 +95,7 @@ with its FILE.crc64nvme.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&lenient, "lenient", false,
-		"also accept headers that the safetensors package accepts but nebulaio refuses "+
-		"by default")
+		"also accept headers that the safetensors package accepts but nebulaio refuses by default")
 	cmd.Flags().BoolVar(&sum, "checksum", false, "read every file whole and write its checksums beside it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	objects.define(cmd.Flags())

@@ -71,8 +71,7 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.load.Verify, "verify", false, "check every block against FILE.crc64nvme, written by inspect --checksum")
 	systemFlags(fs, &f.system, "verify_on")
 	fs.BoolVar(&f.load.Lenient, "lenient", false,
-		"also accept headers that the safetensors package accepts but nebulaio refuses "+
-		"by default")
+		"also accept headers that the safetensors package accepts but nebulaio refuses by default")
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model; the model is freed after each load")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files from the page cache before each load")
 	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
