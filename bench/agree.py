@@ -31,7 +31,7 @@ from typing import Any
 
 CLI = os.environ.get("NEBULAIO_CLI") or str(Path(__file__).resolve().parent.parent / "bin" / "nebulaio")
 
-# What both are asked to do. fio's threads each read their own part of one file
+# The same work for both programs. Each thread of fio reads its own part of one file
 # once, as nebulaio's workers do.
 CASES: list[dict[str, Any]] = [
     {"name": "sequential 1 MiB, direct, 4 threads", "pattern": "sequential", "block": 1 << 20, "workers": 4, "direct": True},

@@ -51,7 +51,7 @@ def table(rounds: list[dict[str, dict[str, float]]]) -> str:
     for row in rounds[0]["new"]:
         now = [r["new"][row] / r["before"][row] for r in rounds]
         again = [r["before again"][row] / r["before"][row] for r in rounds]
-        # Which of the two runs is called "again" is arbitrary, so the spread holds both ways round.
+        # Which of the two runs is called "again" is arbitrary, so the spread applies in both directions.
         limit = max(max(again), 1 / min(again))
         verdict = "yes" if statistics.median(now) <= limit else "**no**"
         times = [f"{statistics.median(r[name][row] for r in rounds) * 1e3:.3f} ms" for name in ("new", "before")]

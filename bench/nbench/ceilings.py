@@ -135,7 +135,7 @@ class RawCeiling:
         drop()
         room = max(path.stat().st_size - sweep_bytes, 0)
         for index, setting in enumerate(settings):
-            # Another part of the file each time: something below may remember what was read.
+            # Read another part of the file each time, because a cache below may have kept earlier reads.
             first = index * sweep_bytes % (room + 1) // _ALIGN * _ALIGN
             start = time.perf_counter()
             got = direct_read(path, setting, self.slots, sweep_bytes, first)

@@ -31,8 +31,8 @@ def run(context: Context, model: str) -> Row:
 
     reference = Reference(context.device, path)
     matrices = {name: tensor for name, tensor in reference.tensors.items() if len(tensor.shape) == 2}
-    # Warm rounds come first: a file that was read back in after a cold one lies in
-    # smaller pieces in the page cache, and is copied out of it more slowly.
+    # Warm rounds come first. After a cold round, the page cache has the file in smaller
+    # pieces, and copies from it are slower.
     for state in ("warm", "cold"):
         for index in context.each_round(row):
             for name, dim in rotated(CASES, index):

@@ -6,8 +6,8 @@ import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 
-# The first that matches a failure's test name or message names its cause. What
-# matches none is listed by its exception, so that nothing is swept together.
+# The first entry that matches a failure's test name or message names its cause. A
+# failure without a match is listed by its exception, so that causes are not mixed.
 CAUSES = [
     ("ACLs are off by default (BucketOwnerEnforced), as on AWS since 2023; the test sets one, or needs one", r"AccessControlListNotSupported|InvalidBucketAclWithObjectOwnership|PutBucketAcl operation|name=test_(create_bucket_no_ownership_controls|bucket_acl_canned_authenticatedread|bucket_concurrent_set_canned_acl|object_copy_canned_acl|object_raw_get_bucket_acl|bucket_recreate_new_acl)\n"),
     ("an object's ACL can be neither read nor set (501)", r"NotImplemented\) when calling the (Get|Put)ObjectAcl"),

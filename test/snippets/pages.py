@@ -27,7 +27,7 @@ MARK = re.compile(r"^\s*<!-- snippet: (.*?) -->\s*$")
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*([^\s`]*)[^`]*$")
 LIST = re.compile(r"^([-*+]|\d+[.)]) ")
 INDENTED = re.compile(r"^( {4}|\t)\s*[^\s`~]")
-# A line that a reader would type. In a text block it is a snippet that hides from the test.
+# A line that a reader would type. In a text block such a line is a snippet that escapes the test.
 COMMAND = re.compile(r"^(\$ |(nebulaio|aws|make|python3?|pip|go|curl|c\+\+|cc|export|sudo) )")
 
 
@@ -127,7 +127,7 @@ def markdown(path: str, text: str) -> Page:
 
 
 CODE = re.compile(r"^\s*\*?\s*@code(?:\{\.(\w+)\})?(?:\s+snippet: (.*?))?\s*$")
-# What looks like a statement, in the indented part of a comment.
+# A line that looks like a statement, in the indented part of a comment.
 STATEMENT = re.compile(r"^ \*   +\S.*;\s*(//.*)?$")
 
 
@@ -164,7 +164,7 @@ def go_documentation(path: str, text: str) -> None:
             raise PageError(f"{path}:{number}: code in a doc comment (fix: make it an Example function)")
 
 
-# What the examples in docstrings and headers find when they begin, by the name of their file.
+# The set-up for the examples in docstrings and headers, by the name of their file.
 SERVER = "NEBULAIO_GPUDIRECT_ENABLED=true nebulaio server --data data\n"
 BUCKETS = """export NEBULAIO_ACCESS_KEY=minioadmin NEBULAIO_SECRET_KEY=minioadmin
 export AWS_ACCESS_KEY_ID=minioadmin AWS_SECRET_ACCESS_KEY=minioadmin AWS_DEFAULT_REGION=us-east-1

@@ -20,7 +20,7 @@ def run(order: dict, names: dict) -> bool:
     os.chdir(order["folder"])
     if order["language"] == "doctest":
         return doctest.testmod(importlib.import_module(order["text"].strip()), optionflags=doctest.ELLIPSIS).failed == 0
-    # The lines before the block are left empty, so that a traceback tells the line of the page.
+    # The lines before the block are left empty, so that a traceback shows the line of the page.
     text = "\n" * (order["line"] - 1) + order["text"]
     linecache.cache[order["name"]] = (len(text), None, text.splitlines(True), order["name"])
     exec(compile(text, order["name"], "exec"), names)
@@ -28,7 +28,7 @@ def run(order: dict, names: dict) -> bool:
 
 
 def main() -> None:
-    # Nothing that a block starts may read the orders or write the answers.
+    # No process that a block starts may read the requests or write the answers.
     orders, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(3), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.close(3)

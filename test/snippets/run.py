@@ -74,9 +74,9 @@ def environment(root: Path, arguments: argparse.Namespace) -> dict[str, str]:
     kept["PYTHONPATH"] = ":".join([str(root / "python"), *map(str, arguments.python_path), *filter(None, [kept.get("PYTHONPATH")])])
     kept["NEBULAIO_LIBRARY"] = str(arguments.library)
     kept["PYTHONDONTWRITEBYTECODE"] = "1"
-    # Paths in what is compiled would make every session build everything anew.
+    # Paths in compiled files would make every session build everything again.
     kept["GOFLAGS"] = "-trimpath"
-    # The reader has a home of its own, and Go's caches are those of the machine.
+    # The reader has a separate home, but uses Go's caches of the machine.
     go = shutil.which("go", path=kept["PATH"])
     if go:
         names = ("GOCACHE", "GOMODCACHE", "GOPATH")
@@ -91,7 +91,7 @@ def inside(root: Path, arguments: argparse.Namespace) -> int:
     """Run one page in this process and print a JSON object with the blocks that ran."""
     adopt_orphans()
     page = read(root, arguments.inside)
-    # Not in memory: objects written through the door need a file system that tells of writers.
+    # Not in memory: writes through the door need a file system that reports writers.
     with tempfile.TemporaryDirectory(prefix="snippets.", dir=os.environ.get("TMPDIR", "/var/tmp")) as work:
         folder = Path(work) / "nebulaio"
         copy_checkout(root, folder)

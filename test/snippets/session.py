@@ -193,7 +193,7 @@ class Session:
         return self.python.ask(json.dumps(order)) == "ok"
 
     def go(self, block: Block) -> bool:
-        # Without cgo, as bin/nebulaio was built just before: then most packages are compiled already.
+        # Without cgo, as bin/nebulaio was built, so that most packages are already compiled.
         return self.command("env", "CGO_ENABLED=0", "go", "run", str(self.file(block, "main.go")))
 
     def compiler(self, block: Block) -> list[str]:
