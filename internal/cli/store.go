@@ -88,7 +88,7 @@ The exit code is 5 if a problem remains.`,
 		"correct values that other records determine, and move files and records that nothing refers to into quarantine/")
 	cmd.Flags().BoolVar(&o.Unreadable, "unreadable", false, "with --repair, also move damaged records into quarantine/")
 	cmd.Flags().BoolVar(&o.Content, "content", false, "also read all content and compare it with its checksums")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -124,7 +124,7 @@ code is 5 if a block is damaged.`,
 	}
 	s.addStore(cmd.Flags())
 	cmd.Flags().Var(size(&rate), "rate", "largest number of bytes to read per second, such as 100MiB; 0 means no limit")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -148,7 +148,7 @@ func newStoreStats(a *app) *cobra.Command {
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 

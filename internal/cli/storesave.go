@@ -56,7 +56,7 @@ name is OUT.partial. Restore the copy with nebulaio store restore.`,
 	}
 	s.addStore(cmd.Flags())
 	cmd.Flags().BoolVar(&verify, "verify", false, "read the copy again and compare it with its checksums")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -90,7 +90,7 @@ the backup.`,
 	cmd.Flags().
 		BoolVar(&verify, "verify", false,
 			"compare all content of the new store with its checksums before the store can be used")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 

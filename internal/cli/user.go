@@ -91,7 +91,7 @@ func newUserAdd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom+"; without this flag a secret is generated and shown once")
 	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
 		"role of the account: user may use granted buckets, userplus may also create buckets, admin may do everything")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -136,7 +136,7 @@ func newUserUpdate(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&generate, "generate", false, "generate a new secret and show it once")
 	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
 		"new role of the account: user, userplus or admin")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.MarkFlagsMutuallyExclusive("secret", "generate")
 	return cmd
 }
@@ -175,7 +175,7 @@ func newUserList(a *app) *cobra.Command {
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -195,7 +195,7 @@ func newUserRemove(a *app) *cobra.Command {
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 

@@ -67,7 +67,7 @@ bucket's settings or deleting old versions.`,
 	cmd.Flags().BoolVar(&write, "write", false, "allow writing and deleting objects")
 	cmd.Flags().BoolVar(&both, "read-write", false, "allow listing, reading, writing and deleting objects; the default")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with `PREFIX`, such as logs/")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -101,7 +101,7 @@ prefix. Policy statements that user grant did not add stay as they are.`,
 	})
 	s.addStore(cmd.Flags())
 	cmd.Flags().StringVar(&prefix, "prefix", "", "revoke only the grant for `PREFIX`; \"\" is the grant for all keys")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
@@ -125,7 +125,7 @@ func newUserShow(a *app) *cobra.Command {
 		}),
 	}
 	s.addStore(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
