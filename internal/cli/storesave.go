@@ -88,8 +88,7 @@ the backup.`,
 	}
 	s.addStore(cmd.Flags())
 	cmd.Flags().
-		BoolVar(&verify, "verify", false,
-			"compare all content of the new store with its checksums before the store can be used")
+		BoolVar(&verify, "verify", false, "compare all content with its checksums before the store is ready for use")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -146,7 +145,7 @@ The exit code is 5 if an object is lost.`,
 	}
 	cmd.Flags().StringVar(&to, "to", "", "directory `NEW` of the new store; it must be missing or empty")
 	cmd.Flags().BoolVar(&link, "link", false, "share content files with the damaged store if they cannot be cloned")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result, with the objects saved and lost, as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object that names what was saved and lost")
 	return cmd
 }
 

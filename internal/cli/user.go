@@ -90,7 +90,7 @@ func newUserAdd(a *app) *cobra.Command {
 	s.addStore(cmd.Flags())
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom+"; without this flag a secret is generated and shown once")
 	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
-		"role of the account: user may use granted buckets, userplus may also create buckets, admin may do everything")
+		"role of the account: user uses buckets granted to it, userplus can also create buckets, admin can do everything")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
