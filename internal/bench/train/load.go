@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// group is a set of goroutines that end together. The first error ends all of them.
+// group is goroutines that end together: the first error ends them all.
 type group struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -35,7 +35,7 @@ func (g *group) run(f func() error) {
 	})
 }
 
-// wait returns when all goroutines have ended. It returns the first error, or nil if all succeeded.
+// wait returns when all have ended, with what ended them, nil when they were done.
 func (g *group) wait() error {
 	g.wg.Wait()
 	err := context.Cause(g.ctx)
@@ -43,7 +43,7 @@ func (g *group) wait() error {
 	return err
 }
 
-// take receives from c, and give sends to it. Both return false when the group ends.
+// take receives from c, give sends to it; both are false when the group ends.
 func take[T any](g *group, c <-chan T) (v T, ok bool) {
 	select {
 	case v, ok = <-c:
@@ -62,7 +62,8 @@ func give[T any](g *group, c chan<- T, v T) bool {
 	}
 }
 
-// stretch is a range of the endless sequence of samples: a number of batches from a position on.
+// stretch is a part of the endless row of samples: so many batches from a
+// position on.
 type stretch struct {
 	from    int64
 	batches int
@@ -72,7 +73,8 @@ func (r *rig) order() order {
 	return order{total: r.layout.total, random: r.Pattern == Random, seed: r.Seed}
 }
 
-// turn drops the page cache if Drop is set and batch k of s is the first that reaches into an epoch.
+// turn drops the page cache where batch k of s is the first to reach into an
+// epoch, if that is asked for.
 func (r *rig) turn(s stretch, k int) error {
 	if !r.Drop || k == 0 {
 		return nil
@@ -85,8 +87,8 @@ func (r *rig) turn(s stretch, k int) error {
 	return err
 }
 
-// load starts workers that fill slots from free with the batches of s. It hands the slots out in order before they
-// are full; a slot's loaded channel signals that it is full.
+// load starts workers that fill places from free with the batches of s and
+// hands the places out in order, before they are full: loaded says when.
 func (r *rig) load(g *group, s stretch, free <-chan *place, out chan<- *place) {
 	type job struct {
 		pl     *place
@@ -136,7 +138,7 @@ func (r *rig) load(g *group, s stretch, free <-chan *place, out chan<- *place) {
 	}
 }
 
-// read reads one sample into host memory.
+// read brings one sample into host memory.
 func (r *rig) read(sample int64, dst []byte) error {
 	if r.hooks.read != nil {
 		return r.hooks.read(sample, dst)
@@ -145,9 +147,9 @@ func (r *rig) read(sample int64, dst []byte) error {
 	return r.readSample(r.Files[file], off, dst, &r.took)
 }
 
-// loadByEngine is load with the transfer engine, which also copies. It hands slots out when their batch is in dev's
-// memory. Two transfers run at once, so that one begins while the other ends. told, if set, is called with each
-// report.
+// loadByEngine is load with the transfer engine, which also copies: places are
+// handed out when their batch is in dev's memory. Two transfers run at once, so
+// that one begins while the other ends. told, if set, is given each report.
 func (r *rig) loadByEngine(g *group, dev device.Device, s stretch, free <-chan *place, out chan<- *place,
 	told func(report.Report)) {
 	type move struct {
