@@ -54,7 +54,7 @@ func timeFlags(fs *pflag.FlagSet, s *bench.Spec) {
 	fs.Var(passes, "passes", "number of passes over the data; default 1")
 	stable := share(&s.Stable)
 	fs.Var(stable, "until-stable",
-		"end when the rates of the last two seconds differ by at most this `SHARE`, or after --time (default 1m)")
+		"end the run when the rates of the last two seconds differ by at most this `SHARE`, or after --time (default 1m)")
 }
 
 func duration(dst *time.Duration) *value {

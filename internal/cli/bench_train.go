@@ -48,7 +48,7 @@ to those of an MLPerf Storage benchmark.`,
 	fs := cmd.Flags()
 	workload := choice(&f.workload, "NAME", "unet3d", "resnet50", "cosmoflow")
 	f.workload, workload.text = "", ""
-	fs.Var(workload, "workload", "MLPerf Storage workload: unet3d, resnet50 or cosmoflow; default: the flags below")
+	fs.Var(workload, "workload", "MLPerf Storage workload: unet3d, resnet50 or cosmoflow; default: none")
 	fs.Var(choice(&f.accelerator, "NAME", "h100", "a100"), "accelerator",
 		"accelerator that sets the workload's step time: h100 or a100")
 	fs.Var(sizeOf(&f.c.SampleBytes, defaultSample), "sample-size", "size in bytes of one sample, such as 128KiB")

@@ -49,8 +49,8 @@ PATH is a .safetensors file, the index of a sharded model, or a model directory.
 PATH can also be s3://BUCKET/KEY on the server that --endpoint names. A flag
 overrides its environment variable, which is shown in brackets.
 
-To measure cold loads, give --drop-cache with --cache bypass. Under --cache auto,
-a file that is cold a second time is kept in the page cache.`,
+To measure cold loads, give --drop-cache with --cache bypass. With --cache auto, a
+file that is loaded cold a second time stays in the page cache.`,
 		Args: onePath("one model file, index or directory"),
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.load(ctx, args[0], f) }),
 	}
