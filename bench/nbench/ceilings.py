@@ -77,10 +77,9 @@ class Slots:
 
 def direct_read(path: str | os.PathLike[str], setting: Setting, slots: Slots, limit: int | None = None,
                 first: int = 0) -> int:  # fmt: skip
-    """Read a file with O_DIRECT and return the bytes read.
+    """Read a file (or `limit` bytes from `first` on) with O_DIRECT; returns the bytes read.
 
-    With `limit`, only `limit` bytes from `first` on are read. Threads take the next block from a common counter, as a
-    loader would.
+    Threads take the next block from a common counter, as a loader would.
     """
     size = os.path.getsize(path)
     end = size if limit is None else min(size, first + limit)
