@@ -10,8 +10,8 @@
 // without permission to read a fact is UNKNOWN and names the command to run as root. Only Prove moves data: a
 // separate process reads the path through cuFile and records cuFile's counters.
 //
-// Settings of a running data loader and needs of process checkpoints are not checked, because they belong to a
-// process and not to a path and a GPU.
+// Package doctor checks neither settings of a running data loader nor requirements of process checkpoints, which
+// belong to a process.
 package doctor
 
 import (

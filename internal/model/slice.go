@@ -23,7 +23,7 @@ func everything() Range { return Range{Stop: -1} }
 type Slice struct {
 	// Tensor is a tensor name, or a glob (see path.Match) for tensor names.
 	Tensor string
-	// Ranges are the ranges of the first dimensions. Further dimensions are taken whole.
+	// Ranges has one range of indices for each of the first dimensions. Further dimensions are taken whole.
 	Ranges []Range
 }
 

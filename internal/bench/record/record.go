@@ -20,8 +20,8 @@ type File struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"` // duration of the whole command
 	Machine Machine   `json:"machine"`
-	// Ceilings are the limits from which the shares were computed. Ceilings is nil if the machine's limits have not
-	// been measured.
+	// Ceilings are the measured limits with which the runs are compared. Ceilings is nil if the machine's limits have
+	// not been measured.
 	Ceilings *Ceilings `json:"ceilings,omitempty"`
 	Runs     []Run     `json:"runs"`
 	Sweeps   []Sweep   `json:"sweeps,omitempty"`
@@ -152,8 +152,8 @@ type Latency struct {
 	P99  float64 `json:"p99"`
 	P999 float64 `json:"p99_9"`
 	Max  float64 `json:"max"`
-	// Buckets is the histogram. Each bucket counts the requests that took at most UpTo seconds, but longer than the
-	// bucket before.
+	// Buckets is the histogram of the latencies. Each bucket counts the requests that took at most UpTo seconds, but
+	// longer than the bucket before.
 	Buckets []Bucket `json:"buckets,omitempty"`
 }
 

@@ -57,8 +57,8 @@ const (
 type Config struct {
 	Device device.Device    // the device that receives the batches and runs the steps
 	Engine *transfer.Engine // needed only with Memory Engine
-	// Host is host memory as a device. With Memory Engine, the engine reads into Host when the loader runs alone. If
-	// Host is nil, Workers read instead, and a note of the result says so.
+	// Host is a device that stands for host memory. With Memory Engine, the engine reads into Host when the loader
+	// runs alone. If Host is nil, Workers read instead, and a note of the result says so.
 	Host  device.Device
 	Files []*vfs.File // the data set; the caller opens and closes the files
 

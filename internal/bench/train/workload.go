@@ -14,7 +14,7 @@ import (
 // Spec describes a well-known training workload on one accelerator, as its load on storage.
 type Spec struct {
 	Name        string        // name of the workload, such as "unet3d"
-	Accelerator string        // "a100" or "h100", the accelerator of the step time
+	Accelerator string        // accelerator to which StepTime applies: "a100" or "h100"
 	Batch       int           // samples per batch
 	SampleBytes int64         // mean size of a sample; here every sample has this size
 	StepTime    time.Duration // duration of the step of one batch

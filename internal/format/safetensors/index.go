@@ -57,7 +57,7 @@ func OpenIndex(path string) (*Index, error) {
 //
 // The text is one JSON object in which no key occurs twice. The required field weight_map maps tensor names to file
 // names. A file name ends in .safetensors and stays below the index's folder. Other fields are ignored but must be
-// well-formed. An index that breaks these rules is an error of kind Corrupt.
+// well-formed. An invalid index is an error of kind Corrupt.
 func ParseIndex(text []byte, path string) (*Index, error) {
 	if err := indexSize(int64(len(text)), path); err != nil {
 		return nil, err
