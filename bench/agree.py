@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds `nebulaio bench` against programs that people trust already.
+"""Compares `nebulaio bench` with programs that people already trust.
 
     agree.py fio DIR [--size 4G] [--pairs 7] --out DIR
-        the same reads by fio and by nebulaio bench, turn and turn about
+        the same reads by fio and by nebulaio bench, in turn
     agree.py cuda CUDACOPY [--pairs 7] --out DIR
         copies by test/gpu/cudacopy.cu and by nebulaio bench ceilings
 
-Each pair runs one directly after the other, and every other pair in the other
-order, so that a slow minute of the machine hits both. Written to --out: every
-figure as JSON, and a table. It is run by hand: speed is never asserted in a
-test. The exit code is 1 when a median lies outside the bound.
+The two programs of a pair run directly one after the other, in alternating
+order, so that a slow minute of the machine affects both. All figures are written
+to --out as JSON and as a table. The comparison is run by hand, because no test
+asserts a speed. The exit code is 1 if a median is outside the bound.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 CLI = os.environ.get("NEBULAIO_CLI") or str(Path(__file__).resolve().parent.parent / "bin" / "nebulaio")
 
-# What both are asked to do. fio's threads each read their own part of one file
+# The same work for both programs. Each thread of fio reads its own part of one file
 # once, as nebulaio's workers do.
 CASES: list[dict[str, Any]] = [
     {"name": "sequential 1 MiB, direct, 4 threads", "pattern": "sequential", "block": 1 << 20, "workers": 4, "direct": True},

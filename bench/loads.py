@@ -4,9 +4,9 @@
 
     python3 bench/loads.py --new DIR --before DIR --device cuda:0 --rounds 9 --out results.json
 
-Each DIR holds one build: nebulaio, libnebulaio.so and python/ (`make gpu-versions BEFORE=COMMIT` collects both).
-A round runs the new build once and the older build twice, each in a process of its own, in an order that rotates.
-How far the two runs of the older build differ is what the machine adds by itself.
+Each DIR contains one build: nebulaio, libnebulaio.so and python/ (`make gpu-versions BEFORE=COMMIT` collects both).
+A round runs the new build once and the older build twice, each in its own process, in rotating order.
+The difference between the two runs of the older build is the noise of the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WARM, COLD, SAVES = 7, 2, 2  # loads and saves of one process, of which the medi
 
 
 def timed(n: int, before: Callable[[], None], work: Callable[[], Any]) -> float:
-    """The median time of n runs of work; before prepares each one and is not timed."""
+    """Return the median time of n runs of work; before prepares each run and is not timed."""
     took = []
     for _ in range(n):
         before()
@@ -40,7 +40,7 @@ def timed(n: int, before: Callable[[], None], work: Callable[[], Any]) -> float:
 
 
 def child(model: str, device: str) -> None:
-    """Measures the build that this process imports, and prints seconds by row."""
+    """Measure the build that this process imports, and print seconds by row."""
     from nbench import cache
 
     if device == "host":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes results.md and plot.svg again from one or several results.json files."""
+"""Renders results.md and plot.svg again from one or several results.json files."""
 
 import sys
 from pathlib import Path

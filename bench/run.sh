@@ -7,7 +7,7 @@
 # no entry for ("udev property not found: ID_FS_USAGE"). Small virtual machines
 # run without udev, so the entry is made here, as root, and removed afterwards.
 #
-#   WORKDIR   where model files are made and kept, default /var/tmp/nebulaio-bench
+#   WORKDIR   folder for the model files, default /var/tmp/nebulaio-bench
 #   PYTHON    the interpreter, default python3
 set -eu
 

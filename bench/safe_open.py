@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time per call of safe_open's get_tensor, ours beside the safetensors package's, in one run.
+"""Measures the time per call of safe_open's get_tensor, for NebulaIO and the safetensors package in one run.
 
     make bench-safe-open ARGS="--tensors 10,1000,100000 --frameworks np,pt"
 
-The files hold small tensors, lie in the page cache and are read into host memory. Both readers take turns on the same
-file. The figure of a reader is its best round. The ratio is our time divided by the time of safetensors.
+The files contain small tensors, are in the page cache and are read into host memory. Both readers take turns on the
+same file. The figure of a reader is its best round. The ratio is our time divided by the time of safetensors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FRAMEWORKS = {"np": "numpy", "pt": "torch"}
 
 
 def make(path: Path, tensors: int, size: int) -> Path:
-    """A file of so many F32 tensors of `size` bytes."""
+    """Write a file with this number of F32 tensors of `size` bytes."""
     header = {
         f"t{n:06d}": {"dtype": "F32", "shape": [size // 4], "data_offsets": [n * size, (n + 1) * size]} for n in range(tensors)
     }
@@ -37,7 +37,7 @@ def make(path: Path, tensors: int, size: int) -> Path:
 
 
 def per_call(opener: Callable[[], Any], calls: int) -> tuple[float, float]:
-    """Seconds to open the file, and seconds per get_tensor over at least so many calls."""
+    """Return the seconds to open the file, and the seconds per get_tensor over at least this many calls."""
     began = time.perf_counter()
     file = opener()
     opened = time.perf_counter() - began
@@ -51,7 +51,7 @@ def per_call(opener: Callable[[], Any], calls: int) -> tuple[float, float]:
 
 
 def measure(path: Path, framework: str, rounds: int, calls: int) -> dict[str, Any]:
-    """The best of the rounds for both, which take turns."""
+    """Return the best round of both readers, which take turns."""
     import nebulaio.safetensors
     import safetensors
 
@@ -74,12 +74,13 @@ def measure(path: Path, framework: str, rounds: int, calls: int) -> dict[str, An
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print one line per case, and all as JSON with --json."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tensors", default="10,1000,100000", help="tensors per file, several by commas")
+    parser.add_argument("--tensors", default="10,1000,100000", help="tensors per file; commas separate several values")
     parser.add_argument("--size", type=int, default=1024, help="bytes per tensor, a multiple of 4")
-    parser.add_argument("--frameworks", default=",".join(FRAMEWORKS), help="np and pt; one that is not installed is left out")
+    parser.add_argument("--frameworks", default=",".join(FRAMEWORKS),
+                        help="frameworks: np and pt; one that is not installed is left out")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--calls", type=int, default=20_000, help="least calls per round")
-    parser.add_argument("--json", help="a file for the figures")
+    parser.add_argument("--calls", type=int, default=20_000, help="least number of calls per round")
+    parser.add_argument("--json", help="file for the figures")
     asked = parser.parse_args(arguments)
     results = []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this machine gives without us, in plain C:
+// Measures the limits of this machine in plain C, without NebulaIO:
 //
 //   bare read FILE THREADS BLOCK          O_DIRECT reads of all of FILE into huge pages
 //   bare write FILE SIZE THREADS BLOCK    O_DIRECT writes into a preallocated new file, then fdatasync and the directory's fsync
 //   bare tcp FILE STREAMS                 FILE by sendfile over that many loopback connections into host memory
-//   bare tcpmem SIZE STREAMS              SIZE bytes out of a small buffer, as above
+//   bare tcpmem SIZE STREAMS              SIZE bytes out of a small buffer over that many loopback connections
 //
-// Each prints one line: seconds and GB/s.
+// Each command prints one line: seconds and GB/s.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

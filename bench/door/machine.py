@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine under the benchmark: the server, the device, the page cache, the bare programs."""
+"""The parts of the benchmark's machine: the server, the device, the page cache, the bare programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 
 
 class Server:
-    """`nebulaio server` with its door open, on a port of its own."""
+    """`nebulaio server` with its door open, on its own port."""
 
     user, password = "bench-user", "bench-password"
 
@@ -47,19 +47,19 @@ class Server:
             pass
 
     def cpu(self) -> float:
-        """Processor seconds of the server so far."""
+        """Return the processor seconds of the server so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def warm_all(self) -> None:
-        """Brings every file of the store into the page cache: what was written past it is not there."""
+        """Read every file of the store into the page cache, because files written past the page cache are not in it."""
         for p in (*(self.data / "data").rglob("*"), *(self.data / "tmp").rglob("*")):
             with contextlib.suppress(FileNotFoundError):  # it may just be moving to its place
                 if p.is_file():
                     warm(p)
 
     def largest_file(self, size: int) -> Path:
-        """The file of an object of that size, at its last place: it moves there behind the reply."""
+        """Return the file of an object of that size at its final path, to which the server moves it after the reply."""
         for _ in range(200):
             for p in (self.data / "data").rglob("*"):
                 if p.is_file() and p.stat().st_size == size:
@@ -69,7 +69,7 @@ class Server:
 
 
 def pattern(n: int) -> bytes:
-    """Bytes that are alike nowhere."""
+    """Return bytes without repetition."""
     return np.random.default_rng(6).integers(0, 1 << 63, (n + 7) // 8, dtype=np.uint64).tobytes()[:n]
 
 
@@ -96,7 +96,7 @@ def build_bare(here: Path, work: Path) -> str:
 
 
 def plain(report) -> object:
-    """A report as plain data."""
+    """Return a report as plain data."""
     for name in ("to_dict", "as_dict"):
         if hasattr(report, name):
             return getattr(report, name)()
@@ -104,7 +104,7 @@ def plain(report) -> object:
 
 
 class Host:
-    """Host memory, called what it is."""
+    """Host memory as a device."""
 
     name, model = "host", "host memory"
 
@@ -130,7 +130,7 @@ class Host:
 
 
 class Torch:
-    """A GPU, through torch."""
+    """A GPU as a device, through torch."""
 
     def __init__(self, name: str) -> None:
         import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How others bring an object to a GPU: each reader fills a buffer on the device."""
+"""Other programs' ways to bring an object to a GPU. Each reader fills a buffer on the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def signed(server, method: str, path: str) -> urllib.request.Request:
-    """A request with AWS Signature Version 4, for a body that is not signed."""
+    """Return a request with AWS Signature Version 4, for a body that is not signed."""
     host = urllib.parse.urlsplit(server.endpoint).netloc
     now = datetime.datetime.now(datetime.timezone.utc)
     stamp, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
@@ -33,7 +33,7 @@ def signed(server, method: str, path: str) -> urllib.request.Request:
 
 
 def readers(server, bucket: str, key: str, size: int, dev, pinned, notes: dict) -> dict:
-    """The readers that work here, by name; why others do not is put into notes."""
+    """Return the readers that work here, by name; notes gets the reasons why others do not."""
     out = {}
     out["plain GET, then a pinned copy"] = lambda buffer: plain_get(server, bucket, key, dev, pinned, buffer)
     missing = notes.setdefault("peers not measured", {})

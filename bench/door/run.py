@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures objects on their way to GPU memory and back, beside what the machine gives without us.
+"""Measures transfers of objects to GPU memory and back, beside the limits of the machine.
 
     python3 bench/door/run.py --out results.json [--device cuda:0] [--size 1GiB] [--rounds 5] [SECTION ...]
 
-Every round takes each method once, in turn, so that a machine that drifts drifts for all of them. Each
-ratio is made inside a round; the table shows the median and the spread.
+Every round runs each method once, in turn, so that a drift of the machine affects all methods. Each ratio compares
+two methods of one round; the table shows the median and the spread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def size(text: str) -> int:
 
 
 class Results:
-    """Seconds by row and method, one entry a round."""
+    """Seconds by row and method, one entry per round."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, list[float]]] = {}
@@ -51,7 +51,7 @@ class Results:
         self.bytes[row] = n
 
     def ratios(self, row: str, method: str, ceiling: str) -> list[float]:
-        """Speed against the ceiling, round by round."""
+        """Return the speed relative to the ceiling, round by round."""
         r = self.rows[row]
         return [c / m for c, m in zip(r[ceiling], r[method])]
 
@@ -234,14 +234,14 @@ SECTIONS = {"warm": Bench.warm, "cold": Bench.cold, "write": Bench.write, "batch
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("sections", nargs="*", choices=[[], *SECTIONS], help="what to measure; default all")
-    p.add_argument("--out", type=Path, help="JSON with every figure")
+    p.add_argument("sections", nargs="*", choices=[[], *SECTIONS], help="sections to measure; default all")
+    p.add_argument("--out", type=Path, help="JSON file for all figures")
     p.add_argument("--device", default="auto")
     p.add_argument("--size", type=size, default=1 << 30)
     p.add_argument("--objects", type=int, default=1000)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--cpu-bytes", type=size, default=100 << 30)
-    p.add_argument("--objects-program", help="the program bench/door/objects, for what is measured from Go")
+    p.add_argument("--objects-program", help="path of the program bench/door/objects, which measures from Go")
     p.add_argument("--small-reads", type=int, default=3000)
     p.add_argument("--binary", default=os.environ.get("NEBULAIO_CLI", "nebulaio"))
     p.add_argument("--workdir", type=Path, default=Path(tempfile.gettempdir()))

@@ -4,10 +4,9 @@
 
     python3 bench/door/versions.py --new DIR --before DIR --rounds 9 --out results.json [-- run.py's arguments]
 
-Each DIR holds one build: nebulaio, libnebulaio.so, objects, python/ and bench/door/. A round runs the new build
-once and the older build twice, each with a server and a client of its own, in an order that rotates. How far the
-two runs of the older build differ is what the machine adds by itself. With --out, earlier rounds are kept and
-new ones are added.
+Each DIR contains one build: nebulaio, libnebulaio.so, objects, python/ and bench/door/. A round runs the new build
+once and the older build twice, each with its own server and client, in rotating order. The difference between the
+two runs of the older build is the noise of the machine. With --out, earlier rounds are kept and new ones are added.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def measure(build: Path, arguments: list[str], workdir: Path) -> dict:
 
 
 def ours(result: dict) -> dict[str, float]:
-    """Seconds by row, of our own methods alone."""
+    """Return the seconds by row of our own methods."""
     return {f"{row}: {method}": seconds[0] for row, methods in result["seconds"].items() for method, seconds in methods.items()
             if method.startswith("nebulaio")}
 
@@ -47,12 +46,12 @@ def spread(values: list[float]) -> str:
 
 
 def table(rounds: list[dict[str, dict[str, float]]]) -> str:
-    """Times of the new build and of the older one's second run, divided by the older one's first, round by round."""
+    """Render the times of the new build and of the older build's second run, relative to the older build's first."""
     out = ["| row | new | before | new / before | before again / before | inside the spread, or better |", "|---|---|---|---|---|---|"]
     for row in rounds[0]["new"]:
         now = [r["new"][row] / r["before"][row] for r in rounds]
         again = [r["before again"][row] / r["before"][row] for r in rounds]
-        # Which of the two runs is called "again" is arbitrary, so the spread holds both ways round.
+        # Which of the two runs is called "again" is arbitrary, so the spread applies in both directions.
         limit = max(max(again), 1 / min(again))
         verdict = "yes" if statistics.median(now) <= limit else "**no**"
         times = [f"{statistics.median(r[name][row] for r in rounds) * 1e3:.3f} ms" for name in ("new", "before")]
@@ -61,9 +60,9 @@ def table(rounds: list[dict[str, dict[str, float]]]) -> str:
 
 
 def interleave(new: Path, before: Path, rounds: int, out: Path | None, run: Callable[[Path], tuple[dict[str, float], dict]]) -> list[dict]:
-    """Runs both builds in rounds and returns all rounds, those that out already had among them.
+    """Run both builds in rounds and return all rounds, including those that `out` already had.
 
-    run measures one build: seconds by row, and facts about the machine.
+    `run` measures one build and returns seconds by row, and facts about the machine.
     """
     builds = {"new": new.resolve(), "before": before.resolve(), "before again": before.resolve()}
     kept = json.loads(out.read_text()) if out and out.exists() else {"rounds": []}

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark harness: how fast a model file becomes tensors on a device.
+"""The benchmark harness measures how fast a model file becomes tensors on a device.
 
-Modules from the ground up, each importing only those before it:
+Each module imports only the modules above it:
 
   stats       arithmetic on samples
   stfile      safetensors headers, and a small writer
-  cache       the page cache: what is resident, and making a wanted state
-  machine     what was measured on: hardware, kernel, versions
-  device      one face for a CUDA device and for host memory
+  cache       the page cache: measures residency, and makes a wanted state
+  machine     facts about the machine: hardware, kernel, versions
+  device      one interface for a CUDA device and for host memory
   models      the model files that the rows load
   verify      bit-by-bit comparison with a reference
   methods     the loaders that are compared
-  ceilings    what the bus and the disk can do at most
-  measure     one timed call with everything that is recorded about it
+  ceilings    the highest rates of the bus and the disk
+  measure     one timed call, with everything that is recorded
   context     options, clock and rounds, shared by all rows
   rows_*      the rows; child is the fresh process of two of them
   results     the results file

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page cache: how much of a file is in it, and bringing a file into a wanted state.
+"""Measures how much of a file is in the page cache, and brings a file into a wanted state.
 
-Every state is made by reads and advice, then proven with cachestat(2): a run
-whose state is not what its row promises is marked, not silently counted.
+Every state is made by reads and advice, then proven with cachestat(2). If the state of a run is not the one that its
+row promises, the run is marked as invalid.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Range = tuple[int, int]  # start and end in the file
 
 
 class CacheError(Exception):
-    """A cache state could not be made or looked at."""
+    """A cache state could not be made or queried."""
 
 
 def resident_pages(fd: int, start: int, length: int) -> int:
-    """Pages of a range that are in the page cache. length 0 means to the end."""
+    """Return the number of pages of a range in the page cache. length 0 means to the end."""
     wanted = (ctypes.c_uint64 * 2)(start, length)
     found = (ctypes.c_uint64 * 5)()
     if _libc.syscall(_SYS_CACHESTAT, ctypes.c_int(fd), wanted, found, ctypes.c_uint(0)) != 0:
@@ -42,7 +42,7 @@ def resident_pages(fd: int, start: int, length: int) -> int:
 
 
 def resident(path: str | os.PathLike[str]) -> float:
-    """The part of a file that is in the page cache, 0 to 1."""
+    """Return the share of a file in the page cache, from 0 to 1."""
     fd = os.open(path, os.O_RDONLY)
     try:
         pages = -(-os.fstat(fd).st_size // PAGE)
@@ -52,7 +52,7 @@ def resident(path: str | os.PathLike[str]) -> float:
 
 
 def resident_windows(path: str | os.PathLike[str], window: int = WINDOW) -> list[float]:
-    """The cached part of each window of a file, in order."""
+    """Return the cached share of each window of a file, in order."""
     fd = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(fd).st_size
@@ -66,11 +66,10 @@ def resident_windows(path: str | os.PathLike[str], window: int = WINDOW) -> list
 
 
 def drop(path: str | os.PathLike[str], *, everything: bool = True) -> float:
-    """Make a file cold and return what is still resident.
+    """Drop a file from the page cache and return the share that is still resident.
 
-    Dirty pages are written first. With `everything`, and where this process may
-    write /proc/sys/vm/drop_caches, all clean pages, directory entries and inodes
-    of the machine go; otherwise only the file's own pages.
+    Dirty pages are written first. With `everything`, if this process may write /proc/sys/vm/drop_caches, all clean
+    pages, directory entries and inodes of the machine are dropped. Otherwise only the file's own pages are.
     """
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -86,7 +85,7 @@ def drop(path: str | os.PathLike[str], *, everything: bool = True) -> float:
 
 
 def warm(path: str | os.PathLike[str], threads: int = 8) -> float:
-    """Bring a whole file into the page cache, if it is not there, and return what is resident."""
+    """Read a whole file into the page cache if necessary, and return the resident share."""
     now = resident(path)
     if now <= WARM_LIMIT:
         size = os.path.getsize(path)
@@ -99,8 +98,7 @@ def read_ranges(path: str | os.PathLike[str], ranges: Iterable[Range], threads: 
                 exact: bool = False) -> None:  # fmt: skip
     """Read ranges through the page cache with several threads.
 
-    With `exact`, readahead is off (POSIX_FADV_RANDOM), so that no page outside of
-    the ranges becomes resident.
+    With `exact`, readahead is off (POSIX_FADV_RANDOM), so that no page outside of the ranges becomes resident.
     """
     parts: list[list[Range]] = [[] for _ in range(threads)]
     for index, part in enumerate(ranges):
@@ -127,7 +125,7 @@ def read_ranges(path: str | os.PathLike[str], ranges: Iterable[Range], threads: 
 
 @dataclass(frozen=True)
 class PatternState:
-    """A half-cached file as it was found after it was made."""
+    """The measured state of a file that was brought half into the page cache."""
 
     pattern: str
     cached_bytes: int
@@ -136,7 +134,7 @@ class PatternState:
 
     @property
     def valid(self) -> bool:
-        """Whether the file is half cached in the way that was meant."""
+        """Return whether the file is half cached as intended."""
         return self.wrong <= 0.01 and 0.45 <= self.cached_bytes / self.size <= 0.55
 
 
@@ -144,7 +142,7 @@ PATTERNS = ("first-half", "alternate-2MiB", "random-4KiB")
 
 
 def pattern_ranges(pattern: str, size: int, seed: int = 7) -> list[Range]:
-    """The ranges that a pattern caches; each lies within a file of that size."""
+    """Return the ranges that a pattern caches. Each range is within a file of that size."""
     if pattern == "first-half":
         half = size // 2 // WINDOW * WINDOW
         return [(at, min(at + WINDOW, half)) for at in range(0, half, WINDOW)]
@@ -159,7 +157,7 @@ def pattern_ranges(pattern: str, size: int, seed: int = 7) -> list[Range]:
 
 def make_pattern(path: str | os.PathLike[str], pattern: str, *, everything: bool = True,
                  threads: int = 16, seed: int = 7) -> PatternState:  # fmt: skip
-    """Drop a file from the cache, read one half of it back, and say what came of it."""
+    """Drop a file from the page cache, read one half of it back, and return the resulting state."""
     size = os.path.getsize(path)
     ranges = pattern_ranges(pattern, size, seed)
     drop(path, everything=everything)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the bus and the disk can do at most, measured beside the methods.
+"""Measures the highest rates of the bus and the disk, beside the methods.
 
-`ceiling_pinned` copies as many bytes as the file has from pinned host memory to
-the device in 1 GiB copies: no loader that brings bytes from the host can be
-faster. On the host its place is taken by threads that copy memory.
+`ceiling_pinned` copies as many bytes as the file has from pinned host memory to the device, in copies of 1 GiB. No
+loader that brings bytes from the host can be faster. On the host, threads that copy memory replace it.
 
-`ceiling_raw` reads the file with O_DIRECT into huge-page memory and does nothing
-else. The best number of threads and block size differ by disk, so a short sweep
-finds the two best settings and both are timed in every round.
+`ceiling_raw` reads the file with O_DIRECT into huge-page memory and does nothing else. The best number of threads and
+the best block size differ by disk. A short sweep therefore finds the two best settings, and both are timed in every
+round.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ALIGN = 16 << 20
 
 @dataclass(frozen=True)
 class Setting:
-    """How a file is read: threads, and bytes per read."""
+    """One way to read a file: the number of threads, and the bytes per read."""
 
     threads: int
     block: int
@@ -49,7 +48,7 @@ SWEEP = tuple(
 
 
 class Slots:
-    """Page-aligned, huge-page backed memory: one slot per thread, already touched."""
+    """Page-aligned memory with huge pages: one slot per thread, touched before use."""
 
     def __init__(self, count: int, size: int) -> None:
         self.size = size
@@ -69,7 +68,7 @@ class Slots:
             view[:: mmap.PAGESIZE] = bytes(len(range(0, size, mmap.PAGESIZE)))
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         for view in self.views:
             view.release()
         self._whole.release()
@@ -120,12 +119,12 @@ def direct_read(path: str | os.PathLike[str], setting: Setting, slots: Slots, li
 
 
 def best_settings(rates: Sequence[tuple[Setting, float]], keep: int = 2) -> list[Setting]:
-    """The fastest settings of a sweep, best first."""
+    """Return the fastest settings of a sweep, best first."""
     return [setting for setting, _ in sorted(rates, key=lambda item: -item[1])[:keep]]
 
 
 class RawCeiling:
-    """The disk's rate for one file: a sweep first, then the two best settings."""
+    """The disk's rate for one file: first a sweep, then the two best settings."""
 
     def __init__(self, path: Path, *, sweep_bytes: int = 2 << 30, settings: Sequence[Setting] = SWEEP,
                  drop: Callable[[], Any] = lambda: None) -> None:  # fmt: skip
@@ -135,7 +134,7 @@ class RawCeiling:
         drop()
         room = max(path.stat().st_size - sweep_bytes, 0)
         for index, setting in enumerate(settings):
-            # Another part of the file each time: something below may remember what was read.
+            # Read another part of the file each time, because a cache below may have kept earlier reads.
             first = index * sweep_bytes % (room + 1) // _ALIGN * _ALIGN
             start = time.perf_counter()
             got = direct_read(path, setting, self.slots, sweep_bytes, first)
@@ -147,7 +146,7 @@ class RawCeiling:
         direct_read(self.path, setting, self.slots)
 
     def close(self) -> None:
-        """Give the buffers back."""
+        """Free the buffers."""
         self.slots.close()
 
 
@@ -166,7 +165,7 @@ class CopyCeiling:
             self.target = [ctypes.create_string_buffer(_MEMCPY) for _ in range(self.threads)]
 
     def run(self) -> Any:
-        """Copy the bytes once; returns the destination, which the caller frees."""
+        """Copy the bytes once and return the destination, which the caller frees."""
         if not self.device.is_cuda:
             self._on_host()
             return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the project says it must show, against what was measured.
+"""Compares the project's goals with the measured figures.
 
-Figures and a verdict per line; nothing here raises or decides an exit status.
-A line whose row was not run says so.
+Each line has figures and a verdict; nothing here raises or decides an exit status. If the row of a line was not run,
+the line says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODELS = ("0.6b", "7b")
 
 @dataclass(frozen=True)
 class Check:
-    """One line: what is asked, what was found, and the verdict."""
+    """One line: the goal, the measured figure and the verdict."""
 
     row: str
     asked: str
@@ -42,20 +42,20 @@ class Check:
 
 
 def at_least(row: str, what: str, value: float | None, target: float, unit: str = "") -> Check:
-    """A check that a figure is not below its target."""
+    """Return a check that a figure is not below its target."""
     verdict = NOT_RUN if value is None else PASS if value >= target else FAIL
     return Check(row, f"{what} ≥ {target:g}{unit}", table.number(value, 3, unit), verdict)
 
 
 def at_most(row: str, what: str, value: float | None, target: float, unit: str = "", *, below: bool = False) -> Check:
-    """A check that a figure is not above its target, or is below it."""
+    """Return a check that a figure is not above its target, or is below it."""
     good = value is not None and (value < target if below else value <= target)
     verdict = NOT_RUN if value is None else PASS if good else FAIL
     return Check(row, f"{what} {'<' if below else '≤'} {target:g}{unit}", table.number(value, 3, unit), verdict)
 
 
 def every(rows: list[Data]) -> list[Check]:
-    """All checks over merged rows."""
+    """Return all checks of merged rows."""
     named = {row["name"]: row for row in rows}
     return [*_rates(named), *_half(named), *_three(named), *_process(named), *_bits(rows)]
 
@@ -128,7 +128,7 @@ def _bits(rows: list[Data]) -> Iterator[Check]:
 
 
 def as_markdown(checks: list[Check]) -> str:
-    """The checks as a table, and their count."""
+    """Render the checks as a table, with their count."""
     lines = [(c.row, c.asked, c.found, f"**{c.verdict}**" if c.verdict == FAIL else c.verdict) for c in checks]
     count = {v: sum(c.verdict == v for c in checks) for v in (PASS, FAIL, NOT_RUN)}
     text = table.grid(("row", "must show", "measured", ""), lines)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fresh process for what only a fresh process can show: first loads and memory.
+"""Runs jobs that need a fresh process: first loads and memory.
 
-Run as `python -m nbench.child JOB …`; the last line it prints is its result as
-JSON. The CUDA context exists and the allocator holds the memory before anything
-is timed, so that only the loader's own set-up is seen.
+Run as `python -m nbench.child JOB …`; the last printed line is the result as JSON. The CUDA context exists and the
+allocator holds its memory before anything is timed, so that only the loader's own set-up is measured.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .measure import MemoryWatch, host_memory, in_words, timed
 
 
 def first(device: Device, method: methods.Method, path: Path, loads: int) -> dict[str, Any]:
-    """Time several equal loads of a warm file, the first one fresh."""
+    """Time several equal loads of a warm file. The first one is the first of the process."""
     cached = cache.warm(path)
     device.prepare(path.stat().st_size)
     seconds = []
@@ -35,7 +34,7 @@ def first(device: Device, method: methods.Method, path: Path, loads: int) -> dic
 
 
 def memory(device: Device, method: methods.Method, path: Path, loads: int) -> dict[str, Any]:
-    """Host memory that loads of a file add: during them, and what stays after."""
+    """Measure the host memory that loads of a file add: the peak, and what stays afterwards."""
     cache.warm(path)
     device.prepare(path.stat().st_size)
     before = host_memory()
@@ -57,10 +56,9 @@ def memory(device: Device, method: methods.Method, path: Path, loads: int) -> di
 
 
 def staging(report: Any) -> int | None:
-    """The staging memory that a report tells of, under whatever key it does so.
+    """Return the staging memory in a report, under any key that names it.
 
-    Only whole numbers of at least 64 KiB count, so that times and counts of the
-    same name are not taken for sizes.
+    Only whole numbers of at least 64 KiB count, so that times and counts with the same name are not taken for sizes.
     """
     if not isinstance(report, dict):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of bench/run.py: which rows, on what, and where results go."""
+"""Command line of bench/run.py: selects the rows, the device and the place of the results."""
 
 from __future__ import annotations
 
@@ -39,32 +39,34 @@ PER_MODEL = ("warm", "cold", "half", "three", "save", "verify", "cufile", "slice
 
 
 def parser() -> argparse.ArgumentParser:
-    """All options, with their defaults."""
+    """Return the parser of all options, with their defaults."""
     p = argparse.ArgumentParser(prog="run.py", description="Measure how fast model files become tensors on a device.")
     p.add_argument("--only", default="", metavar="ROW[,ROW]", help=f"rows such as warm-7b, or kinds: {', '.join(KINDS)}")
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--device", default="", help="cuda:N or host; cuda:0 where torch sees a GPU, if not given")
+    p.add_argument("--device", default="", help="device: cuda:N or host; default cuda:0 if torch sees a GPU, else host")
     p.add_argument("--workdir", type=Path, default=Path(tempfile.gettempdir()) / "nebulaio-bench",
-                   help="where model files are made and kept")  # fmt: skip
+                   help="folder for the model files")  # fmt: skip
     p.add_argument("--out", type=Path, default=ROOT / "build" / "bench",
-                   help="where results.json, results.md and plot.svg go; a results.json there is added to")  # fmt: skip
-    p.add_argument("--models", default="", help="of tiny, 0.6b, 7b; 0.6b,7b on a GPU and tiny on host, if not given")
+                   help="folder for results.json (extended if it exists), results.md and plot.svg")  # fmt: skip
+    p.add_argument("--models", default="", help="models: tiny, 0.6b, 7b; default 0.6b,7b on a GPU and tiny on host")
     p.add_argument("--methods", default="", metavar="NAME[,NAME]",
-                   help=f"of {', '.join((*methods.DEFAULT, *methods.CEILINGS))}; all, if not given")  # fmt: skip
+                   help=f"methods: {', '.join((*methods.DEFAULT, *methods.CEILINGS))}; default all")  # fmt: skip
     p.add_argument("--nebulaio", default="", metavar="PATH", help="the nebulaio program, for `generate`")
-    p.add_argument("--route", default=None, help="route for nebulaio's load_file, auto if not given")
-    p.add_argument("--budget", type=float, default=None, metavar="SECONDS", help="start no round that would end later")
-    p.add_argument("--row-limit", type=float, default=ROW_LIMIT, metavar="SECONDS", help="the same for each row")
+    p.add_argument("--route", default=None, help="route for nebulaio's load_file; default auto")
+    p.add_argument("--budget", type=float, default=None, metavar="SECONDS",
+                   help="longest duration of the run; no round is started that would end later")
+    p.add_argument("--row-limit", type=float, default=ROW_LIMIT, metavar="SECONDS",
+                   help="longest duration of a row; no round is started that would end later")
     p.add_argument("--drop", choices=("all", "file"), default="",
                    help="cold by /proc/sys/vm/drop_caches (where permitted), which every process feels, or by the "
                         "file's own pages alone; all on a GPU and file on host, if not given")  # fmt: skip
-    p.add_argument("--sweep-mib", type=int, default=2048, help="bytes read per setting in the raw sweep")
-    p.add_argument("--no-torch", action="store_true", help="on host: use numpy, as if torch were not there")
+    p.add_argument("--sweep-mib", type=int, default=2048, help="MiB to read per setting in the sweep of ceiling_raw")
+    p.add_argument("--no-torch", action="store_true", help="on host: use numpy even if torch is installed")
     return p
 
 
 def find_cli(given: str) -> str | None:
-    """The nebulaio program: as given, in $NEBULAIO_CLI, built in the source tree, or on PATH."""
+    """Return the nebulaio program: as given, from $NEBULAIO_CLI, from the source tree, or from PATH."""
     named = given or os.environ.get("NEBULAIO_CLI", "")
     if named:
         return str(Path(named).resolve())
@@ -75,9 +77,9 @@ def find_cli(given: str) -> str | None:
 
 
 def plan(only: str, models: list[str]) -> list[tuple[str, str]]:
-    """The rows to run as (kind, model); model is "" for rows that choose theirs.
+    """Return the rows to run as (kind, model).
 
-    Raises ValueError for a row that does not exist.
+    The model is "" for rows that choose their models themselves. Raises ValueError for a row that does not exist.
     """
     every = [(kind, model) for kind in PER_MODEL for model in models]
     every += [(kind, "") for kind in KINDS if kind not in PER_MODEL]
@@ -93,7 +95,7 @@ def plan(only: str, models: list[str]) -> list[tuple[str, str]]:
 
 
 def runner(context: Context, kind: str, model: str) -> Callable[[], Row]:
-    """The function that runs one row."""
+    """Return the function that runs one kind of row."""
     models = list(context.models)
     single = "0.6b" if "0.6b" in models else models[0]
     return {
@@ -121,12 +123,12 @@ def _listed(text: str, known: tuple[str, ...], default: tuple[str, ...]) -> list
 
 
 def say(text: str) -> None:
-    """Print at once, so that a run that is cut short has said what it did."""
+    """Print and flush, so that an interrupted run has printed its progress."""
     print(text, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run rows; 0 when every one gave a result, 1 when a row failed, 2 for a bad option."""
+    """Run rows; return 0 if every row gave a result, 1 if a row failed, 2 for a bad option."""
     arguments = sys.argv[1:] if arguments is None else arguments
     given = parser().parse_args(arguments)
     clock = Clock(given.budget, given.row_limit)
@@ -169,7 +171,10 @@ def _device(given: argparse.Namespace) -> Device:
 
 
 def _run(context: Context, kind: str, model: str) -> results.Data:
-    """One row; a failure, or no time, becomes a row without samples, so that the others still run."""
+    """Run one row.
+
+    A failure, or a lack of time, becomes a row without samples, so that the other rows still run.
+    """
     context.clock.begin_row()
     name = f"{kind}-{model}" if model else kind
     empty = Row(name, kind, model, context.device.name, rounds_asked=context.rounds)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all rows share: options, the clock, the rounds and what a row hands back.
+"""What all rows share: options, the clock, the rounds and the form of a row.
 
-Time on a GPU is short, so every row says beforehand how long it will take, and
-no round is started that would not end within the row's limit or the budget.
+Time on a GPU is short, so every row estimates its duration in advance. A round that would not end within the row's
+limit or the budget is not started.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NoTime(Exception):
 
 
 def rotated(items: Sequence[T], by: int) -> list[T]:
-    """Items in rotating order, so that no method always follows the same one."""
+    """Return items in rotating order, so that no method always follows the same one."""
     if not items:
         return []
     at = by % len(items)
@@ -44,7 +44,7 @@ def rotated(items: Sequence[T], by: int) -> list[T]:
 
 
 class Clock:
-    """How much time is left, for the whole run and for the row under way."""
+    """The time left, for the whole run and for the current row."""
 
     def __init__(self, budget: float | None, row_limit: float = ROW_LIMIT,
                  now: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
@@ -55,22 +55,22 @@ class Clock:
         self.row_start = self.start
 
     def begin_row(self) -> None:
-        """The next row starts now."""
+        """Start the time of the next row."""
         self.row_start = self.now()
 
     def left(self) -> float:
-        """Seconds until the row must end."""
+        """Return the seconds until the row must end."""
         row = self.row_limit - (self.now() - self.row_start)
         return row if self.budget is None else min(row, self.budget - (self.now() - self.start))
 
     def took(self) -> float:
-        """Seconds since the row began."""
+        """Return the seconds since the row began."""
         return self.now() - self.row_start
 
 
 @dataclass
 class Row:
-    """A row under way; `as_dict` is what the results file keeps."""
+    """A row in progress; `as_dict` is the part for the results file."""
 
     name: str
     kind: str
@@ -89,7 +89,7 @@ class Row:
     last_report: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
+        """Return the row as plain data."""
         data = dict(self.__dict__)
         data["samples"] = [sample.as_dict() for sample in self.samples]
         return {"date": machine.now(), **data}
@@ -97,7 +97,7 @@ class Row:
 
 @dataclass
 class Context:
-    """The run: where, with what, for how long."""
+    """The run: its device, methods, options and time."""
 
     device: Device
     library: Library
@@ -112,21 +112,21 @@ class Context:
     expected: float = 0.0  # seconds that a round of the row under way takes at least
 
     def has(self, method: str) -> bool:
-        """Whether a method or ceiling was asked for."""
+        """Return whether a method or ceiling was selected."""
         return method in self.wanted
 
     def drop(self, path: Path) -> float:
-        """Make a file cold."""
+        """Drop a file from the page cache."""
         return cache.drop(path, everything=self.drop_everything)
 
     def method(self, name: str, **options: Any) -> methods.Method:
-        """A method for this device, with the run's own options."""
+        """Return a method for this device, with the run's own options."""
         if name == "nebulaio":
             options.setdefault("route", self.route)
         return methods.build(self.device, name, **options)
 
     def usable(self, row: Row, names: Sequence[str], **options: Any) -> list[methods.Method]:
-        """The methods that were asked for and can run; the row notes why others cannot."""
+        """Return the selected methods that can run; the row notes why others cannot."""
         found = []
         for name in names:
             if not self.has(name) or name in methods.CEILINGS:
@@ -139,10 +139,10 @@ class Context:
         return found
 
     def warm_up(self, row: Row, loaders: Sequence[tuple[methods.Method, Path]]) -> list[methods.Method]:
-        """Let every method run once, untimed, on its file; returns those that can.
+        """Run every method once, untimed, on its file, and return those that work.
 
-        This is also where host memory is sampled. A method that raises stands in
-        the row with the error as its result, and is not tried again.
+        Host memory is sampled here too. A method that raises is recorded in the row with its error, and is not tried
+        again.
         """
         working = []
         for method, path in loaders:
@@ -156,20 +156,19 @@ class Context:
         return working
 
     def describe(self, path: Path) -> dict[str, Any]:
-        """A model file in numbers."""
+        """Describe a model file in numbers."""
         header = stfile.read_header(path)
         return {"name": path.name, "bytes": header.size, "tensors": len(header.tensors)}
 
     def seconds(self, method: str, state: str, nbytes: float) -> float:
-        """A guess at one load, for estimates alone."""
+        """Estimate the seconds of one load; used only for estimates."""
         rates = _RATES["cuda" if self.device.is_cuda else "host"]
         return nbytes / 1e9 / rates[method][0 if state == "cold" else 1] + 0.05
 
     def begin(self, row: Row, rounds: int, per_round: float, setup: float) -> None:
-        """Fill in a row's estimate and print it.
+        """Add a row's estimate and print it.
 
-        Raises NoTime when not even one round would fit; estimates are rough, so
-        only when it is clearly so.
+        Raises NoTime if clearly not even one round would fit. Estimates are rough, so a close case is tried.
         """
         row.rounds_asked = rounds
         row.device = self.device.name
@@ -183,7 +182,7 @@ class Context:
                          f"{setup + per_round:.0f} s")  # fmt: skip
 
     def each_round(self, row: Row) -> Iterator[int]:
-        """Round numbers while there is time; a round that would not fit is not started."""
+        """Yield round numbers while there is time; a round that would not fit is not started."""
         longest = self.expected
         for index in range(row.rounds_asked):
             if self.clock.left() <= longest * 1.05:
@@ -196,7 +195,7 @@ class Context:
             row.rounds_done = index + 1
 
     def raw_ceiling(self, row: Row, path: Path) -> ceilings.RawCeiling | None:
-        """The disk's ceiling for a file, if asked for and possible; its sweep goes into the row."""
+        """Return the disk's ceiling for a file, if selected and possible; its sweep goes into the row."""
         if not self.has("ceiling_raw"):
             return None
         try:
@@ -209,7 +208,7 @@ class Context:
         return raw
 
     def show(self, sample: Sample) -> None:
-        """One line about a run, as it happens."""
+        """Print one line about a run as it happens."""
         label = " ".join(filter(None, (sample.method, sample.variant, sample.state)))
         repeat = f" #{sample.repeat}" if sample.repeat > 1 else ""
         if sample.error or sample.seconds is None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One face for a CUDA device and for host memory.
+"""Gives a CUDA device and host memory the same interface.
 
-The allocator is brought into the same state for every method: before a row,
-memory for the largest result is taken from the driver and given back to torch's
-caching allocator, which keeps it. No timed call then pays for cudaMalloc,
+The allocator is brought into the same state for every method. Before a row, memory for the largest result is taken
+from the driver and given back to torch's caching allocator, which keeps it. No timed call then pays for cudaMalloc,
 whether it asks for one large block or for hundreds of small ones.
 """
 
@@ -18,7 +17,7 @@ _SMALL = 512 << 10  # torch serves requests of up to 1 MiB from a pool of their 
 
 
 def optional(name: str) -> Any:
-    """A module if it can be imported, else None."""
+    """Return a module if it can be imported, else None."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -26,7 +25,7 @@ def optional(name: str) -> Any:
 
 
 class Device:
-    """Where tensors are to end: `name` is "host" or "cuda:N".
+    """The destination of tensors: `name` is "host" or "cuda:N".
 
     `torch` and `numpy` are the modules or None; a CUDA device needs torch.
     """
@@ -44,12 +43,12 @@ class Device:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether this is a GPU."""
+        """Return whether this is a GPU."""
         return self.name.startswith("cuda")
 
     @property
     def torch_name(self) -> str:
-        """The name that torch has for it."""
+        """Return torch's name for the device."""
         return self.name if self.is_cuda else "cpu"
 
     def sync(self) -> None:
@@ -58,7 +57,7 @@ class Device:
             self.torch.cuda.synchronize(self.name)
 
     def prepare(self, nbytes: int) -> None:
-        """Fill the caching allocator with nbytes (and slack), free and unused."""
+        """Fill the caching allocator with nbytes and some slack, all of it unused."""
         self.collect()
         if not self.is_cuda:
             return
@@ -70,7 +69,7 @@ class Device:
         del held
 
     def empty(self, nbytes: int) -> Any:
-        """An uninitialised array of bytes on the device."""
+        """Return an uninitialised array of bytes on the device."""
         if self.torch is not None:
             return self.torch.empty(nbytes, dtype=self.torch.uint8, device=self.torch_name)
         if self.numpy is not None:
@@ -78,7 +77,7 @@ class Device:
         return bytearray(nbytes)
 
     def collect(self) -> None:
-        """Free what is no longer referenced, into the allocator's cache."""
+        """Free unreferenced memory into the allocator's cache."""
         gc.collect()
         self.sync()
 
@@ -89,12 +88,12 @@ class Device:
             self.torch.cuda.empty_cache()
 
     def reset_peak(self) -> int:
-        """Start a new peak of allocated memory and return what is allocated now."""
+        """Reset the peak of allocated memory and return the bytes allocated now."""
         if not self.is_cuda:
             return 0
         self.torch.cuda.reset_peak_memory_stats(self.name)
         return int(self.torch.cuda.memory_allocated(self.name))
 
     def peak(self) -> int:
-        """The most memory allocated since reset_peak; 0 on host."""
+        """Return the most bytes allocated since reset_peak; 0 on host."""
         return int(self.torch.cuda.max_memory_allocated(self.name)) if self.is_cuda else 0

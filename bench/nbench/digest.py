@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as figures: what the tables, the plot and the checks all start from.
+"""Turns rows into figures for the tables, the plot and the checks.
 
-Works on the plain data of a results file. Invalid samples are counted and left
-out. A ratio compares two runs of the same round, and its median is reported.
+The functions work on the plain data of a results file. Invalid samples are counted and left out. A ratio compares two
+runs of the same round, and its median is reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Data = dict[str, Any]
 
 
 def valid(row: Data, **wanted: Any) -> list[Data]:
-    """The samples of a row that count and that have the wanted fields."""
+    """Return the valid samples of a row that have the wanted fields."""
     return [
         s for s in row["samples"]
         if s.get("valid") and s.get("seconds") and all(s.get(key, "") == value for key, value in wanted.items())
@@ -24,10 +24,10 @@ def valid(row: Data, **wanted: Any) -> list[Data]:
 
 
 def binding(row: Data) -> dict[int, tuple[str, float]]:
-    """By round: the name and rate of the ceiling that binds.
+    """Return name and rate of the binding ceiling, by round.
 
-    Each ceiling is the best of its settings in that round; the slowest ceiling
-    binds, since a load passes through all of them.
+    Each ceiling is the best of its settings in that round. The slowest ceiling binds, because a load passes through
+    all of them.
     """
     best: dict[int, dict[str, float]] = {}
     for sample in valid(row):
@@ -44,13 +44,13 @@ def binding(row: Data) -> dict[int, tuple[str, float]]:
 
 
 def paired(row: Data, method: str, base: Callable[[int], float | None]) -> float | None:
-    """The median over rounds of a method's rate to a base rate of the same round."""
+    """Return the median over rounds of a method's rate, divided by a base rate of the same round."""
     pairs = [(sample["gbps"], base(sample["round"])) for sample in valid(row, method=method)]
     return stats.median(rate / other for rate, other in pairs if other)
 
 
 def rates_by_round(row: Data, method: str) -> dict[int, float]:
-    """A method's best rate in each round."""
+    """Return a method's best rate in each round."""
     found: dict[int, float] = {}
     for sample in valid(row, method=method):
         found[sample["round"]] = max(sample["gbps"], found.get(sample["round"], 0.0))
@@ -58,7 +58,7 @@ def rates_by_round(row: Data, method: str) -> dict[int, float]:
 
 
 def rate_rows(row: Data) -> list[Data]:
-    """One entry per method and setting of a warm or cold row, methods first."""
+    """Return one entry per method and setting of a warm or cold row, methods first."""
     ceiling = binding(row)
     plain = rates_by_round(row, "safetensors")
     entries: list[Data] = []
@@ -89,20 +89,20 @@ def rate_rows(row: Data) -> list[Data]:
 
 
 def bits(samples: list[Data]) -> str:
-    """"equal" when every compared result was, "" when none was compared, else the first difference."""
+    """Return "equal" if every compared result was equal, "" if none was compared, else the first difference."""
     seen = [s["bits"] for s in samples if s.get("bits")]
     return next((text for text in seen if text != "equal"), "equal" if seen else "")
 
 
 def ceiling_median(row: Data) -> tuple[str, float] | None:
-    """Name and median rate of the binding ceiling."""
+    """Return name and median rate of the binding ceiling."""
     found = list(binding(row).values())
     middle = stats.median(rate for _, rate in found)
     return None if middle is None else (found[0][0], middle)
 
 
 def half_rows(row: Data) -> list[Data]:
-    """One entry per method and state of a half row, with the median factor."""
+    """Return one entry per method and state of a half row, with the median factor."""
     entries = []
     for method, state in dict.fromkeys((s["method"], s["state"]) for s in row["samples"]):
         good = valid(row, method=method, state=state)
@@ -123,7 +123,7 @@ def half_rows(row: Data) -> list[Data]:
 
 
 def three_rows(row: Data) -> list[Data]:
-    """One entry per method and policy of a three row: each load, and the sum."""
+    """Return one entry per method and policy of a three row: each load, and the sum."""
     entries = []
     for method, variant in dict.fromkeys((s["method"], s.get("variant", "")) for s in row["samples"]):
         mine = [s for s in row["samples"] if (s["method"], s.get("variant", "")) == (method, variant)]

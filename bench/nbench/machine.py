@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured on: hardware, kernel, driver and versions.
+"""Collects facts about the measured machine: hardware, kernel, driver and versions.
 
-A figure without its machine is no figure; these facts travel in every results
-file. Whatever cannot be found out is left empty, never guessed.
+A figure means nothing without its machine, so every results file contains these facts. Unknown facts are left empty,
+never guessed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Facts = dict[str, object]
 
 
 def facts(workdir: str | os.PathLike[str], cli: str | None = None) -> Facts:
-    """Everything about this machine that the figures depend on."""
+    """Return everything about this machine that the figures depend on."""
     return {
         "date": now(),
         "kernel": platform.release(),
@@ -39,12 +39,12 @@ def facts(workdir: str | os.PathLike[str], cli: str | None = None) -> Facts:
 
 
 def now() -> str:
-    """The time in UTC, to the second."""
+    """Return the time in UTC, to the second."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def version(package: str) -> str:
-    """The version of an installed or importable package, "" when there is none."""
+    """Return the version of an installed or importable package, or "" if there is none."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -56,12 +56,12 @@ def version(package: str) -> str:
 
 
 def cli_version(cli: str | None) -> str:
-    """What the command-line program says about its version."""
+    """Return the version that the command-line program prints."""
     return _command([cli, "version"]).splitlines()[0] if cli and _command([cli, "version"]) else ""
 
 
 def cpu_model() -> str:
-    """The processor's name."""
+    """Return the name of the processor."""
     for line in _read("/proc/cpuinfo").splitlines():
         if line.startswith(("model name", "Model", "CPU implementer")):
             return line.partition(":")[2].strip()
@@ -69,7 +69,7 @@ def cpu_model() -> str:
 
 
 def gpu() -> Facts:
-    """Name, driver, memory and PCIe link of the first GPU; empty without one."""
+    """Return name, driver, memory and PCIe link of the first GPU; empty without a GPU."""
     if shutil.which("nvidia-smi") is None:
         return {}
     fields = ("name", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.gen.current",
@@ -83,7 +83,7 @@ def gpu() -> Facts:
 
 
 def file_system(path: str | os.PathLike[str]) -> str:
-    """Type, device and options of the file system that holds path."""
+    """Return type, device and options of the file system of a path."""
     best = ("", "")
     real = os.path.realpath(path)
     for line in _read("/proc/self/mounts").splitlines():

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One timed call, with everything that is recorded about it.
+"""Times one call and records everything about it.
 
-Time and CPU are taken around the call alone; freeing the last result, checking
-the cache and comparing bits happen outside. Host memory is sampled in a pass of
-its own, because a sampler disturbs what it watches.
+Time and CPU are measured around the call alone. Freeing the last result, checking the cache and comparing bits happen
+outside. Host memory is sampled in a separate pass, because a sampler disturbs the measured call.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ REPORT_KEYS = ("seconds", "routes", "limiting_stage", "stages", "engine", "pytho
 
 @dataclass
 class Sample:
-    """One run of one method; None is what was not measured."""
+    """One run of one method. None means that a value was not measured."""
 
     method: str
     round: int
@@ -47,11 +46,11 @@ class Sample:
 
     @property
     def gbps(self) -> float | None:
-        """Bytes of the file per second, in GB/s."""
+        """Return the rate in GB/s: bytes of the file per second."""
         return None if not self.seconds else stats.rate(self.nbytes, self.seconds)
 
     def as_dict(self) -> dict[str, Any]:
-        """The sample as plain data, without empty fields."""
+        """Return the sample as plain data, without empty fields."""
         data = {key: value for key, value in asdict(self).items() if value not in (None, "", {})}
         if self.gbps is not None:
             data["gbps"] = self.gbps
@@ -59,13 +58,13 @@ class Sample:
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and all its threads so far, in user and kernel mode."""
+    """Return the CPU time of this process and all its threads so far, in user and kernel mode."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float, float]:
-    """Run a call; returns its result, its seconds and its CPU seconds."""
+    """Run a call and return its result, its seconds and its CPU seconds."""
     cpu = cpu_seconds()
     start = time.perf_counter()
     result = call()
@@ -74,12 +73,12 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float, float]:
 
 
 def in_words(problem: BaseException) -> str:
-    """An exception as one line of a table."""
+    """Return an exception as one line of a table."""
     return " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
 
 
 def judge(sample: Sample) -> None:
-    """Mark a sample invalid when the file was not as cold or as warm as its state says."""
+    """Mark a sample as invalid if the file was not as cold or as warm as its state requires."""
     part = sample.cached_before
     if part is None:
         return
@@ -93,8 +92,7 @@ def run_method(device: Device, method: methods.Method, path: Path, sample: Sampl
                reference: Reference | None) -> Sample:  # fmt: skip
     """Time one load into `sample`, compare its bits and free it.
 
-    A method that raises gives a sample with the error's text: one broken method
-    must not cost the figures of the others.
+    A method that raises gives a sample with the error's text, so that the figures of other methods are kept.
     """
     device.collect()
     base = device.reset_peak()
@@ -117,7 +115,7 @@ def run_method(device: Device, method: methods.Method, path: Path, sample: Sampl
 
 
 def host_memory() -> dict[str, int]:
-    """This process's resident bytes by kind, from /proc/self/status."""
+    """Return this process's resident bytes by kind, from /proc/self/status."""
     wanted = {"RssAnon": 0, "RssFile": 0, "RssShmem": 0, "VmHWM": 0, "VmPin": 0, "VmLck": 0}
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         for line in file:
@@ -128,7 +126,7 @@ def host_memory() -> dict[str, int]:
 
 
 class MemoryWatch:
-    """Samples this process's memory every few milliseconds while it is entered."""
+    """Samples this process's memory every few milliseconds inside a `with` block."""
 
     def __init__(self, interval: float = 0.005) -> None:
         self.interval = interval
@@ -163,12 +161,12 @@ class MemoryWatch:
 
     @property
     def growth(self) -> int:
-        """The most memory beyond the start that is neither file nor shared library."""
+        """Return the peak growth of memory since the start, without files and shared libraries."""
         return self.peak["private"] - self.before["RssAnon"] - self.before["RssShmem"]
 
 
 def memory_pass(device: Device, method: methods.Method, path: Path) -> dict[str, Any]:
-    """An untimed load of a warm file under the memory sampler; it also warms the method up."""
+    """Load a warm file once, untimed, under the memory sampler; this also warms the method up."""
     cache.warm(path)
     device.collect()
     try:

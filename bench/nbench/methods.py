@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loaders that are compared.
 
-A method is a function from a path to a dict of tensors that are ready on the
-device: whatever it queued has ended when it returns.
+A method is a function from a path to a dict of tensors. All tensors are ready on the device when it returns.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ CEILINGS = ("ceiling_pinned", "ceiling_raw")
 
 @dataclass(frozen=True)
 class Method:
-    """One way to load a model. `unavailable` says why it cannot run here, or is ""."""
+    """One way to load a model. `unavailable` is the reason why it cannot run here, or ""."""
 
     name: str
     load: Load
@@ -35,7 +34,7 @@ class Method:
 
 
 def build(device: Device, name: str, **options: Any) -> Method:
-    """The method of that name for a device; `options` go to nebulaio's load_file."""
+    """Return the method with this name for a device. `options` go to nebulaio's load_file."""
     makers = {
         "nebulaio": _nebulaio,
         "safetensors": _safetensors,
@@ -47,7 +46,7 @@ def build(device: Device, name: str, **options: Any) -> Method:
 
 
 def import_nebulaio() -> Any:
-    """nebulaio.safetensors, from the installed package or from the source tree; None without one."""
+    """Return nebulaio.safetensors from the installed package or the source tree, or None."""
     checkout = Path(__file__).resolve().parents[2] / "python"
     module = optional("nebulaio.safetensors")
     if module is None and (checkout / "nebulaio").is_dir() and str(checkout) not in sys.path:
@@ -58,7 +57,7 @@ def import_nebulaio() -> Any:
 
 
 def last_report() -> dict[str, Any]:
-    """The engine's report of the last load, {} when there is none."""
+    """Return the engine's report of the last load, or {} if there is none."""
     package = sys.modules.get("nebulaio")
     try:
         return dict(package.last_report() or {}) if package is not None else {}
@@ -150,7 +149,7 @@ def _torch_gds(device: Device) -> Method:
 
 
 def _view(torch: Any, whole: Any, tensor: stfile.Tensor) -> Any:
-    """A tensor as a view of the file's bytes."""
+    """Return a tensor as a view of the file's bytes."""
     dtypes = {
         "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
         "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,

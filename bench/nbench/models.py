@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model files that the rows load.
+"""Provides the model files that the rows load.
 
-Files have the tensor names and shapes of real models and random content, and
-are made once per working directory: by `nebulaio generate` where the program is
-found, else by the small writer of this harness. `.pt` copies, for the methods
-that need them, are made on demand and removed when the disk is short.
+Files have the tensor names and shapes of real models and random content. They are made once per working directory: by
+`nebulaio generate` if the program is found, else by the small writer of this harness. Methods that need `.pt` copies
+get them on demand. The copies are removed when the disk is short of space.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Shapes = list[tuple[str, tuple[int, ...]]]
 
 def _qwen(layers: int, hidden: int, inner: int, vocab: int, q: int, kv: int, *,
           bias: bool = False, head_norm: int = 0) -> Shapes:  # fmt: skip
-    """The tensors of a Qwen decoder; q and kv are the widths of the projections."""
+    """Return the tensors of a Qwen decoder; q and kv are the widths of the projections."""
     shapes: Shapes = [("lm_head.weight", (vocab, hidden)), ("model.embed_tokens.weight", (vocab, hidden))]
     for layer in range(layers):
         base = f"model.layers.{layer}"
@@ -47,14 +46,14 @@ def _qwen(layers: int, hidden: int, inner: int, vocab: int, q: int, kv: int, *,
 
 @dataclass(frozen=True)
 class Model:
-    """A model by the name that rows use."""
+    """A model, by its name in rows."""
 
     name: str
     generator: str  # its name for `nebulaio generate --shapes`
     shapes: Callable[[], Shapes]
 
     def bytes(self) -> int:
-        """The size of its tensors in 16-bit floats."""
+        """Return the size of its tensors in bytes, as 16-bit floats."""
         return sum(2 * _product(shape) for _, shape in self.shapes())
 
 
@@ -83,7 +82,7 @@ class Library:
         workdir.mkdir(parents=True, exist_ok=True)
 
     def file(self, name: str, seed: int = 1) -> Path:
-        """The safetensors file of a model, made if it is not there."""
+        """Return the safetensors file of a model, which is made if it is missing."""
         model = MODELS[name]
         path = self.workdir / f"{name}-{seed}.safetensors"
         if path.exists():
@@ -107,7 +106,7 @@ class Library:
         return path
 
     def pickled(self, path: Path) -> Path:
-        """The .pt copy of a safetensors file, made if it is not there."""
+        """Return the .pt copy of a safetensors file, which is made if it is missing."""
         copy = path.with_suffix(".pt")
         if copy.exists():
             return copy
@@ -124,7 +123,7 @@ class Library:
         return copy
 
     def trim(self, need: int = 0) -> None:
-        """Remove .pt copies when less than a tenth of the disk, or than need, is free."""
+        """Remove .pt copies if less than a tenth of the disk, or less than need, is free."""
         usage = shutil.disk_usage(self.workdir)
         if usage.free < max(need, usage.total // 10):
             for copy in self.workdir.glob("*.pt"):

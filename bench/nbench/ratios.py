@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures, tables and checks of the rows that compare ways with one another: save, verify, cufile, slice."""
+"""Figures, tables and checks of the rows that compare methods with each other: save, verify, cufile, slice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROW_AMPLIFICATION = 1.5
 
 
 def entries(row: Data) -> list[Data]:
-    """One entry per method, variant and state, in the order of their first run."""
+    """Return one entry per method, variant and state, in the order of their first run."""
     found = []
     for key in dict.fromkeys(_key(s) for s in row["samples"]):
         mine = [s for s in row["samples"] if _key(s) == key]
@@ -43,7 +43,7 @@ def _key(sample: Data) -> tuple[str, str, str]:
 
 
 def ratio(row: Data, over: tuple[str, str], under: tuple[str, str]) -> stats.Spread | None:
-    """A method's rate to another's, round by round; of several settings the best counts."""
+    """Divide a method's rate by another's, round by round; of several settings the best counts."""
     rates: dict[tuple[str, str], dict[int, float]] = {over: {}, under: {}}
     for sample in digest.valid(row):
         for key, by_round in rates.items():
@@ -54,7 +54,7 @@ def ratio(row: Data, over: tuple[str, str], under: tuple[str, str]) -> stats.Spr
 
 
 def markdown(row: Data) -> str:
-    """The row as a table, with the ratios that it is there for."""
+    """Render the row as a table, with its ratios."""
     head = ("method", "state", "time (median)", "GB/s: median (min–max, IQR)", "read / wanted", "CPU s", "routes taken", "bits")
     lines = []
     for e in entries(row):
@@ -94,7 +94,7 @@ _RATIOS = {
 
 
 def checks(named: dict[str, Data]) -> Iterator[Check]:
-    """What these rows must show."""
+    """Return the checks of these rows."""
     for kind, model in (("save", "7b"), ("verify", "7b"), ("cufile", "0.6b"), ("cufile", "7b"), ("slice", "7b")):
         row = named.get(f"{kind}-{model}")
         yield from {"save": _save, "verify": _verify, "cufile": _cufile, "slice": _slice}[kind](f"{kind}-{model}", row)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results files as one Markdown page and one plot."""
+"""Renders results files as one Markdown page and one plot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TABLES = {
 
 
 def every(rows: list[Data]) -> list[checks.Check]:
-    """The checks of the rows that were run; all of them when none was."""
+    """Return the checks of the rows that were run, or all checks if no row was run."""
     named = {row["name"]: row for row in rows}
     found = [*checks.every(rows), *ratios.checks(named)]
     ran = [c for c in found if c.verdict != checks.NOT_RUN]
@@ -28,7 +28,7 @@ def every(rows: list[Data]) -> list[checks.Check]:
 
 
 def markdown(rows: list[Data], runs: list[Data]) -> str:
-    """The page: machines, checks, then every row."""
+    """Render the page: machines, checks, then every row."""
     rows = sorted(rows, key=lambda row: (ORDER.index(row["kind"]), _size(row), row["name"]))
     parts = ["# Benchmark results", *(_machine(index, run) for index, run in enumerate(runs))]
     cuda = [row for row in rows if row.get("device", "").startswith("cuda")]
@@ -56,7 +56,7 @@ def _machine(index: int, run: Data) -> str:
 
 
 def plot(rows: list[Data], runs: list[Data]) -> str:
-    """The chart of the warm and cold rows; a GPU's rows if there are any, else the host's."""
+    """Draw the chart of the warm and cold rows: those of a GPU if there are any, else those of the host."""
     rated = [row for row in rows if row["kind"] in ("warm", "cold") and row["samples"]]
     cuda = [row for row in rated if row.get("device", "").startswith("cuda")]
     panels = []
@@ -86,7 +86,7 @@ def write(files: list[Data], out: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line of bench/report.py."""
+    """Command line of bench/report.py."""
     parser = argparse.ArgumentParser(prog="report.py", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS.json")
     parser.add_argument("--out", type=Path, help="folder for results.md and plot.svg; that of the first file if not given")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results file: JSON that grows by a row at a time, and its merging.
+"""Reads, writes and merges the results file, a JSON file that grows by one row at a time.
 
-{"schema": 1, "runs": [{"command", "machine", "rows": [row, …]}, …]}. A row is
-written as soon as it is done, so a run that is cut short keeps what it has.
+{"schema": 1, "runs": [{"command", "machine", "rows": [row, …]}, …]}. Each row is written as soon as it is complete,
+so an interrupted run keeps its finished rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Data = dict[str, Any]
 
 
 class ResultsFile:
-    """A results file that this run appends to."""
+    """A results file to which this run appends rows."""
 
     def __init__(self, path: Path, command: str, machine: Data) -> None:
         self.path = path
@@ -28,7 +28,7 @@ class ResultsFile:
         self.data["runs"].append(self.run)
 
     def append(self, row: Data) -> None:
-        """Add a row and write the file, whole or not at all."""
+        """Add a row and write the file atomically."""
         self.run["rows"].append(row)
         part = self.path.with_name(self.path.name + ".part")
         part.write_text(json.dumps(self.data, indent=1) + "\n")
@@ -36,7 +36,10 @@ class ResultsFile:
 
 
 def load(path: str | os.PathLike[str]) -> Data:
-    """Read a results file. Raises ValueError when it is not one."""
+    """Read a results file.
+
+    Raises ValueError if the file is not a results file.
+    """
     data = json.loads(Path(path).read_text())
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ValueError(f"{path}: not a results file of schema {SCHEMA}")
@@ -44,12 +47,11 @@ def load(path: str | os.PathLike[str]) -> Data:
 
 
 def merge(files: Iterable[Data]) -> tuple[list[Data], list[Data]]:
-    """The rows of several files, and the runs that they come from.
+    """Return the rows of several files, and the runs that contain them.
 
-    Of rows with the same name on the same kind of device the latest with samples
-    counts; rows of different runs are never mixed, since the code may have
-    changed between. Each row gets `run`, the place of its run in the list, and
-    `superseded`, how many older ones it stands for.
+    Of several rows with the same name on the same kind of device, the latest one with samples counts. Rows of
+    different runs are never mixed, because the code may have changed in between. Each row gets `run`, the index of
+    its run, and `superseded`, the number of older rows that it replaces.
     """
     runs: list[Data] = []
     rows: dict[tuple[str, str], Data] = {}

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row `analysis`: where the time of a load goes, per tensor and per byte.
+"""Row `analysis`: the time of a load, per tensor and per byte.
 
-A study of GPUDirect Storage loaders (Mini-GDS) found them slower than the plain
-loader on a small model and faster on a large one, because every tensor cost a
-registration, a wait and a clean-up. This row asks the same of the methods here:
-the cost per tensor and per byte from loads of two models, the engine's stages
-from its report, and the Python side from a profile.
+A study of GPUDirect Storage loaders (Mini-GDS) found them slower than the plain loader on a small model and faster on
+a large one. Every tensor cost a registration, a wait and a clean-up. This row measures the same for the methods here:
+the cost per tensor and per byte from loads of two models, the engine's stages from its report, and the Python side
+from a profile.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MINI_GDS = {
 
 
 def run(context: Context, models: list[str]) -> Row:
-    """Warm loads of every model by every method, with reports and a profile."""
+    """Measure warm loads of every model by every method, with reports and a profile."""
     row = Row("analysis", "analysis", ",".join(models))
     files = {model: context.library.file(model) for model in models}
     row.files = {model: context.describe(path) for model, path in files.items()}
@@ -66,7 +65,7 @@ def run(context: Context, models: list[str]) -> Row:
 
 
 def _cost(row: Row, method: str) -> dict[str, Any]:
-    """The fit of a method's medians: time = per tensor * tensors + per byte * bytes."""
+    """Fit a method's medians: time = per tensor * tensors + per byte * bytes."""
     points = []
     for model, entry in row.files.items():
         middle = stats.median(
@@ -81,7 +80,7 @@ def _cost(row: Row, method: str) -> dict[str, Any]:
 
 
 def profile(context: Context, method: methods.Method, path: Path, top: int = 14) -> list[dict[str, Any]]:
-    """Where the Python side of one load spends its time, most first; untimed otherwise."""
+    """Return where the Python side of one load spends its time, longest first. The load is not timed otherwise."""
     cache.warm(path)
     watch = cProfile.Profile()
     context.device.collect()

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows `cufile-*`: the same warm file by our own route and by each of cuFile's interfaces.
 
-Each load is a process of the command line, which gives cuFile a configuration of
-its own; the rates are those of the reports, without process start. The routes
-that cuFile took are from its own counters. cuFile's best with a cached file,
-large calls on a buffered descriptor in a process that has its memory ready, is
-measured by `nebulaio bench read` as well.
-One load a round is made in this process, where bits are compared. With files
-over 4 GB only our own route and that best are measured: the others wait for the
-disk, and a smaller file shows them as well.
+Each load is a process of the command line, which gives cuFile its own configuration. The rates come from the reports,
+without process start. The routes that cuFile took come from its own counters. cuFile is fastest for a cached file
+with large calls on a buffered descriptor, in a process whose memory is ready; `nebulaio bench read` measures this
+case too. One load per round runs in this process, where bits are compared. For files over 4 GB, only our own route
+and cuFile's fastest case are measured: the others wait for the disk, and a smaller file shows them as well.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ KEPT = ("seconds", "gbps", "routes", "cufile", "limiting_stage", "refusals", "no
 
 
 def run(context: Context, model: str) -> Row:
-    """Measure one model by every way in turn."""
+    """Measure one model by every route in turn."""
     row = Row(f"cufile-{model}", "cufile", model)
     path = context.library.file(model)
     row.files = context.describe(path)
@@ -85,7 +82,7 @@ def _by_command(context: Context, path: Path, nbytes: int, variant: str, flags: 
 
 
 def _buffered(context: Context, path: Path, index: int) -> Sample:
-    """cuFile's own best with a cached file: large calls on a descriptor without O_DIRECT."""
+    """Measure cuFile's fastest case for a cached file: large calls on a descriptor without O_DIRECT."""
     sample = Sample("nebulaio", index, 0, variant="bench, cufile, buffered descriptor", state="warm", cached_before=cache.warm(path))
     command = [str(context.library.cli), "bench", "read", str(path), "--to", "cufile", "--route", "buffered", "--device", context.device.name,
                "--block-size", "256MiB", "--workers", "4", "--passes", "2", "--json"]  # fmt: skip
@@ -102,7 +99,7 @@ def _buffered(context: Context, path: Path, index: int) -> Sample:
 
 
 def _report(printed: Any) -> dict[str, Any]:
-    """The one load's report in what the command printed."""
+    """Return the report of the one load in the command's output."""
     while not (isinstance(printed, dict) and "gbps" in printed):
         printed = printed[0] if isinstance(printed, list) else printed["loads"]
     return dict(printed)

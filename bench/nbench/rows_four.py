@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row `four`: four loads at once against the same loads one after the other.
+"""Row `four`: four loads at once, compared with the same loads one after the other.
 
-Four distinct files, all cached, four threads of one process. A loader that
-shares its staging and its workers keeps the whole rate; one that does not drops.
+Four threads of one process load four distinct, cached files. A loader that shares its staging memory and its workers
+keeps the whole rate; another loader becomes slower.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def run(context: Context, model: str) -> Row:
 
 
 def ratio(samples: list[Sample], method: str) -> float | None:
-    """The median over rounds of the rate of four at once to the rate of one alone."""
+    """Return the median over rounds of the rate of four at once, divided by the rate of one alone."""
     rates = {(s.round, s.variant): s.gbps for s in samples if s.method == method and s.valid and s.gbps}
     pairs = [(rates.get((index, "at once")), rates.get((index, "alone"))) for index in {index for index, _ in rates}]
     return stats.median(both / one for both, one in pairs if both and one)
@@ -59,7 +59,7 @@ def ratio(samples: list[Sample], method: str) -> float | None:
 
 def _alone(context: Context, method: methods.Method, paths: list[Path], index: int, total: int,
            references: dict[Path, Reference]) -> Sample:  # fmt: skip
-    """The four files one after the other; seconds and CPU are sums."""
+    """Load the four files one after the other; seconds and CPU are sums."""
     sample = Sample(method.name, index, total, variant="alone", state="warm")
     sample.cached_before = min(cache.warm(path) for path in paths)
     bits, wall, cpu = [], 0.0, 0.0

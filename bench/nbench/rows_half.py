@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows `half-*`: one half of the pages cached, in three patterns.
+"""Rows `half-*`: loads with one half of the pages cached, in three patterns.
 
-A loader that reads the cached half from memory while the disk delivers the
-other half needs max(cold bytes / cold rate, cached bytes / warm rate). Both rates
-are measured in the same round; the factor says how far the load is from that.
+A loader that reads the cached half from memory while the disk delivers the other half needs max(cold bytes / cold
+rate, cached bytes / warm rate). Both rates are measured in the same round. The factor is the measured time divided by
+that minimum.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _load(context: Context, method: methods.Method, path: Path, state: str, inde
 
 
 def add_factor(sample: Sample, others: list[Sample]) -> None:
-    """Put the least possible time and the factor to it into a half-cached sample."""
+    """Add the least possible time, and the factor to it, to a half-cached sample."""
     if sample.state in ("cold", "warm") or sample.seconds is None or "cached_bytes" not in sample.extra:
         return
     rates = {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows `first` and `memory`: what a loader costs a fresh process.
+"""Rows `first` and `memory`: the cost of a loader in a fresh process.
 
-`first` is the set-up that the first load pays once the CUDA context exists: the
-first of several equal loads against the median of the later ones. `memory` is
-the host memory that a load adds, and the staging memory that it reports.
+`first` is the set-up cost of the first load once the CUDA context exists: the time of the first of several equal
+loads, compared with the median of the later ones. `memory` is the host memory that a load adds, and the staging
+memory that the load reports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _START = 8.0  # seconds until a fresh process has torch and a context, for estim
 
 
 def first(context: Context, model: str) -> Row:
-    """Set-up cost of the first load, in one fresh process per round and method."""
+    """Measure the set-up cost of the first load, in one fresh process per round and method."""
     row = Row("first", "first", model)
     path = context.library.file(model)
     row.files = context.describe(path)
@@ -48,7 +48,7 @@ def first(context: Context, model: str) -> Row:
 
 
 def memory(context: Context, models: list[str]) -> Row:
-    """Host memory by model and method, each in a fresh process."""
+    """Measure host memory by model and method, each in a fresh process."""
     row = Row("memory", "memory", ",".join(models))
     files = {model: context.library.file(model) for model in models}
     row.files = {model: context.describe(path) for model, path in files.items()}
@@ -70,7 +70,7 @@ def memory(context: Context, models: list[str]) -> Row:
 
 
 def spawn(context: Context, job: str, method: str, path: Path, loads: int) -> dict[str, Any]:
-    """Run a job in a fresh Python process and return what it printed."""
+    """Run a job in a fresh Python process and return its output."""
     command = [sys.executable, "-m", "nbench.child", job, "--method", method, "--path", str(path),
                "--device", context.device.name, "--loads", str(loads)]  # fmt: skip
     if context.route and method == "nebulaio":

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows `warm-*` and `cold-*`: every method on one file, cached or not cached at all.
+"""Rows `warm-*` and `cold-*`: every method on one file, fully cached or not cached at all.
 
-The ceiling that binds is measured in the same round as the methods: on a warm
-file the bus, on a cold one the disk.
+The binding ceiling is measured in the same round as the methods: the bus for a warm file, the disk for a cold one.
 """
 
 from __future__ import annotations

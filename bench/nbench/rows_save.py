@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows `save-*`: tensors on the device to a durable file.
+"""Rows `save-*`: saves of tensors from the device to a durable file.
 
-Ours, safetensors' save_file followed by fsync of file and directory, and what
-the disk takes from a program that does nothing but write. Every one makes a new
-file; what the one before left is removed and settled first. What was saved is
-read back by the reference implementation and compared, in the first round.
+The row compares our save, safetensors' save_file followed by fsync of file and directory, and plain writes to the
+disk. Every save creates a new file, after the previous file was removed and the disk became quiet. In the first
+round, the reference implementation reads the file back and compares it.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def _save(context: Context, saver: writing.Saver, reference: Reference, target: 
 
 
 def _read_back(context: Context, target: Path) -> dict[str, Any]:
-    """What the reference implementation finds in the file."""
+    """Return what the reference implementation reads from the file."""
     return Reference(context.device, target).tensors
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows `slice-*`: one rank's eighth of every matrix, by rows and by columns, warm and cold.
 
-Rates count the bytes that were wanted; what was read beside them is in the
-report and in the table. Every slice is compared with the same slice of a whole
-load by the reference implementation.
+Rates count only the requested bytes; other bytes that were read are in the report and in the table. Every slice is
+compared with the same slice of a whole load by the reference implementation.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CASES = (("rows", 0), ("columns", 1))
 
 
 def run(context: Context, model: str) -> Row:
-    """Measure slices of one model; another rank each round."""
+    """Measure slices of one model, with another rank in each round."""
     row = Row(f"slice-{model}", "slice", model)
     path = context.library.file(model)
     row.files = context.describe(path)
@@ -32,8 +31,8 @@ def run(context: Context, model: str) -> Row:
 
     reference = Reference(context.device, path)
     matrices = {name: tensor for name, tensor in reference.tensors.items() if len(tensor.shape) == 2}
-    # Warm rounds come first: a file that was read back in after a cold one lies in
-    # smaller pieces in the page cache, and is copied out of it more slowly.
+    # Warm rounds come first. After a cold round, the page cache has the file in smaller
+    # pieces, and copies from it are slower.
     for state in ("warm", "cold"):
         for index in context.each_round(row):
             for name, dim in rotated(CASES, index):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows `three-*`: the same file three times in a row, the first time cold.
+"""Rows `three-*`: the same file loaded three times in a row, the first time cold.
 
-What a user feels is the sum: a loader that goes past the page cache is fast
-once and pays the disk again; one that fills it pays more at first and less after.
+The sum of the three is what a user notices. A loader that bypasses the page cache is fast once, but reads from the
+disk again. A loader that fills the page cache is slower at first and faster afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REPEATS = 3
 
 
 def run(context: Context, model: str) -> Row:
-    """Measure three loads from cold by cache policy, and by safetensors."""
+    """Measure three loads from cold, by cache policy and with safetensors."""
     row = Row(f"three-{model}", "three", model)
     path = context.library.file(model)
     row.files = context.describe(path)

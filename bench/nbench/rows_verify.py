@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows `verify-*`: warm loads that check every block, against loads that do not."""
+"""Rows `verify-*`: warm loads that verify every block, compared with loads that do not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(context: Context, model: str) -> Row:
 
 
 def checksums(context: Context, path: Path) -> None:
-    """Make the file's checksums, once."""
+    """Write the file's checksums, once."""
     if Path(f"{path}.crc64nvme").exists():
         return
     if context.library.cli is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on samples: medians, spreads, rates and the few models rows need.
+"""Arithmetic on samples: medians, spreads, rates and the models that some rows need.
 
-Pure functions on numbers, so that every figure in a report can be recomputed
-and tested without a device.
+All functions are pure functions on numbers, so that every figure of a report can be recomputed and tested without a
+device.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Spread:
-    """Middle and spread of some samples."""
+    """Median and spread of some samples."""
 
     n: int
     median: float
@@ -29,7 +29,7 @@ class Spread:
         return self.q3 - self.q1
 
     def as_dict(self) -> dict[str, float]:
-        """The spread as plain data, the distance between quartiles included."""
+        """Return the spread as plain data, including the distance between the quartiles."""
         return {**asdict(self), "iqr": self.iqr}
 
 
@@ -44,7 +44,7 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 
 def spread(samples: Iterable[float]) -> Spread | None:
-    """Median, extremes and quartiles; None when there are no samples."""
+    """Return median, extremes and quartiles, or None without samples."""
     ordered = sorted(samples)
     if not ordered:
         return None
@@ -59,22 +59,21 @@ def spread(samples: Iterable[float]) -> Spread | None:
 
 
 def median(samples: Iterable[float]) -> float | None:
-    """The median, or None when there are no samples."""
+    """Return the median, or None without samples."""
     found = spread(samples)
     return None if found is None else found.median
 
 
 def rate(nbytes: float, seconds: float) -> float:
-    """GB/s, with 10**9 bytes to the GB."""
+    """Return the rate in GB/s, with 10**9 bytes to the GB."""
     return nbytes / seconds / 1e9 if seconds > 0 else 0.0
 
 
 def half_expected(cold_bytes: float, cold_rate: float, warm_bytes: float, warm_rate: float) -> float:
-    """Seconds a half-cached load needs when disk and page cache work at the same time.
+    """Return the seconds that a half-cached load needs if disk and page cache work at the same time.
 
-    The part that is not cached comes at the cold rate while the cached part
-    comes at the warm rate; the longer of the two is the least possible time.
-    Rates in GB/s.
+    The uncached part comes at the cold rate, while the cached part comes at the warm rate. The longer of the two is
+    the least possible time. Rates are in GB/s.
     """
     cold = cold_bytes / (cold_rate * 1e9) if cold_bytes else 0.0
     warm = warm_bytes / (warm_rate * 1e9) if warm_bytes else 0.0
@@ -83,26 +82,25 @@ def half_expected(cold_bytes: float, cold_rate: float, warm_bytes: float, warm_r
 
 @dataclass(frozen=True)
 class Cost:
-    """A load's cost as time = per_tensor * tensors + per_byte * bytes."""
+    """The cost of a load: time = per_tensor * tensors + per_byte * bytes."""
 
     per_tensor: float  # seconds
     per_byte: float  # seconds
 
     def seconds(self, tensors: float, nbytes: float) -> float:
-        """What the model says a load takes."""
+        """Return the seconds that the model predicts for a load."""
         return self.per_tensor * tensors + self.per_byte * nbytes
 
     @property
     def gbps(self) -> float | None:
-        """The rate at which bytes alone would flow; None when the fit gives no cost to them."""
+        """Return the rate of bytes alone, or None if the fit assigns no cost to bytes."""
         return 1e-9 / self.per_byte if self.per_byte > 0 else None
 
 
 def fit_cost(points: Sequence[tuple[float, float, float]]) -> Cost | None:
-    """Least-squares fit of (tensors, bytes, seconds); exact with two points.
+    """Fit (tensors, bytes, seconds) by least squares; two points fit exactly.
 
-    None when the points do not tell tensors from bytes (fewer than two, or all
-    in proportion).
+    Returns None if the points cannot separate tensors from bytes: fewer than two points, or all in proportion.
     """
     tt = sum(t * t for t, _, _ in points)
     tb = sum(t * b for t, b, _ in points)
@@ -119,7 +117,7 @@ def fit_cost(points: Sequence[tuple[float, float, float]]) -> Cost | None:
 
 
 def setup_cost(seconds: Sequence[float]) -> float | None:
-    """What the first of several equal loads cost more than the median of the others."""
+    """Return how much longer the first of several equal loads took than the median of the others."""
     if len(seconds) < 2:
         return None
     return seconds[0] - statistics.median(seconds[1:])

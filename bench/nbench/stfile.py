@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Safetensors headers, and a small writer.
+"""Reads safetensors headers, and writes small files.
 
-Reading a header here keeps the harness independent of what it measures: counts
-and offsets come from the file itself. The writer makes files where no generator
-is at hand; its content is random, finite 16-bit floats.
+The harness reads headers itself, to be independent of the code that it measures: counts and offsets come from the
+file. The writer serves machines without `nebulaio generate`; its content is random, finite 16-bit floats.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PATTERN = (32 << 20) + 4094  # bytes; no multiple of a page, so repeats never l
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a file; start and end are offsets in the file."""
+    """One tensor of a file. start and end are offsets in the file."""
 
     name: str
     dtype: str
@@ -39,7 +38,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """What a safetensors file holds."""
+    """The content of a safetensors header."""
 
     size: int  # of the whole file
     data_start: int
@@ -47,7 +46,10 @@ class Header:
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
-    """Read the header of a safetensors file. Raises ValueError when it is not one."""
+    """Read the header of a safetensors file.
+
+    Raises ValueError if the file is not a safetensors file.
+    """
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         prefix = file.read(8)
@@ -76,8 +78,7 @@ def write(path: str | os.PathLike[str], shapes: Sequence[tuple[str, Sequence[int
           dtype: str = "BF16", seed: int = 0) -> int:  # fmt: skip
     """Write a safetensors file of random finite values and return its size.
 
-    `dtype` is BF16 or F16. The file appears under its name when it is whole and
-    on disk.
+    `dtype` is BF16 or F16. The file gets its name only when it is complete and on disk.
     """
     if dtype not in ("BF16", "F16"):
         raise ValueError(f"{dtype}: only BF16 and F16 are written here")
@@ -106,7 +107,7 @@ def write(path: str | os.PathLike[str], shapes: Sequence[tuple[str, Sequence[int
 
 
 def _finite(source: random.Random, nbytes: int) -> bytes:
-    """Random little-endian 16-bit floats without infinities or NaNs, as F16 and as BF16.
+    """Return random little-endian 16-bit floats without infinities and NaNs, both as F16 and as BF16.
 
     One exponent bit, which both formats have in the high byte, is cleared.
     """

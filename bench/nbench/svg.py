@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bar chart as hand-written SVG: rate by method, with the ceiling as a line.
+"""Draws a bar chart as SVG: rate by method, with the ceiling as a line.
 
-Two panels, warm and cold, each with its own scale, because the bus and the disk
-differ by an order of magnitude. Needs nothing but this module.
+The chart has two panels, warm and cold, each with its own scale, because the rates of bus and disk differ by an order
+of magnitude. The module has no dependencies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WIDTH, _PANEL, _LEFT, _TOP, _BETWEEN = 860, 240, 60, 60, 74
 
 @dataclass(frozen=True)
 class Bar:
-    """One method in a group; low and high are the extremes."""
+    """One method in a group. low and high are the extremes."""
 
     label: str
     value: float
@@ -32,7 +32,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Group:
-    """The bars of one row, and the ceiling over them."""
+    """The bars of one row, and the ceiling above them."""
 
     label: str
     bars: list[Bar]
@@ -49,7 +49,7 @@ class Panel:
 
 
 def ticks(highest: float) -> list[float]:
-    """Round numbers from 0 to just above a value, four to eight of them, for an axis."""
+    """Return four to eight round numbers from 0 to just above a value, for an axis."""
     if highest <= 0:
         return [0.0, 1.0]
     rough = highest * 1.04 / 6
@@ -59,7 +59,7 @@ def ticks(highest: float) -> list[float]:
 
 
 def draw(panels: list[Panel], caption: str = "") -> str:
-    """The chart as an SVG document."""
+    """Draw the chart as an SVG document."""
     panels = [panel for panel in panels if panel.groups]
     height = _TOP + len(panels) * (_PANEL + _BETWEEN) + 24
     out = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as Markdown tables."""
+"""Renders rows as Markdown tables."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ Data = dict[str, Any]
 
 
 def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; bars inside cells are escaped."""
+    """Render a Markdown table. Bars inside cells are escaped."""
     rows = [head, ["---"] * len(head), *lines]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
 
 
 def number(value: float | None, digits: int = 2, unit: str = "") -> str:
-    """A number with its unit, or a dash."""
+    """Print a number with its unit, or a dash."""
     return "–" if value is None else f"{value:.{digits}f}{unit}"
 
 
 def share(value: float | None) -> str:
-    """A part of one as per cent, or a dash."""
+    """Print a share as per cent, or a dash."""
     return "–" if value is None else f"{value:.1%}"
 
 
 def mib(value: float | None) -> str:
-    """Bytes as MiB, or a dash."""
+    """Print bytes as MiB, or a dash."""
     return "–" if value is None else f"{value / 2**20:.0f} MiB"
 
 
 def seconds(value: float | None) -> str:
-    """A time in the unit that suits it."""
+    """Print a time in a suitable unit."""
     if value is None:
         return "–"
     return f"{value:.3f} s" if abs(value) >= 1 else f"{value * 1e3:.1f} ms"
 
 
 def spread(value: stats.Spread | None, digits: int = 2) -> str:
-    """Median, extremes and distance between quartiles."""
+    """Print median, extremes and distance between quartiles."""
     if value is None:
         return "–"
     return f"{value.median:.{digits}f} ({value.min:.{digits}f}–{value.max:.{digits}f}, IQR {value.iqr:.{digits}f})"
 
 
 def title(row: Data) -> str:
-    """A row's heading with its rounds and files."""
+    """Print a row's heading with its rounds and files."""
     files = row["files"] if "bytes" not in row["files"] else {row["files"]["name"]: row["files"]}
     held = "; ".join(f"{e.get('name', n)}: {e['bytes'] / 1e9:.2f} GB, {e['tensors']} tensors" for n, e in files.items())
     rounds = f"{row['rounds_done']} of {row['rounds_asked']} rounds"
@@ -65,7 +65,7 @@ def title(row: Data) -> str:
 
 
 def rate(row: Data) -> str:
-    """A warm or cold row."""
+    """Render a warm or cold row."""
     head = ("method", "time (median)", "GB/s: median (min–max, IQR)", "of ceiling", "× safetensors", "CPU s",
             "host memory", "GPU memory", "cached before → after", "bits", "invalid")  # fmt: skip
     lines = []
@@ -91,7 +91,7 @@ def rate(row: Data) -> str:
 
 
 def half(row: Data) -> str:
-    """A half row."""
+    """Render a half row."""
     head = ("method", "cached", "part cached", "time (median)", "GB/s: median (min–max, IQR)",
             "least possible", "factor", "bits", "invalid")  # fmt: skip
     lines = [
@@ -104,7 +104,7 @@ def half(row: Data) -> str:
 
 
 def three(row: Data) -> str:
-    """A three row."""
+    """Render a three row."""
     head = ("method", "first", "second", "third", "sum: median (min–max, IQR) s", "cached before each", "bits")
     lines = [
         (" ".join(filter(None, (e["method"], e["variant"]))), *(seconds(s) for s in e["loads"]),
@@ -115,7 +115,7 @@ def three(row: Data) -> str:
 
 
 def first(row: Data) -> str:
-    """The first row."""
+    """Render the row `first`."""
     lines = []
     for method in dict.fromkeys(s["method"] for s in row["samples"]):
         mine = [s for s in row["samples"] if s["method"] == method]
@@ -135,7 +135,7 @@ def _three(value: stats.Spread | None) -> tuple[float | None, ...]:
 
 
 def memory(row: Data) -> str:
-    """The memory row."""
+    """Render the row `memory`."""
     lines = []
     for sample in row["samples"]:
         extra = sample.get("extra", {})
@@ -147,7 +147,7 @@ def memory(row: Data) -> str:
 
 
 def four(row: Data) -> str:
-    """The four row."""
+    """Render the row `four`."""
     lines = []
     for method in dict.fromkeys(s["method"] for s in row["samples"]):
         mine = [s for s in row["samples"] if s["method"] == method]
@@ -161,7 +161,7 @@ def four(row: Data) -> str:
 
 
 def report_lines(row: Data) -> str:
-    """What the engine said about its last load, in a line each."""
+    """Return the engine's statements about its last load, one line each."""
     report = row.get("last_report") or {}
     lines = [f"- {key}: `{json.dumps(report[key])[:600]}`" for key in ("routes", "limiting_stage", "stages") if key in report]
     return "\n\nnebulaio's report of the last load:\n" + "\n".join(lines) if lines else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The analysis row as Markdown: cost per tensor and byte, stages, profile, published figures."""
+"""Renders the analysis row as Markdown: cost per tensor and byte, stages, profile, published figures."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Data = dict[str, Any]
 
 
 def analysis(row: Data) -> str:
-    """The whole row."""
+    """Render the whole row."""
     parts = [_loads(row), _cost(row), _published(row), _stages(row), _profile(row)]
     return "\n\n".join(part for part in parts if part)
 
 
 def middle(row: Data, method: str, model: str) -> float | None:
-    """A method's median seconds on a model."""
+    """Return a method's median seconds on a model."""
     return stats.median(
         s["seconds"] for s in row["samples"]
         if s["method"] == method and s.get("variant") == model and s.get("valid") and s.get("seconds")
@@ -79,7 +79,7 @@ def _published(row: Data) -> str:
 
 
 def flatten(value: Any, prefix: str = "") -> list[tuple[str, float]]:
-    """The numbers inside nested data, with their paths."""
+    """Return the numbers inside nested data, with their paths."""
     if isinstance(value, bool):
         return []
     if isinstance(value, (int, float)):
@@ -94,13 +94,13 @@ def flatten(value: Any, prefix: str = "") -> list[tuple[str, float]]:
 
 
 def _label(entry: Any, index: int) -> str:
-    """What an entry of a list calls itself, or its place."""
+    """Return the name of a list entry, or its position."""
     names = [entry[key] for key in ("stage", "route", "name") if key in entry] if isinstance(entry, dict) else []
     return str(names[0]) if names else str(index)
 
 
 def _stages(row: Data) -> str:
-    """Numbers of the report's stages, the median over rounds, small model beside large."""
+    """Render the stages of the report as medians over rounds, small model beside large model."""
     models = list(row["files"])
     figures: dict[str, dict[str, list[float]]] = {}
     for sample in row["samples"]:

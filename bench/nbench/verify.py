@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bit-by-bit comparison of a loaded model with a reference.
+"""Compares a loaded model with a reference, bit by bit.
 
-The reference is loaded once per row by the safetensors package and stays on the
-device; every timed result is compared with it outside of the timing.
+The safetensors package loads the reference once per row, and the reference stays on the device. Every timed result is
+compared with it outside of the timing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SLICE = 256 << 20  # bounds the temporary that an equality test makes
 
 
 class Reference:
-    """The right content of one file, on the device."""
+    """The correct content of one file, on the device."""
 
     def __init__(self, device: Device, path: str | os.PathLike[str]) -> None:
         self.device = device
@@ -33,7 +33,7 @@ class Reference:
         device.sync()
 
     def differs(self, result: dict[str, Any]) -> str:
-        """"" when the result is equal to the last bit, else the first difference in words."""
+        """Return "" if the result is equal to the last bit, else a description of the first difference."""
         if self.tensors.keys() != result.keys():
             missing = sorted(self.tensors.keys() - result.keys())[:3]
             extra = sorted(result.keys() - self.tensors.keys())[:3]

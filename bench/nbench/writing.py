@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the disk takes at most, and the savers that are held against it.
+"""Measures the disk's highest write rate, and the savers that are compared with it.
 
-`ceiling_write` makes a file of the same size: space reserved first, O_DIRECT
-from huge-page memory, several threads, fdatasync at the end. It writes the same
-random megabytes over and over and does nothing else. A short sweep finds the
-two best settings, and both are timed in every round, as `ceiling_raw` does.
+`ceiling_write` writes a file of the same size: it reserves the space, writes with O_DIRECT from huge-page memory with
+several threads, and ends with fdatasync. It writes the same random megabytes repeatedly and does nothing else. A
+short sweep finds the two best settings, and both are timed in every round, as in `ceiling_raw`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SWEEP = tuple(Setting(threads, kib << 10) for threads, kib in ((4, 4096), (8, 10
 
 
 def direct_write(path: Path, size: int, setting: Setting, slots: Slots) -> None:
-    """Make a file of `size` bytes, rounded up to a page, durable on return."""
+    """Write a file of `size` bytes, rounded up to a page; it is durable on return."""
     end = -(-size // 4096) * 4096
     blocks = iter(range(0, end, setting.block))
     lock = threading.Lock()
@@ -62,7 +61,7 @@ def direct_write(path: Path, size: int, setting: Setting, slots: Slots) -> None:
 
 
 class WriteCeiling:
-    """The disk's rate for new files beside `path`: a sweep first, then the two best settings."""
+    """The disk's rate for new files beside `path`: first a sweep, then the two best settings."""
 
     def __init__(self, path: Path, *, sweep_bytes: int, settings: Sequence[Setting] = SWEEP) -> None:
         self.path = path
@@ -84,24 +83,24 @@ class WriteCeiling:
         self.best = best_settings(self.sweep)
 
     def run(self, setting: Setting, size: int) -> None:
-        """Make the file once; the caller removes it."""
+        """Write the file once; the caller removes it."""
         direct_write(self.path, size, setting, self.slots)
 
     def close(self) -> None:
-        """Give the buffers back and remove what is left."""
+        """Free the buffers and remove the file."""
         self.slots.close()
         remove(self.path)
 
 
 def remove(path: Path) -> None:
-    """Remove a file and what was saved beside it, and wait until the disk knows."""
+    """Remove a file and its checksums, and wait until the removal is on the disk."""
     for name in (path, Path(f"{path}.crc64nvme")):
         name.unlink(missing_ok=True)
     os.sync()
 
 
 def durable(path: Path) -> None:
-    """What a program does that wants a file of another library to stay."""
+    """Make a file durable that another library wrote, as a careful program would."""
     for name in (path, path.parent):
         fd = os.open(name, os.O_RDONLY)
         try:
@@ -112,7 +111,7 @@ def durable(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Saver:
-    """One way to save tensors; the file is durable when `save` returns."""
+    """One way to save tensors. The file is durable when `save` returns."""
 
     name: str
     save: Callable[[dict[str, Any], Path], None]
@@ -121,7 +120,7 @@ class Saver:
 
 
 def savers(device: Device) -> list[Saver]:
-    """Ours and the reference implementation followed by fsync."""
+    """Return our saver, and the reference implementation followed by fsync."""
     ours = methods.import_nebulaio()
     flavour = "torch" if device.torch is not None else "numpy"
     theirs = optional(f"safetensors.{flavour}")

@@ -19,25 +19,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bareServer is what the other targets are held against: net/http and the file
-// system, the check of the signature, and nothing else. An object is a file of
-// its key's name, written unnamed and linked into place; there is no metadata.
+// bareServer is the baseline for the other targets: net/http, the file system and the check of the signature, and
+// nothing else. An object is a file named like its key, written unnamed and then linked to its name. There is no
+// metadata.
 type bareServer struct {
 	root   string
 	keys   credentials
-	md5    bool // ETags, as S3 has them
-	sync   bool // fdatasync of the file
-	dirs   bool // fsync of the directory
+	md5    bool // compute ETags as S3 defines them
+	sync   bool // fdatasync each file
+	dirs   bool // fsync the directory
 	buffer sync.Pool
 }
 
-// runBare is the entry of the sub-command that the benchmark starts itself as.
+// runBare runs the sub-command with which the benchmark starts itself as a server.
 func runBare(args []string) error {
 	flags := flag.NewFlagSet("bare", flag.ContinueOnError)
-	address := flags.String("address", "127.0.0.1:0", "where to listen")
+	address := flags.String("address", "127.0.0.1:0", "address to listen on")
 	s := &bareServer{keys: rootKeys}
 	flags.StringVar(&s.root, "data", "", "directory")
-	flags.BoolVar(&s.md5, "md5", false, "compute the MD5 of what is written")
+	flags.BoolVar(&s.md5, "md5", false, "compute the MD5 of written objects")
 	flags.BoolVar(&s.sync, "sync", false, "fdatasync each file")
 	flags.BoolVar(&s.dirs, "sync-dir", false, "fsync the directory of each file")
 	if err := flags.Parse(args); err != nil {
@@ -144,7 +144,7 @@ func (s *bareServer) put(w http.ResponseWriter, r *http.Request, dir, key string
 	return nil
 }
 
-// link gives an unnamed file its name, in place of whatever had it.
+// link gives an unnamed file its name and replaces any file of that name.
 func link(fd int, path string) error {
 	from := fmt.Sprintf("/proc/self/fd/%d", fd)
 	err := unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// An older build of our program runs twice, as two servers, beside the new one. How far the two differ from each
-// other is what the machine adds by itself; the new build is judged against that.
+// An older build of our program runs twice, as two servers, beside the new one. The difference between these two is
+// the noise of the machine, and the new build is judged against it.
 const (
 	beforeName      = "before"
 	beforeAgainName = "before again"
@@ -17,7 +17,7 @@ const (
 // isBefore reports whether a target is the older build.
 func isBefore(name string) bool { return name == beforeName || name == beforeAgainName }
 
-// comparison is one row's rate and server CPU, divided by the older build's, round by round.
+// comparison is one row's rate and server CPU, divided by those of the older build, round by round.
 type comparison struct {
 	Row        string `json:"row"`
 	RateNew    spread `json:"rate_new"`
@@ -26,7 +26,7 @@ type comparison struct {
 	CPUBefore  spread `json:"cpu_before_again"`
 }
 
-// holds reports whether the new build is neither slower nor dearer than two servers of the older build differ by.
+// holds reports whether the new build loses no more than the two servers of the older build differ.
 func (c comparison) holds() bool {
 	return c.RateNew.Median >= c.RateBefore.Min && c.CPUNew.Median <= c.CPUBefore.Max
 }

@@ -19,8 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPresignAsDocumented holds the signature against the example in Amazon's
-// description of presigned URLs.
+// TestPresignAsDocumented compares the signature with the example in Amazon's description of presigned URLs.
 func TestPresignAsDocumented(t *testing.T) {
 	k := credentials{"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"}
 	at := time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
@@ -118,8 +117,8 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// TestClaims makes a run by hand: what is wanted is computed round by round, and
-// a figure that misses its target says so.
+// TestClaims computes claims from an invented run: ratios are computed round by round, and a figure that misses its
+// goal says so.
 func TestClaims(t *testing.T) {
 	cpu := func(seconds ...float64) (out []sample) {
 		for _, s := range seconds {
@@ -188,7 +187,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestEveryWantedRowExists keeps the table of what is wanted from naming a row or target that is never run.
+// TestEveryWantedRowExists checks that the table of goals names only rows and targets that are run.
 func TestEveryWantedRowExists(t *testing.T) {
 	names := map[string]bool{}
 	for _, target := range targets("self", "n", "v", "m", "b") {
@@ -212,7 +211,7 @@ func TestEveryWantedRowExists(t *testing.T) {
 	}
 }
 
-// serve runs the bare server inside the test; its CPU is then the test's own.
+// serve runs the bare server inside the test, so that its CPU time is that of the test.
 func serve(t *testing.T, s *bareServer) *target {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// request is one prepared request: signed and written out before the clock runs.
+// request is one prepared request: signed and encoded before the clock runs.
 type request struct {
 	method string
 	head   []byte
 	body   []byte
-	want   int   // status
-	size   int64 // bytes of the reply's body; -1: any
+	want   int   // expected status
+	size   int64 // bytes of the reply's body; -1 means any
 }
 
-// prepare signs a request for host; header lines are added as they are.
+// prepare signs a request for host. Header lines are added unchanged.
 func prepare(method, host, target string, body []byte, want int, size int64, header ...string) request {
 	head := method + " " + target + " HTTP/1.1\r\nHost: " + host + "\r\n"
 	if method == http.MethodPut || method == http.MethodPost {
@@ -33,17 +33,16 @@ func prepare(method, host, target string, body []byte, want int, size int64, hea
 	return request{method, []byte(head + "\r\n"), body, want, size}
 }
 
-// stream is one kept-alive connection and its buffers. It is for one goroutine:
-// no pool, no goroutines per connection, so that little of the two cores is the
-// client's.
+// stream is one kept-alive connection with its buffers, used by one goroutine. It has no pool and no goroutines per
+// connection, so that the client uses little of the two cores.
 type stream struct {
 	host string
 	conn net.Conn
 	in   *bufio.Reader
 	buf  []byte
-	// dialled counts connections; more than one says that the server closes them.
+	// dialled counts connections. More than one means that the server closes them.
 	dialled int
-	// header is the last reply's.
+	// header is that of the last reply.
 	header http.Header
 }
 
@@ -56,9 +55,8 @@ func (s *stream) close() {
 	}
 }
 
-// do sends r and reads the whole reply, which it hands to each where that is
-// given, in pieces. What the server answers otherwise than wanted is an error
-// with the start of its text.
+// do sends r and reads the whole reply. If each is not nil, do passes it the body in pieces. An unexpected reply is
+// an error with the start of its text.
 func (s *stream) do(r request, each func([]byte)) error {
 	if s.conn == nil {
 		c, err := net.DialTimeout("tcp", s.host, 10*time.Second)
@@ -117,7 +115,7 @@ func (s *stream) exchange(r request, each func([]byte)) (keep bool, err error) {
 	return !res.Close && sent == nil, sent
 }
 
-// line is the request without its signature, for messages.
+// line returns the request without its signature, for messages.
 func (r request) line() string {
 	for i, c := range r.head {
 		if c == '?' || c == '\r' {

@@ -24,7 +24,7 @@ func document(t *testing.T, path string) string {
 	return string(text)
 }
 
-// cells returns the cells of the table row that begins with a label, below a heading where one is given.
+// cells returns the cells of the table row that begins with a label, below a heading if one is given.
 func cells(t *testing.T, text, heading, label string) []string {
 	t.Helper()
 	if heading != "" {
@@ -49,7 +49,7 @@ func cells(t *testing.T, text, heading, label string) []string {
 
 var figure = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
 
-// first is the first number of a cell, which in the pages of the benchmark is the median.
+// first returns the first number of a cell, which is the median in the pages of the benchmark.
 func first(cell string) string { return figure.FindString(cell) }
 
 // TestPerformanceHasTheFiguresOfItsPages compares the table of the object store in docs/performance.md with the tables

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// listing is one kind of page, in a small and in a large bucket.
+// listing is one kind of page, measured in a small and in a large bucket.
 type listing struct {
 	Name  string `json:"name"`
 	Small page   `json:"small"`
 	Large page   `json:"large"`
-	// Ratio of the server's CPU per page, large to small.
+	// Ratio is the server's CPU time per page in the large bucket, over that in the small one.
 	Ratio float64 `json:"ratio"`
 }
 
-// page is what one kind of page costs in one bucket.
+// page is the cost of one kind of page in one bucket.
 type page struct {
 	Keys    int     `json:"keys"`
 	Entries int     `json:"entries"`
@@ -30,14 +30,15 @@ type page struct {
 	CPU     float64 `json:"server_cpu_us"`
 }
 
-// manyKeys is what a large bucket costs.
+// manyKeys is the cost of a bucket with many keys.
 type manyKeys struct {
 	Keys      int       `json:"keys"`
 	LoadRate  float64   `json:"load_per_second"`
-	Walk      float64   `json:"walk_seconds"` // all pages of the large bucket in order
+	Walk      float64   `json:"walk_seconds"` // time to list all pages of the large bucket in order
 	WalkPages int       `json:"walk_pages"`
 	Listings  []listing `json:"listings"`
-	Restart   []float64 `json:"restart_seconds"` // from the start of the process after kill -9 to the first answer
+	// from the start of the process after kill -9 to the first answer
+	Restart []float64 `json:"restart_seconds"`
 }
 
 const (
@@ -54,7 +55,7 @@ func keyName(i, n int) string {
 	return fmt.Sprintf("all/d%04d/k%07d", i/each, i%each)
 }
 
-// pages are the kinds of page; each gives the same number of entries in both buckets.
+// pages returns the kinds of page. Each has the same number of entries in both buckets.
 func pages() []struct {
 	name    string
 	query   url.Values
@@ -147,7 +148,7 @@ func writeKeys(t *target, name string, count, streams int) (time.Duration, error
 	return time.Since(start), err
 }
 
-// list is the part of a reply that is looked at.
+// list is the part of a list reply that the benchmark uses.
 type list struct {
 	Contents              []struct{ Key string }
 	CommonPrefixes        []struct{ Prefix string }
@@ -170,8 +171,8 @@ func listPage(s *stream, t *target, name string, query url.Values) (list, error)
 	return l, err
 }
 
-// measurePage asks for the same page n times over one connection; the first
-// answer is parsed and counted, the others only timed.
+// measurePage requests the same page n times over one connection. The first answer is parsed and counted, the others
+// are only timed.
 func measurePage(t *target, name string, query url.Values, entries, n int) (page, error) {
 	s := newStream(t.host)
 	defer s.close()

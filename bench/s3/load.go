@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// sample is what one measurement of one target gave.
+// sample is the result of one measurement of one target.
 type sample struct {
 	Ops       int64   `json:"ops"`
-	Bytes     int64   `json:"bytes"` // of bodies, up or down
+	Bytes     int64   `json:"bytes"` // bytes of request or reply bodies
 	Seconds   float64 `json:"seconds"`
 	ServerCPU float64 `json:"server_cpu_seconds"`
 	ClientCPU float64 `json:"client_cpu_seconds"`
@@ -22,16 +22,16 @@ type sample struct {
 	P99       float64 `json:"p99_ms"`
 }
 
-// rate in operations per second.
+// rate returns operations per second.
 func (s sample) rate() float64 { return per(float64(s.Ops), s.Seconds) }
 
-// megabytes per second, of a million bytes.
+// megabytes returns the rate in MB/s, with a million bytes to the MB.
 func (s sample) megabytes() float64 { return per(float64(s.Bytes)/1e6, s.Seconds) }
 
-// cpuPerOp is the server's, in microseconds.
+// cpuPerOp returns the server's CPU time per operation, in microseconds.
 func (s sample) cpuPerOp() float64 { return per(s.ServerCPU*1e6, float64(s.Ops)) }
 
-// cpuPerGiB is the server's, in seconds.
+// cpuPerGiB returns the server's CPU time per GiB, in seconds.
 func (s sample) cpuPerGiB() float64 { return per(s.ServerCPU, float64(s.Bytes)/(1<<30)) }
 
 func per(a, b float64) float64 {
@@ -41,9 +41,8 @@ func per(a, b float64) float64 {
 	return a / b
 }
 
-// load sends work over as many connections as there are lists in it, each list
-// in order, and measures t meanwhile. The connections are open and the requests
-// are signed when the clock starts.
+// load sends the requests in work and measures t. Each list of work has its own connection and is sent in order. When
+// the clock starts, the connections are open and the requests are signed.
 func load(t *target, work [][]request) (sample, error) {
 	streams := make([]*stream, len(work))
 	for i := range streams {
@@ -98,7 +97,7 @@ func load(t *target, work [][]request) (sample, error) {
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// ownCPU is the time that this process has spent computing, in seconds.
+// ownCPU returns the CPU time of this process in seconds.
 func ownCPU() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is what the figures are figures of.
+// machine describes the machine on which the figures were measured.
 type machine struct {
 	CPU        string `json:"cpu"`
 	Cores      int    `json:"cores"`

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command s3 measures S3 servers against each other and against a bare file
-// server, all in turn on this machine, and writes what it found as a table, as
-// JSON and as a plot. `make bench-s3` runs it.
+// Command s3 compares S3 servers with each other and with a bare file server. All servers run in turn on this
+// machine. The results are written as a table, as JSON and as a plot. `make bench-s3` runs the command.
 package main
 
 import (
@@ -48,18 +47,20 @@ func parse(args []string) (options, error) {
 	var o options
 	var only, skip string
 	f := flag.NewFlagSet("bench-s3", flag.ContinueOnError)
-	f.StringVar(&o.nebulaio, "nebulaio", "bin/nebulaio", "our program; empty: without it")
-	f.StringVar(&o.before, "before", "", "an older build of our program; runs twice beside the new one, to compare the "+
-		"two builds")
-	f.StringVar(&o.peers, "peers", "build/peers", "where versitygw and MinIO are, or are built; empty: without them")
+	f.StringVar(&o.nebulaio, "nebulaio", "bin/nebulaio", "path of our program; empty leaves it out")
+	f.StringVar(&o.before, "before", "", "path of an older build of our program, which runs twice beside the "+
+		"new one to compare the two builds")
+	f.StringVar(&o.peers, "peers", "build/peers", "directory of versitygw and MinIO, which are built if missing; "+
+		"empty leaves them out")
 	f.StringVar(&o.work, "work", "build/bench-s3/data",
-		"where the servers keep their data; removed after the run. Needs 12 GiB")
-	f.StringVar(&o.out, "out", "build/bench-s3", "where the results go")
-	f.IntVar(&o.rounds, "rounds", 5, "rounds of each row")
-	f.IntVar(&o.keys, "keys", 0, "also list a bucket of so many keys and restart on it; 1000000 takes minutes")
-	f.Float64Var(&o.scale, "scale", 1, "how much of each row's requests a round sends")
-	f.StringVar(&only, "rows", "", "rows to run, a regular expression; 'multipart' and 'keys' count")
-	f.StringVar(&skip, "without", "", "targets to leave out, a regular expression")
+		"directory for the data of the servers, which needs 12 GiB and is removed after the run")
+	f.StringVar(&o.out, "out", "build/bench-s3", "directory for the results")
+	f.IntVar(&o.rounds, "rounds", 5, "number of rounds for each row")
+	f.IntVar(&o.keys, "keys", 0, "number of keys in a bucket that is listed and restarted on; 0 skips this, "+
+		"1000000 takes minutes")
+	f.Float64Var(&o.scale, "scale", 1, "factor for the number of requests per round")
+	f.StringVar(&only, "rows", "", "regular expression for the rows to run, such as 'multipart' or 'keys'")
+	f.StringVar(&skip, "without", "", "regular expression for the targets to leave out")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -159,7 +160,7 @@ func run(o options) (err error) {
 	return nil
 }
 
-// programs finds or builds what is measured.
+// programs finds or builds the servers to measure.
 func programs(o options) ([]*target, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -214,8 +215,8 @@ func versions(all []*target) map[string]string {
 	return out
 }
 
-// measureRows runs all rows in each round, and in each row the targets in turn,
-// another one first in each round.
+// measureRows runs all rows in each round. Within a row the targets take turns, and each round begins with another
+// target.
 func measureRows(res *result, all []*target, rows []row, data []byte, rounds int) error {
 	for _, r := range rows {
 		res.Rows = append(res.Rows, &rowResult{Name: r.Name, ByBytes: r.byBytes, Put: r.put, Samples: map[string][]sample{}})

@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// completion is how long targets take to complete an upload of equal parts, by
-// its size; the same number of parts each time, so that only the bytes differ.
+// completion is the time that targets take to complete a multipart upload, by its size. The number of parts is always
+// the same, so that only the bytes differ.
 type completion struct {
 	Target string   `json:"target"`
 	Sizes  []int64  `json:"sizes"`
 	Millis []spread `json:"milliseconds"`
-	Ratio  spread   `json:"ratio"` // largest to smallest, round by round
+	Ratio  spread   `json:"ratio"` // time of the largest over that of the smallest upload, round by round
 }
 
 const completedParts = 8
 
-// completeSizes are compared; the first is the measure of the last.
+// completeSizes are the sizes of the uploads. The time of the last is compared with that of the first.
 var completeSizes = []int64{64 * mib, 1024 * mib}
 
 func measureCompletion(t *target, data []byte, rounds int) (completion, error) {
@@ -45,7 +45,7 @@ func measureCompletion(t *target, data []byte, rounds int) (completion, error) {
 	return c, nil
 }
 
-// completeOnce uploads an object in parts and returns how long the completion took.
+// completeOnce uploads an object in parts and returns the duration of the completion.
 func completeOnce(t *target, data []byte, size int64) (time.Duration, error) {
 	const key = "multipart"
 	s := newStream(t.host)
@@ -88,7 +88,7 @@ func completeOnce(t *target, data []byte, size int64) (time.Duration, error) {
 	return took, s.do(t.sign(http.MethodDelete, key, nil, nil, http.StatusNoContent, -1), nil)
 }
 
-// repeated is n bytes of data, over and over where n is more than there is.
+// repeated returns n bytes of data, which repeats if n is larger.
 func repeated(data []byte, n int64) []byte {
 	if n <= int64(len(data)) {
 		return data[:n]

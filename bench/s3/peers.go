@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// peer is a server to compare with. It is built apart, as a program of its own
-// from its own module, and never linked: MinIO's licence is AGPL.
+// peer is another S3 server to compare with. It is built as a separate program from its own module and never linked,
+// because MinIO's licence is AGPL.
 type peer struct{ name, pkg, version string }
 
 var (
@@ -18,8 +18,8 @@ var (
 	minioPeer     = peer{"minio", "github.com/minio/minio", "v0.0.0-20260212201848-7aac2a2c5b7c"}
 )
 
-// build returns the peer's program in dir, and builds it there where it is not.
-// The first time takes minutes; it runs with the lowest priority.
+// build returns the peer's program in dir, and builds it if it is missing. The first build takes minutes and runs
+// with the lowest priority.
 func (p peer) build(dir string, say func(string, ...any)) (string, error) {
 	dir, err := filepath.Abs(filepath.Join(dir, p.version))
 	if err != nil {

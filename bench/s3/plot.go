@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// plot draws one panel per row and measure: a bar for each target's median and
-// a line from the least round to the most.
+// plot draws one panel per row and figure: a bar for each target's median, and a line from the lowest to the highest
+// round.
 func plot(r *result) string {
 	const (
 		panelWidth, bar, labels, gap = 540, 16, 130, 24

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// write leaves README.md, results.json and plot.svg in dir.
+// write writes README.md, results.json and plot.svg to dir.
 func (r *result) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (r *result) write(dir string) error {
 	return nil
 }
 
-// markdown is the run as a page.
+// markdown renders the run as a page.
 func (r *result) markdown() string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -4,7 +4,7 @@ package main
 
 import "fmt"
 
-// result is everything that a run found; it is the JSON file.
+// result is everything that a run measured, and the content of the JSON file.
 type result struct {
 	Date        string            `json:"date"`
 	Command     string            `json:"command"`
@@ -23,7 +23,7 @@ type result struct {
 // rowResult has the samples of one row by target, in the order of the rounds.
 type rowResult struct {
 	Name    string              `json:"name"`
-	ByBytes bool                `json:"by_bytes"` // CPU is per GiB, the rate in MB/s
+	ByBytes bool                `json:"by_bytes"` // CPU is in seconds per GiB and the rate in MB/s
 	Put     bool                `json:"put"`
 	Samples map[string][]sample `json:"samples"`
 }
@@ -36,7 +36,7 @@ func (r *rowResult) each(target string, f func(sample) float64) []float64 {
 	return out
 }
 
-// rate is in MB/s where bytes matter, else in operations per second.
+// rate returns MB/s if ByBytes is set, else operations per second.
 func (r *rowResult) rate(target string) []float64 {
 	if r.ByBytes {
 		return r.each(target, sample.megabytes)
@@ -44,7 +44,7 @@ func (r *rowResult) rate(target string) []float64 {
 	return r.each(target, sample.rate)
 }
 
-// cpu is the server's, in seconds per GiB where bytes matter, else in microseconds per operation.
+// cpu returns the server's CPU time: seconds per GiB if ByBytes is set, else microseconds per operation.
 func (r *rowResult) cpu(target string) []float64 {
 	if r.ByBytes {
 		return r.each(target, sample.cpuPerGiB)
@@ -52,13 +52,12 @@ func (r *rowResult) cpu(target string) []float64 {
 	return r.each(target, sample.cpuPerOp)
 }
 
-// claim is a ratio, or a figure, that is wanted to be at least or at most so
-// much. It is shown with its target and never asserted.
+// claim is a ratio or a figure with its goal. It is shown together with the goal and never asserted.
 type claim struct {
 	What   string  `json:"what"`
 	Got    spread  `json:"got"`
 	Wanted float64 `json:"wanted"`
-	Above  bool    `json:"at_least"` // else at most
+	Above  bool    `json:"at_least"` // the goal is a minimum, else a maximum
 	Unit   string  `json:"unit"`
 }
 
@@ -77,10 +76,10 @@ func (c claim) wantedText() string {
 	return fmt.Sprintf("%s %s%s", sign, number(c.Wanted), c.Unit)
 }
 
-// wanted says which figures are held against which.
+// wanted lists the figures that are compared, and their goals.
 var wanted = []struct {
 	row, ours, theirs string
-	cpu               bool // of the server; else the rate
+	cpu               bool // compare the server's CPU time instead of the rate
 	limit             float64
 }{
 	{"GET 64 MiB, 4 streams", "nebulaio", "bare", true, 1.3},
@@ -92,7 +91,7 @@ var wanted = []struct {
 	{"PUT 64 MiB, 4 streams", "nebulaio crc64", "bare+fdatasync", false, 0.85},
 }
 
-// claims computes what the run can say about the figures that are wanted.
+// claims computes the figures of wanted that this run contains.
 func (r *result) claims() []claim {
 	var out []claim
 	for _, w := range wanted {

@@ -17,20 +17,20 @@ const (
 	mib = 1 << 20
 )
 
-// row is one kind of load, the same for each of its targets.
+// row is one kind of load. All its targets get the same load.
 type row struct {
 	Name    string `json:"name"`
 	put     bool
-	object  int64 // size of the objects
-	ranged  int64 // length of each range; 0: whole objects
+	object  int64 // size of an object in bytes
+	ranged  int64 // length of each range; 0 means whole objects
 	streams int
-	ops     int // in each round, over all streams
+	ops     int // operations in each round, over all streams
 	byBytes bool
-	only    []string // targets; nil: all
+	only    []string // names of targets; nil means all
 }
 
-// readable are the objects that reads are made of: enough to be distinct, few
-// enough that all targets' copies lie in the page cache together.
+// readable returns the number of objects to read: enough to be distinct, few enough that the page cache has room for
+// the copies of all targets.
 func readable(size int64) int {
 	switch size {
 	case 64 * mib:
@@ -60,15 +60,15 @@ func rows() []row {
 	}
 }
 
-// content is what every object holds the beginning of: bytes that neither compress nor repeat.
+// content returns random bytes that neither compress nor repeat. Every object is a beginning of them.
 func content() ([]byte, error) {
 	b := make([]byte, 64*mib)
 	_, err := rand.Read(b)
 	return b, err
 }
 
-// fill makes the bucket and the objects that are read, reads each back once and
-// compares it: a target that gives back other bytes is not measured.
+// fill creates the bucket and the objects to read. It reads each object back once and compares it, so that a target
+// with wrong bytes is not measured.
 func fill(t *target, data []byte, sizes map[int64]bool) error {
 	s := newStream(t.host)
 	defer s.close()
@@ -99,9 +99,8 @@ func fill(t *target, data []byte, sizes map[int64]bool) error {
 
 func readKey(size int64, i int) string { return fmt.Sprintf("read-%d-%d", size, i) }
 
-// work prepares one round of a row for a target: which stream sends what, in which order.
-// Ranges are spread over the objects and their offsets without a pattern that a
-// readahead could follow.
+// work prepares one round of a row for a target: the requests of each stream in their order. Ranges are spread over
+// objects and offsets without a pattern that readahead could follow.
 func (r row) work(t *target, data []byte, round int) [][]request {
 	lists := make([][]request, r.streams)
 	objects := readable(r.object)
@@ -126,9 +125,8 @@ func (r row) writeKey(round, i int) string {
 	return fmt.Sprintf("write-%d-%d-%d-%d", r.object, r.streams, round, i)
 }
 
-// measure runs one round of the row on one target. The disk is quiet before it, so
-// that no target pays for another's writes; large objects are deleted after it,
-// small ones stay, as they do in a store that is in use.
+// measure runs one round of the row on one target. It first waits until the disk is quiet, so that no target pays for
+// another's writes. Large objects are deleted afterwards. Small ones stay, as in a store that is in use.
 func (r row) measure(t *target, data []byte, round int) (sample, error) {
 	work := r.work(t, data, round)
 	if r.put {

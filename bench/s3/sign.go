@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// credentials sign requests for every target alike.
+// credentials sign the requests to all targets in the same way.
 type credentials struct{ access, secret string }
 
 const (
@@ -25,8 +25,8 @@ const (
 	validity = "604800"
 )
 
-// presign returns the request target (path and query) of a presigned URL
-// with an unsigned payload. path is not escaped yet and begins with "/".
+// presign returns the request target (path and query) of a presigned URL with an unsigned payload. path is not
+// escaped yet and begins with "/".
 func presign(k credentials, now time.Time, method, host, path string, query url.Values) string {
 	return presignFor(k, now, method, host, path, query, validity)
 }
@@ -46,8 +46,8 @@ func presignFor(k credentials, now time.Time, method, host, path string, query u
 	return uri + "?" + canonical + "&X-Amz-Signature=" + signature(k, stamp, method, host, uri, canonical)
 }
 
-// verify does the work of a server that checks a presigned request: the canonical
-// request, its hash, the chain of keys and the signature. Expiry is not looked at.
+// verify does the work of a server that checks a presigned request: the canonical request, its hash, the chain of
+// keys and the signature. It ignores the expiry.
 func verify(k credentials, r *http.Request) bool {
 	query, last, ok := strings.Cut(r.URL.RawQuery, "&X-Amz-Signature=")
 	if !ok {
@@ -97,8 +97,8 @@ func canonicalQuery(q url.Values) string {
 
 func escapePath(path string) string { return escape(path, true) }
 
-// escape is the encoding that signatures are made of: everything but the
-// unreserved characters of RFC 3986, upper-case hex.
+// escape encodes text for a signature: every character except the unreserved characters of RFC 3986 becomes
+// upper-case hex.
 func escape(s string, slashes bool) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder

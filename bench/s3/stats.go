@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// spread is a figure over the rounds of one run.
+// spread is the spread of a figure over the rounds of one run.
 type spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 }
 
-// spreadOf returns the spread of values; all zero where there are none.
+// spreadOf returns the spread of values; all zero if there are none.
 func spreadOf(values []float64) spread {
 	if len(values) == 0 {
 		return spread{}
@@ -38,7 +38,7 @@ func (s spread) String() string {
 	return fmt.Sprintf("%s [%s..%s]", number(s.Median), number(s.Min), number(s.Max))
 }
 
-// number has three significant digits, and no more decimals than that takes.
+// number prints a figure with three significant digits and no needless decimals.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 99.95:
@@ -51,8 +51,7 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2g", v)
 }
 
-// percentile returns the smallest duration that at least p percent of sorted
-// do not exceed; zero where there are none.
+// percentile returns the smallest duration that at least p percent of sorted do not exceed; zero if sorted is empty.
 func percentile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -61,8 +60,8 @@ func percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// ratios divides a by b round by round, so that what slows a whole round down
-// (a neighbour, a busy disk) is in both; rounds that lack either are left out.
+// ratios divides a by b round by round, so that a disturbance of a whole round (a neighbour, a busy disk) affects
+// both. Rounds without one of the two are left out.
 func ratios(a, b []float64) []float64 {
 	var out []float64
 	for i := range min(len(a), len(b)) {

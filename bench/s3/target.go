@@ -18,17 +18,17 @@ import (
 	"time"
 )
 
-// rootKeys are the keys of every target. They are no secret: each listens on
-// loopback for the time of a run.
+// rootKeys are the keys of every target. They are no secret, because each target listens on loopback and only during
+// a run.
 var rootKeys = credentials{"benchbench", "benchbenchbench"}
 
-// bucket is where the rows put their objects, on every target.
+// bucket is the bucket in which the rows store their objects, on every target.
 const bucket = "bench"
 
-// target is one server under measurement, a process of its own.
+// target is one measured server in its own process.
 type target struct {
 	name string
-	dir  string // its data, and its log beside it
+	dir  string // directory of its data, with its log beside it
 	host string
 	argv func(t *target, console string) []string
 	env  []string
@@ -37,8 +37,8 @@ type target struct {
 	died chan struct{} // closed when the process has ended
 }
 
-// targets in the order of the tables. The programs lie at these paths; an empty
-// one leaves its targets out. before is an older build of nebulaio.
+// targets returns the targets in the order of the tables. The arguments are paths of the programs; an empty path
+// leaves its targets out. before is an older build of nebulaio.
 func targets(self, nebulaio, versitygw, minio, before string) []*target {
 	var all []*target
 	bare := func(name string, args ...string) {
@@ -83,8 +83,8 @@ func targets(self, nebulaio, versitygw, minio, before string) []*target {
 	return all
 }
 
-// start runs the target on a free port of loopback with its data under work,
-// and returns when it has answered a signed request.
+// start runs the target on a free loopback port with its data under work. It returns when the target has answered a
+// signed request.
 func (t *target) start(work string) error {
 	if t.dir == "" {
 		t.dir = filepath.Join(work, strings.NewReplacer(" ", "-", "+", "-").Replace(t.name))
@@ -143,7 +143,7 @@ func (t *target) failed(why string) error {
 	return fmt.Errorf("%s %s; the end of its log:\n%s", t.name, why, text[max(0, len(text)-2000):])
 }
 
-// stop ends the process with sig and waits until it has gone.
+// stop sends sig to the process and waits until the process has ended.
 func (t *target) stop(sig syscall.Signal) {
 	if t.cmd == nil {
 		return
@@ -159,7 +159,7 @@ func (t *target) stop(sig syscall.Signal) {
 	t.cmd = nil
 }
 
-// sign prepares a request for a key of the bucket; an empty key means the bucket itself.
+// sign prepares a request for a key of the bucket. An empty key means the bucket itself.
 func (t *target) sign(method, key string, query url.Values, body []byte, want int, size int64,
 	header ...string) request {
 	path := "/" + bucket
@@ -169,16 +169,14 @@ func (t *target) sign(method, key string, query url.Values, body []byte, want in
 	return prepare(method, t.host, presign(rootKeys, time.Now(), method, t.host, path, query), body, want, size, header...)
 }
 
-// probe is a request that costs little and that every ready server refuses in
-// the same way: an object that is not there.
+// probe returns a cheap request that every ready server refuses in the same way: for an object that does not exist.
 func (t *target) probe() request {
 	path := "/nebulaio-bench-no-such-bucket/none"
 	return prepare(http.MethodHead, t.host, presign(rootKeys, time.Now(), http.MethodHead, t.host, path, nil), nil,
 		http.StatusNotFound, -1)
 }
 
-// cpu is the time that the server has spent computing, in seconds, in user and
-// system mode, by the kernel's count.
+// cpu returns the CPU time of the server in seconds, in user and system mode, as counted by the kernel.
 func (t *target) cpu() (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.cmd.Process.Pid))
 	if err != nil {
@@ -206,7 +204,7 @@ func parseStat(text []byte) (float64, error) {
 	return sum, nil
 }
 
-// peakMemory is the most resident memory that the server has had, in bytes.
+// peakMemory returns the largest resident memory of the server so far, in bytes.
 func (t *target) peakMemory() int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", t.cmd.Process.Pid))
 	for line := range strings.Lines(string(text)) {
@@ -218,7 +216,7 @@ func (t *target) peakMemory() int64 {
 	return 0
 }
 
-// freeAddress names a port of loopback that nobody listens on.
+// freeAddress returns a loopback address with a port on which nobody listens.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

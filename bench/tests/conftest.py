@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the harness importable, and gives tests small model files."""
+"""Makes the harness importable, and provides small model files to tests."""
 
 from __future__ import annotations
 

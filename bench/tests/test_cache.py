@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cache states on a small file, seen through cachestat."""
+"""Cache states of a small file, measured with cachestat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nbench import cache
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """11 windows and a bit, on a file system that can forget pages."""
+    """A file of a little more than 11 windows, on a file system that can drop pages."""
     path = tmp_path / "data"
     path.write_bytes(os.urandom(11 * cache.WINDOW + 12345))
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ceilings: that they read and copy everything, and how the binding one is chosen."""
+"""Ceilings read and copy everything, and the right one is chosen as binding."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_copy_on_host_runs() -> None:
 
 
 def sample(method: str, index: int, gbps: float, variant: str = "", **more: Any) -> dict[str, Any]:
-    """A sample as a results file has it."""
+    """Return a sample as in a results file."""
     return {"method": method, "round": index, "variant": variant, "gbps": gbps, "seconds": 10 / gbps,
             "nbytes": 10**10, "valid": True, **more}  # fmt: skip
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds, budget, order, and which rows an option names."""
+"""Rounds, budget, order, and the rows that an option selects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of objects runs from end to end on host memory; nothing is asserted of its speed."""
+"""The benchmark of objects runs from end to end on host memory; no speed is asserted."""
 
 from __future__ import annotations
 

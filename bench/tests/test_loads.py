@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of two builds at loads and saves runs to its table."""
+"""The comparison of two builds at loads and saves runs to the end and prints its table."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that compare ways with one another. No test looks at speed."""
+"""The rows that compare methods with each other. No test asserts a speed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, plot, checks and merging, from made-up results."""
+"""Tables, plot, checks and merging, from invented results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sample(method: str, seconds: float, index: int = 0, nbytes: int = 10**10, **
 
 
 def row(name: str, samples: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    """A row as a results file has it."""
+    """Return a row as in a results file."""
     kind, _, model = name.partition("-")
     return {"name": name, "kind": kind, "model": model, "device": "cuda:0", "date": "2026-01-01T00:00:00Z",
             "rounds_asked": 1, "rounds_done": 1, "stopped": "", "estimate_s": 1.0, "took_s": 1.0, "skipped": {},
@@ -31,7 +31,7 @@ def row(name: str, samples: list[dict[str, Any]], **more: Any) -> dict[str, Any]
 
 
 def data(*rows: dict[str, Any]) -> dict[str, Any]:
-    """A results file of one run."""
+    """Return a results file with one run."""
     machine = {"date": "d", "kernel": "6.8", "cpu": "c", "gpu": {"name": "GPU"}, "ram_bytes": 2**30}
     return {"schema": 1, "runs": [{"command": "run", "machine": machine, "rows": list(rows)}]}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs on host memory with reference methods alone. No test looks at speed."""
+"""Whole runs on host memory with reference methods alone. No test asserts a speed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SMALL = [("embed", (2048, 1024)), ("up", (3072, 1024)), ("norm", (1024,))]  # 10
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the model `tiny` smaller still."""
+    """Make the model `tiny` even smaller."""
     monkeypatch.setitem(models.MODELS, "tiny", models.Model("tiny", "tiny", lambda: list(SMALL)))
     monkeypatch.setattr(cli, "find_cli", lambda _: None)
 
 
 def run(tmp_path: Path, *options: str) -> dict[str, Any]:
-    """A run on host with numpy; returns the results file."""
+    """Run on host with numpy and return the results file."""
     out = tmp_path / "out"
     status = cli.main([
         "--device", "host", "--no-torch", "--rounds", "2", "--workdir", str(tmp_path / "work"), "--out", str(out),

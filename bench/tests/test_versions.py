@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of two builds tells a slower one from the machine's own spread."""
+"""The comparison of two builds distinguishes a slower build from the noise of the machine."""
 
 import sys
 from pathlib import Path

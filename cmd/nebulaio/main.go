@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nebulaio loads model files into GPU memory, tells how it went, and
-// serves an object store.
+// Command nebulaio loads model files into GPU memory, reports how the bytes travelled, and serves an object store.
 package main
 
 import (

@@ -18,23 +18,23 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// CeilingOptions say what to measure.
+// CeilingOptions selects the limits that MeasureCeilings measures.
 type CeilingOptions struct {
 	Version string
 	Machine record.Machine
 	Device  device.Device
-	// Set is files to read, with Spare empty ones to write; nil leaves storage
-	// out.
+	// Set holds the files to read and Spare the empty files to write. If Set is nil, storage reads are not measured;
+	// if Spare is nil, storage writes are not.
 	Set, Spare *dataset.Set
-	Rounds     int           // of each; default 5
-	Time       time.Duration // of one round of storage; default 2 s
-	// Step, if not nil, is told what is measured next, and how many there are.
+	Rounds     int           // rounds of each measurement; 0 means 5
+	Time       time.Duration // duration of one storage round; 0 means 2 seconds
+	// Step, if not nil, is called before each measurement with the measurement's name, its index i and the number n
+	// of measurements.
 	Step func(name string, i, n int)
 }
 
-// MeasureCeilings finds the limits of this machine: each measured Rounds times
-// and given as the median. When ctx ends it returns what it has so far and the
-// context's cause.
+// MeasureCeilings measures the limits of this machine. Each limit is the median of Rounds measurements. If ctx ends,
+// MeasureCeilings returns the limits measured so far, together with the cause of the end.
 func MeasureCeilings(ctx context.Context, o CeilingOptions) (*record.Ceilings, error) {
 	def(&o.Rounds, 5)
 	def(&o.Time, 2*time.Second)
@@ -82,7 +82,7 @@ func limitOf(id, name, on, how string, rounds []float64) record.Limit {
 	return l
 }
 
-// copySize is what one copy moves: far beyond every cache.
+// copySize is the number of bytes that one copy moves: far more than any processor cache holds.
 const copySize = 256 * units.MiB
 
 // memoryCopy copies between buffers with a thread per core.
@@ -163,8 +163,8 @@ func busCopies(ctx context.Context, o CeilingOptions, _ record.Machine) (_ []rec
 		}
 		queues = append(queues, q)
 	}
-	// spread lets n threads copy a piece each, again and again, on queues of
-	// their own: the driver copies pageable memory with the thread that asks.
+	// spread lets n threads copy one part each, again and again, each on its own queue. The driver copies pageable
+	// memory on the thread that asks.
 	spread := func(n int, piece int64, mem []byte, out bool) func() error {
 		return func() error {
 			failed := make([]error, n)
@@ -260,8 +260,8 @@ func busCopies(ctx context.Context, o CeilingOptions, _ record.Machine) (_ []rec
 	return all, nil, nil
 }
 
-// pageableStreams is how many threads copy pageable memory at once, where one
-// does not use the link up.
+// pageableStreams is the number of threads that copy pageable memory at once, because one thread does not saturate
+// the link.
 const pageableStreams = 8
 
 // pageCacheRead reads a cached file into memory with a thread per core.
@@ -284,8 +284,8 @@ func pageCacheRead(ctx context.Context, o CeilingOptions, mc record.Machine) ([]
 	return []record.Limit{limitOf(record.PageCache, "page cache", "host", how, rounds)}, nil, nil
 }
 
-// storageRead tries the shapes that fast readers use, in turns, and keeps the
-// best: a limit is what the device gives, not what one shape gets.
+// storageRead measures the request shapes that fast readers use, in turns, and keeps the best rate. The limit is that
+// of the storage, not of one shape.
 func storageRead(ctx context.Context, o CeilingOptions, mc record.Machine) ([]record.Limit, []string, error) {
 	return storage(ctx, o, mc, Read, record.StorageRead, "read")
 }

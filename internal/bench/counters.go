@@ -19,8 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 )
 
-// counters are what the kernel counts for this process and for the disks below
-// a set.
+// counters holds the kernel's counts for this process and for the disks below a set.
 type counters struct {
 	user, system time.Duration
 	fetched      int64 // bytes this process made storage deliver, -1 unknown
@@ -56,7 +55,7 @@ func (c counters) since(b counters) counters {
 	return d
 }
 
-// disk is nil if no block device is below.
+// disk returns the disks' counts, or nil if there is no block device below the set.
 func (c counters) disk() *record.Disk {
 	if len(c.devices) == 0 {
 		return nil
@@ -85,8 +84,8 @@ func fetched() int64 {
 	return -1
 }
 
-// blockDevice names the block device that path lies on, partitions included,
-// and its folder in sysfs; empty if there is none.
+// blockDevice returns the name of the block device below path, which may be a partition, and its sysfs directory.
+// Both are empty if there is none.
 func blockDevice(path string) (name, dir string) {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {
@@ -100,7 +99,7 @@ func blockDevice(path string) (name, dir string) {
 	return filepath.Base(dir), dir
 }
 
-// sector is the unit of the kernel's disk counters, whatever the disk has.
+// sector is the unit of the kernel's disk counters in bytes, regardless of the disk's own sector size.
 const sector = 512
 
 func diskStat(dir string) diskCount {
@@ -119,9 +118,8 @@ func diskStat(dir string) diskCount {
 	return diskCount{read: at(2), written: at(6)}
 }
 
-// routes splits the bytes by the way they took. What lanes read past the page
-// cache they know; of what they read through it, the kernel's count of bytes
-// fetched for this process tells how much was not there.
+// routes splits the bytes by the route that they took. Lanes know the bytes that they read past the page cache. For
+// reads through the page cache, the kernel's count of bytes fetched for this process tells how many were not cached.
 func (m *meter) routes(s *dataset.Set, spent counters) ([]record.Route, string) {
 	direct, through := m.byRoute[Direct], m.byRoute[Buffered]
 	var out []record.Route

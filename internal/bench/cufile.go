@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// cufile is what lanes need when cuFile moves the blocks.
+// cufile holds the state of lanes whose blocks are moved by cuFile.
 type cufile struct {
 	lib        device.Direct
 	files      [][]device.DirectFile // as the set's groups and files
@@ -20,7 +20,7 @@ type cufile struct {
 	counts     bool
 }
 
-// openCuFile makes the files and the device memory known to the library.
+// openCuFile registers the files and the device memory with cuFile.
 func (l *lanes) openCuFile(ctx context.Context) (err error) {
 	if l.OpenDirect == nil {
 		return errs.New(errs.Unsupported, "benchmark", "cufile", "needs a GPU")
@@ -79,7 +79,7 @@ func (ln *lane) byCuFile(b block) error {
 	return nil
 }
 
-// report tells which routes were counted, never what was asked for.
+// report records the routes that cuFile counted, never the route that was requested.
 func (c *cufile) report(r *record.Run) error {
 	r.Proof = "cuFile's statistics, operations by route"
 	n := device.DirectCounters{}

@@ -21,8 +21,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// engineMover hands the blocks to the transfer engine, as many at once as the
-// destination holds: one request, as a model's load is.
+// engineMover moves blocks with the transfer engine. One request carries as many blocks as the destination holds,
+// like the load of a model.
 type engineMover struct {
 	Job
 	space *space
@@ -37,10 +37,9 @@ type engineMover struct {
 	verified record.Verify
 }
 
-// The destination is the whole data set where it fits into this share of the
-// device's memory; a request has at most that many pieces. Sequential reads are
-// asked for in pieces of enginePiece, large enough for the engine to cut as it
-// likes and small enough for a stripe to keep all its members busy.
+// Limits of one request. The destination holds the whole data set if the data set fits into this share of the
+// device's memory. Sequential reads are requested in pieces of enginePiece bytes: large enough for the engine to
+// split freely, and small enough to keep every member of a stripe busy.
 const (
 	destinationShare = 4
 	maxSegments      = 1 << 18
@@ -210,7 +209,7 @@ func (e *engineMover) compare(q device.Queue, b block, at device.Ptr, got, want 
 	return nil
 }
 
-// finish takes routes and refusals from the engine's own reports.
+// finish copies routes and refusals from the engine's own reports.
 func (e *engineMover) finish(r *record.Run) error {
 	for _, name := range report.FileRoutes() {
 		if e.by[name] > 0 {

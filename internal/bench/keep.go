@@ -17,9 +17,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// CeilingsFile is where the limits of this machine are kept when no other place
-// is named; empty where env, which looks up environment variables, names no
-// folder for such things.
+// CeilingsFile returns the default path of the file with this machine's measured limits. The path is empty if env has
+// neither XDG_CACHE_HOME nor HOME; env looks up an environment variable.
 func CeilingsFile(env func(string) string) string {
 	dir := env("XDG_CACHE_HOME")
 	if home := env("HOME"); dir == "" && home != "" {
@@ -31,10 +30,11 @@ func CeilingsFile(env func(string) string) string {
 	return filepath.Join(dir, "nebulaio", "ceilings.json")
 }
 
-// maxCeilings bounds the file of kept limits.
+// maxCeilings bounds the size in bytes of the file with measured limits.
 const maxCeilings = 1 << 20
 
-// LoadCeilings reads kept limits; nil if there are none yet, or no path.
+// LoadCeilings reads the measured limits from path. If path is empty or the file does not exist, LoadCeilings returns
+// nil without an error.
 func LoadCeilings(path string) (*record.Ceilings, error) {
 	if path == "" {
 		return nil, nil
@@ -73,8 +73,8 @@ func LoadCeilings(path string) (*record.Ceilings, error) {
 	return &c, nil
 }
 
-// KeepCeilings adds new limits to those kept in path, atomically: a
-// limit measured again replaces the older one, those of other disks stay.
+// KeepCeilings merges c into the measured limits in the file path and replaces the file atomically. A limit that was
+// measured again replaces its older value, and limits of other disks are kept.
 func KeepCeilings(path string, c *record.Ceilings) error {
 	if path == "" {
 		return errs.New(errs.NotFound, "keep ceilings", "",
@@ -117,8 +117,7 @@ func KeepCeilings(path string, c *record.Ceilings) error {
 	return nil
 }
 
-// Differs tells what makes kept limits those of another machine, empty when
-// they are of this one.
+// Differs returns the reason why stored limits belong to another machine, or "" if they belong to this one.
 func Differs(kept, now record.Machine) string {
 	switch {
 	case kept.CPU != now.CPU || kept.CPUs != now.CPUs:
@@ -132,10 +131,10 @@ func Differs(kept, now record.Machine) string {
 	return ""
 }
 
-// aged is when limits are old enough to be doubted.
+// aged is the age at which stored limits are doubted.
 const aged = 90 * 24 * time.Hour
 
-// Doubts lists reasons to measure again.
+// Doubts lists the reasons to measure stored limits again: another kernel, another driver, or their age.
 func Doubts(kept *record.Ceilings, now record.Machine, at time.Time) []string {
 	var out []string
 	if kept.Machine.Kernel != now.Kernel {

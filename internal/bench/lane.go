@@ -15,7 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// open makes what belongs to the lane's thread, before the clock runs.
+// open allocates what belongs to the lane's thread, before the clock runs.
 func (ln *lane) open() (err error) {
 	if ln.l.Spec.IO == Uring {
 		ln.ring, err = uring.New(uint32(len(ln.slots)))
@@ -23,7 +23,7 @@ func (ln *lane) open() (err error) {
 	return err
 }
 
-// shut frees it, on the same thread.
+// shut frees what open allocated, on the same thread.
 func (ln *lane) shut() {
 	if ln.ring != nil && ln.ring.InFlight() == 0 {
 		_ = ln.ring.Close() // nothing is in flight
@@ -31,7 +31,7 @@ func (ln *lane) shut() {
 	ln.ring = nil
 }
 
-// run goes over the lane's blocks until they, or the time, are up.
+// run processes the lane's blocks until no block or no time is left.
 func (ln *lane) run() (err error) {
 	defer func() {
 		ln.l.meter.merge(ln.tally)
@@ -68,7 +68,7 @@ func (ln *lane) done(b block, began time.Time) {
 	ln.l.meter.bytes.Add(b.len)
 }
 
-// readBlock brings one block to its place.
+// readBlock reads one block into its destination.
 func (ln *lane) readBlock(b block) error {
 	sl := ln.slots[0]
 	if err := ln.fetch(b, sl.mem); err != nil {
@@ -107,8 +107,7 @@ func (ln *lane) fetch(b block, mem []byte) error {
 	return r.ReadFull(mem[:b.len], b.off)
 }
 
-// direct reads a block past the page cache; a short last block is asked for as
-// whole pages.
+// direct reads a block past the page cache. A short last block is requested as whole pages.
 func direct(f *vfs.File, mem []byte, b block) error {
 	a := f.Align().Offset
 	n := (b.len + a - 1) / a * a
@@ -139,7 +138,7 @@ func (ln *lane) lost(op string, err error) error {
 	return errs.Wrap(op, ln.l.Device.Info().ID, err)
 }
 
-// verify compares what lies in place with what the block holds.
+// verify compares the block in memory with its expected content.
 func (ln *lane) verify(b block, k int) error {
 	sl := ln.slots[k]
 	got := sl.mem[:b.len]
@@ -183,7 +182,7 @@ func (ln *lane) compare(b block, got, want []byte) {
 		got[i], want[i])
 }
 
-// writeBlock takes one block to storage.
+// writeBlock writes one block to storage.
 func (ln *lane) writeBlock(b block) error {
 	sl, t := ln.slots[0], ln.l.targets[b.group][b.file]
 	if ln.l.Spec.Verify {
@@ -227,7 +226,7 @@ func (ln *lane) fromDevice(b block, sl slot) error {
 	return nil
 }
 
-// readBack compares all that was written with what storage gives back.
+// readBack compares everything that was written with what a read from storage returns.
 func (l *lanes) readBack() error {
 	if _, err := l.Set.Drop(); err != nil {
 		return err

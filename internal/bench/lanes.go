@@ -20,9 +20,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// lanes moves blocks one by one. Each worker owns a contiguous part of the
-// space; each of its lanes has one request in flight and an OS thread of its
-// own, so what is in flight is exactly workers times queue depth.
+// lanes moves blocks one by one. Each worker owns a contiguous share of the blocks. Each lane of a worker has one
+// request in flight and its own OS thread, so exactly workers times queue depth requests are in flight.
 type lanes struct {
 	Job
 	route   Route
@@ -42,7 +41,7 @@ type lanes struct {
 	notes   []string
 }
 
-// worker is a part of the space and the lanes that go over it.
+// worker is a share of the blocks and the lanes that process it.
 type worker struct {
 	lo, n  int64
 	cursor atomic.Int64
@@ -50,7 +49,7 @@ type worker struct {
 	queue  device.Queue
 }
 
-// next is the number of the next visit, and false when the part is done.
+// next returns the number of the next visit, or false if the share is done.
 func (w *worker) next(l *lanes) (int64, bool) {
 	if l.meter.stopped.Load() || w.n == 0 {
 		return 0, false
@@ -79,7 +78,7 @@ type lane struct {
 	expect, back []byte // scratch of verification
 }
 
-// slot is a buffer and its place on the device.
+// slot is a host buffer and its address on the device.
 type slot struct {
 	mem []byte
 	dev device.Ptr
@@ -143,8 +142,7 @@ func (l *lanes) slotSize() int64 { return (l.Spec.BlockSize + 4095) &^ 4095 }
 
 func (l *lanes) inFlight() int { return l.Spec.Workers * l.Spec.QueueDepth }
 
-// takeMemory maps, touches and, where wanted, pins the buffers; none of it is
-// part of what is measured.
+// takeMemory maps, touches and, if the run needs it, pins the buffers. The time for this is not measured.
 func (l *lanes) takeMemory() (err error) {
 	n := int64(l.inFlight()) * l.slotSize()
 	if l.mem, err = hostmem.Map(n); err != nil {
@@ -182,7 +180,7 @@ func (l *lanes) takeMemory() (err error) {
 	return nil
 }
 
-// deal gives each worker its part and its lanes.
+// deal gives each worker its share of the blocks and its lanes.
 func (l *lanes) deal() error {
 	s := l.Spec
 	per := l.space.total / int64(s.Workers)
@@ -242,7 +240,7 @@ func (l *lanes) newLane(w *worker, slots int) (*lane, error) {
 	return ln, nil
 }
 
-// pass sends every lane over its worker's part.
+// pass sends every lane over its worker's share once.
 func (l *lanes) pass(ctx context.Context, m *meter) error {
 	l.meter = m
 	// A lane sits in the kernel most of the time; without a place of its own
@@ -290,7 +288,7 @@ func (l *lanes) pass(ctx context.Context, m *meter) error {
 	return l.sync()
 }
 
-// sync makes written data durable, as part of the time.
+// sync makes written data durable. Its time counts as part of the run.
 func (l *lanes) sync() error {
 	if l.Spec.Op != Write || l.Spec.NoSync {
 		return nil
@@ -305,7 +303,7 @@ func (l *lanes) sync() error {
 	return nil
 }
 
-// finish merges what the lanes counted and reads back what was written.
+// finish merges the counts of the lanes and reads back what was written.
 func (l *lanes) finish(r *record.Run) error {
 	if l.Spec.Verify && l.Spec.Op == Write && !r.Interrupted && r.Settings.Limit == "bytes" {
 		if err := l.readBack(); err != nil {
@@ -378,8 +376,8 @@ func (l *lanes) close() error {
 	return errors.Join(all...)
 }
 
-// readerOf is a lane's own description of the file that it reads through the
-// page cache: readahead is kept per description.
+// readerOf is the lane's own open description of a file that the lane reads through the page cache. The kernel keeps
+// the state of readahead per open description.
 type readerOf struct {
 	file *vfs.File
 	r    *vfs.Reader

@@ -11,17 +11,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 )
 
-// longest is the largest latency that is told apart; longer ones count as it.
+// longest is the largest latency that the histogram can represent. Longer ones count as longest.
 const longest = 10 * time.Minute
 
-// newHistogram keeps two digits, an error below one per cent, in 30 KiB.
+// newHistogram returns a histogram with two significant digits, which is an error below one per cent, in 30 KiB.
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(longest), 2) }
 
 func note(h *hdrhistogram.Histogram, d time.Duration) {
 	_ = h.RecordValue(min(max(int64(d), 1), int64(longest))) // in range by construction
 }
 
-// latencyOf is nil if nothing was noted.
+// latencyOf returns nil if no latency was recorded.
 func latencyOf(h *hdrhistogram.Histogram) *record.Latency {
 	if h.TotalCount() == 0 {
 		return nil
@@ -35,12 +35,11 @@ func latencyOf(h *hdrhistogram.Histogram) *record.Latency {
 	return l
 }
 
-// perOctave is how many columns a doubling of latency has: enough for a smooth
-// picture, few enough for a file.
+// perOctave is the number of columns for each doubling of latency: enough for a smooth picture, few enough for a
+// file.
 const perOctave = 8
 
-// buckets gathers the histogram's own fine bars into columns of equal width on
-// a logarithmic axis.
+// buckets merges the histogram's fine bars into columns of equal width on a logarithmic axis.
 func buckets(h *hdrhistogram.Histogram) []record.Bucket {
 	var out []record.Bucket
 	column := math.MinInt

@@ -17,8 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// loopback sends bytes over TCP on this machine: the limit of everything that
-// passes a socket here.
+// loopback sends bytes over TCP on this machine. Its rate is the limit of everything that passes a local socket.
 func loopback(ctx context.Context, o CeilingOptions, _ record.Machine) ([]record.Limit, []string, error) {
 	streams := max(1, min(runtime.NumCPU()/2, 4))
 	var rounds []float64
@@ -44,7 +43,7 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// loopbackBytes is what one round sends in all.
+// loopbackBytes is the number of bytes that one round sends.
 const loopbackBytes = 2 * units.GiB
 
 func loopbackRound(streams int) (gbps float64, err error) {

@@ -16,7 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// Describe tells what is measured on. Facts that cannot be read are left empty.
+// Describe returns a description of this machine: its processor, memory, device and the storage below s. Facts that
+// cannot be read are left empty.
 func Describe(info device.Info, s *dataset.Set) record.Machine {
 	m := record.Machine{Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), CPU: cpuModel(),
 		Device: record.Device{ID: info.ID, Kind: string(info.Kind), Model: info.Model, Driver: info.Driver, PCI: info.PCI,
@@ -56,8 +57,8 @@ func cpuModel() string {
 	return ""
 }
 
-// storageBelow names the disk below dir. A partition's disk is the folder above
-// it in sysfs.
+// storageBelow returns the disk below dir. In sysfs, the directory of a disk contains the directories of its
+// partitions.
 func storageBelow(dir string) (block, source, model, firmware string) {
 	name, sys := blockDevice(dir)
 	if name == "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// meter counts what lanes do, samples it, and says when a run is over. Time
-// between passes does not count.
+// meter counts and samples the bytes that lanes move, and decides when a run is over. Time between passes does not
+// count.
 type meter struct {
 	spec  Spec
 	route Route
@@ -56,14 +56,13 @@ func newMeter(j Job, route Route) *meter {
 		hist: newHistogram(), byRoute: map[Route]int64{}, series: series{every: sampleEvery}}
 }
 
-// sampleEvery is how often bytes are looked at; points are merged when there
-// are many.
+// sampleEvery is the time between two samples of the byte count. A series with many points merges neighbours.
 const sampleEvery = 100 * time.Millisecond
 
-// maxPasses is how many passes a result lists; later ones only count.
+// maxPasses is the number of passes that a result lists. Later passes are only counted.
 const maxPasses = 1000
 
-// pass runs mv once over the data. The clock runs from mv's call of start.
+// pass runs mv once over the data. The clock starts when mv calls start.
 func (m *meter) pass(ctx context.Context, mv mover) error {
 	before := m.bytes.Load()
 	err := mv.pass(ctx, m)
@@ -84,8 +83,7 @@ func (m *meter) pass(ctx context.Context, mv mover) error {
 	return err
 }
 
-// start begins to count time; a mover calls it once a pass, when all that it
-// needs is there.
+// start starts the clock of a pass. A mover calls it once per pass, when everything that the pass needs is ready.
 func (m *meter) start() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,7 +93,7 @@ func (m *meter) start() {
 	}
 }
 
-// end stops the lanes: no further pass is wanted.
+// end stops the lanes, because no further pass is wanted.
 func (m *meter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,7 +108,7 @@ func (m *meter) over() bool {
 	return m.ended
 }
 
-// clock is the time that counted so far.
+// clock returns the time measured so far.
 func (m *meter) clock() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,8 +118,7 @@ func (m *meter) clock() time.Duration {
 	return m.elapsed
 }
 
-// watch samples the bytes, and ends the run with ctx or when it is stable,
-// until the returned function is called.
+// watch samples the bytes until the returned function is called. It ends the run if ctx ends or the rate is stable.
 func (m *meter) watch(ctx context.Context) (stop func()) {
 	quit, gone := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -190,7 +187,7 @@ func (m *meter) workerDone() {
 	m.firstB = m.bytes.Load()
 }
 
-// merge adds what a lane kept to itself.
+// merge adds the counts that a lane collected on its own.
 func (m *meter) merge(l *tally) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,7 +203,7 @@ func (m *meter) merge(l *tally) {
 	}
 }
 
-// tally is what one lane counts by itself, without looking at others.
+// tally holds the counts of one lane, separate from those of other lanes.
 type tally struct {
 	hist                 *hdrhistogram.Histogram
 	ops                  int64
@@ -282,8 +279,8 @@ func (s *series) add(at time.Duration, gbps float64) {
 
 func (s *series) latest() []float64 { return slices.Clone(s.recent) }
 
-// stable reports whether the last samples agree, smoothed four to one because
-// a single tenth of a second jitters, and how far they lie apart.
+// stable reports whether the last samples agree, and how far apart they are. Samples are averaged in groups of four,
+// because a single tenth of a second jitters.
 func (s *series) stable(within float64) (bool, float64) {
 	if len(s.recent) < stableWindow {
 		return false, 0

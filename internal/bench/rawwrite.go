@@ -16,12 +16,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// RawWrite measures what a save of size bytes into dir could reach at best: a
-// new file of that size, its blocks reserved, written past the page cache from
-// memory that is ready, by depth threads with block bytes each, and synced. All
-// of that is in the time; the file is removed afterwards. A file system that
-// cannot be written past the page cache is an error of kind Unsupported.
-// The result is the rate in GB/s.
+// RawWrite measures the highest rate in GB/s at which size bytes can be saved into dir. RawWrite creates a file of
+// that size, reserves its blocks, writes it past the page cache and syncs it. The writes come from depth threads,
+// block bytes each, out of memory that is already mapped. Creating, reserving and syncing the file count as measured
+// time; removing it afterwards does not. If the file system cannot write past the page cache, RawWrite returns an
+// error of kind Unsupported.
 func RawWrite(ctx context.Context, dir string, size, block int64, depth int) (float64, error) {
 	const op = "measure raw writes to"
 	if size <= 0 || block <= 0 || depth <= 0 || depth > 1024 {

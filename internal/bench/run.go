@@ -16,35 +16,36 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Job is a run and what it runs on.
+// Job is one run, together with the files, the device and the engine that it uses.
 type Job struct {
 	Spec Spec
 	Set  *dataset.Set
-	// Device is where bytes go to or come from unless Memory is Host; Engine
-	// and OpenDirect (cuFile) serve their runs and may be nil for others.
+	// Device is the source or destination of the bytes, unless Memory is Host. Engine is needed only for runs with
+	// Memory Engine, and OpenDirect (cuFile) only for runs with Memory CuFile. In other runs, Engine and OpenDirect
+	// may be nil.
 	Device     device.Device
 	Engine     *transfer.Engine
 	OpenDirect func(ctx context.Context) (device.Direct, error)
-	// Ceilings, where known, are what the result is held against.
+	// Ceilings are the limits with which the result is compared; nil if they are not known.
 	Ceilings *record.Ceilings
 	Machine  record.Machine
-	// Live, if not nil, is called several times a second from one goroutine.
+	// Live, if not nil, is called several times a second with the progress of the run, always from one goroutine.
 	Live func(Live)
 }
 
-// Live is how a run stands.
+// Live is the progress of a run.
 type Live struct {
 	Name    string
-	Done    int64 // bytes
-	Total   int64 // 0 if the end is a time
+	Done    int64 // bytes moved so far
+	Total   int64 // bytes to move; 0 if the run ends after a time
 	Elapsed time.Duration
-	Limit   time.Duration // 0 if the end is a number of bytes
-	GBps    float64       // of the last interval
-	Rates   []float64     // of the last intervals, oldest first
+	Limit   time.Duration // duration of the run; 0 if the run ends after a number of bytes
+	GBps    float64       // rate of the last interval
+	Rates   []float64     // rates of the last intervals, oldest first
 }
 
-// Run measures. When ctx ends, what was measured so far is the result, marked
-// as interrupted; an error means that there is none.
+// Run measures one run. If ctx ends, Run returns the results measured so far, marked as interrupted. If Run returns
+// an error, there is no result.
 func Run(ctx context.Context, j Job) (record.Run, error) {
 	j.Spec = j.Spec.withDefaults()
 	if err := j.Spec.Check(); err != nil {
@@ -73,7 +74,7 @@ type mover interface {
 	close() error
 }
 
-// measure is one run under way.
+// measure is one run in progress.
 type measure struct {
 	Job
 	meter *meter
@@ -105,8 +106,8 @@ func newMeasure(ctx context.Context, j Job) (*measure, error) {
 	return m, nil
 }
 
-// settle decides between direct and buffered, where that was left open, and
-// says why when it is not the faster one.
+// settle chooses between direct and buffered if the Spec leaves the route open. It records the reason if the choice
+// is not the faster route.
 func (m *measure) settle() (Route, error) {
 	if m.Spec.Memory == Engine {
 		return m.Spec.Route, nil
@@ -161,7 +162,7 @@ func (m *measure) settings() record.Settings {
 	return out
 }
 
-// all runs the passes.
+// all runs all passes.
 func (m *measure) all(ctx context.Context) error {
 	if err := m.prepare(ctx); err != nil {
 		return err
@@ -199,12 +200,12 @@ func (m *measure) all(ctx context.Context) error {
 	return nil
 }
 
-// redrop reports whether a pass would find what the one before it left.
+// redrop reports whether a pass would find pages in the page cache that the previous pass left.
 func (m *measure) redrop() bool { return m.Spec.Op == Read && m.Spec.Cache == Cold && !m.pastCache() }
 
 func (m *measure) pastCache() bool { return m.meter.route == Direct && m.Spec.Memory != Engine }
 
-// prepare brings the page cache into the state that was asked for.
+// prepare brings the page cache into the state that the Spec asks for.
 func (m *measure) prepare(ctx context.Context) error {
 	if m.Spec.Op == Write {
 		return nil
@@ -225,7 +226,7 @@ func (m *measure) prepare(ctx context.Context) error {
 	return nil
 }
 
-// warm reads the files through the page cache, as far as memory allows it.
+// warm reads the files through the page cache, as far as memory allows.
 func warm(ctx context.Context, set *dataset.Set) error {
 	buf := make([]byte, 4*units.MiB)
 	for _, f := range set.Files() {
@@ -243,7 +244,7 @@ func warm(ctx context.Context, set *dataset.Set) error {
 
 func (m *measure) close() error { return m.mover.close() }
 
-// describe adds what the kernel counted and what was cached.
+// describe adds the kernel's counts and the state of the page cache to the result.
 func (m *measure) describe(before, after int64, how string) {
 	r := &m.out
 	r.CPU = record.CPU{User: m.spent.user.Seconds(), System: m.spent.system.Seconds()}

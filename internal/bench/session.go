@@ -12,27 +12,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// Session is several runs on the same files and device, gathered in one file
-// of results. It is used by one goroutine.
+// Session collects several runs on the same files and device in one file of results. A Session is used by one
+// goroutine.
 type Session struct {
 	Set    *dataset.Set
-	Device device.Device // nil if no run leaves host memory
+	Device device.Device // nil if every run stays in host memory
 	Engine *transfer.Engine
-	// OpenDirect opens cuFile for Device; nil if there is none.
+	// OpenDirect opens cuFile for Device; nil if there is no cuFile.
 	OpenDirect func(ctx context.Context) (device.Direct, error)
 	Live       func(Live)
-	// File is what was found so far.
+	// File contains the results of all runs so far.
 	File record.File
 }
 
-// HostOnly describes the device of runs that stop in host memory: no other was
-// looked for.
+// HostOnly describes host memory as the device of a run. Runs that stop in host memory use HostOnly, without looking
+// for a GPU.
 func HostOnly() device.Info {
 	return device.Info{ID: "host", Kind: device.Host, Model: "host memory", NUMANode: -1}
 }
 
-// NewSession begins a file of results; info describes dev, or HostOnly. Limits that are not of this machine are
-// left out, with a note.
+// NewSession returns a Session with no results yet. info describes dev; if dev is nil, info is HostOnly(). Stored
+// limits of another machine are ignored, and a note says so.
 func NewSession(version string, command []string, set *dataset.Set, dev device.Device, info device.Info,
 	engine *transfer.Engine, kept *record.Ceilings) *Session {
 	now := time.Now()
@@ -54,8 +54,8 @@ func NewSession(version string, command []string, set *dataset.Set, dev device.D
 	return s
 }
 
-// Run adds one run. It returns an error of kind Cancelled after a run that was
-// interrupted, whose result is kept all the same.
+// Run measures spec and appends its result to File. If ctx ends during the run, Run keeps the result, marked as
+// interrupted, and returns an error of kind Cancelled.
 func (s *Session) Run(ctx context.Context, spec Spec) (record.Run, error) {
 	r, err := Run(ctx, Job{Spec: spec, Set: s.Set, Device: s.Device, Engine: s.Engine, OpenDirect: s.OpenDirect,
 		Ceilings: s.File.Ceilings, Machine: s.File.Machine, Live: s.Live})

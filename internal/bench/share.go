@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// share holds the run against the slowest of the limits on its way, and says
-// in words what the page cache did to it.
+// share compares the run with the slowest limit on its way. It also describes how much the page cache contributed to
+// the rate.
 func (m *measure) share() {
 	r := &m.out
 	r.Cache.Verdict, r.Cache.Why = verdict(r.Settings.Op, r.Settings.Sync, r.Routes)
@@ -52,11 +52,11 @@ func (m *measure) share() {
 	}
 }
 
-// beyond is how far a share may lie above 1 before the limit itself is in doubt,
-// where its own rounds do not spread further.
+// beyond is how far a share may exceed 1 before the limit itself is doubted. A limit whose rounds spread further has
+// its spread as tolerance instead.
 const beyond = 0.1
 
-// verdict tells what a rate is about.
+// verdict returns what a rate measured (storage, memory or both) and why.
 func verdict(op string, synced bool, routes []record.Route) (what, why string) {
 	if op == string(Write) {
 		if synced {
@@ -87,8 +87,8 @@ func verdict(op string, synced bool, routes []record.Route) (what, why string) {
 	return "both", fmt.Sprintf("%.0f %% of the bytes were in the page cache", 100*float64(cached)/all)
 }
 
-// sourceLimit is the limit of where the bytes come from, or go to. Bytes that
-// came partly from memory have a limit between the two.
+// sourceLimit returns the limit of the source or the destination in storage. Bytes that came partly from memory have
+// a limit between those of storage and memory.
 func (m *measure) sourceLimit() (record.Limit, bool) {
 	c := m.Ceilings
 	if m.Spec.Op == Write {
@@ -123,7 +123,7 @@ func (m *measure) sourceLimit() (record.Limit, bool) {
 		GBps: 1 / (share/pc.GBps + (1-share)/st.GBps)}, true
 }
 
-// striped adds up the limits of the devices that the groups lie on.
+// striped adds up the limits of the disks below the groups.
 func (m *measure) striped(id string) (record.Limit, bool) {
 	sum := record.Limit{ID: id}
 	seen := map[string]bool{}
@@ -149,7 +149,7 @@ func (m *measure) striped(id string) (record.Limit, bool) {
 	return sum, len(names) > 0
 }
 
-// busLimit is the limit of the way between host and device memory.
+// busLimit returns the limit of copies between host and device memory.
 func (m *measure) busLimit() (record.Limit, bool) {
 	info := m.Device.Info()
 	if info.Kind == device.Host {
@@ -167,8 +167,7 @@ func (m *measure) busLimit() (record.Limit, bool) {
 	return m.Ceilings.Find(id, DeviceKey(info))
 }
 
-// StorageKey names what a storage limit is kept under: the device or server,
-// not the path.
+// StorageKey returns the key of a storage limit: the block device or server of the mount, not the path.
 func StorageKey(s record.Storage) string {
 	if s.Source != "" {
 		return s.Source
@@ -176,7 +175,7 @@ func StorageKey(s record.Storage) string {
 	return s.FS + " at " + s.Path
 }
 
-// DeviceKey names what a device's limits are kept under.
+// DeviceKey returns the key of a device's limits: its UUID, or its ID if it has no UUID.
 func DeviceKey(i device.Info) string {
 	if i.UUID != "" {
 		return i.UUID

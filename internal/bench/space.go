@@ -15,8 +15,8 @@ type block struct {
 	len         int64
 }
 
-// space numbers the blocks of a set as one stripe: neighbours in number lie in
-// different groups, so that a sequential reader keeps every member busy.
+// space numbers the blocks of a set as one stripe. Blocks with neighbouring numbers are in different groups, so a
+// sequential reader keeps every member busy.
 type space struct {
 	size   int64
 	groups []groupSpace
@@ -49,7 +49,7 @@ func newSpace(s *dataset.Set, size int64) *space {
 	return sp
 }
 
-// number gives the blocks beyond the even part their numbers.
+// number assigns numbers to the blocks after the even part.
 func (sp *space) number() {
 	at := sp.even * int64(len(sp.groups))
 	for i := range sp.groups {
@@ -62,7 +62,7 @@ func (sp *space) number() {
 
 func (g groupSpace) count() int64 { return g.ends[len(g.ends)-1] }
 
-// block is the i-th block; the last of a file may be short.
+// block returns the i-th block. The last block of a file may be short.
 func (sp *space) block(i int64) block {
 	n := int64(len(sp.groups))
 	if i < sp.even*n {

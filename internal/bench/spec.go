@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench measures how fast bytes move between storage, host memory and device
-// memory, block by block and with the engine.
+// Package bench measures how fast bytes move between storage, host memory and device memory, block by block and with
+// the transfer engine.
 //
-// Each result tells which route was taken, what was cached, and how it compares with
-// the limit of this machine.
+// Each result contains the route that the bytes took, the bytes served from the page cache, and a comparison with the
+// limit of the machine.
 package bench
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Op is the direction of a run.
+// Op is the direction of a run: from storage or to storage.
 type Op string
 
 // Directions.
@@ -26,19 +26,19 @@ const (
 	Write Op = "write" // to storage
 )
 
-// Memory is the kind of memory at the other end, and how bytes get there.
+// Memory selects the memory that a run reads into or writes from, and how the bytes get there.
 type Memory string
 
 const (
-	// Host stops in host memory.
+	// Host moves bytes between storage and host memory only.
 	Host Memory = "host"
-	// Pageable goes on to the device from ordinary memory, one block at a time.
+	// Pageable copies each block between ordinary host memory and the device.
 	Pageable Memory = "pageable"
-	// Pinned goes on to the device from registered memory, one block at a time.
+	// Pinned copies each block between pinned host memory and the device.
 	Pinned Memory = "pinned"
-	// Engine hands the whole of it to the transfer engine.
+	// Engine moves the whole data set with the transfer engine.
 	Engine Memory = "engine"
-	// CuFile hands each block to NVIDIA's cuFile.
+	// CuFile moves each block with NVIDIA's cuFile.
 	CuFile Memory = "cufile"
 )
 
@@ -47,15 +47,15 @@ type Route string
 
 // Routes.
 const (
-	Auto     Route = "auto"     // direct where the files allow it; for Engine its own choice
-	Direct   Route = "direct"   // past the page cache
-	Buffered Route = "buffered" // through it
+	Auto     Route = "auto"     // direct if the files allow it; with Memory Engine, the engine's choice
+	Direct   Route = "direct"   // past the page cache (O_DIRECT)
+	Buffered Route = "buffered" // through the page cache
 )
 
-// Pattern is the order of blocks.
+// Pattern is the order in which the blocks are visited.
 type Pattern string
 
-// Patterns. Random visits every block once a pass, in an order made of the seed.
+// Patterns. Random visits every block once per pass, in an order that the seed determines.
 const (
 	Sequential Pattern = "sequential"
 	Random     Pattern = "random"
@@ -64,24 +64,23 @@ const (
 // Cache is the state of the page cache at the start of each pass.
 type Cache string
 
-// Cache states.
+// Cache states. The kernel may keep some pages in spite of Cold.
 const (
-	Cold Cache = "cold"  // dropped, as far as the kernel obeys
-	Warm Cache = "warm"  // read once before
-	AsIs Cache = "as-is" // left alone
+	Cold Cache = "cold"  // the files' pages are dropped
+	Warm Cache = "warm"  // the files are read once before the pass
+	AsIs Cache = "as-is" // the page cache is left alone
 )
 
-// IO is how reads are issued.
+// IO is the system interface that issues the reads.
 type IO string
 
-// Mechanisms. With Pread each request in flight has a thread; with Uring each
-// worker has a ring.
+// Kinds of IO. With Pread, each request in flight has a thread. With Uring, each worker has a ring.
 const (
 	Pread IO = "pread"
 	Uring IO = "uring"
 )
 
-// Spec is one run.
+// Spec describes one run. A zero value selects the default.
 type Spec struct {
 	Op         Op
 	Memory     Memory
@@ -94,17 +93,17 @@ type Spec struct {
 	QueueDepth int
 	Seed       uint64
 	Verify     bool
-	// SmallPages backs buffers with ordinary pages, as most programs' are;
-	// huge ones save the kernel work on every direct read.
+	// SmallPages backs the buffers with ordinary pages, as in most programs. Huge pages, the default, save the kernel
+	// work on every direct read.
 	SmallPages bool
-	// NoSync leaves written data in the page cache or the disk's own.
+	// NoSync skips the sync after a write, so written data may stay in the page cache or in the disk's cache.
 	NoSync bool
-	// Passes times over the data, or Time, whichever ends first; with Time
-	// alone the data is gone over as often as that lasts.
+	// Passes is the number of passes over the data, and Time the longest duration of the run. A run ends after Passes
+	// or after Time, whichever comes first. With Time alone, passes repeat until the time is over.
 	Passes int
 	Time   time.Duration
-	// Stable, when positive, ends the run when the rates of the last intervals
-	// lie within it, (max - min) / mean; Time is then the longest it may last.
+	// Stable, if positive, ends the run as soon as the rates of the last intervals differ by at most this share: (max
+	// - min) / mean. With Stable, Time is the longest duration of the run, one minute by default.
 	Stable float64
 }
 
@@ -118,7 +117,7 @@ const (
 	maxMemory  = 64 << 30
 )
 
-// withDefaults fills in what was left open.
+// withDefaults replaces zero values by their defaults.
 func (s Spec) withDefaults() Spec {
 	def(&s.Op, Read)
 	def(&s.Memory, Host)
@@ -146,7 +145,7 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// Check refuses what cannot be run, naming the value and what is expected.
+// Check returns an error if the run is impossible. The error names the impossible value and the expected values.
 func (s Spec) Check() error {
 	bad := func(name, value, want string) *errs.Error {
 		return errs.New(errs.Invalid, "benchmark", name+"="+value, "cannot be run; expected "+want)
@@ -192,7 +191,7 @@ func (s Spec) Check() error {
 	return nil
 }
 
-// Name says in a line what the run does.
+// Name describes the run in one line.
 func (s Spec) Name() string {
 	s = s.withDefaults()
 	near := map[Memory]string{Host: "host memory", Pageable: "device, pageable", Pinned: "device, pinned",

@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Sweeps are the questions that Sweep answers, by their ids.
+// Sweeps returns the IDs of the sweeps that Session.Sweep can run.
 func Sweeps() []string { return []string{"pattern", "block-size", "workers", "memory"} }
 
 // plan is a sweep before it is run.
@@ -35,8 +35,8 @@ func (p *plan) add(series string, x float64, label string, s Spec) {
 	p.specs = append(p.specs, s)
 }
 
-// Sweep runs the sweep of that id; base gives what it does not vary. A spec
-// that this machine cannot run is left out with a note.
+// Sweep runs all runs of the sweep with this ID. base has the settings that the sweep does not vary. A run that is
+// impossible on this machine is left out, and a note says so.
 func (s *Session) Sweep(ctx context.Context, id string, base Spec) error {
 	p, err := s.plan(id, base)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Session) Sweep(ctx context.Context, id string, base Spec) error {
 	return stopped
 }
 
-// SweepRuns is about how many runs a sweep has; 1 for an id that is none.
+// SweepRuns returns the approximate number of runs of a sweep, or 1 if the ID is unknown.
 func (s *Session) SweepRuns(id string, base Spec) int {
 	if id == "prefetch" {
 		return len(depths)
@@ -237,7 +237,7 @@ func (p *plan) memories(base Spec, host bool) {
 	}
 }
 
-// knee is the best point and the first, in order, within five per cent of it.
+// knee returns the best point, and the first point that is within five per cent of the best.
 func knee(s []point) (best, first point) {
 	for _, p := range s {
 		if p.gbps > best.gbps {

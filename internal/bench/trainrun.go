@@ -15,12 +15,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Warm reads the session's files into the page cache, for runs that are to find
-// them there.
+// Warm reads the session's files into the page cache, for runs that need a warm cache.
 func (s *Session) Warm(ctx context.Context) error { return warm(ctx, s.Set) }
 
-// Train adds a training-shaped run on the session's files and device. Like Run
-// it keeps the result of an interrupted one and returns its error.
+// Train performs a training-shaped run on the session's files and device, and records its result. Train keeps the
+// result of an interrupted run and returns the error of kind Cancelled.
 func (s *Session) Train(ctx context.Context, c train.Config) (record.Train, error) {
 	c.Device, c.Engine, c.Files = s.Device, s.Engine, s.Set.Files()
 	c.Limits.CPUs = runtime.NumCPU()
@@ -55,9 +54,9 @@ func (s *Session) Train(ctx context.Context, c train.Config) (record.Train, erro
 // depths are the prefetch depths of the sweep.
 var depths = [...]int{0, 1, 2, 4, 8}
 
-// Prefetch answers how many batches ahead keep the device busy. Where base has
-// no step time, one is chosen that loading can just keep up with, which is
-// where depth matters most.
+// Prefetch measures how many batches must be loaded ahead to keep the device busy. If base has no step time, Prefetch
+// chooses one that loading can just keep up with. The number of batches ahead matters most if loading can just keep
+// up.
 func (s *Session) Prefetch(ctx context.Context, base train.Config) error {
 	kept := s.File.Train
 	defer func() { s.File.Train = kept }()
@@ -99,7 +98,7 @@ func (s *Session) Prefetch(ctx context.Context, base train.Config) error {
 	return stopped
 }
 
-// trainingRun shows a training-shaped run among the others.
+// trainingRun converts the result of a training-shaped run into a Run, for the list of runs.
 func trainingRun(t record.Train) record.Run {
 	n := int64(t.GBps * 1e9 * t.Seconds)
 	r := record.Run{Name: fmt.Sprintf("training, %d batches ahead", t.Prefetch),

@@ -78,7 +78,7 @@ func (f *benchFlags) define(fs *pflag.FlagSet, deviceToo bool) {
 }
 
 func (f *benchFlags) output(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.json, "json", false, "print one JSON object")
+	fs.BoolVar(&f.json, "json", false, "print the result as one JSON object")
 	fs.BoolVar(&f.gdsio, "gdsio", false, "print one line per run in the format of gdsio")
 	fs.StringVar(&f.out, "out", "", "write the results to `FILE` as JSON")
 	fs.StringVar(&f.csv, "csv", "", "write the results to `FILE` as CSV")

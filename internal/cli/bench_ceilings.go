@@ -27,10 +27,10 @@ func newBenchCeilings(a *app) *cobra.Command {
 		Short: "Measure the limits of this machine and store them for later comparisons",
 		Long: `Measure the limits of this machine and store them for later comparisons.
 
-The limits are memory copy, loopback, and copies between host and GPU. With DIR
-they also are the page cache and raw storage reads and writes in that directory.
-Each limit is the median of several rounds. Later results are shown as a share of
-these limits.`,
+The limits are memory copy, loopback, and copies between host and GPU. With DIR,
+the command also measures the page cache and raw storage reads and writes in that
+directory. Each limit is the median of several rounds. Later benchmarks show each
+rate as a share of its limit.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil

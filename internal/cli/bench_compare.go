@@ -63,8 +63,9 @@ than A by more than that share.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&asJSON, "json", false, "print one JSON object")
-	fs.Var(share(&most), "max-regression", "fail if a run is slower by more than this `SHARE`")
+	fs.BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	fs.Var(share(&most), "max-regression",
+		"exit with code 1 if a run of B is slower by more than this `SHARE`, such as 5%")
 	cmd.RunE = a.run(func(_ context.Context, args []string) error {
 		before, err := readResults(args[0])
 		if err != nil {

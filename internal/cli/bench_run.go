@@ -40,7 +40,7 @@ func specFlags(fs *pflag.FlagSet, s *bench.Spec) {
 	fs.Var(count(&s.Workers, 4, 1), "workers", "number of workers; each has its own part of the data")
 	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "number of requests in flight per worker")
 	fs.Var(choice(&s.Route, "ROUTE", bench.Auto, bench.Direct, bench.Buffered), "route",
-		"route: past the page cache (direct), through it (buffered), or direct if the files allow it (auto)")
+		"route: past the page cache (direct), through the page cache (buffered), or direct if the files allow it (auto)")
 	timeFlags(fs, s)
 	fs.BoolVar(&s.Verify, "verify", false, "check the contents at their destination; the rate includes the check")
 	fs.Var(number(&s.Seed), "seed", "seed of the contents and of the random order")
@@ -54,7 +54,7 @@ func timeFlags(fs *pflag.FlagSet, s *bench.Spec) {
 	fs.Var(passes, "passes", "number of passes over the data; default 1")
 	stable := share(&s.Stable)
 	fs.Var(stable, "until-stable",
-		"end when the rates of the last two seconds differ by at most this `SHARE`, or after --time (default 1m)")
+		"end the run when the rates of the last two seconds differ by at most this `SHARE`, or after --time (default 1m)")
 }
 
 func duration(dst *time.Duration) *value {
@@ -254,14 +254,14 @@ func newBenchAll(a *app) *cobra.Command {
 		Short: "Measure everything once: limits, reads, writes, sweeps and a training run",
 		Long: `Measure everything once: limits, reads, writes, sweeps and a training run.
 
-Reads and writes are measured with every kind of memory. --html writes a report
-about this machine.`,
+Reads and writes are measured with every kind of memory. The flag --html writes a
+report about this machine.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
 	fs.Var(duration(&s.Time), "time", "duration of each run, such as 10s; default 2s")
 	fs.Var(count(&rounds, 5, 1), "rounds", "number of rounds per limit")
-	fs.BoolVar(&measure, "measure-ceilings", false, "measure the limits again even if they are stored")
+	fs.BoolVar(&measure, "measure-ceilings", false, "measure the limits again even if stored limits exist")
 	fs.Var(number(&s.Seed), "seed", "seed of the contents and of the random order")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {

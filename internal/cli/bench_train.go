@@ -40,15 +40,15 @@ func newBenchTrain(a *app) *cobra.Command {
 
 The command reads batches into device memory while a step of known length runs. A
 step is a spin kernel on a GPU and a sleep on the host. The result is the
-accelerator utilisation and a diagnosis: loader-bound, copy-bound or gpu-bound,
-with the setting to change next. --workload takes the batch, sample and step of
-an MLPerf Storage benchmark.`,
+accelerator utilisation and a diagnosis (loader-bound, copy-bound or gpu-bound),
+with the setting to change next. The flag --workload sets batch, sample and step
+to those of an MLPerf Storage benchmark.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
 	workload := choice(&f.workload, "NAME", "unet3d", "resnet50", "cosmoflow")
 	f.workload, workload.text = "", ""
-	fs.Var(workload, "workload", "MLPerf Storage workload: unet3d, resnet50 or cosmoflow; default: the flags below")
+	fs.Var(workload, "workload", "MLPerf Storage workload: unet3d, resnet50 or cosmoflow; default: none")
 	fs.Var(choice(&f.accelerator, "NAME", "h100", "a100"), "accelerator",
 		"accelerator that sets the workload's step time: h100 or a100")
 	fs.Var(sizeOf(&f.c.SampleBytes, defaultSample), "sample-size", "size in bytes of one sample, such as 128KiB")
@@ -65,7 +65,8 @@ an MLPerf Storage benchmark.`,
 		"route of sample reads: auto, direct or buffered")
 	fs.Var(choice(&f.c.Pattern, "ORDER", train.Random, train.Sequential), "pattern",
 		"order of samples: random or sequential")
-	fs.BoolVar(&f.warm, "warm", false, "read the data into the page cache first; default: drop it before each epoch")
+	fs.BoolVar(&f.warm, "warm", false,
+		"read the data into the page cache first; default: drop the page cache before each epoch")
 	fs.Var(number(&f.c.Seed), "seed", "seed of the contents and of the order")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {

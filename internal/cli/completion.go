@@ -23,8 +23,8 @@ func newCompletion(a *app) *cobra.Command {
 		Long: `Print a shell script that completes commands, flags and values.
 
 SHELL is bash, zsh, fish or powershell. The script asks nebulaio for the next
-words: commands, flags, routes, devices, formats and files of the right kind.
-bash needs the package bash-completion.`,
+words: commands, flags, routes, devices, formats and files of the right kind. In
+bash, the script needs the package bash-completion.`,
 		Example: `  # For this shell only:
   source <(nebulaio completion bash)
 

@@ -43,9 +43,9 @@ func newConfig(a *app) *cobra.Command {
 		Long: `Show each server setting, its value and where the value comes from.
 
 The command reads and checks the configuration as nebulaio server does, with the
-same flags. If it succeeds, the server accepts the configuration. It starts and
-changes nothing, and it hides secrets. It does not find a port in use or a store
-that another server holds: nebulaio server reports them at its start.`,
+same flags. If the command succeeds, the server accepts the configuration. The
+command starts and changes nothing, and hides secrets. A port in use or a store in
+use by another server is found only by nebulaio server when it starts.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -65,7 +65,7 @@ that another server holds: nebulaio server reports them at its start.`,
 		}),
 	}
 	s.addAll(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// cuFileHome holds the temporary directory with libcufile's configuration and
-// log for this process. doctor.CuFileConfig writes the configuration. remove
-// deletes the directory. If the user names a place for the log, the log stays there.
+// cuFileHome holds the temporary directory with libcufile's configuration and log for this process.
+// doctor.CuFileConfig writes the configuration. remove deletes the directory. If the user has set a path for the log,
+// that path is kept.
 type cuFileHome struct{ dir string }
 
 // prepare sets the environment variables of libcufile before the library is

@@ -41,7 +41,7 @@ A machine without a GPU is not an error, unless --devices require is given.`,
 		}),
 	}
 	systemFlags(cmd.Flags(), &opts, "devices")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 

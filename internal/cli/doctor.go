@@ -40,14 +40,15 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Show what prevents direct reads from a path into a GPU, and how to fix it",
 		Long: `Show what prevents direct reads from a path into a GPU, and how to fix it.
 
-The first finding is the cause that blocks the best direct route. The others
+The first finding is the cause that blocks the best direct route. Other findings
 follow, ordered by their cost. The command changes nothing. A check that needs
 root is UNKNOWN and names the command to run. The exit code is 1 if a finding is
 FAIL.
 
 With a GPU and libcufile, a separate process also reads 16 times 1 MiB from the
 path through cuFile. cuFile's counters prove the route. For a directory, a
-temporary file of 16 MiB is created. --no-prove skips this read.`,
+temporary file of 16 MiB is created. The flag --no-prove skips the read through
+cuFile.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -62,7 +63,7 @@ temporary file of 16 MiB is created. --no-prove skips this read.`,
 	fs.Var(gpu, "gpu", "index of the GPU as nebulaio devices shows it; default: the first GPU")
 	fs.Var(choice(&o.profile, "USE", doctor.Train, doctor.Infer, doctor.Checkpoint), "profile",
 		"workload that decides the order of findings: train, infer or checkpoint")
-	fs.BoolVar(&o.json, "json", false, "print one JSON object")
+	fs.BoolVar(&o.json, "json", false, "print the result as one JSON object")
 	fs.BoolVar(&o.script, "fix-script", false, "print the fixes as a shell script to review; nothing is run")
 	fs.BoolVar(&o.all, "all", false, "also show rules that pass or do not apply")
 	proveFlag(fs, &o.noProve)
@@ -76,11 +77,12 @@ func newDoctorCapture(a *app) *cobra.Command {
 	var noProve, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "capture OUT [PATH]",
-		Short: "Store what the checks read, to check it elsewhere with doctor --root",
-		Long: `Store what the checks read, to check it elsewhere with doctor --root.
+		Short: "Store the facts that the checks read, to check them elsewhere with doctor --root",
+		Long: `Store the facts that the checks read, to check them elsewhere with doctor --root.
 
-If OUT ends in .tar it is a tar file, otherwise a new directory. It holds only the
-files that the checks read: hardware, mounts, settings and names, but no data.`,
+If the name OUT ends in .tar, OUT is a tar file, otherwise a new directory. OUT
+contains only the files that the checks read: hardware, mounts, settings and
+names, but no data.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 && args[1] != "" {
 				args = args[:1]
@@ -112,7 +114,7 @@ files that the checks read: hardware, mounts, settings and names, but no data.`,
 		}),
 	}
 	proveFlag(cmd.Flags(), &noProve)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 
@@ -123,8 +125,8 @@ type captureJSON struct {
 	Denied []string `json:"denied"` // files that were not readable
 }
 
-// look collects what no file of this machine tells: the GPUs, and the route
-// that cuFile takes from path to the GPU.
+// look collects the facts that are in no file of this machine: the GPUs, and the route that cuFile takes from path to
+// the GPU.
 func (a *app) look(ctx context.Context, path string, gpu int, noProve bool) (facts.Meta, error) {
 	m, err := facts.Look(path, a.Env)
 	if err != nil {

@@ -162,7 +162,7 @@ func (a *app) applyEnv(cmd *cobra.Command) error {
 	return first
 }
 
-// systemFlags adds the flags of a system's options, by their keys. Package tuning says what they are.
+// systemFlags adds the flags of a system's options, by their keys in package tuning.
 func systemFlags(fs *pflag.FlagSet, o *nebulaio.Options, keys ...string) {
 	for _, key := range keys {
 		option := tuning.Find(key)

@@ -55,9 +55,9 @@ func newGenerate(a *app) *cobra.Command {
 		Short: "Write a synthetic model with the shapes of a real one",
 		Long: `Write a synthetic model with the shapes of a real one.
 
-PATH is the file. With --shard-size it is the directory of the shards and their
-index. The content is random, and the same flags give the same bytes. Files are
-replaced atomically.`,
+PATH is the file to write. With --shard-size, PATH is the directory of the shards
+and their index. The content is random, and the same flags give the same bytes.
+Existing files are replaced atomically.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			if f.list {
@@ -78,7 +78,7 @@ replaced atomically.`,
 	fs.Var(size(&f.align), "align",
 		"alignment in bytes of the first tensor in the file; default 8. Direct reads work best with 4096")
 	fs.BoolVar(&f.list, "list", false, "list the models for --shapes")
-	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 

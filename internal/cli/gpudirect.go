@@ -30,9 +30,9 @@ type gpudirectJSON struct {
 	Door    node.Door `json:"door"`
 	// Devices are the GPUs that this command sees, in the order of nvidia-smi.
 	Devices []gpudirectDevice `json:"devices"`
-	// Verdict is doctor's, about the data directory and the first GPU.
+	// Verdict is the verdict of doctor for the data directory and the first GPU.
 	Verdict doctor.Verdict `json:"verdict"`
-	// Refusals name what is not used, with the reason and the fix.
+	// Refusals lists what is not used (the door, its writes, a GPU or cuFile), each with the reason and a fix.
 	Refusals []gpudirectRefusal `json:"refusals"`
 }
 
@@ -68,13 +68,14 @@ func newGPUDirectStatus(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the door's devices, routes and counters, and fixes for what is refused",
-		Long: `Show the door's devices, routes and counters, and fixes for what is refused.
+		Short: "Show the door's devices, routes and counters, and a fix for each part that is not used",
+		Long: `Show the door's devices, routes and counters, and a fix for each part that is not used.
 
-A running server describes its door. If no server runs on the data directory, the
-configuration does. Routes and times are reported by clients. GPUs and the direct
-route from the data directory to them are checked on this machine now, as
-nebulaio doctor does. The command changes nothing and reads no file.`,
+The door is the local socket of GPUDirect clients. A running server describes its
+door. If no server runs on the data directory, the command describes the door from
+the configuration. Routes and times are reported by clients. GPUs and their direct
+route from the data directory are checked now on this machine, as by nebulaio
+doctor. The command changes nothing and reads no file.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -93,7 +94,7 @@ nebulaio doctor does. The command changes nothing and reads no file.`,
 	s.add(cmd.Flags(), func(k config.Key) bool {
 		return k.Name == "data" || k.Name == "rdma.enabled" || strings.HasPrefix(k.Name, "gpudirect.")
 	})
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 
@@ -139,7 +140,7 @@ func (st *gpudirectJSON) devices(s *device.Survey) {
 	}
 }
 
-// refusals collects what is not used and why.
+// refusals collects what is not used (the door, its writes, a GPU or cuFile), and the reasons.
 func (st *gpudirectJSON) refusals(s *device.Survey, path string) {
 	add := func(what, on, reason, fix string) {
 		st.Refusals = append(st.Refusals, gpudirectRefusal{what, on, reason, fix})

@@ -66,14 +66,15 @@ func newInspect(a *app) *cobra.Command {
 	var objects objectFlags
 	cmd := &cobra.Command{
 		Use:   "inspect PATH",
-		Short: "Check a model's headers and show what it holds",
-		Long: `Check a model's headers and show what it holds. No tensor data is read.
+		Short: "Check a model's headers and list its files and tensors",
+		Long: `Check a model's headers and list its files and tensors. No tensor data is read.
 
 PATH is a .safetensors file, the index of a sharded model, or a model directory.
-It can also be s3://BUCKET/KEY on the server that --endpoint names.
+PATH can also be s3://BUCKET/KEY on the server that --endpoint names.
 
 With --checksum every file is read whole. Each FILE gets a FILE.crc64nvme beside
-it with one checksum per block of 1 MiB. load --verify checks against it.`,
+it with one checksum per block of 1 MiB. nebulaio load --verify compares a file
+with its FILE.crc64nvme.`,
 		Args: onePath("one model file, index or directory"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			r, err := a.inspect(ctx, args[0], lenient, &objects)
@@ -93,10 +94,10 @@ it with one checksum per block of 1 MiB. load --verify checks against it.`,
 			return a.printResult(asJSON, r, r.print)
 		}),
 	}
-	cmd.Flags().BoolVar(&lenient, "lenient", false, "also accept headers that safetensors accepts and nebulaio refuses "+
-		"by default")
+	cmd.Flags().BoolVar(&lenient, "lenient", false,
+		"also accept headers that the safetensors package accepts but nebulaio refuses by default")
 	cmd.Flags().BoolVar(&sum, "checksum", false, "read every file whole and write its checksums beside it")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	objects.define(cmd.Flags())
 	return cmd
 }

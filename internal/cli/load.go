@@ -46,11 +46,11 @@ func newLoad(a *app) *cobra.Command {
 		Long: `Load a model into device memory, report the rate and the routes, and free it.
 
 PATH is a .safetensors file, the index of a sharded model, or a model directory.
-It can also be s3://BUCKET/KEY on the server that --endpoint names. A flag
+PATH can also be s3://BUCKET/KEY on the server that --endpoint names. A flag
 overrides its environment variable, which is shown in brackets.
 
-To measure cold loads, give --drop-cache with --cache bypass. Under --cache auto,
-a file that is cold a second time is kept in the page cache.`,
+To measure cold loads, give --drop-cache with --cache bypass. With --cache auto, a
+file that is loaded cold a second time stays in the page cache.`,
 		Args: onePath("one model file, index or directory"),
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.load(ctx, args[0], f) }),
 	}
@@ -70,11 +70,11 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 	sliceFlags(fs, &f.load.Slices, &f.load.Shards)
 	fs.BoolVar(&f.load.Verify, "verify", false, "check every block against FILE.crc64nvme, written by inspect --checksum")
 	systemFlags(fs, &f.system, "verify_on")
-	fs.BoolVar(&f.load.Lenient, "lenient", false, "also accept headers that safetensors accepts and nebulaio refuses "+
-		"by default")
-	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model; it is freed after each")
+	fs.BoolVar(&f.load.Lenient, "lenient", false,
+		"also accept headers that the safetensors package accepts but nebulaio refuses by default")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model; the model is freed after each load")
 	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files from the page cache before each load")
-	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
 	systemFlags(fs, &f.system, "cufile")

@@ -2,13 +2,12 @@
 
 // Package cli implements the nebulaio command.
 //
-// Each subcommand has one file and one constructor. Everything outside of files
-// and devices comes from a World, which tests replace.
+// Each subcommand has one file and one constructor. Everything outside of files and devices comes from a World, which
+// tests replace.
 //
-// Results go to stdout; errors and progress go to stderr. With --json, stdout
-// carries exactly one JSON object. If the command fails, that object is
-// {"error": ...}, and stderr has the text of the error too. The exit code
-// follows from the error's kind.
+// Results go to stdout; errors and progress go to stderr. With --json, stdout carries exactly one JSON object. If the
+// command fails, the JSON object is {"error": ...}, and stderr has the text of the error too. The exit code follows
+// from the error's kind.
 package cli
 
 import (
@@ -24,9 +23,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Main runs the command in w.Args and returns the exit code. The first interrupt
-// cancels the command, which then ends with kind Cancelled. The second one ends
-// the process.
+// Main runs the command in w.Args and returns the exit code. The first interrupt cancels the command, which then ends
+// with kind Cancelled. A second interrupt ends the process.
 func Main(w World) int {
 	a := &app{World: w, out: &checkedWriter{w: w.Stdout}}
 	ctx, stop := a.interruptible(context.Background())
@@ -74,8 +72,9 @@ func newRoot(a *app) *cobra.Command {
 		Long: `Load model files into GPU memory, report the route of every byte, and serve an
 S3-compatible object store.
 
-The device "host" is the memory of this machine. It is used if there is no usable
-GPU and no device was named. A named device is never replaced by another.
+The device "host" is the memory of this machine. The device "host" is used if
+there is no usable GPU and no device was named. A named device is never replaced
+by another.
 
 Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
 5 corrupt, 6 I/O, 7 device, 8 memory, 9 unsupported, 130 interrupted.`,

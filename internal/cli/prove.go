@@ -25,7 +25,7 @@ func newDoctorProve(a *app) *cobra.Command {
 	var gpu int
 	cmd := &cobra.Command{
 		Use:    "prove FILE",
-		Short:  "Read a file to a GPU through cuFile and print its counters as JSON",
+		Short:  "Read a file to a GPU through cuFile and print cuFile's counters as JSON",
 		Hidden: true,
 		Args:   onePath("one file"),
 		RunE: a.run(func(ctx context.Context, args []string) error {

@@ -20,7 +20,7 @@ type quarantineJSON struct {
 func newStoreQuarantine(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
-		Short: "List and restore what store check --repair moved aside",
+		Short: "List and restore the files and records that store check --repair moved into quarantine/",
 		Args:  noArgs,
 		RunE:  a.needsCommand,
 	}
@@ -57,11 +57,12 @@ func newQuarantineRestore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore NAME",
 		Short: "Restore one entry of quarantine/",
-		Long: `Restore one entry of quarantine/ by the name that list shows.
+		Long: `Restore one entry of quarantine/ by the name that store quarantine list shows.
 
 The server must be stopped. A file returns to its place unless another file is
-there. A record returns if nothing has changed it since. Changed records are
-listed and stay as they are, and the exit code is 5.`,
+there. A record returns to the metadata unless the record was changed after the
+repair. If a record was changed, the command lists it and leaves it as it is, and
+the exit code is 5.`,
 		Args: oneName("the name of one entry that store quarantine list shows"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			c, err := s.load(a)

@@ -51,14 +51,14 @@ func newSave(a *app) *cobra.Command {
 
 The data begins at a page boundary, and FILE.crc64nvme is written beside it. When
 the command ends, the file is durable. A reader always finds the old file or the
-new one, never a part.
+complete new file.
 
 SOURCE is a .safetensors file, the index of a sharded model, or a model directory.
-OUT is a file, which is replaced once the new one is complete. A link is followed.
-OUT cannot be a device, a pipe or a file in a kernel file system such as /proc.
-This is checked before SOURCE is loaded. SOURCE and OUT can also be
-s3://BUCKET/KEY on the server that --endpoint names. A flag overrides its
-environment variable, which is shown in brackets.`,
+OUT is a file, which is replaced once the new one is complete. If OUT is a
+symbolic link, its target is replaced. OUT cannot be a device, a pipe or a file in
+a kernel file system such as /proc. OUT is checked before SOURCE is loaded. SOURCE
+and OUT can also be s3://BUCKET/KEY on the server that --endpoint names. A flag
+overrides its environment variable, which is shown in brackets.`,
 		Args: twoPaths,
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.save(ctx, args[0], args[1], f) }),
 	}
@@ -88,11 +88,12 @@ func (f *saveFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.save.NoChecksums, "no-checksum", false, "do not write FILE.crc64nvme, and remove an existing one")
 	fs.BoolVar(&f.load.Verify, "verify", false, "check SOURCE against its checksums while it is loaded")
 	fs.Var(choice(&f.save.Route, "ROUTE", "auto", "buffered", "direct"), "route",
-		"route of writes: past the page cache if possible (auto), always past it (direct), or through it (buffered)")
-	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to save the model; each replaces the file")
+		"route of writes: past the page cache if possible (auto), always past it (direct), "+
+			"or through the page cache (buffered)")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to save the model; each save replaces the file")
 	fs.BoolVar(&f.ceiling, "ceiling", false,
 		"before each save, also measure plain writes of the same size, block size and depth to a new file")
-	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)
 	systemFlags(fs, &f.system, "write_block_size", "write_depth")

@@ -27,7 +27,7 @@ func newServer(a *app) *cobra.Command {
 		Long: `Serve an object store over S3.
 
 Settings come from flags, NEBULAIO_ variables and a YAML file, in this order of
-precedence. nebulaio config explains each of them. The administrator's keys come
+precedence. nebulaio config explains each setting. The administrator's keys come
 from NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD.
 
 The first SIGTERM or interrupt stops new requests. Running requests can finish

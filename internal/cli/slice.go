@@ -20,13 +20,14 @@ func sliceFlags(fs *pflag.FlagSet, ss *[]nebulaio.Slice, hs *[]nebulaio.Shard) {
 		x, err := parseSlice(s)
 		*ss = append(*ss, x)
 		return err
-	}}, "slice", "load only a box of the tensors that match: 'GLOB[0:128,:]', "+
-		"one range for each leading dimension; repeatable")
+	}}, "slice", "load only a slice of each tensor that matches GLOB: 'GLOB[0:128,:]', "+
+		"with one range per leading dimension; repeatable")
 	fs.Var(&value{kind: "SHARD", want: "GLOB=DIM:RANK/WORLD", set: func(s string) error {
 		x, err := parseShard(s)
 		*hs = append(*hs, x)
 		return err
-	}}, "shard", "load only one rank's part of a dimension of the tensors that match: 'GLOB=0:3/8'; repeatable")
+	}}, "shard", "load only one rank's part of each tensor that matches GLOB: "+
+		"'GLOB=DIM:RANK/WORLD', such as '*=0:3/8'; repeatable")
 }
 
 // parseSlice parses GLOB[START:STOP,...]. The last pair of brackets is the box,

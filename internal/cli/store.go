@@ -35,22 +35,23 @@ func newStoreCheck(a *app) *cobra.Command {
 		Short: "Check that the metadata and the files of a stopped store agree",
 		Long: `Check that the metadata and the files of a stopped store agree.
 
-The command reads every metadata file, even after a damaged one. It decodes every
-record and looks at every data file. Content is only read with --content. store
-scrub also reads content, and works while a server runs. Damaged metadata is not
-repaired: restore a backup, or use nebulaio store salvage.
+The command reads every metadata file, even after a damaged one. The command
+decodes every record and compares the size of every data file with its record.
+Content is only read with --content. store scrub also reads content, and works
+while a server runs. Damaged metadata is not repaired: restore a backup, or use
+nebulaio store salvage.
 
-Without --repair nothing changes. With --repair, the command:
+Without --repair the command changes nothing. With --repair, the command:
 
   - corrects indexes, counts and marks
   - rebuilds damaged buckets with their objects
   - moves files and records that nothing refers to into quarantine/
 
-Nothing is deleted. "store quarantine" lists and restores moved entries. If a
-problem remains that repair cannot solve, such as an unreadable record, nothing is
-moved, because it might belong to that record. --unreadable also moves damaged
-records of objects, uploads and parts, and then what belonged to them. Records of
-a newer version are never moved.
+Nothing is deleted. "store quarantine" lists and restores moved entries. If repair
+cannot solve a problem, such as an unreadable record, nothing is moved, because a
+file might belong to that record. The flag --unreadable also moves damaged records
+of objects, uploads and parts, and then the files that belonged to them. Records
+of a newer version are never moved.
 
 The exit code is 5 if a problem remains.`,
 		Args: noArgs,
@@ -83,7 +84,7 @@ The exit code is 5 if a problem remains.`,
 	}
 	s.addStore(cmd, &asJSON)
 	cmd.Flags().BoolVar(&o.Repair, "repair", false,
-		"correct what the other records determine, and move what nothing refers to into quarantine/")
+		"correct values that other records determine, and move files and records that nothing refers to into quarantine/")
 	cmd.Flags().BoolVar(&o.Unreadable, "unreadable", false, "with --repair, also move damaged records into quarantine/")
 	cmd.Flags().BoolVar(&o.Content, "content", false, "also read all content and compare it with its checksums")
 	return cmd
@@ -98,8 +99,9 @@ func newStoreScrub(a *app) *cobra.Command {
 		Short: "Read all content and compare it with its checksums",
 		Long: `Read all content and compare it with its checksums.
 
-A running server scrubs its store and keeps serving. If none runs, the store is
-opened. Each damaged block is listed. The exit code is 5 if there is one.`,
+A running server scrubs its store and keeps serving. If no server runs, the
+command opens the store itself. The command lists each damaged block. The exit
+code is 5 if a block is damaged.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			p := a.startProgress(0, asJSON)
@@ -126,7 +128,7 @@ func newStoreStats(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Show what a store holds",
+		Short: "Show how many objects, versions and uploads a store has, and their size",
 		Args:  noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			stats, err := ask(ctx, a, &s, func(n node.Admin) (node.Stats, error) { return n.Stats(ctx) })

@@ -66,7 +66,8 @@ func newStoreRestore(a *app) *cobra.Command {
 		Short: "Create a store from a backup",
 		Long: `Create a store from a backup.
 
-The directory of the store must be missing or empty. The backup does not change.`,
+The directory of the store must be missing or empty. The command does not change
+the backup.`,
 		Args: oneName("the directory of a backup"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			c, err := s.load(a)
@@ -108,16 +109,16 @@ func newStoreSalvage(a *app) *cobra.Command {
 	var link, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "salvage SRC --to NEW",
-		Short: "Copy what is readable of a damaged store into a new store",
-		Long: `Copy what is readable of a damaged store into a new store.
+		Short: "Copy the readable objects of a damaged store into a new store",
+		Long: `Copy the readable objects of a damaged store into a new store.
 
 SRC is the directory of a stopped store and is never changed. NEW must be missing
 or empty. Each metadata file is read as far as possible. An object is saved if its
-record is readable and its content matches its checksum. All others are listed as
-lost. If changes were lost, deleted or overwritten objects may reappear. Such
-objects are marked as doubtful.
+record is readable and its content matches its checksum. An object that cannot be
+saved is listed as lost. If changes were lost, deleted or overwritten objects may
+reappear; the report marks them as doubtful.
 
-The exit code is 5 if something is lost.`,
+The exit code is 5 if an object is lost.`,
 		Args: oneName("the directory of a damaged store"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			if to == "" {

@@ -36,8 +36,8 @@ func newUser(a *app) *cobra.Command {
 		Long: `Manage the accounts of the object store and their access to buckets.
 
 The command asks a running server through the socket in its data directory. Only
-the server's own user may use that socket. If no server runs, the command opens
-the store itself.`,
+the server's own user may use the socket. If no server runs, the command opens the
+store itself.`,
 		Args: noArgs,
 		RunE: a.needsCommand,
 	}

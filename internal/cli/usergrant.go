@@ -33,12 +33,12 @@ func newUserGrant(a *app) *cobra.Command {
 		Short: "Let an account use a bucket, or the keys in it that begin with a prefix",
 		Long: `Let an account use a bucket, or the keys in it that begin with a prefix.
 
-The command adds statements to the bucket's policy. Their Sid begins with
-NebulaioGrant. All other statements stay as they are. Repeating a grant changes
-nothing. A grant with another access for the same prefix replaces the first.
+The command adds statements to the bucket's policy. The Sid of an added statement
+begins with NebulaioGrant. All other statements stay as they are. Repeating a
+grant changes nothing. A second grant for the same prefix replaces the first.
 
---read allows listing and reading. --write allows writing and deleting.
---read-write allows both and is the default. No grant allows changing the
+The flag --read allows listing and reading, and --write allows writing and
+deleting. The default --read-write allows all four. No grant allows changing the
 bucket's settings or deleting old versions.`,
 		Args: userAndBucket,
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -64,7 +64,7 @@ bucket's settings or deleting old versions.`,
 	s.addStore(cmd, &asJSON)
 	cmd.Flags().BoolVar(&read, "read", false, "allow listing and reading objects")
 	cmd.Flags().BoolVar(&write, "write", false, "allow writing and deleting objects")
-	cmd.Flags().BoolVar(&both, "read-write", false, "allow both; the default")
+	cmd.Flags().BoolVar(&both, "read-write", false, "allow listing, reading, writing and deleting objects; the default")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with `PREFIX`, such as logs/")
 	return cmd
 }
@@ -78,8 +78,8 @@ func newUserRevoke(a *app) *cobra.Command {
 		Short: "Revoke the grants of an account in a bucket",
 		Long: `Revoke the grants of an account in a bucket.
 
-All grants are revoked, or with --prefix only the grant for that prefix. Policy
-statements that user grant did not add stay as they are.`,
+Without --prefix all grants are revoked, with --prefix only the grant for that
+prefix. Policy statements that user grant did not add stay as they are.`,
 		Args: userAndBucket,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {

@@ -35,7 +35,7 @@ func newVersion(a *app) *cobra.Command {
 			return a.printResult(asJSON, v, v.print)
 		}),
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }
 

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// World is everything that a command uses outside of files and devices. A test
-// replaces it to run a whole command inside its own process.
+// World is everything that a command uses outside of files and devices. A test uses its own World to run a whole
+// command inside the test's process.
 type World struct {
 	// Args are the arguments after the program's name.
 	Args []string
@@ -28,25 +28,25 @@ type World struct {
 	// StderrIsTerminal reports whether a line on Stderr can be redrawn in place.
 	StderrIsTerminal bool
 
-	// TerminalWidth returns the current width in columns of that terminal. nil or 0 means unknown.
+	// TerminalWidth returns the current width in columns of the terminal behind Stderr. nil or 0 means unknown.
 	TerminalWidth func() int
 
 	// Env returns the value of an environment variable, or "" if it is not set.
 	Env func(name string) string
-	// Environ lists all variables as NAME=VALUE, for warnings about unknown ones. nil means no warnings.
+	// Environ lists all environment variables as NAME=VALUE, for warnings about unknown ones. nil means no warnings.
 	Environ func() []string
-	// Now is the clock of progress lines. The engine times the reports.
+	// Now is the clock of progress lines. Reports use the clock of the engine instead.
 	Now func() time.Time
 
-	// Notify delivers interrupts to c until stop is called. After that, an
-	// interrupt ends the process at once.
+	// Notify delivers interrupts to c until stop is called. After stop was called, an interrupt ends the process at
+	// once.
 	Notify func(c chan<- os.Signal) (stop func())
 
 	// NotifyReload delivers SIGHUP to c until stop is called. nil means that there are no reloads.
 	NotifyReload func(c chan<- os.Signal) (stop func())
 
-	// Command returns a process of this program with the given arguments. It ends
-	// with ctx. nil means that no process can be started.
+	// Command returns a command that runs this program with the given arguments until ctx ends. nil means that no
+	// process can be started.
 	Command func(ctx context.Context, args ...string) *exec.Cmd
 
 	// CUDALibrary, NVMLLibrary and CuFileLibrary replace the usual library names

@@ -8,8 +8,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Change is a finding in an earlier and in this result; From or To is empty
-// if it was not there.
+// Change is one finding whose level differs between an earlier and the current result. From is empty if the earlier
+// result has no such finding, and To if the current one has none.
 type Change struct {
 	ID       string `json:"id"`
 	Subject  string `json:"subject"`
@@ -18,15 +18,16 @@ type Change struct {
 	Observed string `json:"observed"`
 }
 
-// Diff lists the changes between two results. Lists are empty, never nil.
+// Diff lists the changes between two results. A list without changes is empty, never nil.
 type Diff struct {
 	Better []Change `json:"better"`
 	Worse  []Change `json:"worse"`
-	New    []Change `json:"new"`  // asks for something, and was not there before
-	Gone   []Change `json:"gone"` // asked for something, and is not there any more
+	New    []Change `json:"new"`  // findings of level FAIL, WARN or UNKNOWN that only the current result has
+	Gone   []Change `json:"gone"` // findings of level FAIL, WARN or UNKNOWN that only the earlier result has
 }
 
-// ParseResult parses the JSON of an earlier run. Other content is of kind Corrupt.
+// ParseResult parses the JSON output of an earlier run. Content that is not a result has the error kind Corrupt, and
+// a result of a newer version the kind Unsupported.
 func ParseResult(name string, b []byte) (*Result, error) {
 	var r Result
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -42,7 +43,7 @@ func ParseResult(name string, b []byte) (*Result, error) {
 	return &r, nil
 }
 
-// Compare returns the changes from before to now, by id and subject.
+// Compare returns the changes from before to now. Findings are matched by ID and subject.
 func Compare(before, now *Result) Diff {
 	d := Diff{Better: []Change{}, Worse: []Change{}, New: []Change{}, Gone: []Change{}}
 	type key struct{ id, subject string }

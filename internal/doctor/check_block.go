@@ -183,8 +183,8 @@ func nvmeHealth(f *exam) []answer {
 	})
 }
 
-// judgeHealth: a critical warning means that data is at risk; the rest that the
-// drive is on its way there.
+// judgeHealth judges a drive's health log. A critical warning means that data is at risk; other signs mean that the
+// drive is wearing out.
 func (f *exam) judgeHealth(name string, h facts.Health) answer {
 	a := answer{level: Pass, subject: name,
 		observed: fmt.Sprintf("%d %% of its life used, %d %% spare, %d media errors, %d minutes too hot", h.Used, h.Spare,
@@ -198,8 +198,7 @@ func (f *exam) judgeHealth(name string, h facts.Health) answer {
 	return a
 }
 
-// nvmeTemp reads the sensor that the driver offers to everyone; newer kernels
-// keep it one directory further down.
+// nvmeTemp reads the temperature sensor that every user may read. Newer kernels keep it one directory further down.
 func nvmeTemp(f *exam) []answer {
 	return perDisk(f, func(d facts.Disk) []answer {
 		at := "/sys/class/nvme/" + d.Controller()

@@ -17,8 +17,8 @@ func cgroupChecks() []check {
 	return []check{{"cg.io", cgIO}, {"cg.cpu", cgCPU}, {"cg.mem", cgMem}}
 }
 
-// capped looks for a limit in one file on the way up; what is nearest to the
-// process comes first, what is worst is the answer.
+// capped looks for a limit in one file of each directory, nearest to the process first. The answer is the worst
+// limit.
 func (f *exam) capped(dirs []string, file string, judge func(dir, value string) answer) []answer {
 	var worst answer
 	for _, dir := range dirs {
@@ -39,14 +39,13 @@ func (f *exam) capped(dirs []string, file string, judge func(dir, value string) 
 	return []answer{worst}
 }
 
-// dev is the number of a disk as cgroups write it.
+// dev returns the device number of a disk in the form that cgroups use.
 func (f *exam) dev(name string) string {
 	s, _ := f.Text(facts.Block(name) + "/dev")
 	return s
 }
 
-// under reports whether a device number is of a disk under the path, or that the
-// disks are not known.
+// under reports whether a device number belongs to a disk under the path. It is true if the disks are not known.
 func (f *exam) under(number string) bool {
 	known := false
 	for _, name := range append(slices.Clone(f.Stack), diskNames(f.Disks)...) {
@@ -67,7 +66,7 @@ func diskNames(disks []facts.Disk) []string {
 	return out
 }
 
-// limited is the answer for a limit of bytes or operations a second.
+// limited returns the answer for a limit in bytes or operations per second.
 func (f *exam) limited(text string, bytes int64, has bool) answer {
 	a := answer{level: Warn, observed: text}
 	if !has {

@@ -28,8 +28,8 @@ func cufileLib(f *exam) []answer {
 	return one(Warn, "libcufile", "not in the system's library directories; a Python wheel may carry its own")
 }
 
-// setting is a switch of cuFile: the environment overrules the file. by names
-// where it was found.
+// setting returns a switch of cuFile. The environment overrides the configuration file. by names the place where the
+// setting was found.
 func (f *exam) setting(variable, name string) (on, set bool, by string) {
 	return setting(f.Facts, variable, name)
 }

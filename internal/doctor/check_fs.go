@@ -75,8 +75,8 @@ func ext4Journal(f *exam) []answer {
 	return []answer{a.with("now", now, "boot", boot)}
 }
 
-// ext4Data is the journal mode in effect as the kernel lists it; told is true
-// where it lists the options. Without a journal there is no mode among them.
+// ext4Data returns the journal mode in effect as the kernel lists it. told is true if the kernel lists the options.
+// Without a journal the options contain no mode.
 func (f *exam) ext4Data() (mode string, told bool) {
 	s, st := f.Text("/proc/fs/ext4/" + path.Base(f.Mount.Source) + "/options")
 	for line := range strings.Lines(s) {
@@ -113,7 +113,7 @@ func fsDiscard(f *exam) []answer {
 	return one(Pass, f.Mount.Point, "no discard at each delete")
 }
 
-// fsXFS compares the stripe that XFS knows with that of the array below.
+// fsXFS compares the stripe geometry of XFS with that of the array below.
 func fsXFS(f *exam) []answer {
 	md := f.Underneath("md")
 	if f.Mount == nil || f.Mount.FSType != "xfs" || len(md) == 0 {
@@ -179,8 +179,7 @@ func dioSupport(f *exam) []answer {
 	return one(Fail, t.Path, t.DirectRead)
 }
 
-// dioFile judges how the file lies on the disk, by the file system's own answer
-// where there is one.
+// dioFile judges the layout of the file on the disk, from the file system's own answer if there is one.
 func dioFile(f *exam) []answer {
 	t := f.Target
 	if t == nil || t.Dir {
@@ -235,7 +234,7 @@ func fileAlign(f *exam) []answer {
 	return one(Pass, t.Path, fmt.Sprintf("%d bytes, whole pages", t.Size))
 }
 
-// ctUdev looks for what libcufile asks udev about the file's device.
+// ctUdev checks that udev has the properties of the file's device that libcufile asks for.
 func ctUdev(f *exam) []answer {
 	switch {
 	case !f.Pair():

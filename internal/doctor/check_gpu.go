@@ -36,7 +36,7 @@ func gpuPresent(f *exam) []answer {
 	return one(Info, "", "no NVIDIA GPU on the bus or in the driver")
 }
 
-// listed reports whether a model's name has one of the words.
+// listed reports whether a model's name contains one of the words.
 func listed(model string, words []string) bool {
 	for w := range strings.FieldsSeq(strings.NewReplacer("-", " ", "_", " ").Replace(model)) {
 		if slices.Contains(words, w) {
@@ -66,8 +66,8 @@ func gpuArch(f *exam) []answer {
 	return one(Pass, s, m)
 }
 
-// p2pModel: the vendor lists the models whose memory the kernel may hand to a
-// disk; others have nvidia-fs alone.
+// p2pModel checks the GPU model against NVIDIA's list. Only listed models support P2PDMA; the others have nvidia-fs
+// alone.
 func p2pModel(f *exam) []answer {
 	switch {
 	case f.GPU == nil || f.GPU.Model == "":
@@ -134,8 +134,8 @@ func gpuMIG(f *exam) []answer {
 	return one(Pass, f.gpuName(), "no MIG instance, no MPS")
 }
 
-// busErrors looks at the error counters of every device of the pair, and at the
-// replays that the GPU counted. One look cannot tell whether a counter grows.
+// busErrors checks the error counters of every device of the pair, and the replays that the GPU counted. A single
+// reading cannot show whether a counter grows.
 func busErrors(f *exam) []answer {
 	var out []answer
 	for _, bdf := range f.pairDevices() {
@@ -171,7 +171,8 @@ func busErrors(f *exam) []answer {
 	return out
 }
 
-// drvOpen: an nvidia-fs from before the change works with either flavour.
+// drvOpen checks that the driver has open kernel modules. Old versions of nvidia-fs also work with the proprietary
+// ones.
 func drvOpen(f *exam) []answer {
 	since, text := f.since("drv.open", "nvfs_since")
 	v := facts.DriverVersion(f.DriverText)
@@ -200,7 +201,7 @@ func drvMin(f *exam) []answer {
 	return one(Pass, "nvidia.ko", facts.DriverVersion(f.DriverText))
 }
 
-// drvCUDA compares the CUDA that the driver speaks with that of libcufile.
+// drvCUDA compares the CUDA version of the driver with that of libcufile.
 func drvCUDA(f *exam) []answer {
 	if f.Survey == nil || f.GPU == nil {
 		return skip("the CUDA driver was not queried")

@@ -32,8 +32,7 @@ func peermem(f *exam) []answer {
 	return one(Warn, "nvidia_peermem", "not loaded")
 }
 
-// ofed needs a card: the module alone is there on every kernel that has the
-// driver built in.
+// ofed applies only if there is a card: the module alone is present on every kernel with the built-in driver.
 func ofed(f *exam) []answer {
 	cards := f.Mellanox()
 	least, _ := f.since("ofed", "least")
@@ -112,7 +111,7 @@ func netMTU(f *exam) []answer {
 	return out
 }
 
-// netLink judges drops alone: what a card could do at best is not in a file.
+// netLink judges only dropped packets, because no file contains the best rate of a card.
 func netLink(f *exam) []answer {
 	if f.Mount == nil || !facts.Remote(f.Mount.FSType) {
 		return skip("the path is not behind a network")
@@ -136,7 +135,7 @@ func netLink(f *exam) []answer {
 	return out
 }
 
-// netIRQ looks whether one CPU takes most interrupts of a card.
+// netIRQ checks whether one CPU handles most interrupts of a card.
 func netIRQ(f *exam) []answer {
 	if f.Mount == nil || !facts.Remote(f.Mount.FSType) {
 		return skip("the path is not behind a network")

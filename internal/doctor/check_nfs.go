@@ -22,13 +22,13 @@ func nfsChecks() []check {
 
 const notNFS = "not on NFS"
 
-// mountVars are what a command to mount again needs.
+// mountVars adds the values that a remount command needs.
 func (f *exam) mountVars(a answer) answer {
 	return a.with("mount", f.Mount.Point, "source", f.Mount.Source, "fstype", f.Mount.FSType)
 }
 
-// nfsProto: over TCP no direct route exists, so that with a GPU it is a fault;
-// without one it only costs.
+// nfsProto checks the transport of an NFS mount. Over TCP no direct route exists: with a GPU this is a failure,
+// without one it only costs speed.
 func nfsProto(f *exam) []answer {
 	if !f.NFS() {
 		return skip(notNFS)
@@ -113,8 +113,8 @@ func nfsOpts(f *exam) []answer {
 	return []answer{a}
 }
 
-// nfsEFS judges what the client shows of Amazon EFS, and says what to ask for
-// what it does not: the modes are the service's alone.
+// nfsEFS judges the settings of Amazon EFS that the client shows. It also names the settings to ask the service for,
+// which the client cannot see.
 func nfsEFS(f *exam) []answer {
 	if !f.EFS() {
 		return skip("not on Amazon EFS")
@@ -150,8 +150,7 @@ func nfsEFS(f *exam) []answer {
 	return append(out, mode)
 }
 
-// nfsStats compares transmissions with operations of the mount's reads, and the
-// wait for a slot with the round trip.
+// nfsStats compares transmissions with operations of the mount's reads, and the wait for a slot with the round trip.
 func nfsStats(f *exam) []answer {
 	if !f.NFS() {
 		return skip(notNFS)
@@ -200,8 +199,8 @@ func sunrpc(f *exam) []answer {
 	return out
 }
 
-// lustre judges the file's stripes, the client's settings and how full the
-// targets are, each where the client shows it without tools of its own.
+// lustre judges the file's stripes, the client's settings and the fill level of the targets, as far as the client
+// shows them without extra tools.
 func lustre(f *exam) []answer {
 	if f.Mount == nil || f.Mount.FSType != "lustre" {
 		return skip("not on Lustre")
@@ -265,8 +264,7 @@ func (f *exam) lustreClient() []answer {
 	return out
 }
 
-// lustreFill compares how full the targets are; nil if the client does not
-// tell.
+// lustreFill compares the fill levels of the targets. It returns nil if the client does not tell.
 func (f *exam) lustreFill() []answer {
 	total, free := f.LustreParams("osc", "kbytestotal"), f.LustreParams("osc", "kbytesavail")
 	fullest, emptiest, at := -1., 101., ""

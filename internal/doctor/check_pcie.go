@@ -23,8 +23,7 @@ func pcieChecks() []check {
 	}
 }
 
-// judgeLink compares a link with its best, and every link above it. What is
-// lost is computed from the lanes, so that it is a figure.
+// judgeLink compares a link, and every link above it, with its best rate. The loss is computed from the lanes.
 func (f *exam) judgeLink(rule, name, bdf string, idles bool) answer {
 	subject := name + " (" + bdf + ")"
 	l, ok := f.Link(bdf)
@@ -105,7 +104,7 @@ func linkNIC(f *exam) []answer {
 	return out
 }
 
-// sharedUplink adds up the disks behind each bridge.
+// sharedUplink adds up the rates of the disks behind each bridge.
 func sharedUplink(f *exam) []answer {
 	if len(f.Disks) < 2 {
 		return skip("needs several disks under one path")
@@ -158,7 +157,7 @@ func pciePayload(f *exam) []answer {
 	return out
 }
 
-// pcieACS looks at the bridges above disks and GPU.
+// pcieACS checks the bridges above the disks and the GPU.
 func pcieACS(f *exam) []answer {
 	if !f.Pair() || len(f.Disks) == 0 {
 		return skip("needs a path on a disk and a GPU")
@@ -290,7 +289,7 @@ func topoPair(f *exam) []answer {
 	return out
 }
 
-// nearer names the GPUs that are closer to a disk than across sockets.
+// nearer names the GPUs that a disk reaches without crossing sockets.
 func (f *exam) nearer(d facts.Disk) string {
 	var near []string
 	for i := range f.GPUs {
@@ -334,7 +333,7 @@ func numaNode(f *exam) []answer {
 	return out
 }
 
-// numaCPUs looks whether the process may run on the CPUs next to the GPU.
+// numaCPUs checks whether the process may run on the CPUs next to the GPU.
 func numaCPUs(f *exam) []answer {
 	if f.Nodes < 2 || f.GPU == nil || f.GPU.NUMA < 0 {
 		return skip("one NUMA node, no GPU, or the GPU does not name its node")

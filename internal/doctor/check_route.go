@@ -35,9 +35,8 @@ func nvfsLoaded(f *exam) []answer {
 	return []answer{a}
 }
 
-// hooked reports whether the driver that the target needs can register with
-// nvidia-fs: yes, no, or unknown where the kernel's symbols are hidden or the
-// driver needs no hook.
+// hooked reports whether the driver that the target needs can register with nvidia-fs: yes, no, or unknown. The
+// answer is unknown if the kernel's symbols are hidden or the driver needs no hook.
 func (f *exam) hooked() (want, can string) {
 	want, hook := f.wanted()
 	for _, h := range f.NVFSHooks {
@@ -76,9 +75,8 @@ func nvfsVersion(f *exam) []answer {
 	return one(Pass, "nvidia-fs", text)
 }
 
-// wanted is the driver that must be registered with nvidia-fs for the target's
-// file system, as nvidia-fs calls it, and how its hook's symbol begins where
-// it has one.
+// wanted returns the driver that must register with nvidia-fs for the target's file system, by nvidia-fs's own name.
+// It also returns the prefix of its hook's symbol, if it has a hook.
 func (f *exam) wanted() (module, hook string) {
 	if f.Mount == nil {
 		return "", ""
@@ -104,9 +102,8 @@ func (f *exam) wanted() (module, hook string) {
 	return "nvme", "nvme_v"
 }
 
-// nvfsModules asks the list of registered drivers first. Drivers register when
-// a program opens nvidia-fs and leave with the last one, so that on an idle
-// machine only the driver's hook tells whether it could.
+// nvfsModules first reads the list of registered drivers. Drivers register when a program opens nvidia-fs and leave
+// when the last program closes it. On an idle machine, only the driver's hook tells whether it can register.
 func nvfsModules(f *exam) []answer {
 	if !f.NVFS() {
 		return skip("nvidia-fs is not loaded")

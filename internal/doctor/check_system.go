@@ -32,8 +32,8 @@ func limMemlock(f *exam) []answer {
 	}
 }
 
-// overRDMA reports whether the path is reached by RDMA, as far as its mount tells:
-// parallel file systems are taken to, NFS says so.
+// overRDMA reports whether the path is reached by RDMA, as far as its mount tells. NFS states its transport; parallel
+// file systems are assumed to use RDMA.
 func (f *exam) overRDMA() bool {
 	if f.NFS() {
 		proto, _ := f.Mount.Value("proto")
@@ -157,8 +157,8 @@ func ctUring(f *exam) []answer {
 	return one(Warn, "io_uring", f.IOUring)
 }
 
-// timeSync judges how far the clock is off; a clock that nothing disciplines is
-// worth knowing, and may still be right.
+// timeSync judges how far the clock is off. A clock that nothing disciplines is only INFO, because it may still be
+// right.
 func timeSync(f *exam) []answer {
 	c, most := f.Clock, f.whole("time.sync", "offset_us")
 	switch {

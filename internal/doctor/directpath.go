@@ -7,18 +7,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// DirectPath is a short verdict for a loader that must decide whether to open cuFile.
-// Opening cuFile creates a context on every GPU.
+// DirectPath is a short verdict for a loader that must decide whether to open cuFile. Opening cuFile creates a
+// context on every GPU.
 type DirectPath struct {
-	// Plausible means that a direct route from the path to the GPU has no known
-	// obstacle. It is not a proof.
+	// Plausible means that no obstacle is known on a direct route from the path to the GPU. Plausible is not a proof.
 	Plausible bool
-	// Reason is the first cause, and Fix what to do, where it is not.
+	// Reason is the first obstacle and Fix its remedy, if Plausible is false.
 	Reason, Fix string
 }
 
-// conditionChecks are the checks that a direct route depends on, by name: the
-// loader links them alone, and not everything that doctor can tell.
+// conditionChecks lists the checks that a direct route depends on, one by one. The loader thus links only these
+// checks, and not the rest of doctor.
 func conditionChecks() []check {
 	return []check{
 		{"gpu.present", gpuPresent}, {"gpu.arch", gpuArch}, {"fs.type", fsType}, {"nfs.proto", nfsProto}, {"blk.peer",
@@ -33,8 +32,8 @@ func conditionChecks() []check {
 	}
 }
 
-// Judge runs only the rules that a direct route depends on, for the GPU with CUDA's
-// index gpu. It takes a few milliseconds.
+// Judge runs only the rules that a direct route depends on, for the GPU with the CUDA index gpu. Judge takes a few
+// milliseconds.
 func Judge(t facts.Tree, m facts.Meta, gpu int) (DirectPath, error) {
 	rules, err := parseRules(rulesJSON)
 	if err != nil {

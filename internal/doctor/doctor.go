@@ -2,17 +2,16 @@
 
 // Package doctor checks the route from a path to a GPU.
 //
-// It tells whether data can go there directly. If not, it names the first cause and
-// its fix. Other findings follow, ordered by their cost.
+// A diagnosis tells whether data can go from the path directly to the GPU. If no direct route exists, the diagnosis
+// names the first obstacle and its fix. Other findings follow, ordered by their cost.
 //
-// The checks are here. Package facts reads the machine, so the same checks run on a
-// live machine and on a capture of another one. Texts, weights and thresholds are
-// data, in rules.json. Nothing is guessed: a check that may not read something is
-// UNKNOWN and names the command to run as root. Only Prove does work: a separate
-// process reads the path through cuFile and keeps its counters.
+// Package doctor contains the checks. Package facts reads the machine, so the same checks run on a live machine and
+// on a capture of another one. Texts, weights and thresholds are data in rules.json. No check guesses: a check
+// without permission to read a fact is UNKNOWN and names the command to run as root. Only Prove moves data: a
+// separate process reads the path through cuFile and records cuFile's counters.
 //
-// Settings of a running data loader and needs of process checkpoints are not checked
-// here. They belong to a process, not to a path and a GPU.
+// Package doctor checks neither settings of a running data loader nor requirements of process checkpoints, which
+// belong to a process.
 package doctor
 
 import (
@@ -20,42 +19,42 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Version is that of the JSON a Result becomes.
+// Version is the version of the JSON form of a Result.
 const Version = 1
 
-// Level is the result of a rule.
+// Level is the outcome of a rule.
 type Level string
 
-// The levels.
+// Levels of findings.
 const (
-	// Fail means that the direct path cannot work or data is at risk.
+	// Fail means that the direct path cannot work, or that data is at risk.
 	Fail Level = "FAIL"
-	// Warn means slower than it could be.
+	// Warn means that something is slower than it could be.
 	Warn Level = "WARN"
-	// Unknown means that it could not be read; the finding says what to run.
+	// Unknown means that a fact could not be read. A finding of this level names the command that reads the fact.
 	Unknown Level = "UNKNOWN"
-	// Info is worth knowing and costs nothing by itself.
+	// Info means that a finding is worth knowing but costs nothing by itself.
 	Info Level = "INFO"
 	// Pass means that the rule holds.
 	Pass Level = "PASS"
-	// Skip means that the rule does not apply to this pair.
+	// Skip means that the rule does not apply to this path and GPU.
 	Skip Level = "SKIP"
 )
 
-// Profile is the workload of the machine. It decides the order of findings and
-// selects thresholds.
+// Profile is the workload for which a machine is diagnosed. The profile selects thresholds and affects the order of
+// findings.
 type Profile string
 
-// The profiles.
+// Profiles of workloads.
 const (
 	Train      Profile = "train"
 	Infer      Profile = "infer"
 	Checkpoint Profile = "checkpoint"
 )
 
-// Finding is one rule's answer about one subject.
+// Finding is the outcome of one rule for one subject, such as a disk.
 type Finding struct {
-	ID        string `json:"id"` // stable
+	ID        string `json:"id"` // identifier of the rule; never changes between versions
 	Title     string `json:"title"`
 	Subject   string `json:"subject"`
 	Level     Level  `json:"level"`
@@ -65,15 +64,15 @@ type Finding struct {
 	FixNow    string `json:"fix_now,omitempty"`
 	FixBoot   string `json:"fix_boot,omitempty"`
 	Reference string `json:"reference"`
-	// Cost is a figure only where one is measured or cited, else "unknown".
+	// Cost is a measured or cited figure, or "unknown".
 	Cost string `json:"cost"`
-	// LostGBs is the same in GB/s where it can be computed, 0 unknown. It orders
-	// findings of one level before those whose cost is unknown.
+	// LostGBs is the cost in GB/s, or 0 if it cannot be computed. Among findings of one level, a greater loss comes
+	// first.
 	LostGBs float64 `json:"lost_gbs,omitempty"`
 	weight  int
 }
 
-// Machine is what the findings are about.
+// Machine describes the diagnosed machine.
 type Machine struct {
 	Kernel         string `json:"kernel"`
 	Arch           string `json:"arch"`
@@ -83,7 +82,7 @@ type Machine struct {
 	Root           bool   `json:"root"` // the checks ran as root
 }
 
-// PathInfo is the path as it was found. Zero fields mean that no path was given.
+// PathInfo describes the diagnosed path. All fields are zero if no path was given.
 type PathInfo struct {
 	Path   string       `json:"path,omitempty"`
 	Mount  string       `json:"mount,omitempty"`
@@ -92,7 +91,7 @@ type PathInfo struct {
 	Disks  []facts.Disk `json:"disks,omitempty"`
 }
 
-// Result is a whole diagnosis.
+// Result is a complete diagnosis.
 type Result struct {
 	Version  int          `json:"version"`
 	Rules    int          `json:"rules_version"`
@@ -101,11 +100,11 @@ type Result struct {
 	Path     PathInfo     `json:"path"`
 	GPU      *facts.GPU   `json:"gpu"`
 	Verdict  Verdict      `json:"verdict"`
-	Proof    *facts.Proof `json:"proof,omitempty"` // nil: not tried
+	Proof    *facts.Proof `json:"proof,omitempty"` // nil if no proof was tried
 	Findings []Finding    `json:"findings"`
 }
 
-// Failed reports whether any finding is FAIL.
+// Failed reports whether any finding has the level FAIL.
 func (r *Result) Failed() bool {
 	for _, f := range r.Findings {
 		if f.Level == Fail {
@@ -115,16 +114,15 @@ func (r *Result) Failed() bool {
 	return false
 }
 
-// Options selects what to diagnose.
+// Options selects the GPU and the profile of a diagnosis.
 type Options struct {
-	// GPU is the index of the GPU, -1 for the first one; only a GPU asked for
-	// by its index is FAIL when it is missing.
+	// GPU is the CUDA index of the GPU, or -1 for the first GPU. A missing GPU is FAIL only if its index was given.
 	GPU     int
 	Profile Profile
 }
 
-// Diagnose runs every rule on a machine. An error of kind Other means that the
-// embedded rules are broken, which is a defect.
+// Diagnose runs every rule on the machine that t and m describe. An error of kind Other means that the embedded rules
+// are invalid, which is a bug.
 func Diagnose(t facts.Tree, m facts.Meta, o Options) (*Result, error) {
 	rules, err := parseRules(rulesJSON)
 	if err != nil {
@@ -158,9 +156,9 @@ func diagnose(rules *ruleSet, t facts.Tree, m facts.Meta, o Options) (*Result, e
 	return res, nil
 }
 
-// Capture diagnoses the machine of t and writes what the checks read, and
-// nothing else, to out: a tar where the name ends in .tar, else a new or empty
-// directory. On failure no tar is left. It returns kind Invalid if out is in use.
+// Capture diagnoses the machine of t and writes the files that the checks read, and no others, to out. If the name
+// out ends in .tar, Capture writes a tar file, else a new or empty directory. If Capture fails, it leaves no tar
+// file. If out is in use, the error has the kind Invalid.
 func Capture(out string, t facts.Tree, m facts.Meta) (*facts.Captured, error) {
 	rec := facts.NewRecorder(t)
 	// Which GPU is asked about is known only when the capture is read.
@@ -173,7 +171,7 @@ func Capture(out string, t facts.Tree, m facts.Meta) (*facts.Captured, error) {
 	return rec.Write(out, m)
 }
 
-// answer is what a check says; the rule adds the words.
+// answer is the outcome of a check. The rule adds the texts.
 type answer struct {
 	level    Level
 	subject  string
@@ -183,8 +181,7 @@ type answer struct {
 	vars     map[string]string // {name} in the rule's fixes
 }
 
-// check binds a rule's id to its code. A check that does not apply gives one
-// SKIP that says why.
+// check binds a rule's ID to its code. A check that does not apply returns one SKIP with the reason.
 type check struct {
 	id  string
 	run func(*exam) []answer

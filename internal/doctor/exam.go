@@ -9,8 +9,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 )
 
-// exam is one diagnosis under way: the machine, what was asked, and the rules
-// whose values the checks judge by.
+// exam is one diagnosis in progress: the machine, the options, and the rules with the thresholds.
 type exam struct {
 	*facts.Facts
 	opt    Options
@@ -47,7 +46,7 @@ func (f *exam) pathInfo() PathInfo {
 	return p
 }
 
-// pairDevices are the PCI functions of disks and GPU.
+// pairDevices returns the PCI addresses of the disks and the GPU.
 func (f *exam) pairDevices() []string {
 	var out []string
 	for _, d := range f.Disks {
@@ -61,7 +60,7 @@ func (f *exam) pairDevices() []string {
 	return out
 }
 
-// pairName is path, disks and GPU in a few words.
+// pairName describes path, disks and GPU in a few words.
 func (f *exam) pairName() string {
 	g := fmt.Sprintf("GPU %d", f.GPU.Index)
 	switch {
@@ -77,7 +76,7 @@ func (f *exam) pairName() string {
 	return fmt.Sprintf("%s (%s) to %s", clean(f.Target.Path), strings.Join(names, ", "), g)
 }
 
-// gpuName is the GPU of the pair as findings name it.
+// gpuName returns the name of the diagnosed GPU in findings.
 func (f *exam) gpuName() string { return gpuName(f.GPU) }
 
 func gpuName(g *facts.GPU) string {
@@ -87,7 +86,7 @@ func gpuName(g *facts.GPU) string {
 	return fmt.Sprintf("GPU %d (%s, %s)", g.Index, g.Model, g.PCI)
 }
 
-// unknown is an answer that names what to run.
+// unknown returns an answer that names the command to run.
 func unknown(subject, observed, run string) answer {
 	return answer{level: Unknown, subject: subject, observed: observed}.with("run", run)
 }

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// part is one stretch of a fix script. The order is that of a working
-// installation: packages that conflict go first, the fabric's drivers come
-// before GPUDirect Storage, and configuration follows what it configures.
+// part is one section of a fix script. The sections follow the order of a working installation. Conflicting packages
+// are removed first, drivers of the fabric come before GPUDirect Storage, and configuration follows the package that
+// it configures.
 type part struct {
 	title string
 	holds func(id string) bool
@@ -40,29 +40,27 @@ func parts() []part {
 	}
 }
 
-// purge are the packages that must be gone before GPUDirect Storage is
-// installed again.
+// purge removes the packages that must be gone before GPUDirect Storage is installed again.
 const purge = `# The versions must match: remove every older package of GPUDirect Storage
 # before it is installed again (Debian's names). For review, as it removes:
 # dpkg-query -W -f '${Package}\n' 'gds-tools-*' 'libcufile-*' nvidia-fs nvidia-fs-dkms 'nvidia-gds*' 2>/dev/null | xargs -r apt-get purge -y
 `
 
-// fabric stands before GPUDirect Storage, because that builds against it.
+// fabric comes before GPUDirect Storage, which builds against it.
 const fabric = `
 # DOCA, or MLNX_OFED 5.3 or newer with --with-nvmf --with-nfsrdma --enable-gds,
 # belongs here, where local NVMe, NVMe over fabrics or NFS is to go through
 # nvidia-fs: GPUDirect Storage builds against it, and comes after.
 `
 
-// guard keeps the order where the fabric's drivers are a person's work.
+// guard stops the script if a person has not yet installed the drivers of the fabric.
 const guard = "command -v ofed_info >/dev/null || { echo 'install DOCA or MLNX_OFED first: see above' >&2; exit 1; }\n"
 
-// install is written once, however many findings ask for it.
+// install appears once in the script, however many findings ask for it.
 const install = "apt-get install -y nvidia-gds"
 
-// WriteFixScript writes the fixes of a result as a shell script to review. It
-// ends at its first command until a person removes that line; what removes,
-// formats, unmounts or restarts is a comment even then.
+// WriteFixScript writes the fixes of a result as a shell script for review. The script exits at its first command
+// until a person removes that line. Commands that remove, format, unmount or restart are always comments.
 func WriteFixScript(w io.Writer, r *Result) {
 	var todo []Finding
 	for _, f := range r.Findings {
@@ -135,8 +133,8 @@ func WriteFixScript(w io.Writer, r *Result) {
 	fmt.Fprintf(w, "\n%s\n", verify)
 }
 
-// writeBlock writes one finding's fixes: commands as they are, words as
-// comments. installed says that GPUDirect Storage was installed above.
+// writeBlock writes the fixes of one finding: commands unchanged, prose as comments. installed means that the script
+// installs GPUDirect Storage further up.
 func writeBlock(w io.Writer, f Finding, installed bool) {
 	fmt.Fprintf(w, "\n# %s %s: %s\n", f.Level, f.ID, f.Observed)
 	if f.Subject != "" {
@@ -154,8 +152,8 @@ func writeBlock(w io.Writer, f Finding, installed bool) {
 	}
 }
 
-// held turns a command that destroys, removes, unmounts or restarts into a
-// comment. A line is judged whole: one such word in a chain holds the chain.
+// held turns a command that destroys, removes, unmounts or restarts into a comment. One such command in a chain turns
+// the whole line into a comment.
 func held(fix string) string {
 	if strings.HasPrefix(fix, "#") {
 		return fix

@@ -7,14 +7,12 @@ import (
 	"slices"
 )
 
-// rank is the place of a level in the order in which people want to read.
+// rank returns the position of a level in the order of display.
 func rank(l Level) int {
 	return slices.Index([]Level{Fail, Warn, Unknown, Info, Pass, Skip}, l)
 }
 
-// order sorts by level, then by what costs most: where a loss is known, by it;
-// then by the rule's weight for the profile. The order of equal findings is that
-// of their ids.
+// order sorts findings by level, then by known loss, then by the rule's weight for the profile, and last by ID.
 func order(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(rank(a.Level), rank(b.Level)), cmp.Compare(b.LostGBs, a.LostGBs),

@@ -11,8 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// proofLine is the proof as WriteText shows it: without a GPU it goes without
-// saying that there is none.
+// proofLine returns the proof for WriteText. Without a GPU it is empty, because a missing proof needs no explanation.
 func (r *Result) proofLine() string {
 	if r.GPU == nil && r.Proof != nil && r.Proof.Skipped != "" {
 		return ""
@@ -20,12 +19,12 @@ func (r *Result) proofLine() string {
 	return proofText(r.Proof)
 }
 
-// directRoute is the route of the verdict that the counters show, or "".
+// directRoute returns the direct route that the counters show, or "".
 func directRoute(p *facts.Proof) string {
 	return map[string]string{device.RouteP2P: "p2pdma", device.RouteNVFS: "nvidia-fs"}[p.Route]
 }
 
-// proofText is the proof in one line; empty for nil.
+// proofText describes the proof in one line. It is empty for nil.
 func proofText(p *facts.Proof) string {
 	switch {
 	case p == nil:
@@ -55,14 +54,13 @@ func logged(p *facts.Proof) string {
 	return "; its log says: " + p.Log
 }
 
-// proofChecks has the rule's id alone: its answer needs the verdict, and
-// settle gives it.
+// proofChecks has only the rule's ID. The answer depends on the verdict, so settle computes it.
 func proofChecks() []check {
 	return []check{{"proof.path", func(*exam) []answer { return nil }}}
 }
 
-// settle judges the proof against the verdict that the checks gave, and then
-// the verdict by the proof: what was seen outweighs what was concluded.
+// settle first judges the proof against the verdict of the checks, then corrects the verdict by the proof. An
+// observation outweighs a conclusion.
 func settle(f *exam, r *rule, res *Result) {
 	p, v := f.Proof, &res.Verdict
 	if res.Proof = p; p == nil {

@@ -31,21 +31,21 @@ const (
 	maxOutput  = 1 << 20
 )
 
-// ProveOptions say how the proof is made.
+// ProveOptions configures Prove.
 type ProveOptions struct {
-	// GPU is the index as CUDA counts; below 0 it is the first one.
+	// GPU is the CUDA index of the GPU; a negative value means the first GPU.
 	GPU int
-	// Command makes a process of this program with those arguments; nil where
-	// there is none, and then nothing is tried.
+	// Command returns a command that runs this program with the given arguments. If Command is nil, no proof is
+	// tried.
 	Command func(ctx context.Context, args ...string) *exec.Cmd
-	// Limit is the time that the process may take; 0 means 30 s.
+	// Limit is the longest time that the process may take; 0 means 30 s.
 	Limit time.Duration
 }
 
-// Prove reads the target of m through cuFile in a separate process and returns its
-// result. So a crash, a log file or a context of cuFile stays in that process. In a
-// directory it creates a temporary file of 16 MiB. The process runs `doctor prove`
-// with the configuration of CuFileConfig. Everything it leaves is removed.
+// Prove reads the target of m through cuFile in a separate process and returns the observed route. A crash, a log
+// file or a GPU context of cuFile thus stays in the separate process. If the target is a directory, Prove creates a
+// temporary file of 16 MiB in it. The process runs `doctor prove` with the configuration that CuFileConfig writes.
+// Prove removes all files of the process.
 func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *facts.Proof {
 	p := &facts.Proof{GPU: max(o.GPU, 0)}
 	if why, fix := unprovable(m, p.GPU, o); why != "" {
@@ -78,7 +78,7 @@ func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *fac
 	return p
 }
 
-// unprovable tells why there is nothing to try, and what to do.
+// unprovable returns the reason why no proof is possible, and a fix.
 func unprovable(m facts.Meta, gpu int, o ProveOptions) (why, fix string) {
 	id := fmt.Sprintf("cuda:%d", gpu)
 	switch {
@@ -96,9 +96,8 @@ func unprovable(m facts.Meta, gpu int, o ProveOptions) (why, fix string) {
 	return "", ""
 }
 
-// proofFile is the file to read: the target itself or, for a directory, a file
-// made in it with content, for holes take another way. It keeps its name while
-// it is read, because cuFile opens it again by that.
+// proofFile returns the file to read. If the target is a directory, this is a temporary file with content, because
+// holes are read differently. The file keeps its name while it is read, because cuFile opens it again by name.
 func proofFile(t *facts.Target) (path string, remove func(), err error) {
 	st, err := os.Stat(t.Path)
 	switch {
@@ -134,11 +133,11 @@ func proofFile(t *facts.Target) (path string, remove func(), err error) {
 	return f.Name(), remove, nil
 }
 
-// CuFileConfig writes cuFile's configuration for our own process to dir and returns
-// its path. It is the user's configuration, with the log in dir. Statistics by route
-// are on only if nvidia-fs is loaded or P2PDMA is set, because libcufile 1.15 can
-// crash after counting in compatibility mode. If this guess is wrong, off is safe:
-// statistics start later, once the open library shows a direct route.
+// CuFileConfig writes a cuFile configuration for a process of this program into the directory dir and returns its
+// path. The configuration is that of the user, except that cuFile logs to dir. Statistics by route are on only if
+// nvidia-fs is loaded or P2PDMA is configured, because libcufile 1.15 can crash after counting in compatibility mode.
+// If statistics start out switched off, the process switches them on later, once the open library shows a direct
+// route.
 func CuFileConfig(t facts.Tree, m facts.Meta, dir string) (string, error) {
 	f := facts.Gather(t, m, -1)
 	c := f.CuFile
@@ -172,7 +171,7 @@ func CuFileConfig(t facts.Tree, m facts.Meta, dir string) (string, error) {
 	return name, os.WriteFile(name, b, 0o600)
 }
 
-// runProof starts the process and waits for its answer, at most limit.
+// runProof starts the process and waits at most limit for its answer.
 func runProof(ctx context.Context, command func(context.Context, ...string) *exec.Cmd, gpu int, path, dir,
 	config string, limit time.Duration) *facts.Proof {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -222,8 +221,8 @@ func runProof(ctx context.Context, command func(context.Context, ...string) *exe
 	return p
 }
 
-// lastObject is the last line of out that is a JSON object: libraries may print
-// lines of their own before it, or when the process ends.
+// lastObject returns the last line of out that is a JSON object. Libraries may print lines before it, or when the
+// process ends.
 func lastObject(out []byte) []byte {
 	lines := bytes.Split(out, []byte("\n"))
 	for _, l := range slices.Backward(lines) {
@@ -234,7 +233,7 @@ func lastObject(out []byte) []byte {
 	return nil
 }
 
-// bounded keeps the first part of what is written to it.
+// bounded keeps only the beginning of what is written to it.
 type bounded struct{ b []byte }
 
 func (w *bounded) Write(p []byte) (int, error) {
@@ -242,9 +241,9 @@ func (w *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// firstError finds the line among cuFile's logs in dir that says most of why a
-// file is refused: one of a known cause, else the first ERROR that is not about
-// the topology: machines without PCIe switches always have those.
+// firstError returns the line of cuFile's logs in dir that best explains why a file was refused. That is a line with
+// a known cause, else the first ERROR line. Lines about the topology are ignored, because machines without PCIe
+// switches always have them.
 func firstError(dir string) string {
 	names, _ := filepath.Glob(filepath.Join(dir, "cufile*.log")) // the pattern is well formed
 	first := ""
@@ -272,7 +271,7 @@ func firstError(dir string) string {
 	return first
 }
 
-// plain is an error's text without its fix, which stands beside.
+// plain returns an error's text without its fix.
 func plain(err error) string {
 	text := err.Error()
 	if fix := errs.FixOf(err); fix != "" {

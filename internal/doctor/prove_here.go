@@ -14,9 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ProveHere reads the file at path into a GPU of set through cuFile and counts the
-// reads by route. The process that Prove starts calls it. Errors are part of the
-// proof.
+// ProveHere reads the file at path through cuFile into a GPU of set, and counts the reads by route. The process that
+// Prove starts calls ProveHere. Errors are returned as part of the proof.
 func ProveHere(ctx context.Context, set device.Set, gpu int, path string) *facts.Proof {
 	p := &facts.Proof{GPU: gpu}
 	if err := proveInto(ctx, p, set, path); err != nil {
@@ -92,7 +91,7 @@ func proveInto(ctx context.Context, p *facts.Proof, set device.Set, path string)
 	return err
 }
 
-// absent reports whether cuFile is not installed, which is nothing to prove.
+// absent reports whether cuFile is not installed, so that there is nothing to prove.
 func absent(err error) bool {
 	for e := (*errs.Error)(nil); errors.As(err, &e); err = e.Err {
 		if e.Kind == errs.NotFound && e.Op == "" { // of the loader

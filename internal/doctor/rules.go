@@ -11,8 +11,7 @@ import (
 //go:embed rules.json
 var rulesJSON string
 
-// finding gives an answer the words of its rule. Fixes belong to findings that
-// ask for one.
+// finding adds the rule's texts to an answer. Only findings of level FAIL and WARN get fixes.
 func (r *rule) finding(a answer, p Profile) Finding {
 	values := r.words(p)
 	f := Finding{ID: r.ID, Title: r.Title, Subject: clean(a.subject), Level: a.level, Observed: clean(a.observed),
@@ -46,8 +45,8 @@ func (r *rule) finding(a answer, p Profile) Finding {
 	return f
 }
 
-// clean keeps one finding on one line of reasonable length: what is observed
-// comes from files that anyone may have written.
+// clean reduces a finding to one line of reasonable length, because observed values come from files that anyone may
+// have written.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r != ' ' && !unicode.IsPrint(r) && !unicode.IsSpace(r) {
@@ -61,8 +60,7 @@ func clean(s string) string {
 	return s
 }
 
-// quote makes a word safe for a shell: mount points and names of a capture are
-// anyone's text.
+// quote quotes a word for a shell, because mount points and names in a capture may contain any text.
 func quote(s string) string {
 	safe := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_./:@%+=,-", r)

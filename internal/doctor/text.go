@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// WriteText writes a result for people: the verdict, then findings by level.
-// Rules that hold or do not apply are counted, unless all is true.
+// WriteText writes a result as text: the verdict, then the findings by level. If all is false, rules that hold or do
+// not apply are only counted.
 func WriteText(w io.Writer, r *Result, all bool) {
 	line := func(name, text string) {
 		if text != "" {
@@ -92,7 +92,7 @@ func describe(p PathInfo) string {
 	return s
 }
 
-// WriteDiff writes what changed against an earlier result.
+// WriteDiff writes the changes since an earlier result.
 func WriteDiff(w io.Writer, d Diff) {
 	fmt.Fprintf(w, "\nbaseline  %d better, %d worse, %d new, %d gone\n", len(d.Better), len(d.Worse), len(d.New),
 		len(d.Gone))
@@ -114,7 +114,7 @@ func or(l Level) string {
 	return string(l)
 }
 
-// text is the state of a route and the conditions that make it so.
+// text describes the state of a route and the conditions that cause it.
 func (r RouteInfo) text() string {
 	text := r.State
 	for _, kind := range []struct{ state, words string }{{"blocked", " by "}, {"redirected", "; redirected by "},

@@ -16,8 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// rule is the text and the values of a check; it is data, so that words,
-// weights and thresholds change without code.
+// rule has the texts and thresholds of a check. They are data, so that texts, weights and thresholds change without
+// code.
 type rule struct {
 	ID         string           `json:"id"`
 	Title      string           `json:"title"`
@@ -46,8 +46,7 @@ type ruleSet struct {
 	byID    map[string]*rule
 }
 
-// placeholders lists the names in {=name}, a value for people, and {#name}, a
-// value for commands.
+// placeholders lists the names in {=name}, a value for readers, and {#name}, a value for commands.
 func placeholders(s string) []string {
 	var names []string
 	for part := range strings.SplitSeq(s, "{") {
@@ -61,8 +60,8 @@ func placeholders(s string) []string {
 	return names
 }
 
-// parseRules reads a rules file strictly: a word it does not know, a rule
-// without its words, or a value without its source is an error that names it.
+// parseRules parses a rules file strictly. An unknown field, a rule without a text, or a threshold without a source
+// is an error that names it.
 func parseRules(text string) (*ruleSet, error) {
 	bad := func(name, what string) error {
 		return errs.New(errs.Corrupt, "parse", "rules.json", name+" "+what)
@@ -135,7 +134,7 @@ func (r *rule) validate(bad func(name, what string) error) error {
 	return nil
 }
 
-// kindOf is number, version or words; empty for anything else.
+// kindOf returns number, version or words; empty for any other value.
 func kindOf(v any) string {
 	switch v := v.(type) {
 	case float64:
@@ -159,7 +158,7 @@ func kindOf(v any) string {
 	return ""
 }
 
-// of is the value for a profile.
+// of returns the threshold for a profile.
 func (v value) of(p Profile) any {
 	if o, ok := v.Profiles[p]; ok {
 		return o
@@ -167,7 +166,7 @@ func (v value) of(p Profile) any {
 	return v.Value
 }
 
-// words replaces placeholders by a rule's values.
+// words replaces placeholders by a rule's thresholds.
 func (r *rule) words(p Profile) *strings.Replacer {
 	var pairs []string
 	for _, n := range slices.Sorted(maps.Keys(r.Values)) {
@@ -195,8 +194,8 @@ func (r *rule) words(p Profile) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// value finds a threshold by rule and name. One that is not there is noted, and
-// ends the diagnosis: judging by zero would be a lie.
+// value returns a threshold by rule and name. A missing threshold is recorded and ends the diagnosis, because a check
+// against zero would be wrong.
 func (f *exam) value(rule, name, kind string) any {
 	if r, ok := f.rules.byID[rule]; ok {
 		if v, ok := r.Values[name]; ok && kindOf(v.of(f.opt.Profile)) == kind {
@@ -207,22 +206,22 @@ func (f *exam) value(rule, name, kind string) any {
 	return nil
 }
 
-// num is a threshold that is a number.
+// num returns a threshold that is a number.
 func (f *exam) num(rule, name string) float64 {
 	v, _ := f.value(rule, name, "number").(float64)
 	return v
 }
 
-// whole is a threshold that is a whole number.
+// whole returns a threshold that is a whole number.
 func (f *exam) whole(rule, name string) int64 { return int64(f.num(rule, name)) }
 
-// since is a threshold that is a version.
+// since returns a threshold that is a version.
 func (f *exam) since(rule, name string) (v [3]int, text string) {
 	text, _ = f.value(rule, name, "version").(string)
 	return facts.ParseVersion(text), text
 }
 
-// list is a threshold that is a list of words.
+// list returns a threshold that is a list of words.
 func (f *exam) list(rule, name string) []string {
 	all, _ := f.value(rule, name, "words").([]any)
 	out := make([]string, 0, len(all))

@@ -10,22 +10,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 )
 
-// Verdict is the result for a path and a GPU.
+// Verdict is the conclusion for a path and a GPU.
 type Verdict struct {
-	// Direct is yes, no, unproven (nothing readable stands in the way, some
-	// conditions could not be read) or none (there is no GPU).
+	// Direct is "yes", "no", "unproven" or "none". "unproven" means that no obstacle was found, but some conditions
+	// could not be read. "none" means that there is no GPU.
 	Direct  string `json:"direct"`
-	Route   string `json:"route"` // p2pdma, nvidia-fs or staged
+	Route   string `json:"route"` // route of the data: p2pdma, nvidia-fs or staged
 	Summary string `json:"summary"`
-	// Cause is the first condition that fails on the nearest route or, where a
-	// route is open, what costs most on it. Nil where there is neither.
+	// Cause is the first failed condition of the nearest route. If a route is open, Cause is the finding that costs
+	// most. Cause is nil if no condition fails and nothing costs speed.
 	Cause  *Finding    `json:"cause"`
 	Routes []RouteInfo `json:"routes"`
-	// Loader names the route of nebulaio's own loads.
+	// Loader describes the route that nebulaio itself takes for loads.
 	Loader string `json:"loader"`
 }
 
-// RouteInfo is one way past the CPU with its conditions in order.
+// RouteInfo is one direct route (P2PDMA or nvidia-fs) with its conditions in order.
 type RouteInfo struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // open, unproven, blocked
@@ -35,12 +35,12 @@ type RouteInfo struct {
 // Step is one condition of a route.
 type Step struct {
 	ID       string `json:"id"`
-	State    string `json:"state"` // ok, blocked, unknown, redirected, skipped
+	State    string `json:"state"` // state of the condition: ok, blocked, unknown, redirected or skipped
 	Observed string `json:"observed"`
 }
 
-// common conditions come first: without them neither route is worth building.
-// A condition that fails stops its route; one that only costs does not.
+// common lists the conditions of both routes, which come first. A failed condition blocks its route; a condition that
+// only costs speed does not.
 func common() []string {
 	return []string{"gpu.present", "gpu.arch", "fs.type", "nfs.proto", "blk.peer", "dm.crypt", "dio.support",
 		"fs.ext4.journal", "ct.udev", "iommu", "pcie.acs",
@@ -56,13 +56,12 @@ func nvfsOnly() []string {
 	return []string{"nvfs.loaded", "nvfs.modules", "nvfs.devnodes"}
 }
 
-// redirects are conditions that send peers through the root complex where they
-// do not hold. Some root complexes let them pass, slower; others do not, and no
-// file tells which: the route is then not proven.
+// redirects reports whether a failed condition sends traffic between peers through the root complex. Some root
+// complexes forward it more slowly, others do not forward it. No file tells which, so the route is unproven.
 func redirects(id string) bool { return id == "iommu" || id == "pcie.acs" }
 
-// structural conditions are about what the machine is; where one fails, no
-// setting of a route helps.
+// structural reports whether a condition concerns the hardware or the storage itself. If such a condition fails, no
+// setting opens a route.
 func structural(id string) bool {
 	return slices.Contains([]string{"gpu.present", "gpu.arch", "fs.type", "blk.peer", "dm.crypt"}, id)
 }
@@ -109,7 +108,7 @@ func walk(name string, conditions []string, all []Finding) (r RouteInfo, first *
 	return r, first, blocked
 }
 
-// steps lists the conditions of a route that ended in a state.
+// steps lists the conditions of a route that have a state.
 func steps(r RouteInfo, state string) []string {
 	var out []string
 	for _, s := range r.Steps {
@@ -124,8 +123,8 @@ func worse(state string) int {
 	return slices.Index([]string{"skipped", "ok", "redirected", "unknown", "blocked"}, state)
 }
 
-// judge returns the verdict. It lowers findings that do not matter to INFO: faults
-// on a route that is not needed, or that no fix could open.
+// judge returns the verdict. It lowers two kinds of findings to INFO: faults on a route that is not needed, and
+// faults on a route that no fix can open.
 func judge(f *exam, all []Finding) Verdict {
 	v := Verdict{Direct: "none", Route: "staged", Loader: loader(f)}
 	if f.GPU == nil {
@@ -212,7 +211,7 @@ func lower(all []Finding, conditions []string, note string) {
 	}
 }
 
-// loader states the route of nebulaio's own loads where cuFile takes no part.
+// loader describes the route of nebulaio's own loads without cuFile.
 func loader(f *exam) string {
 	if f.GPU == nil {
 		return "host memory: O_DIRECT reads, or the page cache where the data is there"

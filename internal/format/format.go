@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package format defines dtypes, tensors and their places in tensor files.
+// Package format defines data types, tensors and the positions of tensors in files.
 //
-// It does no I/O. The parsers are in its subfolders.
+// Package format does no I/O. Packages below format parse the files.
 package format
 
-// DType is an element type of a tensor, by its safetensors name.
+// DType is the element type of a tensor, by its safetensors name.
 type DType string
 
-// The 22 dtypes of safetensors 0.8.
+// Data types of safetensors 0.8.
 const (
 	Bool       DType = "BOOL"
 	F4         DType = "F4"
@@ -34,13 +34,13 @@ const (
 	U64        DType = "U64"
 )
 
-// DTypes lists all dtypes in the reference's order of increasing alignment.
+// DTypes returns all data types, ordered by increasing alignment as in the reference implementation.
 func DTypes() []DType {
 	return []DType{Bool, F4, F6E2M3, F6E3M2, U8, I8, F8E5M2, F8E4M3, F8E8M0, F8E4M3FNUZ, F8E5M2FNUZ,
 		I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64}
 }
 
-// Bits is the width of one element in bits, or 0 for an unknown dtype.
+// Bits returns the width of one element in bits, or 0 for an unknown data type.
 func (d DType) Bits() int {
 	switch d {
 	case F4:
@@ -59,8 +59,8 @@ func (d DType) Bits() int {
 	return 0
 }
 
-// Align is the address alignment in bytes that element access needs: the
-// element's size, and 1 for types narrower than a byte.
+// Align returns the alignment in bytes that an address of an element needs: the element's size, or 1 for types
+// narrower than a byte.
 func (d DType) Align() int64 {
 	if b := d.Bits(); b >= 8 {
 		return int64(b / 8)
@@ -73,16 +73,15 @@ type Tensor struct {
 	Name   string  `json:"name"`
 	DType  DType   `json:"dtype"`
 	Shape  []int64 `json:"shape"`
-	Offset int64   `json:"offset"` // of its first byte from the start of the file
-	Size   int64   `json:"size"`   // in bytes
+	Offset int64   `json:"offset"` // bytes from the start of the file to the tensor's first byte
+	Size   int64   `json:"size"`   // length of the data in bytes
 }
 
-// File is a parsed tensor file: its tensors in order of offset and the range
-// that holds their bytes.
+// File is a parsed tensor file, with its tensors in order of offset.
 type File struct {
 	Path      string            `json:"path"`
-	Size      int64             `json:"size"`       // of the whole file
-	DataStart int64             `json:"data_start"` // first byte after the header
+	Size      int64             `json:"size"`       // size of the whole file in bytes
+	DataStart int64             `json:"data_start"` // offset of the first byte after the header
 	Tensors   []Tensor          `json:"tensors"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format"
 )
 
-// cutter finds which slice or shard each tensor has. Names are looked up and
-// globs tried one by one: a caller may give a slice for each of many tensors.
+// cutter finds the slice or shard of each tensor. Plain names are looked up in a map and only globs are tried one by
+// one, because a caller may give a slice for each of many tensors.
 type cutter struct {
 	rules []rule
 	names map[string][]int // rules by the text of their glob, which may be a name
@@ -62,7 +62,7 @@ func newCutter(ss []Slice, hs []Shard) (*cutter, error) {
 	return c, nil
 }
 
-// part is what of a tensor is to be loaded.
+// part returns the part of a tensor that is loaded.
 func (c *cutter) part(t format.Tensor) (part, error) {
 	found := -1
 	match := func(i int) error {
@@ -106,7 +106,7 @@ func (c *cutter) part(t format.Tensor) (part, error) {
 	return p, nil
 }
 
-// unused fails for a slice that no chosen tensor has.
+// unused returns an error for a slice that matches no chosen tensor.
 func (c *cutter) unused(model string) error {
 	for _, r := range c.rules {
 		if !r.taken {

@@ -2,40 +2,38 @@
 
 package model
 
-// Run is a run of file bytes and its place in the destination.
+// Run is a contiguous range of file bytes and its offset in the destination.
 type Run struct {
 	Off, Len int64
 	At       int64
-	// With Stride > 0 only the first Width bytes out of every Stride are
-	// wanted; they lie one behind the other from At on.
+	// Width and Stride describe a Run of rows that are apart in the file. If Stride is positive, only the first Width
+	// bytes of every Stride bytes are loaded, and they are packed from At on.
 	Width, Stride int64
 }
 
-// Layout is one file's destination.
+// Layout describes the destination of one file.
 type Layout struct {
-	Size     int64 // bytes the destination needs
-	Align    int64 // alignment its address should have
+	Size     int64 // bytes that the destination needs
+	Align    int64 // alignment that the destination's address should have
 	Segments []Run
 }
 
 const (
-	// MinAlign is what a destination's address must be aligned to: the widest
-	// element of any dtype, so that placements keep their own alignment.
+	// MinAlign is the alignment in bytes that the address of every destination must have. MinAlign is the size of the
+	// widest element, so that every tensor keeps the alignment of its dtype.
 	MinAlign = 8
-	// gpuAlign is what CUDA's allocators give and wide loads like.
+	// gpuAlign is the alignment of CUDA's allocators, which wide loads prefer.
 	gpuAlign = 256
-	// pageAlign lets direct reads land in place in host memory.
+	// pageAlign lets direct reads go straight into host memory.
 	pageAlign = 4096
 )
 
-// layout places parts of tensors, which are in order of offset, and returns the
-// place of each. Neighbours in the file stay neighbours in memory, so that a file is
-// one run; a tensor whose place would not suit its dtype starts a run of its own.
-// A part of rows that are apart in the file is packed.
+// layout assigns an offset in the destination to each part. The parts are in order of file offset. Neighbours in the
+// file stay neighbours in memory, so that a file is one run. A tensor starts its own run if its offset would not suit
+// its dtype. A part with rows that are apart in the file is packed.
 //
-// In addressable memory a run keeps the file's offset within a page, so that
-// whole pages can be read past the page cache straight into place. On a GPU it
-// starts at the alignment of an allocation.
+// In addressable memory, a run keeps its file offset within a page, so that whole pages can be read past the page
+// cache straight into place. On a GPU, a run starts at the alignment of an allocation.
 func layout(parts []part, addressable bool) (Layout, []int64) {
 	l := Layout{Align: gpuAlign}
 	if addressable {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model opens a model made of tensor files, decides where each tensor
-// lies in device memory, and starts its transfer.
+// Package model opens a model made of tensor files, decides where each tensor goes in device memory, and starts its
+// transfer.
 package model
 
 import (
@@ -23,44 +23,43 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Options choose what of a model is opened.
+// Options selects the files and tensors of a model to open.
 type Options struct {
-	// Tensors are globs as of path.Match over tensor names; none means all. A
-	// glob that matches nothing is an error.
+	// Tensors are globs (see path.Match) for the names of the tensors to load; none means all tensors. A glob that
+	// matches no tensor is an error.
 	Tensors []string
-	// Slices and Shards choose parts of chosen tensors; the others are taken
-	// whole. A tensor that two of them match, a box that does not fit its
-	// tensor, and one that matches no chosen tensor are errors.
+	// Slices and Shards select parts of chosen tensors; other tensors are loaded whole. Two slices or shards that
+	// match one tensor are an error, and so is one that matches no chosen tensor. A slice that does not fit its
+	// tensor is an error too.
 	Slices []Slice
 	Shards []Shard
-	// Lenient also accepts headers that the package safetensors accepts and nebulaio refuses by default.
+	// Lenient also accepts headers that Python's safetensors package accepts but nebulaio refuses by default.
 	Lenient bool
-	// Names are exact names, for Select, in place of globs; one that no file has
-	// is an error.
+	// Names are the exact names of tensors, used by Select instead of globs. A name that no file has is an error.
 	Names []string
-	// More are further models whose files follow those of the first.
+	// More lists further models, whose files follow those of the first model.
 	More []string
-	// Files, if not nil, are places in the list of files: only these take part,
-	// and a glob that matches nothing there is no error.
+	// Files, if not nil, are indices into the list of files. If Files is set, only these files take part, and a glob
+	// that matches nothing in them is no error.
 	Files []int
-	// Tree is where names are looked for, and Shown what messages call them; nil:
-	// the files of this machine.
+	// Tree is the tree in which names are looked up, and Shown converts a name for messages. If Tree is nil, names
+	// are files of this machine.
 	Tree  vfs.Tree
 	Shown func(name string) string
-	// Addressable says that the destination is host memory: the layout then
-	// follows the pages of the file, so that direct reads land in place.
+	// Addressable means that the destination is host memory. In host memory, the layout follows the pages of the
+	// file, so that direct reads go straight into place.
 	Addressable bool
 }
 
-// Model is a model whose headers have been read and checked. Its files are
-// open until Close; nothing of its data has been read.
+// Model is an open model, with headers that have been read and checked. The files of a Model are open until Close.
+// Opening a Model reads no tensor data.
 type Model struct {
 	Path    string
 	Files   []*format.File
 	Layouts []Layout // one per file
 	Tensors []Placement
-	Sharded bool   // an index names the files, or a folder has several
-	Index   string // the first one's name
+	Sharded bool   // whether the model has an index or several files
+	Index   string // name of the first index; "" if there is none
 
 	sources  []*vfs.File
 	names    []string  // in the tree, one per file
@@ -79,27 +78,26 @@ type Model struct {
 	byName map[string][]located // for Select; nil until it is needed
 }
 
-// headerCached tells whether a file was opened before, not long ago: its first
-// page is still in the page cache. That is the mark an earlier load leaves even
-// when it read the data past the page cache; it works across processes and
-// vanishes with memory pressure, as it should.
+// headerCached reports whether the first page of a file is in the page cache, which means that the file was opened
+// recently. Every load leaves this mark, even if it read the data past the page cache. The mark works across
+// processes and vanishes under memory pressure, as intended.
 func headerCached(f *vfs.File) bool {
 	r, err := f.Residency(0, 1)
 	return err == nil && r.Cached > 0
 }
 
-// Placement is a tensor, or the part of it that is loaded, and where it goes.
+// Placement is a tensor, or the loaded part of a tensor, and its place in the destination.
 type Placement struct {
-	format.Tensor // Shape, Size and Offset are those of the part
-	// Whole is the tensor's own shape and Start the first index taken of each
-	// dimension; both are nil where all of it is loaded.
+	format.Tensor // Shape, Size and Offset are those of the loaded part
+	// Whole is the shape of the whole tensor, and Start the first loaded index of each dimension. If the whole tensor
+	// is loaded, Whole and Start are nil.
 	Whole, Start []int64
 	File         int   // index into Files and Layouts
 	At           int64 // offset in the destination of that file
 }
 
-// Open reads the headers of the model at name: a tensor file, an index, or a
-// model directory.
+// Open reads the headers of the model at name, which is a tensor file, an index or a model directory. The caller
+// closes the Model.
 func Open(ctx context.Context, name string, o Options) (*Model, error) {
 	began := time.Now()
 	if o.Files != nil || o.Names != nil {
@@ -175,7 +173,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 	return nil
 }
 
-// bound keeps descriptors within the process's limit once the model has more than that many files.
+// bound limits the open descriptors if the model has more than most files.
 func (m *Model) bound(most int) {
 	switch {
 	case m.tree != nil || len(m.sources) <= most:
@@ -203,7 +201,7 @@ func openIn(ctx context.Context, tree vfs.Tree, name string) (*vfs.File, error) 
 	return tree.Open(ctx, name)
 }
 
-// place selects tensors and lays them out.
+// place selects tensors and assigns their offsets in the destination.
 func (m *Model) place(o Options) error {
 	pick, err := newSelection(o.Tensors)
 	if err != nil {
@@ -239,7 +237,7 @@ func (m *Model) place(o Options) error {
 	return cut.unused(m.Path)
 }
 
-// selection is a set of globs and which of them have matched.
+// selection is a set of globs, with a mark for each that has matched.
 type selection struct {
 	globs []string
 	hit   []bool
@@ -278,10 +276,10 @@ func (s *selection) unused(model string) error {
 	return nil
 }
 
-// Stored says that the model lies in a tree, such as a bucket, and not in files of this machine.
+// Stored reports whether the model is in a tree, such as a bucket, and not in files of this machine.
 func (m *Model) Stored() bool { return m.tree != nil }
 
-// Bytes is the sum of the sizes of what is chosen.
+// Bytes returns the size of all chosen tensors in bytes.
 func (m *Model) Bytes() int64 {
 	var n int64
 	for _, t := range m.Tensors {
@@ -290,25 +288,25 @@ func (m *Model) Bytes() int64 {
 	return n
 }
 
-// Destination is memory of the caller for one file.
+// Destination is the caller's memory for the tensors of one file.
 type Destination struct {
 	Ptr  device.Ptr
 	Size int64
 }
 
-// LoadOptions choose how the bytes travel.
+// LoadOptions selects how a load transfers the bytes.
 type LoadOptions struct {
 	Route     report.Route
 	Cache     report.CachePolicy
 	Stream    uint64
 	HasStream bool
-	// Verify checks every block of the files that holds a byte of a chosen
-	// tensor or of a header against the file's checksums.
+	// Verify checks file blocks against the file's checksums: every block with a byte of a chosen tensor or of a
+	// header.
 	Verify bool
 }
 
-// Start begins to fill dst, one destination per file. The model stays open
-// until the transfer has ended.
+// Start begins a load into dst, which has one destination per file. The model must stay open until the load has
+// ended.
 func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device, dst []Destination,
 	o LoadOptions) (*transfer.Load, error) {
 	m.mu.Lock()
@@ -356,7 +354,7 @@ func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device
 	return t, err
 }
 
-// usable fails with kind Closed where the files are closed; mu is held.
+// usable returns an error of kind Closed if the files are closed. The caller holds mu.
 func (m *Model) usable(op string) error {
 	if m.sources == nil {
 		return errs.New(errs.Closed, op, m.Path, "the model is closed")
@@ -364,7 +362,7 @@ func (m *Model) usable(op string) error {
 	return nil
 }
 
-// Usable fails with kind Closed where the files are closed.
+// Usable returns an error of kind Closed if the model is closed.
 func (m *Model) Usable(op string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -380,8 +378,8 @@ func ended(t *transfer.Load) bool {
 	}
 }
 
-// DropCache asks the kernel to forget the model's files and returns how many
-// bytes of them it kept.
+// DropCache asks the kernel to drop the model's files from the page cache. The result is the number of bytes that
+// stayed cached.
 func (m *Model) DropCache() (left int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -398,7 +396,7 @@ func (m *Model) DropCache() (left int64, err error) {
 	return left, nil
 }
 
-// Cached is how many bytes of the model's files are in the page cache.
+// Cached returns how many bytes of the model's files are in the page cache.
 func (m *Model) Cached() (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -416,8 +414,9 @@ func (m *Model) Cached() (int64, error) {
 	return sum, nil
 }
 
-// Close closes the files. Running transfers of the model make it fail with kind
-// Invalid: the descriptors they read from would otherwise become another file's.
+// Close closes the files. If transfers of the model are running or selections are open, Close closes nothing and
+// returns an error of kind Invalid. A transfer must not lose its descriptor, because the kernel could reuse the
+// number for another file.
 func (m *Model) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,29 +15,28 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Held is a tensor in memory that is to be saved: on a device, or, where Device
-// is nil, as bytes of the caller.
+// Held is a tensor in memory that is to be saved. The data is at Ptr on Device, or in Bytes if Device is nil.
 type Held struct {
 	Name   string
 	DType  format.DType
 	Shape  []int64
 	Device device.Device
 	Ptr    device.Ptr
-	Size   int64 // must be what DType and Shape say
+	Size   int64 // must match DType and Shape
 	Bytes  []byte
 }
 
-// SaveOptions choose how a file is written.
+// SaveOptions selects how a tensor file is written.
 type SaveOptions struct {
 	Metadata  map[string]string
-	Align     int64 // of the first data byte, 0 for a page
+	Align     int64 // alignment of the first data byte; 0 means 4096
 	Route     report.Route
 	Checksums bool
 	Streams   map[device.Device]uint64
 }
 
-// StartSave begins to write tensors to a tensor file at path, in the reference
-// writer's order. The tensors belong to the save until it has ended.
+// StartSave begins to write tensors to a tensor file at path, in the order of the reference writer. The caller must
+// not change the tensors until the save has ended.
 func StartSave(ctx context.Context, e *transfer.Engine, path string, tensors []Held, o SaveOptions) (*transfer.Save,
 	error) {
 	sources, err := Sources(path, tensors, o)
@@ -48,8 +47,8 @@ func StartSave(ctx context.Context, e *transfer.Engine, path string, tensors []H
 		Sources: sources})
 }
 
-// Sources are the header and the tensors of a tensor file, in the reference
-// writer's order; path is for errors. Of o, metadata and alignment count.
+// Sources returns the header and the tensors of a tensor file as sources of a write, in the order of the reference
+// writer. path is used in errors. Of o, only Metadata and Align are used.
 func Sources(path string, tensors []Held, o SaveOptions) ([]transfer.Source, error) {
 	const op = "save"
 	if o.Align == 0 {

@@ -12,10 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// Select lays another choice of tensors of the same open files out; no header is
-// read again. A model of one chosen tensor costs microseconds that way, where
-// opening the file anew costs as much as its header is long. The selection is
-// closed before m, which refuses to close before that.
+// Select returns a Model with another choice of tensors from the same open files. Select reads no header again, so a
+// Model with one tensor costs microseconds. The caller closes the selection before m, because m does not close while
+// selections are open.
 func (m *Model) Select(o Options) (*Model, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,10 +44,10 @@ func (m *Model) Select(o Options) (*Model, error) {
 	return s, nil
 }
 
-// located is where a tensor is described.
+// located is the position of a tensor's description: its file and its index there.
 type located struct{ file, tensor int }
 
-// named finds every tensor of that name; m.mu is held.
+// named returns every tensor with this name. The caller holds m.mu.
 func (m *Model) named(name string) []located {
 	if m.byName == nil {
 		m.byName = map[string][]located{}
@@ -61,7 +60,7 @@ func (m *Model) named(name string) []located {
 	return m.byName[name]
 }
 
-// choose picks the tensors of one file, in order of offset.
+// choose returns the chosen tensors of one file, in order of offset.
 func (m *Model) choose(f *format.File, pick *selection, o Options) ([]format.Tensor, error) {
 	var chosen []format.Tensor
 	if o.Names == nil {
@@ -93,7 +92,7 @@ func (m *Model) choose(f *format.File, pick *selection, o Options) ([]format.Ten
 	return chosen, nil
 }
 
-// leave ends a selection; its own mu is held.
+// leave ends a selection. The caller holds the selection's mu.
 func (m *Model) leave() {
 	if m.sources == nil {
 		return

@@ -12,36 +12,34 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// Range is the indices Start to Stop, without Stop, of one dimension; a Stop of
-// -1 is the dimension's end.
+// Range is a range of indices in one dimension, from Start up to but not including Stop. A Stop of -1 means the end
+// of the dimension.
 type Range struct{ Start, Stop int64 }
 
-// everything is all indices of a dimension.
+// everything returns the range of all indices of a dimension.
 func everything() Range { return Range{Stop: -1} }
 
-// Slice chooses a box out of each tensor that a glob matches.
+// Slice selects a box out of each tensor that a glob matches.
 type Slice struct {
-	// Tensor is a glob as of path.Match over tensor names, or a name.
+	// Tensor is a tensor name, or a glob (see path.Match) for tensor names.
 	Tensor string
-	// Ranges are of the first dimensions; of the others everything is taken.
+	// Ranges has one range of indices for each of the first dimensions. Further dimensions are taken whole.
 	Ranges []Range
 }
 
-// Shard chooses one rank's part of each tensor that a glob matches: its
-// dimension Dim is split among World ranks, the indices size*Rank/World up to
-// size*(Rank+1)/World.
+// Shard selects one rank's part of each tensor that a glob matches. Dimension Dim is split among World ranks: rank
+// Rank gets the indices from size*Rank/World up to size*(Rank+1)/World.
 type Shard struct {
-	Tensor           string // as in Slice
+	Tensor           string // name or glob, as in Slice
 	Dim, Rank, World int
 }
 
-// maxRuns bounds what slices of one model may come to: each run is a read or a
-// piece of the plan, which is kept in memory.
+// maxRuns bounds the number of runs that the slices of one model may need. Each run is a read or an entry of the plan
+// in memory.
 const maxRuns = 4 << 20
 
-// part is what of a tensor is loaded. Its bytes lie in the file in rows of
-// width bytes, rows of them stride apart, the first at Offset, and that again
-// for each index of the outer dimensions.
+// part is the part of a tensor that is loaded. Its bytes are in rows of width bytes, stride bytes apart, the first at
+// Offset. The rows repeat for each index of the outer dimensions.
 type part struct {
 	format.Tensor         // Shape, Size and Offset are those of the part
 	whole         []int64 // the tensor's own shape; nil: all of it is taken
@@ -51,17 +49,16 @@ type part struct {
 	outer         []level // outermost first
 }
 
-// level is one dimension, or several as one, that is gone through in steps.
+// level is one dimension, or several merged ones, that is traversed in steps.
 type level struct{ count, stride int64 }
 
-// all is the part that is the whole tensor.
+// all returns the part that is the whole tensor.
 func all(t format.Tensor) part { return part{Tensor: t, width: t.Size, stride: t.Size, rows: 1} }
 
 // contiguous reports whether the part is one run of the file.
 func (p *part) contiguous() bool { return p.rows == 1 && len(p.outer) == 0 }
 
-// runs is how many reads the part may take, or pieces of plan, up to a number
-// that is too large in any case.
+// runs returns how many reads or plan entries the part may need, up to a number that is too large in any case.
 func (p *part) runs() int64 {
 	n := int64(1)
 	if p.stride-p.width >= transfer.DefaultGap {
@@ -91,7 +88,7 @@ func (p *part) each(f func(off int64)) {
 	walk(p.Offset, p.outer)
 }
 
-// sliceTensor takes the box out of a tensor; by names who asked, for errors.
+// sliceTensor returns the box of a tensor. by names the slice or shard in errors.
 func sliceTensor(t format.Tensor, ranges []Range, by string) (part, error) {
 	bad := func(format string, args ...any) (part, error) {
 		return part{}, errs.New(errs.Invalid, "slice tensor", fmt.Sprintf("%q of shape %v", t.Name, t.Shape), by+" "+
@@ -129,9 +126,8 @@ func sliceTensor(t format.Tensor, ranges []Range, by string) (part, error) {
 	return p, nil
 }
 
-// measure finds the rows and levels of the box, whose tensor is not empty. It
-// reports false, and the dimension, where a row or a step is no whole number of
-// bytes.
+// measure computes the rows and levels of the box of a tensor that is not empty. It returns false and the dimension
+// if a row or a step is not a whole number of bytes.
 func (p *part) measure() (dim int, ok bool) {
 	b := int64(p.DType.Bits())
 	// in bytes: a count of elements is at most eight times the file's size, so
@@ -184,7 +180,7 @@ func (p *part) measure() (dim int, ok bool) {
 	return dim, exact && ok1 && ok2 && ok3
 }
 
-// ranges is the shard's box of a tensor.
+// ranges returns the shard's box of a tensor.
 func (s Shard) ranges(t format.Tensor) ([]Range, error) {
 	bad := func(format string, args ...any) ([]Range, error) {
 		return nil, errs.New(errs.Invalid, "slice tensor", fmt.Sprintf("%q of shape %v", t.Name, t.Shape), s.String()+" "+
@@ -201,7 +197,7 @@ func (s Shard) ranges(t format.Tensor) ([]Range, error) {
 	return append(slices.Repeat([]Range{everything()}, s.Dim), r), nil
 }
 
-// share is n*rank/world, which fits although n*rank may not.
+// share returns n*rank/world, which fits even if n*rank does not.
 func share(n int64, rank, world int) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(rank))
 	q, _ := bits.Div64(hi, lo, uint64(world))

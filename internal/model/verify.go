@@ -15,9 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// verify lets a request check its files. Each must have checksums that were
-// made of a file of its size. The headers are checked too, with tensors of the
-// file or without: they say where everything else lies.
+// verify adds the checksums of the files to a request. Each file must have checksums that were computed for a file of
+// its size. Headers are always checked too, because they define where everything else is.
 func (m *Model) verify(ctx context.Context, r *transfer.Request) error {
 	for i, f := range m.Files {
 		s, err := m.sums(ctx, i, f.Path)
@@ -31,13 +30,13 @@ func (m *Model) verify(ctx context.Context, r *transfer.Request) error {
 	return nil
 }
 
-// summed is a tree that knows what the blocks of its files should be.
+// summed is a tree that has checksums of its files' blocks.
 type summed interface {
 	// Sums are those of a file that Open of the same tree gave for name. Kind NotFound where there are none.
 	Sums(ctx context.Context, name string, f *vfs.File) (*checksum.Sums, error)
 }
 
-// sums are what the blocks of file i are compared with.
+// sums returns the checksums for the blocks of file i.
 func (m *Model) sums(ctx context.Context, i int, path string) (*checksum.Sums, error) {
 	f := m.sources[i]
 	if m.tree == nil {
@@ -49,11 +48,10 @@ func (m *Model) sums(ctx context.Context, i int, path string) (*checksum.Sums, e
 	return nil, errs.New(errs.Unsupported, "verify", path, "where it lies there are no checksums of its blocks")
 }
 
-// mostNames is how many tensors of a block are named before the rest is counted.
+// mostNames is the number of tensors of a block that a message names; the others are counted.
 const mostNames = 3
 
-// holds says what lies in a range of a file: the header, and tensors by name,
-// chosen or not.
+// holds describes the content of a range of a file: the header and the names of tensors, chosen or not.
 func (m *Model) holds(file int, off, n int64) string {
 	f := m.Files[file]
 	var parts []string

@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// allocate reserves the blocks of f, so that a full disk shows before the work
-// is done and the file lies in few extents. File systems that cannot reserve
-// get a sparse file.
+// allocate reserves the blocks of f. A full disk thus fails early, and the file has few extents. On a file system
+// that cannot reserve blocks, the file becomes sparse.
 func allocate(f *os.File, size int64) error {
 	if size == 0 {
 		return nil

@@ -20,11 +20,9 @@ const (
 	set   = 0x2020202020202020
 )
 
-// Content fills dst with the bytes that the data of a file of this seed has at
-// fileOffset, which counts from the start of the file. Each aligned 8-byte word
-// is a function of seed and offset alone, so ranges can be made in any order,
-// in parallel, and again. All float dtypes read finite values; BOOL bytes are
-// not limited to 0 and 1.
+// Content fills dst with the data of a generated file with this seed, from fileOffset on. fileOffset counts from the
+// start of the file. Each aligned 8-byte word depends only on seed and offset, so ranges can be generated in any
+// order, in parallel and repeatedly. Values of all float types are finite. BOOL bytes are not limited to 0 and 1.
 func Content(seed uint64, fileOffset int64, dst []byte) {
 	// Mixing the seed first keeps seeds that differ by a multiple of step from
 	// giving shifted copies of one stream.
@@ -52,8 +50,8 @@ func Content(seed uint64, fileOffset int64, dst []byte) {
 	}
 }
 
-// FileSeed is the seed of the k-th file, from 0, of a model: shards would else
-// hold the same bytes at the same offset. The first file has the model's seed.
+// FileSeed returns the seed of the k-th file of a model, counted from 0. The first file has the model's seed. Each
+// file has its own seed, so that shards do not have the same bytes at the same offset.
 func FileSeed(seed uint64, k int) uint64 {
 	if k == 0 {
 		return seed

@@ -18,13 +18,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// piece is the size of one write: large enough that system calls cost nothing,
-// small enough that a cancelled run stops at once.
+// piece is the size of one write in bytes: large enough to make the cost of system calls negligible, small enough to
+// stop a cancelled run at once.
 const piece = 4 << 20
 
-// writeTemp makes a synced file beside to under a hidden temporary name and
-// returns that name. created hears of the name as soon as the file exists, so
-// that the caller can remove it whatever happens.
+// writeTemp writes a synced file beside to under a hidden temporary name and returns that name. created is called
+// with the name as soon as the file exists, so that the caller can always remove it.
 func writeTemp(to string, fill func(f *os.File) error, created func(name string)) (string, error) {
 	var f *os.File
 	for try := 0; ; try++ {
@@ -48,8 +47,7 @@ func writeTemp(to string, fill func(f *os.File) error, created func(name string)
 	return f.Name(), err
 }
 
-// fill writes the header and the content of a planned file with a few
-// goroutines, each taking the next piece.
+// fill writes the header and the content of a planned file with a few goroutines. Each takes the next piece.
 func (w *writer) fill(ctx context.Context, f *os.File, p filePlan) error {
 	if err := allocate(f, p.file.Size); err != nil {
 		return wrap(p.file.Path, err)
@@ -90,8 +88,7 @@ func (w *writer) fill(ctx context.Context, f *os.File, p filePlan) error {
 	return errs.Wrap(opWrite, p.file.Path, context.Cause(ctx))
 }
 
-// bytes makes the bytes of the file at off: the header where it reaches, and
-// content after it.
+// bytes generates the bytes of the file at off: first the header, then content.
 func (p filePlan) bytes(off int64, dst []byte) {
 	if off < int64(len(p.header)) {
 		n := copy(dst, p.header[off:])
@@ -110,8 +107,8 @@ func syncDir(dir string) error {
 	return wrap(dir, d.Sync())
 }
 
-// wrap gives a file-system error our form; the path in it is dropped since
-// ours names the file that the user asked for. It returns nil for nil.
+// wrap converts a file-system error into our form, without its path, because our error names the file that the user
+// asked for. It returns nil for nil.
 func wrap(name string, err error) error {
 	if err == nil {
 		return nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package synth writes model files with the shapes of real models and reproducible
-// random content. Loads can be measured and verified with them without downloads.
+// Package synth writes model files with the shapes of real models and reproducible random content. With generated
+// files, loads can be measured and verified without downloads.
 package synth
 
 import (
@@ -13,20 +13,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format/safetensors"
 )
 
-// decoder holds the sizes of a published decoder-only transformer.
+// decoder has the sizes of a published decoder-only transformer.
 type decoder struct {
 	layers, hidden, heads, kvHeads, headDim, inner, vocab int64
 	qkNorm, qkvBias                                       bool
 }
 
-// Models lists the names that Shapes knows.
+// Models returns the names of the models that Shapes can describe.
 func Models() []string { return []string{"qwen3-0.6b", "qwen2.5-7b", "tiny"} }
 
-// Shapes returns the tensors of a model by name, in the order of its layers,
-// with their sizes and without offsets. qwen3-0.6b and qwen2.5-7b have the
-// names, dtypes and shapes of the published files; tiny has a few dozen small
-// tensors of all dtypes, with rank 0 and sizes of 0 among them. An unknown name
-// is of kind NotFound.
+// Shapes returns the tensors of the model with this name, in the order of its layers, with sizes but without offsets.
+// The models qwen3-0.6b and qwen2.5-7b have the names, dtypes and shapes of the published files. The model tiny has a
+// few dozen small tensors of all dtypes, including scalars and empty tensors. An unknown name is an error of kind
+// NotFound.
 func Shapes(name string) ([]format.Tensor, error) {
 	switch name {
 	case "qwen3-0.6b":
@@ -43,7 +42,7 @@ func Shapes(name string) ([]format.Tensor, error) {
 		fmt.Sprintf("the model is %q, expected one of %s", name, strings.Join(Models(), ", ")))
 }
 
-// tensors lists the weights under their Hugging Face names.
+// tensors returns the weights under their Hugging Face names.
 func (m decoder) tensors() []format.Tensor {
 	q, kv := m.heads*m.headDim, m.kvHeads*m.headDim
 	ts := []format.Tensor{bf16("model.embed_tokens.weight", m.vocab, m.hidden)}
@@ -77,8 +76,7 @@ func (m decoder) tensors() []format.Tensor {
 
 func bf16(name string, shape ...int64) format.Tensor { return tensor(name, format.BF16, shape...) }
 
-// tensor sizes a tensor of this package's own tables, whose shapes are known
-// to be whole bytes.
+// tensor returns a tensor with its size. Shapes in this package's tables are known to be whole bytes.
 func tensor(name string, d format.DType, shape ...int64) format.Tensor {
 	size, err := safetensors.SizeOf(d, shape)
 	if err != nil {
@@ -90,7 +88,7 @@ func tensor(name string, d format.DType, shape ...int64) format.Tensor {
 	return format.Tensor{Name: name, DType: d, Shape: shape, Size: size}
 }
 
-// tiny covers what real models seldom have.
+// tiny covers cases that real models seldom have.
 func tiny() []format.Tensor {
 	var ts []format.Tensor
 	for _, d := range format.DTypes() {

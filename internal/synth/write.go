@@ -22,32 +22,31 @@ const opWrite = "write synthetic model"
 
 // Options describes the model that Write writes.
 type Options struct {
-	// Shapes are the tensors; name, dtype and shape are read.
+	// Shapes are the tensors to write. Write uses only the name, dtype and shape of each tensor.
 	Shapes []format.Tensor
-	// Seed chooses the content, see Content and FileSeed.
+	// Seed determines the content; see Content and FileSeed.
 	Seed uint64
-	// Align is the alignment of the data start as of safetensors.EncodeHeader;
-	// 0 is its default.
+	// Align is the alignment of the first data byte, as in safetensors.EncodeHeader; 0 means AlignDefault.
 	Align int64
-	// ShardSize is the largest number of tensor bytes per file. A larger tensor gets
-	// its own file. 0 writes one file.
+	// ShardSize is the largest number of tensor bytes per file. A tensor above ShardSize gets its own file. If
+	// ShardSize is 0, Write writes one file.
 	ShardSize int64
-	// Workers is how many goroutines fill a file; 0 is min(4, CPUs).
+	// Workers is the number of goroutines that fill a file; 0 means min(4, CPUs).
 	Workers int
-	// Progress is called, where not nil, after each piece with the bytes
-	// written and to be written over all files. Calls do not overlap.
+	// Progress, if not nil, is called after each write with the bytes written so far and the bytes to write in all
+	// files. Calls never overlap.
 	Progress func(done, total int64)
 }
 
-// Write makes a model and returns its files as Parse would. With ShardSize 0,
-// path is the file; else path is a directory, made if need be, that gets
-// model-00001-of-000NN.safetensors and so on and an index. The tensors of a
-// file are in the reference order; the metadata is {"format":"pt"}.
+// Write writes a model and returns its files in the form that Parse returns.
 //
-// Files are complete and synced under temporary names before the first gets
-// its own, the index comes last, and the directory is synced after. On failure
-// or when ctx ends, everything made is removed again. A file of the same name
-// is replaced.
+// If ShardSize is 0, path is the file to write. If ShardSize is set, path is a directory, which Write creates if
+// necessary. The directory gets an index and files named model-00001-of-000NN.safetensors. The tensors of a file are
+// in the reference order, and the metadata is {"format":"pt"}.
+//
+// Write completes and syncs all files under temporary names before it renames the first. The index is renamed last,
+// and then the directory is synced. If Write fails or ctx ends, Write removes everything that it made. An existing
+// file of the same name is replaced.
 func Write(ctx context.Context, path string, o Options) ([]*format.File, error) {
 	if o.ShardSize < 0 || o.Workers < 0 {
 		return nil, errs.New(errs.Invalid, opWrite, path, fmt.Sprintf("shard size is %d and workers %d, expected 0 or more",
@@ -72,7 +71,7 @@ func Write(ctx context.Context, path string, o Options) ([]*format.File, error) 
 	return files, nil
 }
 
-// filePlan is one file to be: its header bytes and where its tensors go.
+// filePlan is one planned file: its header bytes and the positions of its tensors.
 type filePlan struct {
 	header []byte
 	seed   uint64
@@ -136,7 +135,7 @@ func split(path string, shapes []format.Tensor, most int64) ([][]format.Tensor, 
 	return groups, nil
 }
 
-// writer carries out one Write.
+// writer performs one Write.
 type writer struct {
 	dir   string
 	opts  Options
@@ -155,7 +154,7 @@ func (w *writer) progress(n int64) {
 	}
 }
 
-// write makes all files under temporary names and then puts them in place.
+// write writes all files under temporary names and then renames them.
 func (w *writer) write(ctx context.Context, plans []filePlan) (err error) {
 	sharded := w.opts.ShardSize > 0
 	var made []string // what to remove on failure, in the order it was made

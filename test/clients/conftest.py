@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of its own for the tests of real clients, on a free port and a temporary directory."""
+"""A separate server for the tests of real clients, on a free port and a temporary directory."""
 
 import json
 import os
@@ -20,7 +20,7 @@ DOMAIN = "s3.test"  # under which buckets have host names of their own
 
 @dataclass(frozen=True)
 class Server:
-    """Where a server is, and the keys of its administrator."""
+    """The address of a server, and the keys of its administrator."""
 
     endpoint: str
     access: str
@@ -32,13 +32,13 @@ class Server:
         return self.endpoint.split("//", 1)[1]
 
     def env(self, **more: str) -> dict[str, str]:
-        """The environment of a client that must see nothing of this machine's own settings."""
+        """Return the environment of a client that must see no settings of this machine."""
         keep = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "RCLONE_", "S3_"))}
         return keep | {"LC_ALL": "C.UTF-8", "AWS_EC2_METADATA_DISABLED": "true"} | more
 
 
 def endpoint_of(line: bytes) -> str | None:
-    """The endpoint in the line of JSON that a server prints when it listens."""
+    """Return the endpoint in the line of JSON that a server prints when it listens."""
     try:
         said = json.loads(line)
     except ValueError:
@@ -64,7 +64,7 @@ def wait_for_endpoint(process: subprocess.Popen, seconds: float) -> str:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """A running server: S3_ENDPOINT with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, else one that is started here."""
+    """A running server. The variables S3_ENDPOINT, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY name an existing one."""
     if given := os.environ.get("S3_ENDPOINT"):
         yield Server(given, os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"], REGION)
         return
@@ -90,7 +90,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def run(server, tmp_path):
-    """Runs a client's program and returns what it printed; a failure shows all that it said."""
+    """Run a client's program and return its output. If it fails, show all of its output."""
 
     def call(*argv, ok: bool = True, env: dict[str, str] | None = None, stdin: bytes | None = None, cwd=None) -> str:
         done = subprocess.run([str(a) for a in argv], env=server.env(**(env or {})), input=stdin, capture_output=True, timeout=300, cwd=cwd or tmp_path)
@@ -103,7 +103,7 @@ def run(server, tmp_path):
 
 @pytest.fixture
 def tree(tmp_path):
-    """A directory to synchronise: empty files, odd sizes, names with spaces, dots and of other scripts."""
+    """A directory to synchronise: empty files, odd sizes, names with spaces, dots and other scripts."""
     top = tmp_path / "tree"
     for name, size in TREE.items():
         path = top / name
@@ -120,7 +120,7 @@ TREE = {
 
 
 def content(size: int, seed: str = "") -> bytes:
-    """Bytes without a pattern, the same for the same seed and size."""
+    """Return bytes without a pattern, the same for the same seed and size."""
     return random.Random(f"{seed}/{size}").randbytes(size)
 
 

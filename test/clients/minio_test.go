@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clients has real clients work with a server of ours: minio-go here,
-// those that are programs or Python packages in the files beside it.
+// Package clients tests a server of this project with real clients. minio-go is tested here; the files beside it test
+// clients that are programs or Python packages.
 package clients
 
 import (
@@ -40,8 +40,8 @@ const (
 	mib    = 1 << 20
 )
 
-// endpoint is where the server of this package's tests listens: S3_ENDPOINT,
-// which has to have these keys, else one that TestMain starts.
+// endpoint is the address of the server for this package's tests: S3_ENDPOINT, which must accept these keys, else a
+// server that TestMain starts.
 var endpoint, dataDir string
 
 func TestMain(m *testing.M) {
@@ -116,10 +116,10 @@ func withServer(tests func() int) (code int, err error) {
 	return code, nil
 }
 
-// client returns a client and a bucket of its own, which is removed with all its versions.
+// client returns a client and a separate bucket, which is removed with all its versions.
 func client(t *testing.T) (*minio.Core, string) { return clientWith(t, false) }
 
-// clientWith may send checksums in signed trailers, as mc does.
+// clientWith returns a client that may send checksums in signed trailers, as mc does.
 func clientWith(t *testing.T, trailers bool) (*minio.Core, string) {
 	t.Helper()
 	c, err := minio.NewCore(strings.TrimPrefix(endpoint, "http://"),
@@ -241,8 +241,8 @@ func TestOddKeys(t *testing.T) {
 	}
 }
 
-// upload begins an upload and returns a function that puts a part and one that completes with the parts of these
-// numbers.
+// upload begins a multipart upload. It returns a function that uploads a part, and a function that completes the
+// upload with the given part numbers.
 func upload(t *testing.T, c *minio.Core, bucket, key string) (id string, put func(int, []byte) minio.CompletePart,
 	complete func(...minio.CompletePart) error) {
 	t.Helper()
@@ -300,7 +300,7 @@ func TestPartsOfOddSizes(t *testing.T) {
 	})
 }
 
-// cutOff starts a PUT of n bytes, sends some and vanishes; it returns when the server has noticed.
+// cutOff starts a PUT of n bytes, sends only some and closes the connection. It returns when the server has noticed.
 func cutOff(t *testing.T, u *url.URL, n int, some []byte) {
 	t.Helper()
 	conn, err := net.Dial("tcp", u.Host)
@@ -419,8 +419,8 @@ func TestChecksumsInSignedTrailers(t *testing.T) {
 	}
 }
 
-// TestFiveGiB goes past every 32-bit number: the object is written in parts of
-// 640 MiB of zeros with a mark in each, and read back in one piece.
+// TestFiveGiB exceeds every 32-bit number. The object is written in parts of 640 MiB of zeros with a mark in each,
+// and read back in one request.
 func TestFiveGiB(t *testing.T) {
 	const size, part, mark = 5<<30 + 1, 640 * mib, "here is part %02d"
 	if testing.Short() {
@@ -476,7 +476,7 @@ func TestFiveGiB(t *testing.T) {
 	}
 }
 
-// zeros never ends.
+// zeros is an endless reader of zero bytes.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

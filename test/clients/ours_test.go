@@ -21,7 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// place is a device and a look into its memory.
+// place is a device and a function that reads its memory.
 type place struct {
 	dev  device.Device
 	look func(p device.Ptr, n int64) []byte
@@ -40,7 +40,8 @@ func ours(t *testing.T) *s3.Client {
 	return c
 }
 
-// TestOurClientMovesObjects: our engine and our client with our server, and another client as the witness.
+// TestOurClientMovesObjects uses our engine and our client with our server, and checks the results with another
+// client.
 func TestOurClientMovesObjects(t *testing.T) {
 	witness, bucket := client(t)
 	c := ours(t)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buckets by host name, and signatures of version 2: what boto3, aws-cli 1 and s3cmd do by default or on demand."""
+"""Buckets by host name, and signatures of version 2, as boto3, aws-cli 1 and s3cmd use them by default or on demand."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif("S3_ENDPOINT" in os.environ, reason="a server th
 
 @pytest.fixture(autouse=True)
 def names_of_the_domain(monkeypatch):
-    """Every name below the domain is this machine."""
+    """Every name below the domain resolves to this machine."""
     ask = socket.getaddrinfo
 
     def answer(host, *more, **named):
@@ -45,7 +45,7 @@ def fetch(url: str, method: str = "GET", data: bytes | None = None, **headers) -
 
 
 def upload(form: dict, content: bytes) -> int:
-    """Sends a form as a browser does."""
+    """Send a form as a browser does."""
     edge = uuid.uuid4().hex
     parts = [f'--{edge}\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n'.encode() for k, v in form["fields"].items()]
     parts.append(f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'.encode() + content + f"\r\n--{edge}--\r\n".encode())

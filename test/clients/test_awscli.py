@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""aws-cli as its users call it."""
+"""aws-cli, called as its users call it."""
 
 import json
 import shutil

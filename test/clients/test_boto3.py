@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""boto3, today's and an older one: this file is run with both."""
+"""boto3 in its current and in an older version: both run this file."""
 
 import base64
 import hashlib
@@ -37,7 +37,7 @@ def s3(server):
 
 @pytest.fixture
 def bucket(s3):
-    """A bucket of one test, removed with all that is in it."""
+    """A bucket for one test, removed with all its objects."""
     name = "boto-" + uuid.uuid4().hex[:12]
     s3.create_bucket(Bucket=name)
     yield name
@@ -49,7 +49,7 @@ def bucket(s3):
 
 
 def refused(call, code: str, status: int) -> None:
-    """call is answered with this S3 error."""
+    """Expect that call fails with this S3 error."""
     with pytest.raises(ClientError) as caught:
         call()
     said = caught.value.response
@@ -65,7 +65,7 @@ def md5(data: bytes) -> str:
 
 
 def with_header(s3, operation: str, name: str, value: str, call):
-    """Sends a header that this age of boto3 may have no parameter for."""
+    """Send a header for which this version of boto3 may have no parameter."""
 
     def add(request, **_):
         request.headers[name] = value
@@ -248,7 +248,7 @@ def test_multipart_part_repeated_and_cut_off(s3, bucket):
 
 
 def cut_off(url: str, announce: int, send: bytes) -> None:
-    """Starts a PUT, sends some of what it announced, and vanishes."""
+    """Start a PUT, send only a part of the announced bytes, and close the connection."""
     parts = urllib.parse.urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=30) as s:
         s.sendall(f"PUT {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {announce}\r\n\r\n".encode() + send)
@@ -374,7 +374,7 @@ def test_versioning(s3, bucket):
 
 
 def crc(data: bytes, polynomial: int, bits: int) -> bytes:
-    """A reflected CRC bit by bit: slow, and nobody's library."""
+    """Compute a reflected CRC bit by bit: slow, but independent of any library."""
     ones = (1 << bits) - 1
     value = ones
     for byte in data:

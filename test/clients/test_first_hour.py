@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a started server prints for its user to copy, and what the pages tell to paste, run as they are."""
+"""Runs the commands that a started server prints and those of the documentation, unchanged."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PROGRAM = os.environ.get("NEBULAIO_CLI", str(ROOT / "bin" / "nebulaio"))
 
 
 def clean(home: Path, **more: str) -> dict[str, str]:
-    """An environment with aws-cli and without any key of this machine."""
+    """Return an environment with aws-cli and without any key of this machine."""
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "NEBULAIO_"))}
     path = os.pathsep.join([str(Path(sys.executable).parent), str(Path(PROGRAM).parent), os.environ["PATH"]])
     return keep | {"PATH": path, "HOME": str(home), "AWS_CONFIG_FILE": str(home / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(home / "none"),
@@ -25,7 +25,7 @@ def clean(home: Path, **more: str) -> dict[str, str]:
 
 @pytest.fixture
 def started(tmp_path):
-    """Starts a server as a person does, and returns what it printed until the empty line behind the commands."""
+    """Start a server as a person does, and return its output up to the empty line after the commands."""
     processes = []
 
     def start(*args: str, **env: str) -> str:
@@ -72,7 +72,7 @@ def endpoint(said: str) -> str:
 
 
 def test_who_owns_a_bucket(started, tmp_path):
-    """What docs/server.md says under "Who owns a bucket", asked of a server."""
+    """The statements of docs/server.md under "Who owns a bucket", tested on a server."""
     said = started("--data", "data")
     keys = {"root": "minioadmin"}
     for name, role in {"owner": "userplus", "boss": "admin", "guest": "user"}.items():
@@ -84,7 +84,7 @@ def test_who_owns_a_bucket(started, tmp_path):
                             aws_access_key_id="minioadmin" if who == "root" else who)
 
     def code(who: str, operation: str, **arguments) -> str:
-        """What a request is answered: nothing where it is done."""
+        """Return the error code of a request, or "" if the request succeeds."""
         try:
             getattr(s3(who), operation)(**arguments)
         except ClientError as e:

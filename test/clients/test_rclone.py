@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rclone, whichever version the machine has."""
+"""rclone, in the version that the machine has."""
 
 import json
 import os

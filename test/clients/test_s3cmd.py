@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""s3cmd, which signs and lists in its own way."""
+"""s3cmd, which has its own way to sign and list."""
 
 import shutil
 import sys

@@ -28,7 +28,7 @@ func write(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// expect checks that text has all of some strings, and none of the others.
+// expect checks that text contains all strings of has and none of lacks.
 func expect(t *testing.T, text string, has, lacks []string) {
 	t.Helper()
 	for _, s := range has {
@@ -82,7 +82,7 @@ func FuzzSeeds(f *testing.F) { f.Add(1); f.Fuzz(func(*testing.T, int) {}) }
 	}
 }
 
-// TestPytestIsCounted runs a program in the place of pytest that writes what pytest writes.
+// TestPytestIsCounted replaces pytest by a program that writes the same report.
 func TestPytestIsCounted(t *testing.T) {
 	dir := write(t, map[string]string{"pytest": `#!/bin/sh
 for a; do case $a in --junit-xml=*) file=${a#--junit-xml=};; esac; done
@@ -152,7 +152,7 @@ third:
 	expect(t, out.String(), []string{"all "}, []string{"FAILED"})
 }
 
-// TestSkippedTestsSayWhereTheyRun gives reasons of the repository's own tests.
+// TestSkippedTestsSayWhereTheyRun uses reasons of the repository's own tests.
 func TestSkippedTestsSayWhereTheyRun(t *testing.T) {
 	for reason, where := range map[string]string{
 		"no GPU: libcuda.so.1 was not found":                        "build/gpu/run.sh",
@@ -176,7 +176,7 @@ func TestSkippedTestsSayWhereTheyRun(t *testing.T) {
 // skipCall finds calls that skip a test, with the beginning of their reason.
 var skipCall = regexp.MustCompile(`(?:\.Skipf?|pytest\.skip)\(f?"([^"]+)"`)
 
-// TestEveryReasonSaysWhere looks for reasons in the tests of the repository: each has a place where the test runs.
+// TestEveryReasonSaysWhere checks that each skip reason in the repository's tests has a place where the test runs.
 func TestEveryReasonSaysWhere(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
@@ -210,7 +210,7 @@ func TestEveryReasonSaysWhere(t *testing.T) {
 	}
 }
 
-// TestFuzzersAreFound lists those of a small module and of this one.
+// TestFuzzersAreFound lists the fuzzers of a small module and of this one.
 func TestFuzzersAreFound(t *testing.T) {
 	dir := write(t, map[string]string{
 		"go.mod":               "module example.com/m\n",
@@ -237,7 +237,7 @@ func TestFuzzersAreFound(t *testing.T) {
 	}
 }
 
-// TestOnlyTheEndOfItsTimeIsForgiven gives what go test prints: a fuzzer that found something fails all the same.
+// TestOnlyTheEndOfItsTimeIsForgiven uses output of go test. A fuzzer that found a failing input still fails.
 func TestOnlyTheEndOfItsTimeIsForgiven(t *testing.T) {
 	const before = "fuzz: elapsed: 5s, execs: 26898 (5648/sec), new interesting: 0 (total: 8)\n"
 	const after = "FAIL\nexit status 1\nFAIL\texample.com/p\t5.107s\n"

@@ -21,8 +21,8 @@ import (
 // fuzzer is one fuzz test.
 type fuzzer struct{ folder, name string }
 
-// findFuzzers returns the fuzz tests below root, in the order of their files. Folders that git would not hold, and
-// other modules, are left out.
+// findFuzzers returns the fuzz tests below root, in the order of their files. Folders that git ignores, and other
+// modules, are left out.
 func findFuzzers(root string) ([]fuzzer, error) {
 	var found []fuzzer
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -24,7 +24,7 @@ type event struct {
 // testName is one test of one package. Output of the package itself has no Test.
 type testName struct{ Package, Test string }
 
-// counter follows the events of go test.
+// counter counts tests from the events of go test.
 type counter struct {
 	out     io.Writer
 	results map[testName]string     // pass, fail or skip; "" while it runs
@@ -67,7 +67,7 @@ func newCounter(out io.Writer) *counter {
 		parents: map[testName]bool{}}
 }
 
-// read takes the events from r to its end. Lines that are no events are printed as they are.
+// read processes all events of r. Lines that are no events are printed unchanged.
 func (c *counter) read(r io.Reader) error {
 	lines := bufio.NewReader(r)
 	for {
@@ -89,7 +89,7 @@ func (c *counter) read(r io.Reader) error {
 	}
 }
 
-// take follows one event.
+// take processes one event.
 func (c *counter) take(e event) {
 	name := testName{e.Package, e.Test}
 	switch e.Action {
@@ -111,7 +111,7 @@ func (c *counter) take(e event) {
 	}
 }
 
-// endPackage prints what a package did, and forgets its output.
+// endPackage prints the outcome of a package and drops its output.
 func (c *counter) endPackage(e event) {
 	ran, skipped, failed := 0, 0, 0
 	for name, how := range c.results {
@@ -157,10 +157,10 @@ func (c *counter) endPackage(e event) {
 	delete(c.output, e.Package)
 }
 
-// reasonLine is how a test's log begins: the place in the source.
+// reasonLine matches the first line of a test's log, which begins with the place in the source.
 var reasonLine = regexp.MustCompile(`^\s+[\w./-]+\.go:\d+: (.*)\n?$`)
 
-// explain takes the last line that a skipped test logged for its reason.
+// explain records the last line that a skipped test logged, as its reason.
 func (c *counter) explain(o testOutput) {
 	m := reasonLine.FindStringSubmatch(o.line)
 	if m == nil {
@@ -177,7 +177,7 @@ func (c *counter) explain(o testOutput) {
 // full returns a test's name with the last element of its package.
 func full(n testName) string { return n.Package[strings.LastIndex(n.Package, "/")+1:] + "." + n.Test }
 
-// finish counts the tests. A test without a result did not end: its package was killed, and it counts as failed.
+// finish counts the tests. A test without a result counts as failed, because its package was killed.
 func (c *counter) finish() Result {
 	r := c.result
 	said := map[string]bool{}
@@ -203,7 +203,7 @@ func (c *counter) finish() Result {
 	return r
 }
 
-// exitCode returns how a command ended, and an error if it did not run.
+// exitCode returns the exit code of a command, or an error if the command did not run.
 func exitCode(err error) (int, error) {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

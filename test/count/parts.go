@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// part is one target of make and how it went.
+// part is one target of make and its outcome.
 type part struct {
 	name  string
 	began bool
@@ -21,7 +21,7 @@ type part struct {
 	Result
 }
 
-// runParts runs make for each part and prints the table, also if a part fails. It returns the first exit code that is
+// runParts runs make for each part and prints the table, even if a part fails. It returns the first exit code that is
 // not 0.
 func runParts(arguments []string, out io.Writer) (int, error) {
 	flags := flag.NewFlagSet("count run", flag.ContinueOnError)
@@ -54,7 +54,7 @@ func runParts(arguments []string, out io.Writer) (int, error) {
 	return code, nil
 }
 
-// run runs make for the part and collects what its tests counted.
+// run runs make for the part and collects the counts of its tests.
 func (p *part) run(maker, folder string, out io.Writer) (err error) {
 	start := time.Now()
 	cmd := exec.Command(maker, "--no-print-directory", p.name)
@@ -68,7 +68,7 @@ func (p *part) run(maker, folder string, out io.Writer) (err error) {
 	return err
 }
 
-// state says in a word how the part went.
+// state describes the outcome of the part in a word.
 func (p part) state() string {
 	switch {
 	case !p.began:
@@ -79,7 +79,7 @@ func (p part) state() string {
 	return "ok"
 }
 
-// printTable prints minutes and tests for each part, then where the skipped tests run.
+// printTable prints minutes and tests for each part, then the places where skipped tests run.
 func printTable(out io.Writer, parts []part) {
 	sum := part{name: "all", began: true}
 	var failed []string

@@ -29,10 +29,10 @@ type suites struct {
 	} `xml:"testsuite>testcase"`
 }
 
-// deselected finds how many tests pytest's last line says it left out.
+// deselected matches the number of deselected tests in pytest's last line.
 var deselected = regexp.MustCompile(`(\d+) deselected`)
 
-// runPytest runs pytest as it is called, shows its output, and counts by the report that pytest writes beside it.
+// runPytest runs pytest unchanged, shows its output, and counts tests from the report that pytest writes.
 func runPytest(command []string, out io.Writer) (Result, int, error) {
 	folder, err := os.MkdirTemp("", "count-")
 	if err != nil {

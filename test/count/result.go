@@ -13,24 +13,25 @@ import (
 	"strings"
 )
 
-// resultsVariable names the folder in which the parts of one run leave their results.
+// resultsVariable names the folder to which the parts of one run write their results.
 const resultsVariable = "COUNT_RESULTS"
 
-// Result is what one call of go test or pytest counted. Of tests with subtests only the subtests count.
+// Result is the number of tests that one call of go test or pytest ran, failed and skipped. A test with subtests is
+// not counted itself; its subtests are.
 type Result struct {
 	Ran     int       `json:"ran"`
 	Failed  int       `json:"failed"`
-	Left    int       `json:"left"` // deselected by a marker, so that pytest did not look at them
+	Left    int       `json:"left"` // tests that a pytest marker deselected
 	Skipped []Skipped `json:"skipped"`
 }
 
-// Skipped is one test that did not run, with the reason that it gave.
+// Skipped is one skipped test with the reason that it logged.
 type Skipped struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 }
 
-// add joins the counts of two results.
+// add adds the counts of another result.
 func (r *Result) add(other Result) {
 	r.Ran += other.Ran
 	r.Failed += other.Failed
@@ -38,8 +39,8 @@ func (r *Result) add(other Result) {
 	r.Skipped = append(r.Skipped, other.Skipped...)
 }
 
-// keep writes the result into a new file of folder, for the table at the end of the run. Without a folder it prints the
-// result: make was called for this part alone.
+// keep writes the result into a new file of folder, for the table at the end of the run. Without a folder, keep
+// prints the result, because make was called for this part alone.
 func (r Result) keep(folder string, out io.Writer) error {
 	if folder == "" {
 		fmt.Fprintf(out, "%d tests ran, %d failed, %d were skipped\n", r.Ran, r.Failed, len(r.Skipped))
@@ -81,7 +82,7 @@ func collect(folder string) (Result, error) {
 	return sum, nil
 }
 
-// places says where a skipped test runs, by words of its name and of the reason that it gave. The first match counts.
+// places tells where a skipped test runs, by words of its name and of its reason. The first match counts.
 var places = []struct {
 	reason *regexp.Regexp
 	where  string
@@ -108,10 +109,10 @@ var places = []struct {
 		"needs a newer Linux, or one that allows more"},
 }
 
-// unknown is said of a test whose reason no entry of places matches.
+// unknown is the place of a test whose reason matches no entry of places.
 const unknown = "did not say where it runs"
 
-// whereItRuns returns where a skipped test runs. Tests of the package gpu need one, whatever else they lack.
+// whereItRuns returns where a skipped test runs. Tests of the package gpu need a GPU, whatever else they lack.
 func whereItRuns(s Skipped) string {
 	for _, p := range places {
 		if p.reason.MatchString(s.Reason) || strings.HasPrefix(s.Name, "gpu.") && p.reason.MatchString("gpu") {
@@ -121,7 +122,7 @@ func whereItRuns(s Skipped) string {
 	return unknown
 }
 
-// printSkipped lists the skipped tests by where they run. Tests of one reason stand together.
+// printSkipped lists the skipped tests by the place where they run. Tests with the same reason are grouped.
 func printSkipped(out io.Writer, r Result) {
 	groups := map[string]map[string][]string{}
 	var order []string
@@ -153,7 +154,7 @@ func printSkipped(out io.Writer, r Result) {
 	}
 }
 
-// oneLine returns the beginning of a reason in one line, or words for none.
+// oneLine returns the beginning of a reason in one line, or a remark if there is none.
 func oneLine(reason string) string {
 	if reason == "" {
 		return "(no reason given)"

@@ -67,8 +67,8 @@ func check(t *testing.T, all ...error) {
 	}
 }
 
-// The kernel is right when a step takes the time it is told to, by the card's
-// own clock; the host sees it later on a busy machine, but never earlier.
+// TestAStepTakesTheTimeItIsTold checks the duration of a step with the GPU's own clock. On a busy machine the host
+// sees the end of the step later, but never earlier.
 func TestAStepTakesTheTimeItIsTold(t *testing.T) {
 	q := queueOn(t, card(t))
 	a, b := stampOn(t, q), stampOn(t, q)
@@ -107,8 +107,8 @@ func TestStampsAreMonotonic(t *testing.T) {
 	}
 }
 
-// A step on one queue leaves the copy engines free, and a step that follows a
-// copy begins after it.
+// TestCopiesProceedWhileAStepRuns checks that a step on one queue leaves the copy engines free, and that a step after
+// a copy begins after it.
 func TestCopiesProceedWhileAStepRuns(t *testing.T) {
 	d := card(t)
 	compute, copies := queueOn(t, d), queueOn(t, d)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A plain CUDA program that copies between pinned host memory and the GPU, as
-// a reference for `nebulaio bench ceilings`: nothing of ours is in it.
+// A plain CUDA program that copies between pinned host memory and the GPU, as a
+// reference for `nebulaio bench ceilings`. It contains no code of this project.
 //
 //   nvcc -O2 -o cudacopy cudacopy.cu && ./cudacopy [rounds]
 //

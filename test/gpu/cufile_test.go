@@ -21,24 +21,21 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// refusedHere says that cuFile registers no file on this machine, as without
-// udev's database.
+// refusedHere reports whether cuFile registers no file on this machine, as without udev's database.
 func refusedHere(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "(5027)") || strings.Contains(err.Error(), "(5008)") ||
 		strings.Contains(err.Error(), "the library was not found"))
 }
 
-// directExpected says that this machine has a way past the CPU, so that compat
-// is not the only right answer.
+// directExpected reports whether this machine has a direct route, so that compat is not the only right answer.
 func directExpected() bool {
 	params, _ := os.ReadFile("/proc/driver/nvidia/params")
 	_, err := os.Stat("/proc/driver/nvidia-fs")
 	return err == nil || bytes.Contains(params, []byte("RMForceStaticBar1=1"))
 }
 
-// TestCuFileRoutes loads a model by each interface of libcufile, compares every
-// byte and holds the report to the counters. The child ends while it is counting,
-// which must not crash it.
+// TestCuFileRoutes loads a model by each interface of libcufile, compares every byte, and compares the report with
+// the counters. The child process ends while cuFile is counting, which must not crash it.
 func TestCuFileRoutes(t *testing.T) {
 	if os.Getenv(inChild) == "" {
 		again(t, "close")
@@ -75,8 +72,8 @@ func TestCuFileRoutes(t *testing.T) {
 	}
 }
 
-// TestAutoLeavesCuFileAlone: where no file makes a direct route plausible,
-// libcufile is not opened, and a cold load says why.
+// TestAutoLeavesCuFileAlone checks that libcufile is not opened if no file makes a direct route plausible. A cold
+// load then reports the reason.
 func TestAutoLeavesCuFileAlone(t *testing.T) {
 	if directExpected() {
 		t.Skip("this machine may have a direct route")
@@ -111,7 +108,7 @@ func TestAutoLeavesCuFileAlone(t *testing.T) {
 	}
 }
 
-// TestFilesThroughCuFile writes and reads ranges, in streams too.
+// TestFilesThroughCuFile writes and reads ranges, also in streams.
 func TestFilesThroughCuFile(t *testing.T) {
 	if os.Getenv(inChild) == "" {
 		again(t, "close")

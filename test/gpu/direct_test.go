@@ -24,12 +24,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 )
 
-// inChild marks a test that runs in a process of its own: cuFile takes its
-// configuration from the environment that the process began with, and how the
-// process ends is part of the test. Its value says what the child does last.
+// inChild marks a test that runs in its own process. cuFile takes its configuration from the environment at the start
+// of the process, and the end of the process is part of the test. The value of inChild names the child's last step.
 const inChild = "NEBULAIO_GPU_TEST_CHILD"
 
-// again runs this test in a process of its own that may use compatibility mode.
+// again runs this test in its own process, which may use compatibility mode.
 func again(t *testing.T, last string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -66,8 +65,7 @@ func again(t *testing.T, last string) {
 	}
 }
 
-// direct opens cuFile for the first GPU, and both are left open where the child
-// is to end so.
+// direct opens cuFile for the first GPU. Both are left open if the child is to end that way.
 func direct(t *testing.T) (device.Device, device.Direct) {
 	t.Helper()
 	set, err := devices.New(devices.Options{Mode: device.Require})
@@ -99,7 +97,7 @@ func direct(t *testing.T) (device.Device, device.Direct) {
 	return dev, d
 }
 
-// openFile registers a file; without udev's database cuFile registers none.
+// openFile registers a file. Without udev's database cuFile registers none.
 func openFile(t *testing.T, d device.Direct, path string, flags int) device.DirectFile {
 	t.Helper()
 	fd, err := unix.Open(path, flags|unix.O_DIRECT|unix.O_CLOEXEC, 0o600)
@@ -228,16 +226,16 @@ func TestDirectReadsAndWritesAreExact(t *testing.T) {
 	}
 }
 
-// compatOnly says that cuFile has no direct route here, so that NebulaIO counts and
-// the library's statistics stay off. A process that had started them could crash.
+// compatOnly reports whether cuFile has no direct route here. NebulaIO then counts itself, and the library's
+// statistics stay off, because they could crash the process.
 func compatOnly(d device.Direct) bool {
 	facts := d.Facts()
 	return facts["nvfs_version"] == "0.0" && facts["nvfs_supports"] == "none" &&
 		!strings.Contains(facts["features"], "p2p") && facts["use_pci_p2pdma"] == "false"
 }
 
-// TestDirectLeftOpenEndsCleanly ends a process with the driver open while it is
-// counting, as a program does that forgets to close it.
+// TestDirectLeftOpenEndsCleanly ends a process while the cuFile driver is open and counting, like a program that
+// forgets to close it.
 func TestDirectLeftOpenEndsCleanly(t *testing.T) {
 	if os.Getenv(inChild) == "" {
 		again(t, "leave")
@@ -249,7 +247,7 @@ func TestDirectLeftOpenEndsCleanly(t *testing.T) {
 	}
 }
 
-// TestDoctorProof runs the built command, which the bundle names.
+// TestDoctorProof runs the built command that the bundle names.
 func TestDoctorProof(t *testing.T) {
 	program := os.Getenv("NEBULAIO_CLI")
 	if program == "" {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gpu_test runs the library on a real GPU. The test binary is built
-// ahead and carried to a machine that has one; elsewhere the tests skip.
+// Package gpu_test runs the library on a real GPU. The test binary is built in advance and copied to a machine with a
+// GPU; on other machines the tests skip.
 package gpu_test
 
 import (
@@ -32,7 +32,7 @@ func open(t *testing.T, o nebulaio.Options) *nebulaio.System {
 	return s
 }
 
-// dir is on a disk, so that there is a route past the page cache.
+// dir returns a directory on a disk, so that there is a route past the page cache.
 func dir(t *testing.T) string {
 	t.Helper()
 	d, err := os.MkdirTemp("/var/tmp", "nebulaio-gpu")
@@ -54,8 +54,7 @@ func generate(t *testing.T, path, shapes string, seed uint64, shard int64) {
 	}
 }
 
-// verify reads every tensor back from the GPU and compares it with what the
-// generator puts there.
+// verify reads every tensor back from the GPU and compares it with the generated content.
 func verify(t *testing.T, sys *nebulaio.System, m *nebulaio.Model, path string, seed uint64) {
 	t.Helper()
 	src, err := sys.OpenSource(t.Context(), path, nebulaio.SourceOptions{Device: "host"})

@@ -6,9 +6,9 @@
 #
 #   build/gpu/run.sh test                 Go and Python tests on the card
 #   build/gpu/run.sh bench [run.py args]  the benchmark of models
-#   build/gpu/run.sh door [run.py args]   that of objects
+#   build/gpu/run.sh door [run.py args]   the benchmark of objects
 #   build/gpu/run.sh snippets [PAGE...]   the snippets of the documentation that need a GPU
-#   build/gpu/run.sh unpack               only what every word does first
+#   build/gpu/run.sh unpack               only unpacks the bundle, as every other word does first
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 for packed in "$here"/*.gz; do
@@ -20,7 +20,7 @@ done
 export NEBULAIO_LIBRARY=$here/libnebulaio.so NEBULAIO_CLI=$here/nebulaio
 export PYTHONPATH=$here/python${PYTHONPATH:+:$PYTHONPATH}
 [ -d "$here/pydeps" ] && PYTHONPATH=$PYTHONPATH:$here/pydeps
-# As pip does at install time: without it each process compiles the package anew.
+# Compile the package as pip does at install time. Otherwise each process compiles it again.
 python3 -m compileall -q "$here/python/nebulaio"
 what=${1:-test}
 shift || true

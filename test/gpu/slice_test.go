@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio"
 )
 
-// pick takes a range of rows or columns out of a matrix in host memory.
+// pick returns a range of rows or columns of a matrix in host memory.
 func pick(data []byte, shape []int64, dim int, lo, hi int64) []byte {
 	row := int64(len(data)) / shape[0]
 	if dim == 0 {
@@ -24,9 +24,8 @@ func pick(data []byte, shape []int64, dim int, lo, hi int64) []byte {
 	return out
 }
 
-// TestSlicesOfEveryRankAreExact loads each rank's rows and columns of every
-// matrix of a model, warm and cold, and compares them with the same part of a
-// load of all.
+// TestSlicesOfEveryRankAreExact loads each rank's rows and columns of every matrix of a model, warm and cold. It
+// compares them with the same part of a whole load.
 func TestSlicesOfEveryRankAreExact(t *testing.T) {
 	const world = 8
 	sys := open(t, nebulaio.Options{})

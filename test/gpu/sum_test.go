@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 )
 
-// TestTheCardSumsAsTheCPUDoes compares runs of any length at any address, cut
-// into tiles anyhow, and a run that is as long as the engine's largest.
+// TestTheCardSumsAsTheCPUDoes compares checksums of ranges of any length at any address, split into tiles in any way.
+// One range is as long as the engine's largest.
 func TestTheCardSumsAsTheCPUDoes(t *testing.T) {
 	const room = 4 << 20
 	d := card(t)
@@ -74,8 +74,8 @@ func TestTheCardSumsAsTheCPUDoes(t *testing.T) {
 	check(0, room, device.SumTile, device.SumTile)
 }
 
-// TestHowFastTheCardSums prints what a sum of one chunk takes, and the rate of
-// several at once; it asserts nothing.
+// TestHowFastTheCardSums prints the time of a checksum of one chunk, and the rate of several at once. It asserts
+// nothing.
 func TestHowFastTheCardSums(t *testing.T) {
 	const chunk, rounds = 4 << 20, 200
 	d := card(t)

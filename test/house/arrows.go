@@ -17,15 +17,15 @@ import (
 	"slices"
 )
 
-// Graph is the arrows between the files of one package, whose Path lies below the module. File a has an arrow to file b
-// if a uses a package-level name, a method or a field that b declares.
+// Graph has the arrows between the files of one package; Path is the package's path below the module. File a has an
+// arrow to file b if a uses a package-level name, a method or a field that b declares.
 type Graph struct {
 	Path   string
 	Files  []string
 	Arrows map[[2]int]bool
 }
 
-// Graphs returns the graph of each package of module that the patterns match, sorted by path. Packages with cgo are
+// Graphs returns the graph of each package of module that matches the patterns, sorted by path. Packages with cgo are
 // left out.
 func Graphs(dir, module string, patterns ...string) ([]Graph, error) {
 	all, err := goList(dir, append([]string{"-export", "-deps"}, patterns...)...)
@@ -98,8 +98,8 @@ func graph(l listed, files *token.FileSet, imports types.Importer) (Graph, error
 	return g, nil
 }
 
-// Order returns the files from the highest to the lowest, so that few arrows run from a lower file to a higher one, and
-// the number of those that still do. The result is the same on every run.
+// Order returns the files from the highest to the lowest, with few arrows from a lower to a higher file. back is the
+// number of arrows from a lower to a higher file. The result is the same on every run.
 func (g Graph) Order() (order []int, back int) {
 	n := len(g.Files)
 	uses := make([][]bool, n)
@@ -165,7 +165,7 @@ func greedy(uses [][]bool) []int {
 	return append(high, low...)
 }
 
-// improve moves one file at a time to where the fewest arrows run back, until no move helps.
+// improve moves one file at a time to the position with the fewest arrows back, until no move helps.
 func improve(order []int, uses [][]bool) {
 	for better := true; better; {
 		better = false
@@ -211,7 +211,7 @@ func one(b bool) int {
 	return 0
 }
 
-// Knotted counts the arrows inside of circles: from their end a path of arrows leads back to their start.
+// Knotted returns the number of arrows that are part of a circle.
 func (g Graph) Knotted() (arrows int) {
 	n := len(g.Files)
 	reaches := make([][]bool, n)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package house holds the rules that the sources of this repository keep. A rule is a function over a list of packages,
-// so that a test can plant a violation in a copy of that list. The tables are in arch_test.go.
+// Package house defines rules for the sources of this repository. A rule is a function over a list of packages, so
+// that a test can plant a violation in a copy of that list. The tables for the rules are in arch_test.go.
 package house
 
 import (
@@ -12,55 +12,56 @@ import (
 
 // Package is one package of the module.
 type Package struct {
-	// Path is the import path below the module. The root package has "".
+	// Path is the import path below the module, or "" for the root package.
 	Path string
-	// Own are the imported packages of this module, as their Path.
+	// Own lists the imported packages of this module, by their Path.
 	Own []string
-	// Others are the imported packages of the standard library and of other modules. "C" stands for cgo.
+	// Others lists the imported packages of the standard library and of other modules. "C" stands for cgo.
 	Others []string
-	// Files are the sources without the tests.
+	// Files lists the source files, without tests.
 	Files []File
 }
 
-// File is what the rules look at in one source file.
+// File has the properties of one source file that the rules check.
 type File struct {
 	Name string
-	// Licensed is whether the file begins with its licence.
+	// Licensed reports whether the file begins with its licence.
 	Licensed bool
-	// Comment is whether the file has a package comment.
+	// Comment reports whether the file has a package comment.
 	Comment bool
-	// Init is whether the file has an init function.
+	// Init reports whether the file has an init function.
 	Init bool
 }
 
-// Door is a package or module that only its owners import.
+// Door guards a package or module that only its owners may import.
 type Door struct {
 	// By names the owners, separated by spaces. An owner a/... stands for a and all packages below it.
 	By string
-	// Why is the reason, in words for the error message.
+	// Why is the reason for the restriction, as text for the error message.
 	Why string
 }
 
-// House is the repository as the rules see it, with the tables that the rules compare it with.
+// House is the repository as the rules see it, with the tables for the rules.
 type House struct {
 	Packages []Package
-	// Floors gives each package of the product its floor.
+	// Floors maps each package of the product to its floor. Imports go to lower floors only.
 	Floors map[string]int
 	// Outside lists the packages that are not part of the product.
 	Outside []string
-	// Doors maps a path to its owners. It also guards the packages below that path, unless a longer path matches.
+	// Doors maps a guarded path to its Door. A Door also guards the packages below its path, unless a longer path
+	// matches.
 	Doors map[string]Door
-	// Everyone lists modules that every package may import, each with the reason.
+	// Everyone lists the modules that every package may import, each with the reason.
 	Everyone map[string]string
-	// TestModules lists modules that only tests import, each with the reason.
+	// TestModules lists the modules that only tests import, each with the reason.
 	TestModules map[string]string
-	// Required lists the direct requirements of go.mod.
+	// Required lists the direct requirements in go.mod.
 	Required []string
-	// Linked lists what the shared library links: paths of this module begin with "./".
+	// Linked lists the packages that the shared library links. Paths of this module begin with "./".
 	Linked []string
 	// LinkedModules lists the other modules that the shared library may link, each with the reason.
 	LinkedModules map[string]string
-	// NotLinked lists packages of this module that the shared library must not link. It matches by prefix.
+	// NotLinked lists path prefixes of this module's packages that the shared library must not link.
 	NotLinked []string
 	// StillLinked lists the exceptions to NotLinked.
 	StillLinked []string
@@ -68,7 +69,7 @@ type House struct {
 	Page string
 }
 
-// Clone returns a copy whose lists and tables can be changed without changing h.
+// Clone returns a copy of h. Changes to lists and tables of the copy do not affect h.
 func (h House) Clone() House {
 	h.Packages = slices.Clone(h.Packages)
 	for i, p := range h.Packages {
@@ -83,7 +84,7 @@ func (h House) Clone() House {
 	return h
 }
 
-// Find returns the package with that path, to be changed in place, or nil.
+// Find returns the package with this path, or nil. The caller may change the package in place.
 func (h House) Find(path string) *Package {
 	for i := range h.Packages {
 		if h.Packages[i].Path == path {
@@ -93,7 +94,7 @@ func (h House) Find(path string) *Package {
 	return nil
 }
 
-// product returns the packages that are on a floor.
+// product returns the packages that have a floor.
 func (h House) product() []Package {
 	return slices.DeleteFunc(slices.Clone(h.Packages), func(p Package) bool {
 		_, ok := h.Floors[p.Path]
@@ -101,12 +102,12 @@ func (h House) product() []Package {
 	})
 }
 
-// below reports whether path is prefix or lies below it.
+// below reports whether path is prefix or is below it.
 func below(path, prefix string) bool {
 	return path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 
-// longest returns the longest key of table that path lies below.
+// longest returns the longest key of table that is path or above it.
 func longest[V any](path string, table map[string]V) (string, bool) {
 	best, found := "", false
 	for key := range table {

@@ -8,16 +8,16 @@ import (
 	"slices"
 )
 
-// Limits that hold where no exception is listed.
+// Limits for packages, types and files without a listed exception.
 const (
-	MostBackArrows = 15  // percent of a package's arrows
-	MostMethods    = 25  // of one type
-	MostLines      = 350 // that nine files of ten do not exceed
-	MostOfProduct  = 10  // percent of the product's lines in one package
+	MostBackArrows = 15  // percent of a package's arrows that may lead back up
+	MostMethods    = 25  // methods of one type
+	MostLines      = 350 // lines that nine of ten files do not exceed
+	MostOfProduct  = 10  // percent of the product's lines that one package may have
 )
 
-// Knotted returns a line for each package with more arrows back up than its limit in percent. One arrow is always
-// allowed: two files that use each other are half of their arrows.
+// Knotted returns a line for each package with more arrows back up than its limit in percent. Every package may have
+// one arrow back up, because two files that use each other have half of their arrows back up.
 func Knotted(graphs []Graph, limits map[string]int) (broken []string) {
 	for _, g := range graphs {
 		limit, ok := limits[g.Path]
@@ -34,7 +34,7 @@ func Knotted(graphs []Graph, limits map[string]int) (broken []string) {
 	})...)
 }
 
-// TooLong returns a line if the files are too long.
+// TooLong returns a line if more than a tenth of the files exceed MostLines.
 func TooLong(s Sizes) (broken []string) {
 	if lines := s.Percentile(90); lines > MostLines {
 		broken = append(broken, fmt.Sprintf("one file of ten has more than %d lines, at most %d may be", lines, MostLines))
@@ -42,7 +42,8 @@ func TooLong(s Sizes) (broken []string) {
 	return broken
 }
 
-// TooManyMethods returns a line for each type with more methods than known allows, and for entries that are not needed.
+// TooManyMethods returns a line for each type with more methods than its entry in known, or than MostMethods without
+// an entry. Entries that are no longer needed get a line too.
 func TooManyMethods(s Sizes, known map[string]int) (broken []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Methods)) {
 		if n, limit := s.Methods[name], max(known[name], MostMethods); n > limit {
@@ -53,8 +54,8 @@ func TooManyMethods(s Sizes, known map[string]int) (broken []string) {
 		func(name string) bool { return s.Methods[name] > MostMethods })...)
 }
 
-// TooLarge returns a line for each package with more than its percent of the product, and for entries of packages that
-// do not exist.
+// TooLarge returns a line for each package that exceeds its percentage of the product's lines. Entries for packages
+// that do not exist get a line too.
 func TooLarge(s Sizes, known map[string]int) (broken []string) {
 	for _, path := range slices.Sorted(maps.Keys(s.Packages)) {
 		if n, limit := s.Packages[path], max(known[path], MostOfProduct); 100*n > limit*s.Total {
@@ -65,7 +66,7 @@ func TooLarge(s Sizes, known map[string]int) (broken []string) {
 	return append(broken, gone("limit of size", known, func(path string) bool { return s.Packages[path] > 0 })...)
 }
 
-// gone returns a line for each entry of a table that is not needed any more.
+// gone returns a line for each entry of a table that is no longer needed.
 func gone(table string, entries map[string]int, needed func(string) bool) (broken []string) {
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		if !needed(name) {
@@ -75,5 +76,5 @@ func gone(table string, entries map[string]int, needed func(string) bool) (broke
 	return broken
 }
 
-// percent returns the share of part in whole.
+// percent returns part as a percentage of whole.
 func percent(part, whole int) float64 { return 100 * float64(part) / float64(max(whole, 1)) }

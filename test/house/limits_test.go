@@ -126,7 +126,7 @@ func TestOrderLeavesFewArrowsBack(t *testing.T) {
 	}
 }
 
-// TestGraphFollowsNames reads a module in which each file uses another in a way of its own.
+// TestGraphFollowsNames reads a module in which each file uses another in a different way.
 func TestGraphFollowsNames(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -164,7 +164,7 @@ func TestGraphFollowsNames(t *testing.T) {
 	}
 }
 
-// TestPlantedSizes plants what each limit is there for.
+// TestPlantedSizes plants a violation of each limit.
 func TestPlantedSizes(t *testing.T) {
 	s := Sizes{Files: map[string]int{}, Packages: map[string]int{}, Methods: map[string]int{}}
 	methods := "package p\n\ntype T[A any] struct{}\n"

@@ -21,8 +21,8 @@ type listed struct {
 	DepOnly                    bool
 }
 
-// goList runs go list in dir, with cgo, without which the shared library does not exist. A profile would give packages
-// names of their own for each program, so that there is none.
+// goList runs go list in dir, with cgo, because the shared library needs cgo. The profile is off, because it would
+// give packages separate names for each program.
 func goList(dir string, args ...string) ([]listed, error) {
 	const fields = "-json=ImportPath,Dir,Export,Imports,GoFiles,CgoFiles,ImportMap,DepOnly"
 	out, err := goOutput(dir, append([]string{"list", "-pgo=off", fields}, args...)...)
@@ -56,7 +56,7 @@ func goOutput(dir string, args ...string) (string, error) {
 }
 
 // Load reads the packages of the module in dir, its requirements, and its ARCHITECTURE.md if there is one. If library
-// is not empty, Load also lists what that package links. The tables of the result are empty.
+// is not empty, Load also lists the packages that library links. The tables of the result are empty.
 func Load(dir, library string) (House, error) {
 	var h House
 	text, err := goOutput(dir, "mod", "edit", "-json")
@@ -135,7 +135,7 @@ func load(l listed, module string) (Package, error) {
 	return p, nil
 }
 
-// ownPath returns the path below the module of one of its packages.
+// ownPath returns the path, below the module, of one of the module's packages.
 func ownPath(importPath, module string) (string, bool) {
 	if importPath == module {
 		return "", true

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Rule is one rule of the house. Broken returns a line for each violation.
+// Rule is one rule about the sources. The function Broken returns a line for each violation.
 type Rule struct {
 	Name   string
 	Broken func(House) []string
@@ -72,8 +72,8 @@ func upward(h House) (broken []string) {
 	return broken
 }
 
-// trespassing finds imports through a door by a package that is not its owner. It also finds doors that nobody uses,
-// and owners that do not exist.
+// trespassing finds imports of a guarded package by a package that is not its owner. It also finds guards that nobody
+// needs, and owners that do not exist.
 func trespassing(h House) (broken []string) {
 	used := map[string]bool{}
 	for _, p := range h.product() {
@@ -102,7 +102,7 @@ func trespassing(h House) (broken []string) {
 	return broken
 }
 
-// owns reports whether an owner of a door stands for a package.
+// owns reports whether an owner of a door includes a package.
 func owns(owner, path string) bool {
 	if folder, ok := strings.CutSuffix(owner, "/..."); ok {
 		return below(path, folder)
@@ -151,7 +151,7 @@ func unowned(h House) (broken []string) {
 	return broken
 }
 
-// outsiders finds packages of the product that import one that is not.
+// outsiders finds packages of the product that import a package outside of the product.
 func outsiders(h House) (broken []string) {
 	for _, p := range h.product() {
 		for _, to := range p.Own {
@@ -175,7 +175,7 @@ func testCode(h House) (broken []string) {
 	return broken
 }
 
-// overlinked finds what must not come into other people's processes with the shared library.
+// overlinked finds packages that the shared library must not bring into other people's processes.
 func overlinked(h House) (broken []string) {
 	for _, path := range h.Linked {
 		own, isOwn := strings.CutPrefix(path, "./")
@@ -197,7 +197,7 @@ func overlinked(h House) (broken []string) {
 	return broken
 }
 
-// vague finds packages whose name does not say what they are about.
+// vague finds packages with a name that does not describe their purpose.
 func vague(h House) (broken []string) {
 	for _, p := range h.Packages {
 		for element := range strings.SplitSeq(p.Path, "/") {

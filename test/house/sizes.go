@@ -13,19 +13,19 @@ import (
 	"strings"
 )
 
-// Sizes is how large the product is: what the programs and libraries of the module consist of, without tests.
+// Sizes is the size of the product: the programs and libraries of the module, without tests.
 type Sizes struct {
-	// Lines of each file, by its path below the module.
+	// Files is the number of lines of each file, by its path below the module.
 	Files map[string]int
-	// Lines of each package, by its path below the module.
+	// Packages is the number of lines of each package, by its path below the module.
 	Packages map[string]int
-	// Methods of each type, by package and name, such as "internal/transfer.Engine".
+	// Methods is the number of methods of each type, by package and name, such as "internal/transfer.Engine".
 	Methods map[string]int
-	// Total is the lines of all files.
+	// Total is the number of lines of all files.
 	Total int
 }
 
-// Measure counts the packages of module that the patterns name, and those that they import.
+// Measure counts lines and methods of the module's packages that match the patterns, and of those that they import.
 func Measure(dir, module string, patterns ...string) (Sizes, error) {
 	s := Sizes{Files: map[string]int{}, Packages: map[string]int{}, Methods: map[string]int{}}
 	all, err := goList(dir, append([]string{"-deps"}, patterns...)...)
@@ -83,7 +83,7 @@ func receiver(e ast.Expr) string {
 	return "?"
 }
 
-// Percentile returns the number of lines that so many percent of the files do not exceed.
+// Percentile returns the number of lines that the given percentage of the files does not exceed.
 func (s Sizes) Percentile(percent int) int {
 	var lengths []int
 	for _, n := range s.Files {

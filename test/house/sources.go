@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Read parses a source file.
+// Read parses a source file and returns its properties.
 func Read(name, source string) (File, error) {
 	f := File{Name: name, Licensed: strings.HasPrefix(source, "// SPDX-License-Identifier: Apache-2.0\n")}
 	parsed, err := parser.ParseFile(token.NewFileSet(), name, source, parser.ParseComments|parser.SkipObjectResolution)

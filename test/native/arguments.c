@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every function of the library with every bad argument, one at a time:
- * arguments MODEL FOLDER HEADER. Each call must return an error, and the process goes on.
+ * Calls every function of the library with every bad argument, one at a time:
+ * arguments MODEL FOLDER HEADER. Each call must return an error and must not crash.
  */
 #include "check.h"
 
 #include <unistd.h>
 
-/* What an argument is, and so what is bad for it. */
+/* The kind of an argument, which determines its bad values. */
 enum {
 	HANDLE = 'h',   /* 0, a number never given and a handle of another kind are CLOSED */
 	PATH = 'p',     /* NULL is INVALID */
@@ -96,7 +96,7 @@ static uint64_t open_of(char kind)
 
 static uint64_t number_of(const void *p) { return (uint64_t)(uintptr_t)p; }
 
-/* What a struct argument of a function points to, whole and right. */
+/* A valid struct for an argument of a function. */
 static uint64_t struct_of(const char *name)
 {
 	static char byte[4096];
@@ -129,7 +129,7 @@ static uint64_t struct_of(const char *name)
 	return number_of(&descriptors);
 }
 
-/* Arguments of a function that are all right. */
+/* Sets valid arguments for a function. */
 static void good(const struct function *f, uint64_t arguments[MOST])
 {
 	static char path[4096];
@@ -163,7 +163,7 @@ static void good(const struct function *f, uint64_t arguments[MOST])
 	}
 }
 
-/* Calls a function and releases what it gave. */
+/* Calls a function and releases its results. */
 static int32_t made(const struct function *f, const uint64_t a[MOST])
 {
 	calls++;
@@ -179,7 +179,7 @@ static int32_t made(const struct function *f, const uint64_t a[MOST])
 	return status;
 }
 
-/* A call that has to fail with a status and a message, and to leave its results alone. */
+/* Expects that a call fails with a status and a message, and leaves its results unchanged. */
 static void fails(const struct function *f, const uint64_t a[MOST], int argument, const char *what, int32_t expected)
 {
 	const int32_t status = made(f, a);
@@ -252,7 +252,7 @@ static void try_all(const struct function *f)
 	}
 }
 
-/* Fields of structs, which no table has. */
+/* Tests bad fields of structs, which are not in the table. */
 static void fields(void)
 {
 	uint64_t out = 0;
@@ -336,7 +336,7 @@ static void fields(void)
 	EXPECT(nebulaio_file_read_start(handles[2], NULL, 1, 0, NULL, NULL, &out, said, sizeof said) == NEBULAIO_ERR_INVALID);
 }
 
-/* Handles that were released, in every function. */
+/* Passes released handles to every function. */
 static void released(void)
 {
 	uint64_t a[MOST];
@@ -352,7 +352,7 @@ static void released(void)
 	}
 }
 
-/* Every function of the header is in the table. */
+/* Checks that every function of the header is in the table. */
 static void complete(const char *header)
 {
 	size_t size = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the native tests share: ends of a program that say where and why, whole
- * files, and bytes that no other place of a file has.
+ * Functions that the native tests share: failures with place and reason, reads of
+ * whole files, and test content without repetition.
  */
 #ifndef NEBULAIO_TEST_CHECK_H
 #define NEBULAIO_TEST_CHECK_H
@@ -29,7 +29,7 @@ static char err[4096]; /* the last message of the library */
 		}                                                                                                      \
 	} while (0)
 
-/* The whole of a file, from malloc. */
+/* Returns the content of a file, from malloc. */
 static inline unsigned char *file_bytes(const char *path, size_t *size)
 {
 	FILE *in = fopen(path, "rb");
@@ -44,7 +44,7 @@ static inline unsigned char *file_bytes(const char *path, size_t *size)
 	return bytes;
 }
 
-/* Bytes by a generator: the same for the same seed, and shifted ones differ. */
+/* Generates bytes: the same for the same seed, and different at every offset. */
 static inline void fill(unsigned char *to, size_t n, uint64_t seed)
 {
 	uint64_t x = seed * 0x9e3779b97f4a7c15u + 1;
@@ -56,7 +56,7 @@ static inline void fill(unsigned char *to, size_t n, uint64_t seed)
 	}
 }
 
-/* DIRECTORY/NAME, in a buffer of the caller. */
+/* Writes DIRECTORY/NAME into a buffer of the caller. */
 static inline const char *path_in(char *buf, size_t cap, const char *directory, const char *name)
 {
 	if (snprintf(buf, cap, "%s/%s", directory, name) >= (int)cap)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the C++ tests share beside check.h: the status of a call that throws, and
-// memory of a device that is freed at the end of its scope.
+// What the C++ tests share in addition to check.h: the status of a call that throws,
+// and device memory that is freed at the end of its scope.
 #ifndef NEBULAIO_TEST_CHECK_HPP
 #define NEBULAIO_TEST_CHECK_HPP
 
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-// The status that a call throws, with its message in what, or NEBULAIO_OK.
+// Returns the status that a call throws, with its message in what, or NEBULAIO_OK.
 template <typename Call> int32_t status_of(Call call, std::string *what = nullptr)
 {
 	try {
@@ -48,7 +48,7 @@ inline std::string random_bytes(size_t n, uint64_t seed)
 	return out;
 }
 
-// Memory of a device, of a size or with content.
+// Device memory, allocated by size or with content.
 class block {
   public:
 	block(const memory *place, size_t size, size_t align = 4096)
@@ -87,7 +87,7 @@ class block {
 	void *address_;
 };
 
-// Destinations of a model.
+// The destinations of a model.
 struct destinations {
 	std::vector<block> blocks;
 	std::vector<nebulaio_buffer> buffers;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranges of files as a C program moves them: file FOLDER DEVICE. Writes and reads
- * of any offset and length against a copy of the file in memory, ends of files,
- * reads beside each other, moves in the order of a stream, and what is refused.
+ * Tests ranges of files as a C program moves them: file FOLDER DEVICE. Compares writes
+ * and reads of any offset and length with a copy of the file in memory. Also tests ends
+ * of files, concurrent reads, moves in the order of a stream, and refusals.
  */
 #include "check.h"
 
@@ -18,7 +18,7 @@ static unsigned char model[LIMIT], host[LIMIT]; /* what the file holds; what was
 static size_t length;
 static char path[4096], device_option[64];
 
-/* Reading, in the type of writing: the read's own address is not const. */
+/* Reads, with the signature of a write: the address of a read is not const. */
 static int32_t read_start(uint64_t of, const void *address, uint64_t n, uint64_t offset, nebulaio_stream stream,
                           const char *options, uint64_t *job, char *message, size_t cap)
 {
@@ -27,7 +27,7 @@ static int32_t read_start(uint64_t of, const void *address, uint64_t n, uint64_t
 
 typedef int32_t (*mover)(uint64_t, const void *, uint64_t, uint64_t, nebulaio_stream, const char *, uint64_t *, char *, size_t);
 
-/* One move from its start to its release; returns how many bytes it moved. */
+/* Starts, awaits and releases one move; returns the number of bytes moved. */
 static uint64_t moved(mover start, const void *address, size_t n, size_t offset, const char *options)
 {
 	uint64_t job = 0;
@@ -97,7 +97,7 @@ static void ranges(void)
 	free(all);
 }
 
-/* Two reads at once on one file, and a thread of its own for each. */
+/* Reads one file twice at once, each in its own thread. */
 static void *reader(void *half)
 {
 	memory_bind(&place);
@@ -132,7 +132,7 @@ static void at_once(void)
 		pthread_join(threads[i], NULL);
 }
 
-/* A job's report, from malloc. */
+/* Returns a job's report, from malloc. */
 static char *report_of(uint64_t job)
 {
 	size_t need = 0;
@@ -142,10 +142,10 @@ static char *report_of(uint64_t job)
 	return text;
 }
 
-/* Moves in the order of a stream: a write sees what was queued before it and not
- * what is queued behind it, and what is queued behind a read sees its bytes. On
- * host, and where libcufile does not carry it, the move has ended when its start
- * returns, and its report says why; the route cufile is refused there instead. */
+/* Tests moves in the order of a stream. A write sees the work queued before it, but
+ * not the work queued after it. Work queued after a read sees the bytes of the read.
+ * On host, and if libcufile cannot perform the move, the move has ended when its start
+ * returns, and its report gives the reason. The route cufile is refused instead. */
 static void in_stream(int cufile, uint64_t seed)
 {
 	const size_t n = (4 << 20) + 512;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranges of files by the C++ header: file FOLDER DEVICE.
+// Tests ranges of files with the C++ header: file FOLDER DEVICE.
 #include "check.hpp"
 
 #include <iostream>
@@ -10,7 +10,7 @@ namespace {
 
 std::string options_of(const std::string &device) { return "{\"device\":" + nebulaio::quote(device) + "}"; }
 
-// Writes and reads at offsets and of lengths that fit no block, and ends of files.
+// Writes and reads at unaligned offsets with unaligned lengths, and at ends of files.
 void ranges(nebulaio::system &sys, const memory *place, const std::string &path, const std::string &device)
 {
 	nebulaio::file file(sys, path, "w+", options_of(device));
@@ -60,7 +60,7 @@ void ranges(nebulaio::system &sys, const memory *place, const std::string &path,
 	EXPECT(status_of([&] { file.size(); }) == NEBULAIO_ERR_CLOSED);
 }
 
-// Work before and behind a move on one stream; on host the move has ended when it
+// Tests work before and after a move on one stream. On host the move has ended when it
 // is returned.
 void in_stream(nebulaio::system &sys, const memory *place, const std::string &path, const std::string &device)
 {

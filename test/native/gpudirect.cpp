@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Objects as handles of cuFile: gpudirect DEVICE, with a server as the environment
-// tells (NEBULAIO_ENDPOINT, NEBULAIO_ACCESS_KEY, NEBULAIO_SECRET_KEY) and a bucket
-// "bucket". On host, libcufile is the stand-in, whose device memory is host memory.
+// Tests objects as handles of cuFile: gpudirect DEVICE. The variables NEBULAIO_ENDPOINT,
+// NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY name the server, which has a bucket
+// "bucket". On host, a stand-in replaces libcufile; its device memory is host memory.
 #include <cufile.h>
 #include "nebulaio/gpudirect.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 const memory *place;
 
-// As the CUDA runtime has them, over the driver.
+// Functions of the CUDA runtime, implemented with the driver.
 int cudaMalloc(void **at, size_t size)
 {
 	*at = memory_take(place, size, 4096);
@@ -29,8 +29,8 @@ int cudaFree(void *at)
 
 const size_t size = (5 << 20) + 4096;
 
-// The block of GPUDirect's documentation, unchanged but for the endpoint and the
-// last line: the bytes are fetched to be looked at.
+// The code block of GPUDirect's documentation. Only the endpoint and the last line,
+// which fetches the bytes for comparison, differ.
 std::string documented(const char *endpoint, ssize_t *read, ssize_t *written)
 {
 	// Initialize GPUDirect
@@ -66,7 +66,7 @@ std::string documented(const char *endpoint, ssize_t *read, ssize_t *written)
 	return seen;
 }
 
-// What the library's own client sees, which compares each block with its checksum.
+// Reads the object with the library's own client, which verifies each block's checksum.
 std::string content(const nebulaio::system &sys, const char *endpoint, const std::string &key, size_t n)
 {
 	nebulaio::client server(sys, "{\"endpoint\":" + nebulaio::quote(endpoint) + "}");

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Compiles the headers by every standard that they are for, with all warnings as errors, and
-# shows that they refuse a library of another ABI: headers.sh FOLDER.
+# Compiles the headers with every supported standard and all warnings as errors, and
+# checks that they refuse a library with another ABI: headers.sh FOLDER.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$1
@@ -17,7 +17,7 @@ check() { # COMPILER LANGUAGE STANDARD TEXT [FLAGS]
 		{ echo "headers: $1 -std=$3 refuses: $4" >&2 && exit 1; }
 	count=$((count + 1))
 }
-# CUDA's types are the header's own, before it and behind it.
+# CUDA's types are those of CUDA's header, whether it is included before or after ours.
 cuda='typedef struct CUstream_st *cudaStream_t;\n'
 use='int main(void) { cudaStream_t s = 0; nebulaio_stream t = s; void *p = 0; nebulaio_buffer b = {p, 1}; s = t; return b.size == 1 && s == 0 ? nebulaio_check_abi(0, 0) : 1; }\n'
 for compiler in "${compilers_c[@]}"; do
@@ -36,7 +36,7 @@ for compiler in "${compilers_cpp[@]}"; do
 	done
 done
 
-# A library of yesterday has the functions and another number.
+# An old library has the same functions and another ABI number.
 old=$folder/old
 mkdir -p "$old"
 cat >"$old/old.c" <<'END'

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs into a folder and builds the programs of docs/cpp.md against it, C++ by CMake and C
-# by pkg-config, then runs both on host: install.sh MODEL. The tree is moved before it is used:
-# nothing in it may know where it was installed. INSTALL_WITHOUT_CMAKE=1 leaves CMake out.
+# by pkg-config, then runs both on host: install.sh MODEL. The tree is moved before it is used,
+# because no file in it may contain the place of the installation. INSTALL_WITHOUT_CMAKE=1 leaves CMake out.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 model=$(realpath "$1")
@@ -15,7 +15,7 @@ done
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/nebulaio-install.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# A directory for each: as a package is made, and with libraries elsewhere.
+# One directory for an installation as in a package, and one with libraries elsewhere.
 make -C "$root" --no-print-directory install DESTDIR="$work/stage" PREFIX=/usr
 make -C "$root" --no-print-directory install PREFIX="$work/opt" LIBDIR="$work/opt/lib64/deep"
 mv "$work/stage/usr" "$work/moved"

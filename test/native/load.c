@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The C ABI as a C program uses it: load PATH DEVICE. Loads a safetensors file
+ * Tests the C ABI as a C program uses it: load PATH DEVICE. Loads a safetensors file
  * from several threads at once, compares every tensor with the file, uses tensors
- * while later ones arrive, chooses one, and goes through what a caller does wrong.
+ * while later ones arrive, selects one tensor, and makes the mistakes of callers.
  */
 #include "check.h"
 
@@ -19,8 +19,8 @@ static memory place;
 static uint64_t sys, model;
 static const char *model_path;
 
-/* One load into memory of its own, checked to the last byte: tensors tile the
- * file in the order in which the library lists them. */
+/* Loads once into its own memory and checks every byte. The tensors cover the file in
+ * the order in which the library lists them. */
 static void *load(void *unused)
 {
 	(void)unused;
@@ -61,8 +61,8 @@ static void *load(void *unused)
 	return NULL;
 }
 
-/* Compares tensors [from, to) of a model with the file, where they lie in dst.
- * Returns where in the file the last one ends; the first begins at `at`. */
+/* Compares tensors [from, to) of a model in dst with the file. The first tensor begins
+ * at file offset `at`. Returns the file offset at which the last one ends. */
 static size_t compare(uint64_t of, nebulaio_buffer dst, uint64_t from, uint64_t to, size_t at)
 {
 	for (uint64_t i = from; i < to; i++) {
@@ -78,8 +78,8 @@ static size_t compare(uint64_t of, nebulaio_buffer dst, uint64_t from, uint64_t 
 	return at;
 }
 
-/* Tensors become final in order, and are right when they are said to be, while the
- * load goes on: small chunks by one worker make it go in many steps. */
+/* Tensors become ready in order and are then correct, while the load continues. Small
+ * chunks and one worker make the load take many steps. */
 static void readiness(const char *options)
 {
 	uint64_t slow = 0, m = 0, job = 0, tensors = 0, known = 0, n = 0;
@@ -108,7 +108,7 @@ static void readiness(const char *options)
 	memory_give(&place, dst.address);
 }
 
-/* One tensor of a model that is open, by its name. */
+/* Loads one tensor of an open model, by its name. */
 static void selection(void)
 {
 	uint64_t tensors = 0, one = 0, job = 0, count = 0;

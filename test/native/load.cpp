@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C++ header as a C++ program uses it: load PATH DEVICE. Loads, streams,
-// selects, moves handles about, catches errors, cancels, and compares with the file.
+// Tests the C++ header as a C++ program uses it: load PATH DEVICE. Loads, streams,
+// selects, moves handles, catches errors, cancels, and compares with the file.
 #include "check.hpp"
 
 #include <iostream>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory on a device for the native tests, as a caller of the library has it:
+ * Device memory for the native tests, allocated as a caller of the library would:
  * from aligned_alloc on host, from the CUDA driver on a GPU. The driver is opened
  * at run time, so that one program runs on machines with and without it.
  *
- * A CUDA context is current for a thread, not for a process: each thread that
- * uses this calls memory_bind first. Nothing here binds it again, so a call of the
- * library that left another context behind is seen by the next allocation.
+ * A CUDA context is current for a thread, not for a process, so each thread calls
+ * memory_bind first. No other function binds the context. If a call of the library
+ * leaves another context behind, the next allocation therefore notices it.
  */
 #ifndef NEBULAIO_TEST_MEMORY_H
 #define NEBULAIO_TEST_MEMORY_H
@@ -52,7 +52,7 @@ static inline void *symbol(void *library, const char *name)
 	return at;
 }
 
-/* The address n bytes behind another; of a device's memory too. */
+/* Returns the address n bytes after another, also in device memory. */
 static inline void *past(void *address, size_t n) { return (char *)address + n; }
 
 /* Makes the device's context current for the calling thread, once per thread. */
@@ -122,7 +122,7 @@ static inline void memory_give(const memory *m, void *at)
 		fatal("cuMemFree fails");
 }
 
-/* A stream that does not wait for the default one; NULL on host. */
+/* Returns a stream that does not wait for the default stream; NULL on host. */
 static inline nebulaio_stream memory_stream(const memory *m)
 {
 	void *stream = NULL;
@@ -143,7 +143,7 @@ static inline void memory_stream_end(const memory *m, nebulaio_stream stream)
 		fatal("cuStreamDestroy fails");
 }
 
-/* Host memory that copies of a stream use while the program goes on. */
+/* Allocates host memory for asynchronous copies of a stream. */
 static inline unsigned char *memory_pinned(const memory *m, size_t size)
 {
 	size = (size + 4095) / 4096 * 4096;
@@ -160,7 +160,7 @@ static inline void memory_unpin(const memory *m, unsigned char *at)
 	free(at);
 }
 
-/* Queues a copy on a stream; on host it is made at once. */
+/* Queues a copy on a stream; on host it copies at once. */
 static inline void memory_fetch(const memory *m, void *to, const void *from, size_t n, nebulaio_stream stream)
 {
 	if (n == 0)
@@ -181,7 +181,7 @@ static inline void memory_put(const memory *m, void *to, const void *from, size_
 		fatal("copy to the device");
 }
 
-/* Copies that are done when they return. */
+/* Copies synchronously. */
 static inline void memory_read(const memory *m, void *to, const void *from, size_t n)
 {
 	memory_fetch(m, to, from, n, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Objects of a server by the C ABI: objects DEVICE, with a server as the environment
- * tells and a bucket "bucket".
+ * Tests objects of a server with the C ABI: objects DEVICE. The environment names the
+ * server, which has a bucket "bucket".
  */
 #include "check.h"
 
@@ -41,7 +41,7 @@ static void put(const char *key, const void *address, uint64_t size, const char 
 	MUST(nebulaio_release(job, err, sizeof err));
 }
 
-/* The report of a job that has ended well, from malloc; the job is released. */
+/* Returns the report of a successful job, from malloc, and releases the job. */
 static char *report_of(uint64_t job)
 {
 	size_t need = 0;
@@ -141,7 +141,7 @@ static void questions(void)
 	MUST(nebulaio_release(job, err, sizeof err));
 }
 
-/* Descriptors, with plain system calls. */
+/* Uses the descriptors with plain system calls. */
 static void descriptors(void)
 {
 	enum { size = 70001 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Objects of a server by the C++ header: objects MODEL DEVICE, with a server as the
-// environment tells and a bucket "bucket".
+// Tests objects of a server with the C++ header: objects MODEL DEVICE. The environment
+// names the server, which has a bucket "bucket".
 #include "check.hpp"
 
 #include <iostream>

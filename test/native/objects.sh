@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs the native programs that need a server: objects.sh FOLDER MODEL, on $DEVICE,
-# with the server that NEBULAIO_ENDPOINT and its keys tell (python/tests/serving.py
-# starts one). CUFILE is a folder with a libcufile.so.0 to use for the programs that
-# call it by themselves; empty: the system's.
+# with the server that NEBULAIO_ENDPOINT and its keys name (python/tests/serving.py
+# starts one). CUFILE is a folder with the libcufile.so.0 for programs that call it
+# themselves; if it is empty, they use that of the system.
 set -euo pipefail
 folder=$1 model=$2
 device=${DEVICE:-host}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saves as a C program makes them: save FOLDER DEVICE. Tensors of the device go to
- * a file and come back verified; what is wrong is refused and leaves the old file;
- * one changed byte is found; a save that is cancelled publishes all or nothing.
+ * Tests saves as a C program makes them: save FOLDER DEVICE. Tensors of the device are
+ * saved to a file and loaded with verification. A wrong save is refused and leaves the
+ * old file. One changed byte is found. A cancelled save publishes all or nothing.
  */
 #include "check.h"
 
@@ -48,8 +48,8 @@ static nebulaio_tensor tensor(int i)
 	return t;
 }
 
-/* Starts a save of everything from structs, strings, shapes, path and options that
- * are gone when the job runs. */
+/* Starts a save of all tensors. The structs, strings, shapes, path and options are freed
+ * before the job runs. */
 static uint64_t start(const char *path, const char *options)
 {
 	struct {
@@ -81,7 +81,7 @@ static char *text_of(int32_t (*function)(uint64_t, char *, size_t, size_t *, cha
 	return text;
 }
 
-/* Loads what was saved and compares it; returns the status of a load that failed. */
+/* Loads the saved file and compares it; returns the status of a failed load. */
 static int32_t load(const char *path, const char *load_options, const char *metadata)
 {
 	char options[64];
@@ -147,7 +147,7 @@ static void round_trip(const char *path)
 	EXPECT(load(path, "{\"verify\":true}", "") == NEBULAIO_ERR_NOT_FOUND);
 }
 
-/* What is refused, by its status, and whether the message names it. */
+/* Tests that wrong saves are refused with the right status and message. */
 static void refused(const char *path, const nebulaio_tensor *tensors, size_t count, const char *options, int32_t expected,
                     const char *named)
 {
@@ -197,7 +197,7 @@ static void misuse(const char *path)
 	free(now);
 }
 
-/* One changed byte, with the time of last change put back: only sums can tell. */
+/* Changes one byte and restores the modification time, so that only checksums can tell. */
 static void damage(const char *path)
 {
 	uint64_t job = start(path, NULL);
@@ -215,7 +215,7 @@ static void damage(const char *path)
 	EXPECT(load(path, "{\"verify\":true}", "") == NEBULAIO_ERR_CORRUPT && strstr(err, "large") && strstr(err, path));
 }
 
-/* A save of a new name that is cancelled leaves the whole file, or none. */
+/* A cancelled save to a new name leaves a complete file, or none. */
 static void cancel(void)
 {
 	char path[4096];

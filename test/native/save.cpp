@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Saves and sums by the C++ header: save FOLDER DEVICE. What was saved from a device
-// is loaded, verified, and saved again from where it lies; damage is found and named.
+// Tests saves and checksums with the C++ header: save FOLDER DEVICE. A file saved from
+// a device is loaded, verified, and saved again from device memory. Damage is found and
+// named.
 #include "check.hpp"
 
 #include <fcntl.h>
@@ -14,7 +15,7 @@ namespace {
 std::string folder, device;
 const memory *place;
 
-// Tensors of the device and their content.
+// Tensors in device memory and their content.
 struct tensors {
 	std::vector<std::string> content;
 	std::vector<block> blocks;
@@ -44,7 +45,7 @@ nebulaio::model open(nebulaio::system &sys, const std::string &path)
 	return nebulaio::model(sys, path, "{\"device\":" + nebulaio::quote(device) + "}");
 }
 
-// Loads a file with options and compares it with what was saved.
+// Loads a file with options and compares it with the saved tensors.
 void compare(nebulaio::system &sys, const std::string &path, const tensors &saved, const std::string &options)
 {
 	nebulaio::model model = open(sys, path);
@@ -57,8 +58,8 @@ void compare(nebulaio::system &sys, const std::string &path, const tensors &save
 	}
 }
 
-// A save from temporaries, its metadata, and the same tensors saved once more from
-// the destinations of a load, after a stream's work.
+// Saves from temporary objects, with metadata. Then saves the same tensors again from
+// the destinations of a load, after the work of a stream.
 void round_trip(nebulaio::system &sys, const tensors &saved, const std::string &path)
 {
 	const std::string said = "say \"x\"\n";
@@ -119,7 +120,7 @@ void refusals(nebulaio::system &sys, const tensors &saved, const std::string &pa
 	EXPECT(read_file(path) == before);
 }
 
-// Sums of a file that another tool wrote, and a byte that changes later without a
+// Computes checksums of a file that another tool wrote. A byte then changes without a
 // trace in the file's times.
 void damage(nebulaio::system &sys, const tensors &saved, const std::string &path)
 {
@@ -144,7 +145,7 @@ void damage(nebulaio::system &sys, const tensors &saved, const std::string &path
 	EXPECT(what.find("e.large") != std::string::npos && what.find(path) != std::string::npos);
 }
 
-// A cancelled save, and one that nobody waits for: the old file or the new one.
+// A cancelled save, and a save that nobody waits for, leave the old or the new file.
 void cancel(const tensors &saved, const std::string &path)
 {
 	nebulaio::system slow("{\"write_block_size\":65536,\"write_depth\":1}");

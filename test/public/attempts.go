@@ -36,7 +36,7 @@ func attempts() []attempt {
 	}
 }
 
-// model writes a model of one tensor of n bytes.
+// model writes a model with one tensor of n bytes.
 func (p *program) model(name string, n int) (string, error) {
 	path := filepath.Join(p.dir, name)
 	_, err := p.sys.Save(p.ctx, path, tensors(n), nebulaio.SaveOptions{})
@@ -194,7 +194,7 @@ func saveToFullDisk(p *program) error {
 	return errors.Join(err, syscall.Unmount(dir, 0))
 }
 
-// statNoServer asks port 1 of this machine, on which nothing listens.
+// statNoServer sends a request to port 1 of this machine, on which nothing listens.
 func statNoServer(p *program) error {
 	c, err := p.sys.NewClient(nebulaio.ClientOptions{Endpoint: "http://127.0.0.1:1", Door: "off"})
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command public uses NebulaIO as a program of another module does. It provokes every kind of error that a machine
-// without a GPU can have, handles each by its kind, and prints a table.
+// Command public uses NebulaIO as a program of another module would. The program provokes every kind of error that is
+// possible without a GPU, handles each by its kind, and prints a table.
 package main
 
 import (
@@ -14,23 +14,23 @@ import (
 	"github.com/nebulaio/nebulaio"
 )
 
-// attempt is one thing that fails, and the kind of its error.
+// attempt is one operation that fails, and the kind of its error.
 type attempt struct {
 	what string
 	want nebulaio.ErrorSentinel
-	// also is Go's own error for it, or nil.
+	// also is Go's own error for the failure, or nil.
 	also error
 	try  func(p *program) error
 }
 
-// program is what the attempts share.
+// program holds what the attempts share.
 type program struct {
 	ctx context.Context
 	sys *nebulaio.System
 	dir string // a folder of its own
 }
 
-// errSkipped says that this machine does not allow an attempt.
+// errSkipped means that this machine does not allow an attempt.
 var errSkipped = errors.New("not possible here")
 
 func main() {
@@ -69,7 +69,7 @@ func run() error {
 	return errors.Join(append(wrong, table.Flush(), sys.Close())...)
 }
 
-// handle makes an attempt and checks its error as a caller would. It returns a row of the table.
+// handle runs an attempt and checks its error as a caller would. It returns a row of the table.
 func (p *program) handle(a attempt) (string, error) {
 	err := a.try(p)
 	if errors.Is(err, errSkipped) {
@@ -92,7 +92,7 @@ func (p *program) handle(a attempt) (string, error) {
 	return fmt.Sprintf("%v\t%s\t%s\t%s\t%s", kind, a.what, e.Op, e.Fix, advice(kind)), nil
 }
 
-// advice is what a program does about an error of each kind.
+// advice returns what a program should do about an error of each kind.
 func advice(k nebulaio.ErrorKind) string {
 	switch k {
 	case nebulaio.KindInvalid:

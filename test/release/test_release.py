@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make release` left in dist/, for this machine's architecture. `make test-release` makes it first.
+"""Checks the files that `make release` left in dist/, for this machine's architecture.
 
-Nothing here sees Go: each command runs with a PATH that does not have it.
+`make test-release` runs `make release` first. No test can use Go: each command runs with a PATH without it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WITHOUT_GO = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Run a command without Go on its PATH; returns what it wrote, or fails with it."""
+    """Run a command without Go on its PATH and return its output, or fail with the output."""
     done = subprocess.run(
         [str(part) for part in command], env={**WITHOUT_GO, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -44,13 +44,13 @@ def run(*command: str | Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_go() -> None:
-    """The PATH of these tests has no Go, or they prove nothing."""
+    """The PATH of these tests must not contain Go, or the tests prove nothing."""
     assert shutil.which("go", path=WITHOUT_GO["PATH"]) is None
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty environment with the wheel alone in it."""
+    """An empty environment with only the wheel installed."""
     folder = tmp_path_factory.mktemp("venv")
     venv.create(folder, with_pip=True)
     run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", WHEEL)
@@ -69,7 +69,7 @@ def test_binaries_need_an_old_glibc_alone(name: str) -> None:
 
 
 def test_command_without_cgo_opens_the_driver(tmp_path: Path) -> None:
-    """The command is built without cgo and still opens libcuda: here the fake one of the tests."""
+    """The command is built without cgo and still opens libcuda: here the fake library of the tests."""
     run("cc", "-shared", "-fPIC", "-pthread", "-o", tmp_path / "libcuda.so.1", ROOT / "internal/device/fakegpu/csrc/libcuda.c")
     model = tmp_path / "tiny.safetensors"
     run(BINARIES / "nebulaio", "generate", "--shapes", "tiny", "--out", model)
@@ -85,7 +85,7 @@ def test_checksums_cover_every_file() -> None:
 
 
 def test_licences_are_complete() -> None:
-    """Each module that the command was linked from, by its own word, has a licence and a line of the SBOM."""
+    """Each module in the command's build information has a licence and a line in the SBOM."""
     go = shutil.which("go")
     assert go is not None, "make test-release runs with Go on its PATH"
     text = (DIST / "THIRD_PARTY_LICENSES.txt").read_text()
@@ -117,7 +117,7 @@ def test_wheel_holds_everything() -> None:
 
 
 def test_wheel_works_without_go(installed: Path, tmp_path: Path) -> None:
-    """The package loads a file with its own library, and its command runs; NumPy is not imported."""
+    """The package loads a file with its own library, its command runs, and NumPy is not imported."""
     header = json.dumps({"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
     header += b" " * (-len(header) % 8)
     model = tmp_path / "m.safetensors"

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is a file on one file system, and what is known of it.
+// place is a file on one file system, with the known properties of that file system.
 type place struct {
 	name   string // of the place
 	fs     string // that the report must name
@@ -37,7 +37,7 @@ type place struct {
 
 const fileSize = 8 << 20
 
-// content is the file's bytes: each page is another one, and each compresses well.
+// content is the content of the file: all pages differ, and each compresses well.
 var content = sync.OnceValue(func() []byte {
 	var b bytes.Buffer
 	line := strings.Repeat("x", 503)
@@ -55,7 +55,7 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// lab makes file systems below one directory and takes them down again.
+// lab creates file systems below one directory and removes them again.
 type lab struct {
 	t       *testing.T
 	dir     string
@@ -63,7 +63,7 @@ type lab struct {
 	loops   []string // made and not detached yet
 }
 
-// detach gives up loop devices: those that are mounted go with their mount.
+// detach detaches loop devices. Those that are mounted are detached with their mount.
 func (l *lab) detach() {
 	for _, dev := range l.loops {
 		if err := run("losetup", "--detach", dev); err != nil {
@@ -73,7 +73,7 @@ func (l *lab) detach() {
 	l.loops = nil
 }
 
-// missing notes a file system that cannot be had here.
+// missing records a file system that is not available here.
 func (l *lab) missing(name string, err error) {
 	l.skipped = append(l.skipped, fmt.Sprintf("%s: %v", name, err))
 }
@@ -86,7 +86,7 @@ func (l *lab) sub(name string) string {
 	return p
 }
 
-// mounted takes a mount down when the test ends.
+// mounted unmounts a mount when the test ends.
 func (l *lab) mounted(point string) {
 	l.t.Cleanup(func() {
 		if err := unix.Unmount(point, 0); err != nil {
@@ -96,7 +96,7 @@ func (l *lab) mounted(point string) {
 	})
 }
 
-// loop makes a loop device of an image and returns its name, "loop3".
+// loop attaches a loop device to an image and returns its name, such as "loop3".
 func (l *lab) loop(image string, dio bool) (string, error) {
 	out, err := exec.Command("losetup", "--find", "--show", "--direct-io="+map[bool]string{true: "on", false: "off"}[dio],
 		image).CombinedOutput()
@@ -112,7 +112,7 @@ func (l *lab) loop(image string, dio bool) (string, error) {
 	return name, nil
 }
 
-// disk makes a file system on a loop device, with the file on it.
+// disk creates a file system on a loop device, with the file on it.
 func (l *lab) disk(p place, dio bool, size int64, mkfs []string, options string) (place, error) {
 	image, point := filepath.Join(l.dir, p.name+".img"), l.sub(p.name)
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
@@ -137,7 +137,7 @@ func (l *lab) disk(p place, dio bool, size int64, mkfs []string, options string)
 	return p, write(p.path, content())
 }
 
-// packed makes a read-only file system of a folder with the file in it.
+// packed creates a read-only file system of a folder with the file in it.
 func (l *lab) packed(p place, pack func(folder, image string) []string) (place, error) {
 	image, point, folder := filepath.Join(l.dir, p.name+".img"), l.sub(p.name), l.sub(p.name+".folder")
 	if err := write(filepath.Join(folder, "model"), content()); err != nil {
@@ -172,7 +172,7 @@ func write(path string, data []byte) error {
 	return f.Sync()
 }
 
-// places makes every file system that this machine can.
+// places creates every file system that this machine supports.
 func (l *lab) places() []place {
 	var out []place
 	add := func(p place, err error) {
@@ -206,7 +206,7 @@ func (l *lab) places() []place {
 	return out
 }
 
-// mayMount tries whether mounts are allowed at all: root of a container may not.
+// mayMount checks whether mounts are allowed at all. Root in a container often may not mount.
 func (l *lab) mayMount() error {
 	point := l.sub("try")
 	if err := unix.Mount("tmpfs", point, "tmpfs", 0, ""); err != nil {
@@ -226,7 +226,7 @@ func (l *lab) tmpfs() (place, error) {
 	return p, write(p.path, content())
 }
 
-// overlay joins a layer on the ext4 of the lab with an empty one.
+// overlay joins a layer on the lab's ext4 with an empty layer.
 func (l *lab) overlay(have []place) (place, error) {
 	p := place{name: "overlay", fs: "overlayfs", direct: true}
 	i := slices.IndexFunc(have, func(p place) bool { return p.name == "ext4" })
@@ -252,7 +252,7 @@ func (l *lab) overlay(have []place) (place, error) {
 	return p, nil
 }
 
-// fuse shows a folder of the lab's ext4 through a process.
+// fuse shows a folder of the lab's ext4 through a FUSE process.
 func (l *lab) fuse(have []place) (place, error) {
 	p := place{name: "fuse", fs: "fuse", hidden: true, fixed: true}
 	i := slices.IndexFunc(have, func(p place) bool { return p.name == "ext4" })
@@ -293,7 +293,7 @@ func (l *lab) under(p place, name string) string {
 	return dir
 }
 
-// resident says which pages of a file are in the page cache, by mincore alone.
+// resident returns the residency of each page of a file, by mincore alone.
 func resident(t *testing.T, path string) []byte {
 	t.Helper()
 	f, err := os.Open(path)
@@ -324,7 +324,7 @@ func count(vec []byte) (n int64) {
 	return n
 }
 
-// fetched is what a disk has delivered so far, by its own counter.
+// fetched returns the bytes that a disk has delivered so far, by its own counter.
 func fetched(t *testing.T, disk string) int64 {
 	t.Helper()
 	b, err := os.ReadFile(disk + "/stat")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package routes_test proves that reports of loads tell the truth on every file
-// system that this machine can mount. It judges them by what the engine has no
-// hand in: mincore, the disks' own counters and the kernel's trace of the page cache.
+// Package routes_test proves that the reports of loads are true on every file system that this machine can mount. It
+// compares them with sources that the engine does not control: mincore, the disks' own counters and the kernel's
+// trace of the page cache.
 package routes_test
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// situation is a state of the page cache and what is asked for.
+// situation is a state of the page cache and a request.
 type situation struct {
 	name  string
 	state string // "warm", "cold", "half", "dirty"
@@ -51,14 +51,15 @@ var situations = []situation{
 	{"cold-buffered", "cold", report.RouteBuffered, report.CacheKeep, ""},
 }
 
-// fewest is how many situations run where root has the tools and the kernel.
+// fewest is the number of situations that must run if the user is root and the machine has the tools and the kernel
+// features.
 const fewest = 60
 
-// inNamespace says that the process has mounts of its own.
+// inNamespace is set in a process with its own mount namespace.
 const inNamespace = "NEBULAIO_TEST_MOUNTS"
 
-// aside runs the test in a process with mounts of its own: however it ends, the
-// kernel takes them down.
+// aside runs the test in a process with its own mount namespace, so that the kernel removes the mounts however the
+// process ends.
 func aside(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestReportsTellTheTruth$", "-test.v="+
 		strconv.FormatBool(testing.Verbose()), "-test.count=1")
@@ -116,7 +117,7 @@ func TestReportsTellTheTruth(t *testing.T) {
 	}
 }
 
-// bring puts the file's pages into a state.
+// bring brings the file's pages into a state.
 func bring(t *testing.T, p place, state string) {
 	t.Helper()
 	f, err := os.OpenFile(p.path, map[bool]int{true: os.O_RDONLY, false: os.O_RDWR}[p.fixed || state != "dirty"], 0)
@@ -167,11 +168,11 @@ func flush(t *testing.T, path string) {
 	_ = f.Sync()
 }
 
-// slack is what a judge lets pass: the ends of a read, and pages that the kernel
-// or another process touches meanwhile.
+// slack is the tolerance of a comparison: the ends of a read, and pages that the kernel or another process touches
+// meanwhile.
 const slack = 64 << 10
 
-// judge makes one load and compares its report with what was measured.
+// judge performs one load and compares its report with the measurements.
 func judge(t *testing.T, tr *tracer, p place, s situation, staged bool) bool {
 	if s.state == "dirty" && (p.fixed || p.memory) {
 		t.Skip("the file cannot be written here")
@@ -221,7 +222,7 @@ func judge(t *testing.T, tr *tracer, p place, s situation, staged bool) bool {
 	return true
 }
 
-// loaded moves the file to host memory and compares every byte.
+// loaded loads the file into host memory and compares every byte.
 func loaded(t *testing.T, f *vfs.File, s situation, staged bool) report.Report {
 	t.Helper()
 	e, err := transfer.New(transfer.Options{IO: s.io, PoolSize: 16 << 20})
@@ -253,7 +254,7 @@ func loaded(t *testing.T, f *vfs.File, s situation, staged bool) report.Report {
 	return tf.Report()
 }
 
-// measured is one load with what was seen of it from outside.
+// measured is one load with the measurements from outside.
 type measured struct {
 	place
 	situation
@@ -297,7 +298,7 @@ func (m measured) check(t *testing.T) {
 	m.checkDisk(t, lie, cached, direct, buffered)
 }
 
-// checkCache compares claims with the page cache.
+// checkCache compares the report with the page cache.
 func (m measured) checkCache(t *testing.T, lie func(string, ...any), cached, direct, through int64) {
 	t.Helper()
 	if m.memory {
@@ -336,7 +337,7 @@ func (m measured) checkCache(t *testing.T, lie func(string, ...any), cached, dir
 	}
 }
 
-// checkDisk compares claims with what the disk delivered.
+// checkDisk compares the report with the bytes that the disk delivered.
 func (m measured) checkDisk(t *testing.T, lie func(string, ...any), cached, direct, buffered int64) {
 	t.Helper()
 	if m.disk == "" || m.hidden {

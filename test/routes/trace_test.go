@@ -13,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tracer counts the pages that the kernel adds to the page cache of one file. It
-// is the judge of what went through the page cache: pages that are dropped again
-// behind a read are in it too.
+// tracer counts the pages that the kernel adds to the page cache of one file. The trace also shows pages that are
+// dropped right after a read.
 type tracer struct{ dir string }
 
 const addEvent = "events/filemap/mm_filemap_add_to_page_cache"
 
-// newTracer mounts tracefs and takes an instance of its own; nil where there is none.
+// newTracer mounts tracefs and creates its own trace instance. It returns nil if tracefs is not available.
 func newTracer(t *testing.T, l *lab) *tracer {
 	t.Helper()
 	root := l.sub("tracing")
@@ -51,7 +50,7 @@ func (tr *tracer) set(file, value string) error {
 	return os.WriteFile(filepath.Join(tr.dir, file), []byte(value), 0o644)
 }
 
-// during counts the bytes that come into the page cache of path while do runs.
+// during counts the bytes that enter the page cache of path while do runs.
 func (tr *tracer) during(t *testing.T, path string, do func()) int64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -91,7 +90,7 @@ func (tr *tracer) during(t *testing.T, path string, do func()) int64 {
 	return int64(len(pages)) * 4096
 }
 
-// number reads the number behind a word, 0 where there is none.
+// number returns the number after a word, or 0 if there is none.
 func number(text, word string) int64 {
 	_, rest, ok := strings.Cut(text, word)
 	if !ok {

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin for pytest: each test of ceph/s3-tests names its buckets anew.
+"""A plugin for pytest: each test of ceph/s3-tests uses new bucket names.
 
-The suite empties all buckets of a process before each test. One that cannot be
-emptied, because an object in it is locked for years, would fail every test
-that the process runs after it; so it fails its own alone.
+The suite empties all buckets of a process before each test. A bucket with an object that is locked for years cannot
+be emptied, and would fail every later test of the process. With new names, only its own test fails.
 """
 
 import pytest

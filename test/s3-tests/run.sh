@@ -5,11 +5,11 @@
 #
 #   test/s3-tests/run.sh CHECKOUT [pytest arguments]
 #
-# CHECKOUT is a clone of https://github.com/ceph/s3-tests (8f0ae7b is what docs/s3-compatibility.md was made with).
+# CHECKOUT is a clone of https://github.com/ceph/s3-tests (commit 8f0ae7b gave the figures of docs/s3-compatibility.md).
 # The server is bin/nebulaio (NEBULAIO_CLI names another) on a fresh directory and a free port, with the accounts
 # that the suite asks for. To test a server that runs already: S3_ENDPOINT=http://HOST:PORT, and two accounts that
 # may make buckets, MAIN=ACCESS:SECRET and ALT=ACCESS:SECRET. WORKERS is how many tests run at once (4).
-# What is not built at all is left out, by the suite's own marks: lifecycle, encryption, websites, logging,
+# Tests of features that the server does not have are left out, by the suite's own marks: lifecycle, encryption, websites, logging,
 # notifications, signatures of version 2, IAM and STS, append, cloud tiers, select.
 # The result, with a table of failures by cause, is printed as Markdown; build/s3-tests keeps it and the JUnit file.
 set -euo pipefail
@@ -53,7 +53,7 @@ if [ -z "$endpoint" ]; then
         sleep 0.1
     done
     endpoint=$("$python" -c 'import json, sys; print(json.load(sys.stdin)["endpoint"])' <"$work/server.json")
-    # userplus: an account that makes its own buckets and is no administrator, whom ACLs would not hold.
+    # userplus may create its own buckets, but is no administrator, to whom ACLs would not apply.
     for account in "$main" "$alt" "s3teststenant:s3tests-tenant-secret"; do
         printf %s "${account#*:}" | "$server" user add "${account%%:*}" --role userplus --secret - --data "$data/store"
     done
@@ -123,6 +123,6 @@ cd "$checkout"
 rc=0
 env -u AWS_PROFILE -u AWS_CA_BUNDLE PYTHONPATH="$here:$checkout" S3TEST_CONF="$work/s3tests.conf" "$python" -m pytest -q -p no:cacheprovider -p fresh_prefix -n "${WORKERS:-4}" --timeout 120 \
     -m "not ($(echo $out))" --junitxml "$work/junit.xml" s3tests/functional/test_s3.py s3tests/functional/test_headers.py "$@" >"$work/pytest.log" 2>&1 || rc=$?
-# 1 says that tests failed, which is a result; anything else that there is none.
+# Exit code 1 means that tests failed, which is a result. Any other code means that there is no result.
 if [ "$rc" -gt 1 ]; then tail -30 "$work/pytest.log" >&2; exit "$rc"; fi
 "$python" "$here/summary.py" "$work/junit.xml" | tee "$work/summary.md"

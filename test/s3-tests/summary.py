@@ -6,8 +6,8 @@ import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 
-# The first that matches a failure's test name or message names its cause. What
-# matches none is listed by its exception, so that nothing is swept together.
+# The first entry that matches a failure's test name or message names its cause. A
+# failure without a match is listed by its exception, so that causes are not mixed.
 CAUSES = [
     ("ACLs are off by default (BucketOwnerEnforced), as on AWS since 2023; the test sets one, or needs one", r"AccessControlListNotSupported|InvalidBucketAclWithObjectOwnership|PutBucketAcl operation|name=test_(create_bucket_no_ownership_controls|bucket_acl_canned_authenticatedread|bucket_concurrent_set_canned_acl|object_copy_canned_acl|object_raw_get_bucket_acl|bucket_recreate_new_acl)\n"),
     ("an object's ACL can be neither read nor set (501)", r"NotImplemented\) when calling the (Get|Put)ObjectAcl"),
@@ -37,7 +37,7 @@ CAUSES = [
 
 
 def cause_of(name: str, message: str) -> str:
-    """The cause of one failure."""
+    """Return the cause of one failure."""
     text = f"name={name}\n{message}"
     for cause, pattern in CAUSES:
         if re.search(pattern, text):
@@ -47,7 +47,7 @@ def cause_of(name: str, message: str) -> str:
 
 
 def summarize(root: ET.Element) -> str:
-    """Counts, then causes with their tests, the largest first."""
+    """Return the counts, then the causes with their tests, largest first."""
     counts = {"passed": 0, "failed": 0, "errors": 0, "skipped": 0}
     failures: dict[str, list[str]] = defaultdict(list)
     for case in root.iter("testcase"):

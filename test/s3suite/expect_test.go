@@ -20,10 +20,10 @@ func openStore(t *testing.T) object.Store {
 	return s
 }
 
-// minimum is how many tests have to pass.
+// minimum is the number of tests that must pass.
 const minimum = 740
 
-// expected are the tests that fail, each with the reason. One that passes has to be taken out.
+// expected lists the tests that fail, each with the reason. A test that passes must be removed from the list.
 var expected = map[string]string{
 	"AccessControl_policy_normalizes_object_key_for_get_put_delete": "keys are paths there, so that a//b is a/b; here, " +
 		"as in S3, they are two keys",
@@ -55,7 +55,7 @@ var expected = map[string]string{
 		"in S3, they are names",
 }
 
-// judge holds the results against what is expected.
+// judge compares the results with the expected ones.
 func judge(t *testing.T, all map[string]*result) {
 	t.Helper()
 	ran, passed := 0, 0

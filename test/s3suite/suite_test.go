@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package s3suite runs versitygw's own full-flow suite against the front end
-// over the store on disk.
+// Package s3suite runs versitygw's own full-flow suite against the S3 front end and the store on disk.
 package s3suite
 
 import (
@@ -46,8 +45,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runSuite runs the suite, or some of its tests, in this process. A panic in one
-// of them ends it, which the parent sees as tests that began and never ended.
+// runSuite runs the suite, or some of its tests, in this process. A panic in one test ends the process; the parent
+// then sees tests that began and never ended.
 func runSuite(endpoint, only string) {
 	conf := integration.NewS3Conf(integration.WithAccess(access), integration.WithSecret(secret),
 		integration.WithRegion(region),
@@ -98,11 +97,11 @@ func serve(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestFullFlow runs the suite as it is run against a gateway that has versions.
-// Its other mode is for one that has none but locks objects all the same, which S3 does not.
+// TestFullFlow runs the suite in its mode for gateways with versions. The other mode is for gateways that lock
+// objects without versions, which S3 does not allow.
 //
-// A few of its tests give themselves seconds for what they do, so what fails while
-// dozens of others run is run again alone.
+// A few tests of the suite have time limits of seconds. A test that fails while dozens of others run is therefore run
+// again alone.
 func TestFullFlow(t *testing.T) {
 	endpoint := serve(t)
 	all := client(t, endpoint, "")
@@ -123,10 +122,10 @@ func TestFullFlow(t *testing.T) {
 	judge(t, all)
 }
 
-// maxAgain bounds how many tests are run again: more than that is no accident.
+// maxAgain is the largest number of tests that are run again. More failures are no accident.
 const maxAgain = 8
 
-// client runs the suite in a process of its own, beside the command line that it calls.
+// client runs the suite in its own process, with the command line that the suite calls.
 func client(t *testing.T, endpoint, only string) map[string]*result {
 	t.Helper()
 	dir := t.TempDir()
@@ -158,13 +157,13 @@ func client(t *testing.T, endpoint, only string) map[string]*result {
 	return results
 }
 
-// result is what became of the tests of one name; a few names stand for several.
+// result is the outcome of the tests with one name; a few names stand for several tests.
 type result struct {
 	ran, passed int
 	why         string // of the last that failed
 }
 
-// read gathers the results that the suite prints.
+// read collects the results that the suite prints.
 func read(lines *bufio.Scanner) map[string]*result {
 	all := map[string]*result{}
 	lines.Buffer(nil, 16<<20)
@@ -191,7 +190,7 @@ func read(lines *bufio.Scanner) map[string]*result {
 	return all
 }
 
-// strip takes the colours out of a line.
+// strip removes the colours from a line.
 func strip(s string) string {
 	for {
 		i := strings.Index(s, "\033[")

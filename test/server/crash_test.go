@@ -23,13 +23,13 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// sum identifies content; absent is the sum of no object.
+// sum identifies content. absent is the sum of a missing object.
 type sum [32]byte
 
 var absent sum
 
-// state is what is known of one key: what was acknowledged last, and what a
-// request that nobody answered may have made of it.
+// state is what the test knows about one key: the last acknowledged content, and the content that an unanswered
+// request may have written.
 type state struct {
 	acked    sum
 	maybe    []sum
@@ -46,7 +46,7 @@ func (s *state) acknowledge(x sum, version string) {
 
 func (s *state) allows(x sum) bool { return x == s.acked || slices.Contains(s.maybe, x) }
 
-// worker owns some keys, so that it knows what each of them must be.
+// worker owns some keys, so that it knows the expected content of each.
 type worker struct {
 	rnd    *rand.Rand
 	bucket string
@@ -70,9 +70,9 @@ func content(rnd *rand.Rand, n int) []byte {
 	return b
 }
 
-// TestKilledUnderLoad kills the server under a mixed load again and again.
-// After each start every acknowledged object is there, whole, none is half
-// visible, and every few rounds the store proves its invariants.
+// TestKilledUnderLoad repeatedly kills the server under a mixed load. After each start every acknowledged object is
+// present and complete, and no object is partly visible. Every few rounds the test also checks the store's
+// invariants.
 //
 // NEBULAIO_CRASH_ROUNDS sets the number of rounds; `make crash` runs 200.
 func TestKilledUnderLoad(t *testing.T) {
@@ -138,8 +138,8 @@ func TestKilledUnderLoad(t *testing.T) {
 	t.Logf("%d rounds, %d requests acknowledged, slowest start %v", rounds, acked, time.Duration(slowest))
 }
 
-// load runs all workers until limit requests were acknowledged, then kills the
-// server while they go on, and waits for them to notice.
+// load runs all workers until limit requests were acknowledged. It then kills the server while the workers continue,
+// and waits until they notice.
 func load(t *testing.T, s *server, workers []*worker, limit int64) int64 {
 	var acked atomic.Int64
 	var kill sync.Once
@@ -168,8 +168,8 @@ func load(t *testing.T, s *server, workers []*worker, limit int64) int64 {
 	return acked.Load()
 }
 
-// step makes one request and notes what it may have done before it is sent,
-// and what it did when it is acknowledged.
+// step sends one request. It records the possible outcome before the request is sent, and the real outcome when the
+// request is acknowledged.
 func (w *worker) step(ctx context.Context, c *minio.Core) error {
 	key := w.keys[w.rnd.IntN(len(w.keys))]
 	st := w.state[key]
@@ -270,7 +270,7 @@ func (w *worker) read(ctx context.Context, c *minio.Core, key string) error {
 	return nil
 }
 
-// fetch reads an object whole; a missing one has the sum absent.
+// fetch reads a whole object. A missing object has the sum absent.
 func fetch(ctx context.Context, c *minio.Core, bucket, key, version string) (sum, error) {
 	body, info, _, err := c.GetObject(ctx, bucket, key, minio.GetObjectOptions{VersionID: version})
 	if err != nil {
@@ -289,8 +289,8 @@ func fetch(ctx context.Context, c *minio.Core, bucket, key, version string) (sum
 	return sum(h.Sum(nil)), err
 }
 
-// verify reads every key and every version that was acknowledged, and what the
-// listing says, and takes what it finds as the truth from now on.
+// verify compares every key, every acknowledged version and the listing with the expected state. It then takes the
+// state that it found as the expected one.
 func verify(t *testing.T, round int, s *server, workers []*worker) {
 	c := s.client(t)
 	var wg sync.WaitGroup

@@ -35,7 +35,7 @@ func flipAt(t *testing.T, path string, off int64) {
 	}
 }
 
-// wantDamage is a 500 that names the object and the place.
+// wantDamage expects a 500 that names the object and the damaged offset.
 func wantDamage(t *testing.T, what string, err error, key string, off int) {
 	t.Helper()
 	r := minio.ToErrorResponse(err)
@@ -46,8 +46,8 @@ func wantDamage(t *testing.T, what string, err error, key string, off int) {
 	}
 }
 
-// TestDamageIsNeverCopied: a copy of a damaged object is refused with a 500 that names the damage, under every policy,
-// and leaves nothing; so is a reply whose first block is damaged.
+// TestDamageIsNeverCopied checks that a copy of a damaged object is refused under every policy, with a 500 that names
+// the damage, and leaves nothing. A reply with a damaged first block is refused in the same way.
 func TestDamageIsNeverCopied(t *testing.T) {
 	for _, policy := range []string{"first", "never", "always"} {
 		t.Run(policy, func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestDamageIsNeverCopied(t *testing.T) {
 	}
 }
 
-// TestWrongChecksumsOfClientsAreNoDamage: an upload whose declared checksum is wrong is the client's mistake. It is a
-// 400, it leaves nothing, and neither the log nor the metrics speak of damage.
+// TestWrongChecksumsOfClientsAreNoDamage checks that a wrong checksum of a client is a 400 and leaves nothing.
+// Neither the log nor the metrics report damage.
 func TestWrongChecksumsOfClientsAreNoDamage(t *testing.T) {
 	s := start(t, t.TempDir())
 	c := bucketOn(t, s, "sums")

@@ -37,8 +37,8 @@ func dataFile(t *testing.T, data string, size int64) string {
 	return found[0]
 }
 
-// TestDamage: a flipped byte and a deleted file are found by whoever reads
-// them, named by scrub, and harm nothing else.
+// TestDamage checks that reads find a flipped byte and a deleted file, that scrub names them, and that other objects
+// are not affected.
 func TestDamage(t *testing.T) {
 	s := start(t, t.TempDir())
 	c := bucketOn(t, s, "damage")
@@ -128,8 +128,8 @@ func tmpfs(t *testing.T, size string) string {
 	return dir
 }
 
-// TestFullDisk: what does not fit is refused with an error that says so, what
-// is there is served, and when there is room again all goes on.
+// TestFullDisk checks that writes beyond the free space fail with a clear error, that existing objects stay readable,
+// and that writes succeed again when there is room.
 func TestFullDisk(t *testing.T) {
 	dir := tmpfs(t, "256m")
 	s := start(t, filepath.Join(dir, "data"))
@@ -176,7 +176,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestReadOnlyDisk: writes are refused, reads go on, the server stays.
+// TestReadOnlyDisk checks that writes are refused, reads succeed and the server keeps running.
 func TestReadOnlyDisk(t *testing.T) {
 	dir := tmpfs(t, "128m")
 	s := start(t, filepath.Join(dir, "data"))

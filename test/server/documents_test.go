@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// peak is the most memory that the server ever had, in bytes.
+// peak returns the largest memory of the server so far, in bytes.
 func (s *server) peak(t *testing.T) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
@@ -33,7 +33,7 @@ func (s *server) peak(t *testing.T) int64 {
 	return kib << 10
 }
 
-// TestDocumentsCostLittle sends many long documents at once. One of 14 MiB alone once took 512 MiB.
+// TestDocumentsCostLittle sends many long documents at once. A single document of 14 MiB once took 512 MiB.
 func TestDocumentsCostLittle(t *testing.T) {
 	s := start(t, t.TempDir())
 	c := bucketOn(t, s, "documents")

@@ -17,8 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// rawDoor speaks the door's protocol without the library, so that it can do
-// what the library would not.
+// rawDoor speaks the door's protocol without the library, so that it can send requests that the library would not.
 type rawDoor struct {
 	conn *net.UnixConn
 	next uint32
@@ -26,7 +25,7 @@ type rawDoor struct {
 
 func socketOf(s *server) string { return filepath.Join(s.data, "gpudirect.sock") }
 
-// dialDoor connects and proves who it is.
+// dialDoor connects and authenticates.
 func dialDoor(s *server, access, secret string) (*rawDoor, error) {
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socketOf(s), Net: "unixpacket"})
 	if err != nil {
@@ -62,14 +61,14 @@ func dialDoor(s *server, access, secret string) (*rawDoor, error) {
 
 func (d *rawDoor) close() { _ = d.conn.Close() }
 
-// doorError is an Error message as an error.
+// doorError is an Error message as a Go error.
 type doorError struct{ said *wire.Error }
 
 func (e doorError) Error() string {
 	return e.said.Code + ": " + e.said.Message + " (" + e.said.Fix + ")"
 }
 
-// ask sends a request and returns its first reply with the descriptors that came.
+// ask sends a request and returns the first reply with its descriptors.
 func (d *rawDoor) ask(m wire.Message) (wire.Message, []int, error) {
 	d.next++
 	b, err := wire.Append(nil, wire.Header{Request: d.next}, m)
@@ -115,7 +114,7 @@ func closeAll(fds []int) {
 	}
 }
 
-// sealOf makes the commit of a content.
+// sealOf returns the commit message for a content.
 func sealOf(handle uint64, b []byte) *wire.Commit {
 	c := &wire.Commit{Handle: handle, Size: int64(len(b)), CRC64: checksum.Of(b)}
 	for off := 0; off < len(b); off += 1 << 20 {
@@ -124,7 +123,7 @@ func sealOf(handle uint64, b []byte) *wire.Commit {
 	return c
 }
 
-// createRaw makes a draft of a content's size and writes the content through the page cache.
+// createRaw creates a draft of the content's size and writes the content through the page cache.
 func createRaw(t *testing.T, d *rawDoor, key string, b []byte) (handle uint64, fds []int) {
 	t.Helper()
 	m, fds, err := d.ask(&wire.Create{Bucket: plainBucket, Key: key, Size: int64(len(b)), Device: wire.Device{Index: -1},

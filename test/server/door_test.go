@@ -44,7 +44,7 @@ func startDoor(t *testing.T, data string, args ...string) *server {
 
 func ptrOf(b []byte) nebulaio.Ptr { return nebulaio.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
-// stamped is content that tells what it is: each 8 bytes are made of the version and the place.
+// stamped returns content that identifies itself: each 8 bytes encode the version and the offset.
 func stamped(version uint64, n int) []byte {
 	rnd := rand.New(rand.NewPCG(version, 6))
 	b := content(rnd, n)
@@ -54,7 +54,7 @@ func stamped(version uint64, n int) []byte {
 	return b
 }
 
-// versionOf is the version of a content that stamped made, or an error that says where it is something else.
+// versionOf returns the version of content that stamped made, or an error that names the first wrong offset.
 func versionOf(b []byte) (uint64, error) {
 	if len(b) < 8 {
 		return 0, fmt.Errorf("%d bytes", len(b))
@@ -73,7 +73,7 @@ func versionOf(b []byte) (uint64, error) {
 	return v, nil
 }
 
-// child is this test binary as a client of its own process; see TestMain.
+// child runs this test binary as a client in its own process; see TestMain.
 func child(t *testing.T, s *server, role string, arg ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], arg...)
@@ -95,7 +95,7 @@ func child(t *testing.T, s *server, role string, arg ...string) (*exec.Cmd, *buf
 	return cmd, bufio.NewReader(out)
 }
 
-// doorChild is what a child does until somebody ends it. It tells each step on a line of its own.
+// doorChild is the work of a child until somebody ends it. The child prints each step on its own line.
 func doorChild(role string, args []string) error {
 	ctx := context.Background()
 	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: "off"})
@@ -167,7 +167,7 @@ func doorChild(role string, args []string) error {
 	}
 }
 
-// stored reads an object over HTTP; nil where there is none.
+// stored reads an object over HTTP; nil if there is none.
 func stored(t *testing.T, s *server, key string) []byte {
 	t.Helper()
 	body, _, _, err := s.client(t).GetObject(context.Background(), plainBucket, key, minio.GetObjectOptions{})
@@ -185,7 +185,7 @@ func stored(t *testing.T, s *server, key string) []byte {
 	return b
 }
 
-// settled waits until nothing of clients that are gone is left: no draft, no held file, nothing in tmp/.
+// settled waits until no trace of vanished clients is left: no draft, no held file, nothing in tmp/.
 func settled(t *testing.T, s *server) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -223,7 +223,7 @@ func checkClean(t *testing.T, data string) {
 	}
 }
 
-// doorRounds is how often a client or the server is killed; NEBULAIO_DOOR_ROUNDS sets it, `make crash` to 100.
+// doorRounds returns how often a client or the server is killed. NEBULAIO_DOOR_ROUNDS sets it; `make crash` uses 100.
 func doorRounds(t *testing.T, usual int) int {
 	t.Helper()
 	text := os.Getenv("NEBULAIO_DOOR_ROUNDS")
@@ -237,8 +237,8 @@ func doorRounds(t *testing.T, usual int) int {
 	return n
 }
 
-// TestClientKilledInMidWrite kills clients at any step of a write: what was
-// acknowledged is there, what was not is whole or not there, and nothing is left.
+// TestClientKilledInMidWrite kills clients at any step of a write. An acknowledged object must exist, any other must
+// be complete or missing, and no files may be left over.
 func TestClientKilledInMidWrite(t *testing.T) {
 	s := startDoor(t, t.TempDir())
 	const size = 9<<20 + 4097
@@ -298,7 +298,7 @@ func TestClientKilledInMidWrite(t *testing.T) {
 	checkClean(t, s.data)
 }
 
-// draftsOpen are the descriptors of the server that lead to files in tmp/, where drafts live.
+// draftsOpen lists the server's descriptors for files in tmp/, the folder of drafts.
 func draftsOpen(t *testing.T, s *server) (left []string) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid)
@@ -315,7 +315,7 @@ func draftsOpen(t *testing.T, s *server) (left []string) {
 	return left
 }
 
-// TestServerKilledInMidRead: who holds descriptors does not need the server any more.
+// TestServerKilledInMidRead checks that a client with descriptors can finish its read without the server.
 func TestServerKilledInMidRead(t *testing.T) {
 	data := t.TempDir()
 	const size = 24 << 20
@@ -351,7 +351,8 @@ func TestServerKilledInMidRead(t *testing.T) {
 	}
 }
 
-// TestServerKilledInMidCommit: an acknowledged commit survives, any other is whole or not there.
+// TestServerKilledInMidCommit checks that an acknowledged commit survives, and that any other object is complete or
+// missing.
 func TestServerKilledInMidCommit(t *testing.T) {
 	data := t.TempDir()
 	rounds := doorRounds(t, 8)
@@ -407,7 +408,8 @@ func TestServerKilledInMidCommit(t *testing.T) {
 	t.Logf("acknowledged last: %v", acked)
 }
 
-// TestWriterLeft: a client that keeps a way to write into its object does not get it committed, and is told what to do.
+// TestWriterLeft checks that the server refuses to commit an object while its client can still write to it, and says
+// what to do.
 func TestWriterLeft(t *testing.T) {
 	s := startDoor(t, t.TempDir())
 	b := stamped(7, 3<<20+5)
@@ -484,7 +486,8 @@ func TestWriterLeft(t *testing.T) {
 	settled(t, s)
 }
 
-// TestHeldObject: what a client holds keeps its bytes and its name when the object is overwritten and deleted.
+// TestHeldObject checks that an object held by a client keeps its bytes and its name when it is overwritten or
+// deleted.
 func TestHeldObject(t *testing.T) {
 	s := startDoor(t, t.TempDir())
 	c := s.client(t)
@@ -543,7 +546,7 @@ func TestHeldObject(t *testing.T) {
 	}
 }
 
-// TestDoorRefuses: what is wrong is said, and the server stays up.
+// TestDoorRefuses checks that wrong requests get a clear error and that the server keeps running.
 func TestDoorRefuses(t *testing.T) {
 	t.Setenv("NEBULAIO_LOG_LEVEL", "debug")
 	s := startDoor(t, t.TempDir())

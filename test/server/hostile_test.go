@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resident is the server's memory in bytes, and open its descriptors.
+// resident returns the server's memory in bytes.
 func (s *server) resident(t *testing.T) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.cmd.Process.Pid))
@@ -53,7 +53,7 @@ func (s *server) descriptors(t *testing.T) int {
 	return n
 }
 
-// goroutines asks the server's own metrics.
+// goroutines reads the number of goroutines from the server's metrics.
 func (s *server) goroutines(t *testing.T) int {
 	t.Helper()
 	n, err := strconv.Atoi(metric(t, s, "go_goroutines"))
@@ -78,7 +78,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// unfinished lists what lies in the store's folder for content under way.
+// unfinished lists the files in the store's folder for unfinished content.
 func unfinished(t *testing.T, data string) []string {
 	t.Helper()
 	var all []string
@@ -136,7 +136,7 @@ func bucketOn(t *testing.T, s *server, name string) *minio.Core {
 	return c
 }
 
-// TestIdleConnections: two thousand of them cost little, and nothing once they are gone.
+// TestIdleConnections checks that two thousand idle connections cost little memory, and none once they are closed.
 func TestIdleConnections(t *testing.T) {
 	const count = 2000
 	var limit unix.Rlimit
@@ -194,8 +194,8 @@ func presign(t *testing.T, c *minio.Core, method, bucket, key string, length int
 	return head + "\r\n", u
 }
 
-// TestClientsThatVanish: a PUT that is cut off leaves no object, no temporary
-// file, no descriptor and no goroutine.
+// TestClientsThatVanish checks that an interrupted PUT leaves no object, no temporary file, no descriptor and no
+// goroutine.
 func TestClientsThatVanish(t *testing.T) {
 	s := start(t, t.TempDir())
 	c := bucketOn(t, s, "vanish")
@@ -229,8 +229,7 @@ func TestClientsThatVanish(t *testing.T) {
 	}
 }
 
-// TestSlowClients: readers that stop reading and writers that trickle hold
-// their own request up and nobody else's.
+// TestSlowClients checks that clients that stop reading or write slowly delay only their own requests.
 func TestSlowClients(t *testing.T) {
 	s := start(t, t.TempDir())
 	c := bucketOn(t, s, "slow")

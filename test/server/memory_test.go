@@ -117,14 +117,15 @@ func requests(ctx context.Context, s *server, n, streams int, make func(i int) (
 	return nil
 }
 
-// memoryKey is the key of object i: long, and under a few thousand prefixes.
+// memoryKey returns the key of object i: long, and under a thousand prefixes.
 func memoryKey(i int) string { return fmt.Sprintf("data/set-%04d/shard/sample-%09d.bin", i%1000, i) }
 
-// TestMemory: many small objects, a listing of all of them and 2,000 idle connections stay within memory_limit, and
-// what they took is given back within a minute.
+// TestMemory checks that many small objects, a listing of all of them and 2,000 idle connections stay within
+// memory_limit. The server must give the memory back within a minute.
 //
-// NEBULAIO_MEMORY_OBJECTS sets how many objects there are; the default limit is then used. NEBULAIO_MEMORY_ARGS adds
-// arguments of the server. NEBULAIO_MEMORY_PROFILE=FILE writes a profile of the heap after the listing.
+// NEBULAIO_MEMORY_OBJECTS sets the number of objects, and the server then uses its default limit.
+// NEBULAIO_MEMORY_ARGS adds arguments for the server. NEBULAIO_MEMORY_PROFILE=FILE writes a heap profile after the
+// listing.
 func TestMemory(t *testing.T) {
 	objects, limit, args := 20_000, int64(128<<20), []string{"--memory-limit", "128MiB"}
 	if text := os.Getenv("NEBULAIO_MEMORY_OBJECTS"); text != "" {
@@ -199,7 +200,7 @@ func TestMemory(t *testing.T) {
 	w.next("end")
 }
 
-// idleConnections opens connections that have each asked once and then wait.
+// idleConnections opens connections that have each sent one request and then wait.
 func idleConnections(t *testing.T, s *server, n int) []net.Conn {
 	t.Helper()
 	var limit unix.Rlimit
@@ -250,8 +251,8 @@ func saveHeap(t *testing.T, s *server, path string) {
 	}
 }
 
-// TestSmallMemoryLimit holds the least limit that is accepted against long keys, large uploads and slow readers.
-// TestMemory does it with many objects and idle connections.
+// TestSmallMemoryLimit tests the lowest accepted limit with long keys, large uploads and slow readers. TestMemory
+// tests many objects and idle connections.
 func TestSmallMemoryLimit(t *testing.T) {
 	s := start(t, t.TempDir(), "--memory-limit", "128MiB")
 	c := bucketOn(t, s, "small")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// openEntries are the entries of a directory that other users may use.
+// openEntries lists the entries of a directory that other users may access.
 func openEntries(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -29,8 +29,8 @@ func openEntries(t *testing.T, dir string) []string {
 	return open
 }
 
-// TestOtherUsersReachOnlyTheDoor: in a data directory that other users may enter, they reach the door's socket and
-// nothing else. A store of an earlier version is closed at its next start, and the log says so.
+// TestOtherUsersReachOnlyTheDoor checks that other users who may enter the data directory can access only the door's
+// socket. A store of an earlier version gets the right permissions at its next start, and the log says so.
 func TestOtherUsersReachOnlyTheDoor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.Mkdir(dir, 0o755); err != nil {

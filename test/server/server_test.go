@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server_test runs the real server as its users do, and is not kind to
-// it: it is killed under load, fed by clients that vanish, and robbed of its disk.
+// Package server_test runs the real server as its users do, under hard conditions: kills under load, clients that
+// vanish, and disks that fail.
 package server_test
 
 import (
@@ -73,7 +73,7 @@ type server struct {
 	dead      sync.Once
 }
 
-// tail keeps the last part of what a server wrote, for the message of a failing test.
+// tail keeps the end of a server's output, for the message of a failing test.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -95,7 +95,7 @@ func (l *tail) String() string {
 	return string(l.text)
 }
 
-// ready is the line that `nebulaio server --json` prints when it can be used.
+// ready is the line that `nebulaio server --json` prints when it accepts requests.
 type ready struct {
 	Endpoint string `json:"endpoint"`
 	Console  string `json:"console"`
@@ -159,7 +159,7 @@ func tryStartAs(t *testing.T, data string, as *syscall.Credential, args ...strin
 	return s, nil
 }
 
-// kill ends the server as a power switch would, as far as a process can.
+// kill ends the server with SIGKILL, the closest equivalent of a power cut for a process.
 func (s *server) kill() {
 	s.dead.Do(func() {
 		_ = s.cmd.Process.Kill()
@@ -167,7 +167,7 @@ func (s *server) kill() {
 	})
 }
 
-// stop asks the server to end and returns how it did.
+// stop asks the server to end and checks how it ended.
 func (s *server) stop(t *testing.T) {
 	t.Helper()
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)

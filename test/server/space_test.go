@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readiness is what /readyz answers.
+// readiness is the reply of /readyz.
 type readiness struct {
 	Ready, Reads, Writes bool
 	State, Reason        string
@@ -60,7 +60,7 @@ func metric(t *testing.T, s *server, name string) string {
 	return ""
 }
 
-// fill takes all space of a file system, up to the last block.
+// fill uses up all space of a file system, up to the last block.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -80,7 +80,7 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// refused checks that a request failed with an S3 error of the status.
+// refused checks that a request failed with an S3 error of this status.
 func refused(t *testing.T, what string, err error, status int) {
 	t.Helper()
 	if r := minio.ToErrorResponse(err); r.StatusCode != status {
@@ -88,7 +88,7 @@ func refused(t *testing.T, what string, err error, status int) {
 	}
 }
 
-// cannotWrite checks that a server serves reads, refuses changes with the status, and says so everywhere.
+// cannotWrite checks that a server serves reads, refuses changes with this status, and reports its state everywhere.
 func cannotWrite(t *testing.T, s *server, c *minio.Core, kept []byte, status int, state string) {
 	t.Helper()
 	mustServe(t, c, "full", "kept", kept)
@@ -119,7 +119,7 @@ func cannotWrite(t *testing.T, s *server, c *minio.Core, kept []byte, status int
 	until(t, "the log says it", func() bool { return strings.Contains(s.log.String(), "the store takes no new content") })
 }
 
-// statsSay checks what `store stats` says of a store that cannot be written.
+// statsSay checks the output of `store stats` for a store that cannot be written.
 func statsSay(t *testing.T, s *server) {
 	t.Helper()
 	if out, code := run(t, "store", "stats", "--data", s.data); code != 0 ||
@@ -128,7 +128,7 @@ func statsSay(t *testing.T, s *server) {
 	}
 }
 
-// canWrite waits until a server takes changes again.
+// canWrite waits until a server accepts changes again.
 func canWrite(t *testing.T, s *server, c *minio.Core) {
 	t.Helper()
 	until(t, "the server is ready again", func() bool {
@@ -142,7 +142,7 @@ func canWrite(t *testing.T, s *server, c *minio.Core) {
 	}
 }
 
-// stocked starts a server in a directory. Its bucket "full" has the objects "kept", whose content is returned, and
+// stocked starts a server in a directory. The bucket "full" has the objects "kept", whose content is returned, and
 // "small".
 func stocked(t *testing.T, dir string) (s *server, c *minio.Core, kept []byte) {
 	t.Helper()
@@ -163,8 +163,8 @@ func sound(t *testing.T, s *server) {
 	}
 }
 
-// TestStartsOnAFullDisk: a server that is killed on a disk without a byte left starts again, reads, deletes as far as
-// the ballast goes, and takes changes by itself when there is room.
+// TestStartsOnAFullDisk kills a server on a disk without a free byte. The server must start again, serve reads, and
+// delete objects with the space of its ballast file. When there is room, it must accept changes by itself.
 func TestStartsOnAFullDisk(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -229,7 +229,8 @@ func TestStartsOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestStartsOnAReadOnlyDisk: a server on a read-only file system reads, and takes changes when it can be written again.
+// TestStartsOnAReadOnlyDisk checks that a server on a read-only file system serves reads, and accepts changes when
+// the file system becomes writable.
 func TestStartsOnAReadOnlyDisk(t *testing.T) {
 	dir := tmpfs(t, "192m")
 	s, _, kept := stocked(t, dir)
@@ -260,7 +261,7 @@ func remount(t *testing.T, dir string, flags uintptr) {
 	}
 }
 
-// TestStartsInAReadOnlyDirectory: a user who may read the directory of a store and not write to it can serve it.
+// TestStartsInAReadOnlyDirectory checks that a user who may only read a store's directory can serve it.
 func TestStartsInAReadOnlyDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another user is needed, and root to become it")
@@ -300,7 +301,7 @@ func TestStartsInAReadOnlyDirectory(t *testing.T) {
 	s.stop(t)
 }
 
-// TestNoInodesLeft: a disk without inodes is a full one.
+// TestNoInodesLeft checks that a disk without free inodes counts as full.
 func TestNoInodesLeft(t *testing.T) {
 	dir := tmpfs(t, "192m,nr_inodes=200")
 	s, _, kept := stocked(t, dir)
@@ -331,8 +332,8 @@ func TestNoInodesLeft(t *testing.T) {
 	sound(t, s)
 }
 
-// TestDiskThatFillsUpWhileServed: others fill the disk to the last block. Deletions go on with the space of the
-// ballast, the server can be stopped and started, and everything goes on when there is room.
+// TestDiskThatFillsUpWhileServed lets other programs fill the disk to the last block. Deletions must succeed with the
+// space of the ballast file, and the server must stop and start. When there is room, all requests must succeed again.
 func TestDiskThatFillsUpWhileServed(t *testing.T) {
 	dir := tmpfs(t, "192m")
 	s, c, kept := stocked(t, dir)

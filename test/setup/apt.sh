@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs Debian packages unless a command is there already: apt.sh COMMAND PACKAGE...
-# Another apt or dpkg at work is waited for, ten minutes at most. Exit code 1: not root, or apt failed.
+# It waits at most ten minutes for another apt or dpkg. Exit code 1 means that the user is not root, or that apt failed.
 set -euo pipefail
 command=$1
 shift
@@ -9,7 +9,7 @@ there && exit 0
 test "$(id -u)" = 0 || exit 1
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
-# dpkg's lock is apt's to wait for. The lock of the package lists is not: apt gives up at once, so we try again.
+# apt itself waits for the lock of dpkg. It does not wait for the lock of the package lists, so we try again.
 for try in $(seq 1 "${APT_TRIES:-120}"); do
 	if DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 update -qq 2>"$said" &&
 		DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends "$@" >/dev/null 2>"$said"; then

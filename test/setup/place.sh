@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs a command that makes a file, and puts the file in its place whole: place.sh FILE COMMAND...
-# The command finds the name to write to in $STAGED, the same one each time, so that it can see what is up to date. One
-# such command runs at a time for one FILE. Who runs or reads FILE meanwhile has the old file or the new one.
+# Runs a command that makes a file, and replaces FILE atomically: place.sh FILE COMMAND...
+# The command writes to the path in $STAGED, which is always the same, so that it can see whether the file is current.
+# Only one such command runs at a time for one FILE. Other processes see the old FILE or the complete new one.
 set -euo pipefail
 file=$1
 shift

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package setup_test runs the set-up of make as several runs at once do.
+// Package setup_test runs make's set-up scripts as several concurrent runs of make do.
 package setup_test
 
 import (
@@ -24,7 +24,8 @@ func script(t *testing.T, path, text string) {
 	}
 }
 
-// together starts the same command several times at once and returns the output of each. The test fails if one fails.
+// together starts the same command several times at once and returns the output of each. The test fails if a command
+// fails.
 func together(t *testing.T, times int, env []string, args ...string) []string {
 	t.Helper()
 	said := make([]string, times)
@@ -53,7 +54,7 @@ func lines(t *testing.T, path string) []string {
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
-// TestOneVenvForAll makes a virtual environment from cold, four times at once, with the machine's own Python.
+// TestOneVenvForAll creates a virtual environment from scratch, four times at once, with the machine's own Python.
 func TestOneVenvForAll(t *testing.T) {
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
@@ -79,8 +80,7 @@ func TestOneVenvForAll(t *testing.T) {
 	}
 }
 
-// TestAptIsWaitedFor runs the installer beside an apt that has the lock of the package lists, which apt does not wait
-// for.
+// TestAptIsWaitedFor runs the installer while an apt has the lock of the package lists, for which apt does not wait.
 func TestAptIsWaitedFor(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("packages are installed by root alone")
@@ -122,7 +122,8 @@ esac
 	}
 }
 
-// TestFilesAreReplacedWhole builds a file over and over in two runs, while it is read: it has all its bytes, always.
+// TestFilesAreReplacedWhole builds a file repeatedly in two runs while it is read. The reader must always see the
+// complete file.
 func TestFilesAreReplacedWhole(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "program")

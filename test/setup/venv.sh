@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Makes a virtual environment, or waits for the run that makes it: venv.sh PYTHON DIRECTORY REQUIREMENTS
-# DIRECTORY/.ready is written last. A directory without it was left half made, and is made anew.
+# DIRECTORY/.ready is written last. A directory without .ready is incomplete and is made again.
 set -euo pipefail
 python=$1 venv=$2 requirements=$3
 mkdir -p "$(dirname "$venv")"
-# The lock lies beside the directory, and goes with the process that has it.
+# The lock file is beside the directory. The kernel releases the lock when its process ends.
 exec 9>"$venv.lock"
 flock 9
 if test -e "$venv/.ready" && ! test "$requirements" -nt "$venv/.ready"; then

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the snippets of the documentation: fenced blocks of Markdown, @code blocks of headers, docstrings.
 
-A block runs as it stands unless a comment on the line before says otherwise:
+A block runs unchanged unless a comment on the line before it marks it:
 
-    <!-- snippet: needs gpu -->        it runs only on a machine that has this; several: needs torch, gpu
-    <!-- snippet: needs install -->    it needs the installed library: test/native/install.sh runs it
-    <!-- snippet: server -->           it serves until it is stopped: it runs in the background
-    <!-- snippet: server stopped -->   the server is stopped before it runs
-    <!-- snippet: output -->           it is what a command prints: it does not run
-    <!-- snippet: fragment -->         it is a declaration quoted for reading: it does not run
+    <!-- snippet: needs gpu -->        the block runs only on a machine with a GPU; several needs: needs torch, gpu
+    <!-- snippet: needs install -->    the block needs the installed library, so test/native/install.sh runs it
+    <!-- snippet: server -->           the block serves until it is stopped, so it runs in the background
+    <!-- snippet: server stopped -->   the server is stopped before the block runs
+    <!-- snippet: output -->           the block is the output of a command and does not run
+    <!-- snippet: fragment -->         the block is a declaration for reading and does not run
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MARK = re.compile(r"^\s*<!-- snippet: (.*?) -->\s*$")
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*([^\s`]*)[^`]*$")
 LIST = re.compile(r"^([-*+]|\d+[.)]) ")
 INDENTED = re.compile(r"^( {4}|\t)\s*[^\s`~]")
-# A line that a reader would type. In a text block it is a snippet that hides from the test.
+# A line that a reader would type. In a text block such a line is a snippet that escapes the test.
 COMMAND = re.compile(r"^(\$ |(nebulaio|aws|make|python3?|pip|go|curl|c\+\+|cc|export|sudo) )")
 
 
 class PageError(Exception):
-    """A page has a block that nobody can run and that has no mark."""
+    """A page has a block that cannot run and has no mark."""
 
 
 @dataclass
 class Block:
-    """One snippet: where it is, what it says and how it is run."""
+    """One snippet: its place, its text and how it runs."""
 
     page: str
     line: int  # of its first line of text; 0 where the page does not show it
@@ -51,24 +51,24 @@ class Block:
         return f"{self.page}:{self.line}"
 
     def runs(self, have: frozenset[str]) -> bool:
-        """Whether it runs on a machine that has these."""
+        """Return whether the block runs on a machine that has these."""
         return self.kind not in ("output", "fragment") and self.needs <= have
 
     def compiles_only(self, have: frozenset[str]) -> bool:
-        """Whether it is a program for a GPU, and there is none: it is compiled and not run."""
+        """Return whether the block is a program for a GPU and there is none, so that it is compiled but not run."""
         return self.language in ("c", "cpp") and "gpu" in self.needs - have
 
 
 @dataclass
 class Page:
-    """The snippets of one file, in order. They are one session of a reader."""
+    """The snippets of one file in order, as one session of a reader."""
 
     path: str
     blocks: list[Block] = field(default_factory=list)
 
 
 def parse_mark(text: str, where: str) -> tuple[str, frozenset[str]]:
-    """The kind and the needs that a mark gives its block."""
+    """Return the kind and the needs that a mark gives its block."""
     if text in KINDS and text != "run":
         return text, frozenset()
     if text.startswith("needs "):
@@ -95,7 +95,7 @@ def judge(block: Block) -> Block:
 
 
 def markdown(path: str, text: str) -> Page:
-    """The fenced blocks of a Markdown page; PageError for one that is neither runnable nor marked."""
+    """Return the fenced blocks of a Markdown page; raises PageError for a block that is neither runnable nor marked."""
     page, lines = Page(path), text.split("\n")
     mark, at, in_list = "", 0, False
     while at < len(lines):
@@ -127,12 +127,12 @@ def markdown(path: str, text: str) -> Page:
 
 
 CODE = re.compile(r"^\s*\*?\s*@code(?:\{\.(\w+)\})?(?:\s+snippet: (.*?))?\s*$")
-# What looks like a statement, in the indented part of a comment.
+# A line that looks like a statement, in the indented part of a comment.
 STATEMENT = re.compile(r"^ \*   +\S.*;\s*(//.*)?$")
 
 
 def header(path: str, text: str) -> Page:
-    """The @code blocks of a C header's comments; PageError for code outside of them."""
+    """Return the @code blocks of a C header's comments; raises PageError for code outside of them."""
     page, lines = Page(path), text.split("\n")
     at = 0
     while at < len(lines):
@@ -164,7 +164,7 @@ def go_documentation(path: str, text: str) -> None:
             raise PageError(f"{path}:{number}: code in a doc comment (fix: make it an Example function)")
 
 
-# What the examples in docstrings and headers find when they begin, by the name of their file.
+# The set-up for the examples in docstrings and headers, by the name of their file.
 SERVER = "NEBULAIO_GPUDIRECT_ENABLED=true nebulaio server --data data\n"
 BUCKETS = """export NEBULAIO_ACCESS_KEY=minioadmin NEBULAIO_SECRET_KEY=minioadmin
 export AWS_ACCESS_KEY_ID=minioadmin AWS_SECRET_ACCESS_KEY=minioadmin AWS_DEFAULT_REGION=us-east-1
@@ -175,14 +175,14 @@ MODULE_NEEDS = {"huggingface.py": frozenset({"torch"}), "torch.py": frozenset({"
 
 
 def set_up(page: Page, needs: frozenset[str] = frozenset()) -> None:
-    """Put a server and its buckets before the examples of a file that need them."""
+    """Prepend a server and its buckets to the examples of a file that need them."""
     if Path(page.path).name in WITH_SERVER:
         page.blocks.append(Block(page.path, 0, "sh", SERVER, "server", needs))
         page.blocks.append(Block(page.path, 0, "sh", BUCKETS, needs=needs))
 
 
 def module(path: str, text: str, package: str) -> Page:
-    """The examples in the docstrings of a Python module, as one block for doctest."""
+    """Return the examples in the docstrings of a Python module, as one block for doctest."""
     page = Page(path)
     lines = [number for number, line in enumerate(text.split("\n"), 1) if line.lstrip().startswith(">>> ")]
     if lines:
@@ -195,7 +195,7 @@ def module(path: str, text: str, package: str) -> Page:
 
 
 def read(root: Path, path: str) -> Page:
-    """The snippets of one file of the checkout, by what kind of file it is."""
+    """Return the snippets of one file of the checkout, according to the type of the file."""
     text = (root / path).read_text(encoding="utf-8")
     if path.endswith(".md"):
         return markdown(path, text)
@@ -208,7 +208,7 @@ def read(root: Path, path: str) -> Page:
 
 
 def documents(root: Path) -> list[str]:
-    """The files that hold documentation: all Markdown, the headers, the Python package, the Go package."""
+    """Return the files with documentation: all Markdown, the headers, the Python package, the Go package."""
     found = [p for p in root.rglob("*.md") if not any(part.startswith(".") or part in ("build", "data") for part in p.relative_to(root).parts)]
     found += [*(root / "include").rglob("*.h"), *(root / "include").rglob("*.hpp")]
     found += [*(root / "python" / "nebulaio").rglob("*.py")]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interpreter in which the Python blocks of one page run, one after the other, as in a reader's session.
+"""Runs the Python blocks of one page one after the other, as in a reader's session.
 
-It reads one JSON object per line from standard input, {name, line, text, language, environment, folder}, and answers each
-with a line on descriptor 3: "ok", or "failed" after the traceback has gone to standard error.
+The process reads one JSON object per line from standard input, {name, line, text, language, environment, folder}. It
+answers each with a line on descriptor 3: "ok", or "failed" after the traceback was written to standard error.
 """
 
 import doctest
@@ -20,7 +20,7 @@ def run(order: dict, names: dict) -> bool:
     os.chdir(order["folder"])
     if order["language"] == "doctest":
         return doctest.testmod(importlib.import_module(order["text"].strip()), optionflags=doctest.ELLIPSIS).failed == 0
-    # The lines before the block are left empty, so that a traceback tells the line of the page.
+    # The lines before the block are left empty, so that a traceback shows the line of the page.
     text = "\n" * (order["line"] - 1) + order["text"]
     linecache.cache[order["name"]] = (len(text), None, text.splitlines(True), order["name"])
     exec(compile(text, order["name"], "exec"), names)
@@ -28,7 +28,7 @@ def run(order: dict, names: dict) -> bool:
 
 
 def main() -> None:
-    # Nothing that a block starts may read the orders or write the answers.
+    # No process that a block starts may read the requests or write the answers.
     orders, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(3), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.close(3)

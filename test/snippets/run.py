@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile and run every snippet of the documentation as it stands.
 
-    make test-snippets                                   what runs on any machine
+    make test-snippets                                   every block that runs on any machine
     python test/snippets/run.py README.md docs/server.md some pages
     python test/snippets/run.py --needs torch            pages with blocks marked "needs torch", these blocks too
 
-Each page is a session of one reader: its blocks run in order, in a fresh copy of the checkout. As root each session has a
-network of its own, so that pages may use the same ports. pages.py says how blocks are marked.
+Each page is a session of one reader: its blocks run in order, in a fresh copy of the checkout. As root, each session has
+its own network, so that pages may use the same ports. pages.py defines how blocks are marked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PORTS = (9000, 9001)  # of the server's defaults, which the pages use
 
 
 def own_network() -> list[str]:
-    """The command that gives a process a network of its own; empty where this user may not."""
+    """Return the command that gives a process its own network; empty if this user may not."""
     command = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     try:
         return command if subprocess.run([*command, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0 else []
@@ -43,7 +43,7 @@ def own_network() -> list[str]:
 
 
 def port_taken() -> int:
-    """A port that pages use and another process listens on; 0 for none."""
+    """Return a port that pages use and another process listens on; 0 if there is none."""
     for port in PORTS:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -52,7 +52,7 @@ def port_taken() -> int:
 
 
 def copy_checkout(root: Path, folder: Path) -> None:
-    """Make folder a checkout as a reader clones it: the files that git tracks or would."""
+    """Make folder a checkout as a reader clones it: the files that git tracks or would track."""
     folder.mkdir()
     if not (root / ".git").exists():
         for name in ("include", "python", "examples"):
@@ -67,16 +67,16 @@ def copy_checkout(root: Path, folder: Path) -> None:
 
 
 def environment(root: Path, arguments: argparse.Namespace) -> dict[str, str]:
-    """What a reader's shell has: the programs and the package on their paths, and no settings of ours."""
+    """Return a reader's environment, with the programs and the package on their paths and without our settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEBULAIO_", "AWS_", "MAKE", "MFLAGS"))}
     paths = [arguments.cli.parent, arguments.python.parent, *arguments.path]
     kept["PATH"] = ":".join([*map(str, paths), kept.get("PATH", "")])
     kept["PYTHONPATH"] = ":".join([str(root / "python"), *map(str, arguments.python_path), *filter(None, [kept.get("PYTHONPATH")])])
     kept["NEBULAIO_LIBRARY"] = str(arguments.library)
     kept["PYTHONDONTWRITEBYTECODE"] = "1"
-    # Paths in what is compiled would make every session build everything anew.
+    # Paths in compiled files would make every session build everything again.
     kept["GOFLAGS"] = "-trimpath"
-    # The reader has a home of its own, and Go's caches are those of the machine.
+    # The reader has a separate home, but uses Go's caches of the machine.
     go = shutil.which("go", path=kept["PATH"])
     if go:
         names = ("GOCACHE", "GOMODCACHE", "GOPATH")
@@ -88,10 +88,10 @@ def environment(root: Path, arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def inside(root: Path, arguments: argparse.Namespace) -> int:
-    """Run one page in this process and print a JSON object with what ran."""
+    """Run one page in this process and print a JSON object with the blocks that ran."""
     adopt_orphans()
     page = read(root, arguments.inside)
-    # Not in memory: objects written through the door need a file system that tells of writers.
+    # Not in memory: writes through the door need a file system that reports writers.
     with tempfile.TemporaryDirectory(prefix="snippets.", dir=os.environ.get("TMPDIR", "/var/tmp")) as work:
         folder = Path(work) / "nebulaio"
         copy_checkout(root, folder)
@@ -109,21 +109,22 @@ def inside(root: Path, arguments: argparse.Namespace) -> int:
 
 def options(root: Path) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", help="files of the checkout; all that hold documentation by default")
-    parser.add_argument("--needs", default=[], type=lambda text: text.split(","), help=f"what this machine has: {', '.join(NEEDS)}; runs the pages that need it")
+    parser.add_argument("pages", nargs="*", help="files of the checkout; default: all files with documentation")
+    parser.add_argument("--needs", default=[], type=lambda text: text.split(","),
+                        help=f"features of this machine: {', '.join(NEEDS)}; runs the pages that need them")
     parser.add_argument("--cli", default=root / "bin" / "nebulaio", type=Path, help="the nebulaio binary")
     parser.add_argument("--library", default=root / "build" / "libnebulaio.so", type=Path, help="the shared library")
     parser.add_argument("--python", default=Path(sys.executable), type=Path, help="the interpreter for Python blocks")
     parser.add_argument("--path", default=[], type=Path, action="append", help="a further folder of programs, such as aws")
     parser.add_argument("--python-path", default=[], type=Path, action="append", help="a further folder of Python packages, such as boto3")
-    parser.add_argument("--jobs", default=2, type=int, help="pages at one time, where each has a network of its own")
+    parser.add_argument("--jobs", default=2, type=int, help="number of pages at one time, if each has its own network")
     parser.add_argument("--root", default=root, type=Path, help="the checkout")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     return parser
 
 
 def count(pages: list[Page], ran: int, have: frozenset[str]) -> str:
-    """The line that says how many blocks ran, and why others did not."""
+    """Return the line with the number of blocks that ran, and the reasons why others did not."""
     left: collections.Counter[str] = collections.Counter()
     for page in pages:
         for block in filter(lambda each: each.line > 0, page.blocks):

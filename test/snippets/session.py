@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the blocks of one page as a reader would: in order, in one shell and one Python, in a folder of its own."""
+"""Runs the blocks of one page as a reader would: in order, in one shell and one Python, in a separate folder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FILE_NAME = re.compile(r"^(?://|#)\s*(\w[\w/-]*\.(?:go|c|cpp|yaml|yml))\b")
 
 
 class Failed(Exception):
-    """A block did not do what the page says; the text says which, and what it printed."""
+    """A block did not behave as the page says; the text names the block and has its output."""
 
 
 class Speaker:
-    """A process that is told blocks on standard input and answers on descriptor 3."""
+    """A process that receives blocks on standard input and answers on descriptor 3."""
 
     def __init__(self, command: list[str], folder: Path, environment: dict[str, str], log: Path) -> None:
         answers, theirs = os.pipe()
@@ -40,7 +40,7 @@ class Speaker:
         self.answers = answers
 
     def ask(self, line: str) -> str:
-        """Send one line and return the answer; empty when the process has ended or takes too long."""
+        """Send one line and return the answer; empty if the process has ended or takes too long."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(line.encode() + b"\n")
@@ -66,13 +66,13 @@ class Speaker:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of what its children leave behind, so that it can wait for them."""
+    """Make this process the parent of its descendants' orphans, so that it can wait for them."""
     if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) != 0:  # PR_SET_CHILD_SUBREAPER
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def end_group(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
-    """Stop a process and all that it started, and wait until they have ended: their ports are free then."""
+    """Stop a process and everything that it started, and wait until all have ended and their ports are free."""
     for number in (first, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -89,7 +89,7 @@ def end_group(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
 
 
 class Session:
-    """One reader with one page. folder is where the reader is; library and include are for C and C++."""
+    """One reader with one page. folder is the reader's directory; library and include are for C and C++."""
 
     def __init__(self, folder: Path, environment: dict[str, str], include: Path, library: Path) -> None:
         self.folder, self.environment, self.include, self.library = folder, environment, include, library
@@ -115,12 +115,12 @@ class Session:
         return self.shell.ask("\n".join(lines))
 
     def where(self) -> tuple[str, dict[str, str]]:
-        """The folder and the environment of the reader's shell."""
+        """Return the folder and the environment of the reader's shell."""
         pairs = (self.aside / "environment").read_bytes().decode().split("\0")
         return (self.aside / "folder").read_text().rstrip("\n"), dict(pair.split("=", 1) for pair in pairs if pair)
 
     def run(self, block: Block, only_compiled: bool = False) -> None:
-        """Run a block; Failed with what it printed where it does not end well."""
+        """Run a block; raises Failed with its output if it fails."""
         self.number += 1
         before = self.log.stat().st_size
         if block.kind == "server stopped":
@@ -140,7 +140,7 @@ class Session:
             raise Failed(f"{block.where}: this {block.language} block failed:\n{block.text}\nIt printed:\n{said}")
 
     def file(self, block: Block, name: str) -> Path:
-        """Save a block in the reader's folder, under the name in its first comment where it has one."""
+        """Save a block in the reader's folder, under the name in its first comment if it has one."""
         named = FILE_NAME.match(block.text)
         path = Path(self.where()[0]) / (named[1] if named else name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ class Session:
         return self.tell(f"source {path} </dev/null") == "ok"
 
     def console(self, block: Block) -> bool:
-        """Run each line behind "$ "; the lines after it are output: each begins as some line of the real output does."""
+        """Run each line after "$ ". The lines after it are output: each begins like some line of the real output."""
         commands: list[tuple[str, list[str]]] = []
         for line in block.text.splitlines():
             if line.startswith("$ "):
@@ -193,7 +193,7 @@ class Session:
         return self.python.ask(json.dumps(order)) == "ok"
 
     def go(self, block: Block) -> bool:
-        # Without cgo, as bin/nebulaio was built just before: then most packages are compiled already.
+        # Without cgo, as bin/nebulaio was built, so that most packages are already compiled.
         return self.command("env", "CGO_ENABLED=0", "go", "run", str(self.file(block, "main.go")))
 
     def compiler(self, block: Block) -> list[str]:
@@ -208,7 +208,7 @@ class Session:
         return self.command(*self.compiler(block), str(path), "-o", program, *link) and self.command(program)
 
     def compiles(self, block: Block) -> bool:
-        """Whether a program for a GPU compiles here, where CUDA's headers may be missing: then with their declarations of ours."""
+        """Return whether a GPU program compiles here. If CUDA's headers are missing, our declarations replace them."""
         path = self.file(block, "main." + block.language)
         return self.command(*self.compiler(block), "-fsyntax-only", "-idirafter", str(HERE.parent / "native" / "cuda"), str(path))
 
@@ -248,7 +248,7 @@ class Session:
 
 
 def run_page(page: Page, have: frozenset[str], session: Session) -> list[Block]:
-    """Run the blocks of a page that this machine can run; returns those that ran. Failed at the first that fails."""
+    """Run the blocks of a page that this machine can run and return them; raises Failed at the first failure."""
     ran = []
     try:
         for block in page.blocks:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The harness itself: it finds every block, refuses those that hide, and fails for those that do not work."""
+"""The harness finds every block, refuses hidden blocks, and fails for blocks that do not work."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def page(*blocks):
-    """A Markdown page of (mark, language, text)."""
+    """Return a Markdown page of (mark, language, text)."""
     return "\n".join((f"<!-- snippet: {mark} -->\n" if mark else "") + f"```{language}\n{text}\n```\n" for mark, language, text in blocks)
 
 

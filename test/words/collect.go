@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// sentence is one sentence, with the place where it stands.
+// sentence is one sentence, with its file and line.
 type sentence struct {
 	file  string
 	line  int

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command words lists the sentences that users and engineers read, so that they can be read cold and judged.
+// Command words lists the sentences that users and engineers read, so that each can be read alone and judged.
 //
-// A sentence comes from the Markdown pages, the help of the command, the HELP of a metric or the comment of an exported
-// name. `-draw 20 -seed 7` draws twenty of them at random, `-hard` lists those that break a rule of CONTRIBUTING.md.
+// A sentence comes from a Markdown page, the help of the command, the HELP of a metric or the comment of an exported
+// name. The flags `-draw 20 -seed 7` draw twenty sentences at random. The flag `-hard` lists the sentences that break
+// a rule of CONTRIBUTING.md.
 package main
 
 import (
@@ -17,7 +18,7 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run carries out the command and returns its exit code.
+// run executes the command and returns its exit code.
 func run(arguments []string, out, errOut io.Writer) int {
 	flags := flag.NewFlagSet("words", flag.ContinueOnError)
 	flags.SetOutput(errOut)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command objects measures from Go what takes microseconds or comes in
-// thousands: a small object from the call to the device's memory, through the door and over
-// HTTP in turn, and a batch of objects in one call.
+// Command objects measures reads of objects into device memory from Go. The first measurement is the time of a small
+// object, through the door and over HTTP in turn. The second one is the rate of a batch of objects that are read in
+// one call.
 package main
 
 import (
@@ -20,12 +20,12 @@ import (
 )
 
 func main() {
-	endpoint := flag.String("endpoint", "", "the server")
-	device := flag.String("device", "auto", "where the bytes go")
+	endpoint := flag.String("endpoint", "", "endpoint of the server")
+	device := flag.String("device", "auto", "device that receives the bytes")
 	bucket := flag.String("bucket", "bench", "an existing bucket")
-	n := flag.Int("n", 3000, "reads of a small object, of each way; 0: none")
-	size := flag.Int("size", 4096, "its bytes")
-	prefix := flag.String("prefix", "", "objects of one size to read in one call; empty: none")
+	n := flag.Int("n", 3000, "number of reads of a small object, through the door and over HTTP each; 0 skips them")
+	size := flag.Int("size", 4096, "size in bytes of the small object")
+	prefix := flag.String("prefix", "", "prefix of the objects to read in one call; empty skips the batch")
 	flag.Parse()
 	debug.SetGCPercent(400) // as the command line and the shared library do
 	out := map[string]map[string]float64{"p50_seconds": {}, "p99_seconds": {}, "batch_seconds": {}}
@@ -127,7 +127,7 @@ func small(ctx context.Context, sys *nebulaio.System, clients map[string]*nebula
 	return nil
 }
 
-// batch reads all objects under a prefix in one call, a few times, and keeps the best.
+// batch reads all objects under a prefix in one call, a few times, and returns the best time.
 func batch(ctx context.Context, sys *nebulaio.System, c *nebulaio.Client, device, bucket, prefix string,
 	out map[string]map[string]float64) error {
 	var reads []nebulaio.ObjectRead

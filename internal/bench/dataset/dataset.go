@@ -2,8 +2,8 @@
 
 // Package dataset provides the files that benchmarks read and write.
 //
-// It creates files with reproducible content, or uses existing ones. It removes only
-// the files that it created.
+// Package dataset creates files with reproducible content, or uses existing files. Close removes only the files that
+// Open created.
 package dataset
 
 import (
@@ -24,20 +24,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// Options say which files are wanted.
+// Options selects the files of a Set.
 type Options struct {
-	// Paths are directories for new files, or existing files to read.
-	// Each is one member of the stripe.
+	// Paths are directories for new files, or existing files to read. Each path is one member of the stripe.
 	Paths []string
-	// Files and FileSize are of each directory; for files they are ignored.
+	// Files is the number of files in each directory and FileSize the size of each in bytes. For existing files,
+	// Files and FileSize are ignored.
 	Files    int
 	FileSize int64
 	Seed     uint64
-	// Keep leaves made files in place, where a later Open finds them.
+	// Keep leaves created files in place after Close, so that a later Open finds them.
 	Keep bool
-	// Empty makes files that are allocated but hold nothing yet, to write to.
+	// Empty creates files to write to: their blocks are allocated, but they have no content.
 	Empty bool
-	// Progress, if not nil, sees the bytes written and in all.
+	// Progress, if not nil, is called with the bytes written so far and the bytes to write in total.
 	Progress func(done, total int64)
 }
 
@@ -47,10 +47,10 @@ const (
 	MaxFileSize = 64 << 40
 )
 
-// Set is the files of a benchmark.
+// Set is all files of a benchmark.
 type Set struct {
 	Groups []Group
-	// Known reports whether Content tells what the files hold.
+	// Known reports whether Content returns the content of the files.
 	Known bool
 
 	keep bool
@@ -59,15 +59,15 @@ type Set struct {
 
 // Group is the files of one path.
 type Group struct {
-	Path  string // as it was given
-	Dir   string // where the files lie
+	Path  string // the path as the caller wrote it
+	Dir   string // the directory of the files
 	Files []*vfs.File
 	first int // index of its first file among all
 	seed  uint64
 }
 
-// Open makes or finds the files. On error nothing is left behind. The caller
-// closes the set.
+// Open creates the files, or finds those that an earlier run kept. If Open fails, it leaves no files behind. The
+// caller closes the Set.
 func Open(ctx context.Context, o Options) (_ *Set, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func (s *Set) Files() []*vfs.File {
 	return all
 }
 
-// Bytes is the sum of the files' sizes.
+// Bytes returns the sum of the files' sizes.
 func (s *Set) Bytes() int64 {
 	var n int64
 	for _, f := range s.Files() {
@@ -213,14 +213,14 @@ func (s *Set) Bytes() int64 {
 	return n
 }
 
-// Content fills dst with what file f of group g holds at off; only where the
-// set is Known, or was written with it.
+// Content fills dst with the content of file f of group g at offset off. The bytes match the file only if the set is
+// Known, or if the file was written with bytes from Content.
 func (s *Set) Content(g, f int, off int64, dst []byte) {
 	synth.Content(synth.FileSeed(s.Groups[g].seed, s.Groups[g].first+f), off, dst)
 }
 
-// Drop asks the kernel to forget the files' pages and returns the bytes that
-// it kept.
+// Drop asks the kernel to drop the files' pages from the page cache. The result is the number of bytes that stayed
+// cached.
 func (s *Set) Drop() (left int64, err error) {
 	for _, f := range s.Files() {
 		if f.FS().Memory {
@@ -236,8 +236,8 @@ func (s *Set) Drop() (left int64, err error) {
 	return left, nil
 }
 
-// Resident is how many bytes of the files are in the page cache and how that
-// was found out; -1 where the kernel does not tell.
+// Resident returns how many bytes of the files are in the page cache, or -1 if the kernel does not tell. The string
+// is the probe that was used, such as "cachestat".
 func (s *Set) Resident() (int64, string) {
 	var n int64
 	how := ""
@@ -252,9 +252,8 @@ func (s *Set) Resident() (int64, string) {
 	return n, how
 }
 
-// Missing names the first file that no longer has its name, empty when all do:
-// its open descriptions still work, and what they give is no longer what the
-// path would.
+// Missing returns the path of the first file that was removed or renamed, or "" if every file still has its name. An
+// open descriptor of a removed file still works, but the path no longer leads to the same data.
 func (s *Set) Missing() string {
 	for _, f := range s.Files() {
 		if _, err := os.Stat(f.Path()); errors.Is(err, fs.ErrNotExist) {
@@ -264,8 +263,7 @@ func (s *Set) Missing() string {
 	return ""
 }
 
-// Close closes the files and removes those that Open made, unless they are to
-// be kept.
+// Close closes the files and removes those that Open created, unless Options.Keep was set.
 func (s *Set) Close() error {
 	var all []error
 	for i := range s.Groups {
@@ -283,7 +281,7 @@ func (s *Set) Close() error {
 	return errors.Join(all...)
 }
 
-// room is how many bytes an unprivileged user may still write below path.
+// room returns how many bytes an unprivileged user may still write below path.
 func room(path string) (free int64, readOnly bool, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

@@ -21,10 +21,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// manifestName marks a directory as made by us; it is written last.
+// manifestName is the file that marks a directory as created by this package. It is written last.
 const manifestName = "nebulaio-bench.json"
 
-// manifest tells a later run what the files hold.
+// manifest describes the content of the files to a later run.
 type manifest struct {
 	Made     string `json:"made_by"`
 	Files    int    `json:"files"`
@@ -60,7 +60,7 @@ func findManifest(dir string) (manifest, bool) {
 	return m, true
 }
 
-// builder makes files.
+// builder creates files.
 type builder struct {
 	o     Options
 	total int64
@@ -74,8 +74,8 @@ const (
 	fillers   = 4
 )
 
-// make makes a directory of files in parent and returns its name, also on
-// error, when it is the caller's to remove.
+// make creates a directory of files in parent and returns its name. The name is also returned on error, because the
+// caller removes the directory.
 func (b *builder) make(ctx context.Context, parent string, first int) (string, error) {
 	need := int64(b.o.Files) * b.o.FileSize
 	free, readOnly, err := room(parent)
@@ -127,7 +127,7 @@ func unwrapPath(err error) error {
 	return err
 }
 
-// file makes one file, whole and on the disk when it returns.
+// file creates one file. The file is complete and durable when file returns.
 func (b *builder) file(ctx context.Context, path string, seed uint64) error {
 	w, err := Create(path, b.o.FileSize)
 	if err != nil {
@@ -191,8 +191,7 @@ func (b *builder) progress(n int64) {
 	b.o.Progress(done, b.total)
 }
 
-// Target is a preallocated file for writes. Write is safe for
-// concurrent use.
+// Target is a preallocated file for writes. Write is safe for concurrent use.
 type Target struct {
 	path             string
 	size             int64
@@ -201,8 +200,8 @@ type Target struct {
 	refused          string
 }
 
-// Create makes a new file of that size, its blocks allocated, so that a full
-// disk shows here and not in the middle.
+// Create creates a file of size bytes and allocates its blocks, so that a full disk fails here and not in the middle
+// of a write.
 func Create(path string, size int64) (*Target, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -227,7 +226,7 @@ func Create(path string, size int64) (*Target, error) {
 	return t, nil
 }
 
-// OpenTarget opens a file that Create made, to write to it again.
+// OpenTarget opens a file that Create made, in order to write it again.
 func OpenTarget(path string) (*Target, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -245,7 +244,7 @@ func OpenTarget(path string) (*Target, error) {
 	return t, nil
 }
 
-// full gives a full disk its fix.
+// full adds a fix to the error of a full disk.
 func full(op, path string, err error) error {
 	if err == unix.ENOSPC || err == unix.EDQUOT {
 		return &errs.Error{Kind: errs.IO, Op: op, Name: path, Err: err,
@@ -254,21 +253,21 @@ func full(op, path string, err error) error {
 	return errs.Wrap(op, path, err)
 }
 
-// Path is the file's name, Size its length.
+// Path returns the path of the file.
 func (t *Target) Path() string { return t.path }
 
-// Size is the file's length.
+// Size returns the file's length in bytes.
 func (t *Target) Size() int64 { return t.size }
 
-// DirectFD is the O_DIRECT descriptor, -1 if there is none.
+// DirectFD returns the O_DIRECT descriptor, or -1 if there is none.
 func (t *Target) DirectFD() int { return t.direct }
 
-// Direct reports whether the file can be written past the page cache, else why
-// not.
+// Direct reports whether the file can be written past the page cache. If Direct returns false, it also returns the
+// reason.
 func (t *Target) Direct() (bool, string) { return t.direct >= 0, t.refused }
 
-// Write writes b at off past the page cache where that is possible and the
-// block is aligned, else through it.
+// Write writes b at offset off. If the file supports O_DIRECT and both off and the length of b are aligned, the write
+// bypasses the page cache.
 func (t *Target) Write(b []byte, off int64) error {
 	if t.direct >= 0 && off%t.align == 0 && int64(len(b))%t.align == 0 {
 		return t.WriteDirect(b, off)
@@ -276,10 +275,10 @@ func (t *Target) Write(b []byte, off int64) error {
 	return t.WriteBuffered(b, off)
 }
 
-// WriteDirect writes b past the page cache.
+// WriteDirect writes b at offset off past the page cache. The caller has checked that Direct is true.
 func (t *Target) WriteDirect(b []byte, off int64) error { return t.pwrite(t.direct, b, off) }
 
-// WriteBuffered writes b through the page cache.
+// WriteBuffered writes b at offset off through the page cache.
 func (t *Target) WriteBuffered(b []byte, off int64) error { return t.pwrite(t.buffered, b, off) }
 
 func (t *Target) pwrite(fd int, b []byte, off int64) error {
@@ -296,10 +295,10 @@ func (t *Target) pwrite(fd int, b []byte, off int64) error {
 	return nil
 }
 
-// Sync makes what was written survive a power loss.
+// Sync flushes the written data, so that it survives a power loss.
 func (t *Target) Sync() error { return errs.Wrap("sync", t.path, unix.Fdatasync(t.buffered)) }
 
-// Close closes the file.
+// Close closes the descriptors of the file.
 func (t *Target) Close() error {
 	err := unix.Close(t.buffered)
 	if t.direct >= 0 {

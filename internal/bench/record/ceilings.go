@@ -4,7 +4,7 @@ package record
 
 import "time"
 
-// Ids of ceilings.
+// IDs of ceilings.
 const (
 	MemoryCopy   = "memory_copy"
 	PageCache    = "page_cache_read"
@@ -27,18 +27,19 @@ type Ceilings struct {
 	Notes    []string  `json:"notes,omitempty"`
 }
 
-// Limit is one of them.
+// Limit is one measured limit of a machine, as a rate.
 type Limit struct {
 	ID   string `json:"id"`
-	Name string `json:"name"`         // "pinned host memory to cuda:0"
-	On   string `json:"on,omitempty"` // the device's id, or the source of the mount
-	// GBps is the median of the rounds; Rounds are in the order measured.
+	Name string `json:"name"`         // a name for readers, such as "pinned host memory to cuda:0"
+	On   string `json:"on,omitempty"` // where the limit holds: the device's ID, or the source of the mount
+	// GBps is the median of Rounds, in GB/s. Rounds has the rate of each round, in the order of measurement.
 	GBps   float64   `json:"gbps"`
 	Rounds []float64 `json:"rounds"`
-	How    string    `json:"how"` // "64 MiB copies on one stream, 1 GiB a round"
+	// how the limit was measured, such as "64 MiB copies on one stream, 1 GiB a round"
+	How string `json:"how"`
 }
 
-// Find returns the limit of that id on that device or mount.
+// Find returns the limit with this ID on this device or mount, and false if there is no such limit.
 func (c *Ceilings) Find(id, on string) (Limit, bool) {
 	if c == nil {
 		return Limit{}, false
@@ -51,7 +52,7 @@ func (c *Ceilings) Find(id, on string) (Limit, bool) {
 	return Limit{}, false
 }
 
-// Spread is how far the rounds lie apart: (max - min) / median.
+// Spread returns how far the rates of the rounds are apart: (max - min) / median.
 func (l Limit) Spread() float64 {
 	if len(l.Rounds) == 0 || l.GBps == 0 {
 		return 0

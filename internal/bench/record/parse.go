@@ -15,11 +15,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Tool is what File.Tool always says.
+// Tool is the value of File.Tool in every file of results.
 const Tool = "nebulaio bench"
 
-// Bounds of what Parse takes. They are far above what a benchmark writes and
-// keep a report of a hostile file from eating the machine.
+// Bounds of a file that Parse accepts. The bounds are far above the needs of a benchmark, and keep a hostile file
+// from exhausting the reader's memory.
 const (
 	MaxFile = 64 << 20 // bytes of JSON
 	maxList = 200_000  // elements of any list
@@ -29,11 +29,11 @@ const (
 	maxReal = 1e15     // any number with a fraction; more cannot be drawn
 )
 
-// Parse reads the JSON form of a File and proves what readers rely on: a known
-// schema, no number that is negative, infinite or beyond measure, lists in the
-// order they promise, sweep points that name a run. Unknown fields are passed
-// over: a later version may have added them. The error names the file, the
-// field, the offending value and the expected form, and has the kind Corrupt.
+// Parse reads the JSON form of a File and checks it.
+//
+// Parse accepts only a known schema, finite numbers of plausible size that are not negative, sorted lists, and sweep
+// points that name a run. Unknown fields are ignored, because a later version may have added them. An error has the
+// kind Corrupt and names the file, the field, the offending value and the expected form.
 func Parse(name string, b []byte) (*File, error) {
 	bad := func(msg string) error { return errs.New(errs.Corrupt, "read benchmark", name, msg) }
 	if len(b) > MaxFile {
@@ -109,8 +109,7 @@ func article(t reflect.Type) string {
 	return "an object"
 }
 
-// Check returns what is wrong with f, nil when it is whole: what Parse proves
-// of a file holds of a File that was made in memory too.
+// Check returns an error if f breaks a rule that Parse enforces. Use Check for a File that was built in memory.
 func (f *File) Check() error {
 	if len(f.Runs) > maxRuns {
 		return fmt.Errorf("runs has %d elements; expected at most %d", len(f.Runs), maxRuns)

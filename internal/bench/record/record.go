@@ -2,37 +2,36 @@
 
 // Package record defines the results of benchmarks as plain data.
 //
-// Terminal output, files and reports use the same data. Each number comes with how it
-// was measured.
+// Terminal output, files and reports use the same data. Each result records how it was measured.
 package record
 
 import "time"
 
-// Schema is the version of the JSON form. A field may be added within one
-// version; a change of meaning makes a new one.
+// Schema is the version of the JSON form. New fields may be added without a new version. A field with a changed
+// meaning requires a new version.
 const Schema = 1
 
-// File is what one command measured.
+// File is the result of one benchmark command.
 type File struct {
 	Schema  int       `json:"schema"`
 	Tool    string    `json:"tool"` // always "nebulaio bench"
 	Version string    `json:"version"`
 	Command []string  `json:"command"`
 	Started time.Time `json:"started"`
-	Seconds float64   `json:"seconds"` // of the whole command
+	Seconds float64   `json:"seconds"` // duration of the whole command
 	Machine Machine   `json:"machine"`
-	// Ceilings are the limits that shares were computed with, nil when the
-	// machine's limits have not been measured.
+	// Ceilings are the measured limits with which the runs are compared. Ceilings is nil if the machine's limits have
+	// not been measured.
 	Ceilings *Ceilings `json:"ceilings,omitempty"`
 	Runs     []Run     `json:"runs"`
 	Sweeps   []Sweep   `json:"sweeps,omitempty"`
 	Train    *Train    `json:"train,omitempty"`
-	// Interrupted reports whether the command was stopped and this is what it had.
+	// Interrupted reports whether the command was stopped early. The results before the stop are kept.
 	Interrupted bool     `json:"interrupted,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }
 
-// Machine is where it was measured.
+// Machine describes the machine on which a benchmark ran.
 type Machine struct {
 	Kernel  string    `json:"kernel"`
 	Arch    string    `json:"arch"`
@@ -43,7 +42,7 @@ type Machine struct {
 	Storage []Storage `json:"storage,omitempty"`
 }
 
-// Device is where bytes go to or come from.
+// Device is the source or destination of the bytes: host memory or a GPU.
 type Device struct {
 	ID     string `json:"id"`   // "host", "cuda:0"
 	Kind   string `json:"kind"` // "host", "cuda"
@@ -53,7 +52,7 @@ type Device struct {
 	Memory int64  `json:"memory,omitempty"`
 }
 
-// Storage is what lies below one of the directories or files.
+// Storage describes the storage below one of the benchmark's directories or files.
 type Storage struct {
 	Path     string `json:"path"`
 	FS       string `json:"file_system"`
@@ -64,10 +63,11 @@ type Storage struct {
 	Direct   bool   `json:"direct_possible"`
 }
 
-// Settings are what a run was asked to do. Zero means not applicable.
+// Settings are the settings that were requested for a run. Zero means that a setting does not apply.
 type Settings struct {
-	Op      string `json:"op"`      // "read", "write", "copy"
-	Route   string `json:"route"`   // between storage and memory: "direct", "buffered", "auto" (ours); "" for copies
+	Op string `json:"op"` // "read", "write", "copy"
+	// between storage and memory: "direct", "buffered", or "auto" (chosen by the program); "" for copies
+	Route   string `json:"route"`
 	Memory  string `json:"memory"`  // "host", "pageable", "pinned", "engine", "cufile"
 	Pattern string `json:"pattern"` // "sequential", "random"
 
@@ -76,8 +76,8 @@ type Settings struct {
 	QueueDepth int    `json:"queue_depth"` // requests in flight per worker
 	IO         string `json:"io"`          // "pread", "uring", "engine", "cufile"
 
-	// Pages back the host buffers: "huge" (asked for; the kernel may refuse) or
-	// "small"; "" where they are not ours.
+	// Pages is the page size of the host buffers: "huge" (requested, but the kernel may refuse), "small", or "" if
+	// the benchmark did not allocate the buffers.
 	Pages string `json:"pages,omitempty"`
 
 	Paths    []string `json:"paths"`
@@ -87,8 +87,7 @@ type Settings struct {
 	Sync     bool     `json:"sync,omitempty"`
 	Seed     uint64   `json:"seed"`
 	Prefetch int      `json:"prefetch,omitempty"`
-	// Limit is why the run ended when nothing went wrong: "bytes", "time",
-	// "stable".
+	// Limit is the condition that ended the run without an error: "bytes", "time" or "stable".
 	Limit string `json:"limit"`
 }
 
@@ -100,51 +99,51 @@ type Run struct {
 	Bytes   int64   `json:"bytes"`
 	Ops     int64   `json:"ops"`
 	Seconds float64 `json:"seconds"`
-	GBps    float64 `json:"gbps"` // decimal, bytes over seconds: what an application sees
+	GBps    float64 `json:"gbps"` // Bytes over Seconds in decimal GB/s, as an application sees it
 	IOPS    float64 `json:"iops"`
 
-	// First is the state when the first worker had done its part, the
-	// flattering number; Last when all had, which is Bytes over Seconds.
+	// First is the progress at the moment when the first worker finished, which flatters the rate. Last is the
+	// progress when all workers had finished; its rate is Bytes over Seconds.
 	First *Done `json:"first_done,omitempty"`
 	Last  Done  `json:"last_done"`
 
-	// Latency is of one block, from the request until its bytes were in place;
-	// nil if blocks are not requested one by one.
+	// Latency is the time of one block, from the request until its bytes are in place. Latency is nil if the run does
+	// not request single blocks.
 	Latency *Latency `json:"latency,omitempty"`
 	Series  []Point  `json:"series,omitempty"`
 	Passes  []Pass   `json:"passes,omitempty"`
 	CPU     CPU      `json:"cpu"`
 
-	Routes  []Route `json:"routes"`             // as taken
-	Proof   string  `json:"proof"`              // how the routes are known
-	Storage *Disk   `json:"storage,omitempty"`  // what the block devices counted meanwhile
-	Cache   *Cache  `json:"cache,omitempty"`    //
-	Share   *Share  `json:"share,omitempty"`    // of the ceiling that binds
-	Verify  *Verify `json:"verified,omitempty"` // nil when not asked for
-	Stable  *Stable `json:"stable,omitempty"`   // nil when not asked for
+	Routes  []Route `json:"routes"`            // bytes by the route that they took
+	Proof   string  `json:"proof"`             // how the routes were determined
+	Storage *Disk   `json:"storage,omitempty"` // bytes that the block devices counted during the run
+	Cache   *Cache  `json:"cache,omitempty"`
+	Share   *Share  `json:"share,omitempty"`    // comparison of GBps with a measured limit; nil if no limit is known
+	Verify  *Verify `json:"verified,omitempty"` // nil if no verification was requested
+	Stable  *Stable `json:"stable,omitempty"`   // nil if the run was not to end at a stable rate
 
 	Interrupted bool      `json:"interrupted,omitempty"`
 	Refusals    []Refusal `json:"refusals,omitempty"`
 	Notes       []string  `json:"notes,omitempty"`
-	// Engine is the transfer engine's own report of the last pass, as it is.
+	// Engine is the transfer engine's own report of the last pass, unchanged.
 	Engine any `json:"engine,omitempty"`
 }
 
-// Done is a point in a run.
+// Done is the progress at one moment of a run.
 type Done struct {
 	Seconds float64 `json:"seconds"`
 	Bytes   int64   `json:"bytes"`
 	GBps    float64 `json:"gbps"`
 }
 
-// Pass is one time over the data, where a run has several.
+// Pass is one pass over the data, in a run with several passes.
 type Pass struct {
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 	GBps    float64 `json:"gbps"`
 }
 
-// Latency is in seconds.
+// Latency is a distribution of latencies, in seconds.
 type Latency struct {
 	Min  float64 `json:"min"`
 	Mean float64 `json:"mean"`
@@ -153,8 +152,8 @@ type Latency struct {
 	P99  float64 `json:"p99"`
 	P999 float64 `json:"p99_9"`
 	Max  float64 `json:"max"`
-	// Buckets is the distribution: how many took at most so long and longer
-	// than the bucket before.
+	// Buckets is the histogram of the latencies. Each bucket counts the requests that took at most UpTo seconds, but
+	// longer than the bucket before.
 	Buckets []Bucket `json:"buckets,omitempty"`
 }
 
@@ -177,87 +176,87 @@ type CPU struct {
 	PerGiB float64 `json:"seconds_per_gib"`
 }
 
-// Route is bytes by the way they took: "page_cache", "buffered", "direct",
-// "buffered_unproven", "direct_unproven", "cufile_p2p", "cufile_nvfs", "cufile_compat", "memory", "unknown".
+// Route is the number of bytes that took one route: "page_cache", "buffered", "direct", "buffered_unproven",
+// "direct_unproven", "cufile_p2p", "cufile_nvfs", "cufile_compat", "memory" or "unknown".
 type Route struct {
 	Route string `json:"route"`
 	Bytes int64  `json:"bytes"`
 }
 
-// Disk is what the kernel counted for the block devices below, all processes
-// together: a cross-check of the routes.
+// Disk has the bytes that the block devices read and wrote, as the kernel counts them for all processes together.
+// Disk serves as a cross-check of the routes.
 type Disk struct {
 	Devices []string `json:"devices"`
 	Read    int64    `json:"read_bytes"`
 	Written int64    `json:"written_bytes"`
 }
 
-// Cache is how honest a number can be about storage.
+// Cache describes how much of a run's rate came from the page cache.
 type Cache struct {
-	Dataset int64 `json:"dataset"` // bytes of the files
-	Memory  int64 `json:"memory"`  // of the machine
-	// Before and After are the bytes of the files in the page cache, -1 where
-	// the kernel does not tell.
+	Dataset int64 `json:"dataset"` // size of all files in bytes
+	Memory  int64 `json:"memory"`  // memory of the machine in bytes
+	// Before and After are the bytes of the files that were in the page cache before and after the run. -1 means that
+	// the kernel did not tell.
 	Before int64  `json:"before"`
 	After  int64  `json:"after"`
-	Probe  string `json:"probe"` // how it was asked: "cachestat", "mincore"
-	// Verdict says in words what was measured: "storage", "memory", "both".
+	Probe  string `json:"probe"` // how the page cache was queried: "cachestat" or "mincore"
+	// Verdict is what the run measured: "storage", "memory" or "both".
 	Verdict string `json:"verdict"`
 	Why     string `json:"why"`
 }
 
-// Share is a number against the limit that binds.
+// Share compares the rate of a run with the lowest limit on its way.
 type Share struct {
-	Of      string  `json:"of"` // id of the ceiling
+	Of      string  `json:"of"` // ID of the limit, such as "storage_read"
 	Name    string  `json:"name"`
 	Ceiling float64 `json:"ceiling_gbps"`
 	Ratio   float64 `json:"ratio"`
-	// Spread is how far the rounds of the limit lay apart: a share above 1 by
-	// less than that is no news.
+	// Spread is how far the rounds of the limit were apart. A Ratio that exceeds 1 by less than Spread is within
+	// noise.
 	Spread float64 `json:"spread,omitempty"`
 }
 
-// Verify is what a comparison of contents gave. The bytes compared are those
-// that were read back from where the run had put them.
+// Verify is the result of comparing contents. The compared bytes were read back from the place where the run had put
+// them.
 type Verify struct {
 	Bytes      int64  `json:"bytes"`
 	Mismatches int64  `json:"mismatched_blocks"`
-	First      string `json:"first,omitempty"` // file and offset of the first one
+	First      string `json:"first,omitempty"` // file and offset of the first mismatch
 	Where      string `json:"where"`           // "host memory", "device memory, copied back", "storage, read back"
 }
 
-// Stable reports whether the rate settled.
+// Stable reports whether the rate of a run became stable.
 type Stable struct {
 	Reached bool    `json:"reached"`
-	Window  int     `json:"window"` // intervals that were compared
-	Spread  float64 `json:"spread"` // of their rates: (max - min) / mean
+	Window  int     `json:"window"` // number of intervals that were compared
+	Spread  float64 `json:"spread"` // spread of the intervals' rates: (max - min) / mean
 	Wanted  float64 `json:"wanted"`
 }
 
-// Refusal is a faster or wanted way that was not open, why, and what to do.
+// Refusal is a requested or faster route that was not available, with the reason and a fix.
 type Refusal struct {
 	What   string `json:"what"`
 	Reason string `json:"reason"`
 	Fix    string `json:"fix,omitempty"`
 }
 
-// Sweep is one question that several runs answer together.
+// Sweep is a question that several runs answer together.
 type Sweep struct {
 	ID       string `json:"id"` // "pattern", "block-size", "workers", "memory", "prefetch"
 	Question string `json:"question"`
 	Answer   string `json:"answer"`
 	Axis     string `json:"axis"` // "read size", "workers"
-	Unit     string `json:"unit"` // of X: "bytes", "count", "" for names
-	// Points are in the order to show; those of one Series belong together.
+	Unit     string `json:"unit"` // unit of X: "bytes" or "count"; "" if X are names
+	// Points are in the order of display. Points with the same Series form one line of a plot.
 	Points []SweepPoint `json:"points"`
 }
 
-// SweepPoint is one run's place in a sweep.
+// SweepPoint is one run as a point of a sweep.
 type SweepPoint struct {
 	Series string  `json:"series"`
 	X      float64 `json:"x"`
 	Label  string  `json:"label"`
 	Run    int     `json:"run"` // index into File.Runs
-	// AU is accelerator utilisation, where the point is a training-shaped run.
+	// AU is the accelerator utilisation if the run is training-shaped.
 	AU float64 `json:"au,omitempty"`
 }

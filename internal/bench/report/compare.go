@@ -11,43 +11,42 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Verdict of a pair of runs.
+// Verdict is the outcome of comparing two runs.
 type Verdict string
 
 const (
-	// Faster and Slower are of b against a, by more than noise explains.
+	// Faster and Slower mean that b's rate differs from a's by more than the noise.
 	Faster Verdict = "faster"
 	Slower Verdict = "slower"
-	// Same is within noise.
+	// Same means that the difference of the rates is within the noise.
 	Same Verdict = "same within noise"
-	// Incomparable pairs have a rate that means nothing; Pair.Why says why.
+	// Incomparable means that the rate of one run cannot be compared. Pair.Why has the reason.
 	Incomparable Verdict = "not comparable"
 )
 
-// Comparison is b held against a. All ratios are b over a.
+// Comparison compares the results b with the results a. Every ratio is the value in b divided by the value in a.
 type Comparison struct {
 	A Side `json:"a"`
 	B Side `json:"b"`
-	// Differences are what else than the tool's speed may explain a ratio:
-	// machine, version, and per pair the route taken and the cache.
+	// Differences are circumstances other than speed that may explain a ratio: machine, version, and for each pair
+	// the route taken and the page cache.
 	Differences []Difference `json:"differences"`
 	Pairs       []Pair       `json:"pairs"`
 	OnlyA       []Alone      `json:"only_a,omitempty"`
 	OnlyB       []Alone      `json:"only_b,omitempty"`
 	Limits      []LimitPair  `json:"limits,omitempty"`
 	Train       *TrainPair   `json:"train,omitempty"`
-	// Mean is the geometric mean of the pairs' rate ratios, 0 when no pair has one.
+	// Mean is the geometric mean of the pairs' rate ratios, or 0 if no pair could be compared.
 	Mean float64 `json:"geometric_mean,omitempty"`
-	// Worst is the greatest loss of rate beyond noise, as a part of a's rate:
-	// 0.2 when the worst pair has a ratio of 0.8, 1 when b's data is wrong where
-	// a's was not or when b moved nothing, 0 when nothing became slower.
-	// WorstName is that run's name, WorstWhy what happened in words.
+	// Worst is the greatest loss of rate beyond noise, as a fraction of a's rate. Worst is 0.2 if the worst pair has
+	// a ratio of 0.8, and 0 if nothing became slower. Worst is 1 if b moved nothing, or if only b's data failed
+	// verification. WorstName is the name of that run, and WorstWhy describes the loss.
 	Worst     float64 `json:"worst_loss"`
 	WorstName string  `json:"worst_name,omitempty"`
 	WorstWhy  string  `json:"worst_why,omitempty"`
 }
 
-// Side is where one of the two comes from.
+// Side describes the origin of one of the two compared results.
 type Side struct {
 	Version string `json:"version"`
 	Started string `json:"started"`
@@ -55,41 +54,41 @@ type Side struct {
 	Device  string `json:"device"`
 }
 
-// Difference is something that is not the same on both sides.
+// Difference is a circumstance that differs between the two compared results.
 type Difference struct {
-	What string `json:"what"`          // "kernel", "route taken"
-	Run  string `json:"run,omitempty"` // of which pair; "" for the whole
+	What string `json:"what"`          // the circumstance, such as "kernel" or "route taken"
+	Run  string `json:"run,omitempty"` // name of the pair; "" if the whole results differ
 	A    string `json:"a"`
 	B    string `json:"b"`
-	// Means tells what follows for the comparison, "" when it is not known to
-	// matter.
+	// Means explains the consequence for the comparison. Means is "" if the difference is not known to matter.
 	Means string `json:"means,omitempty"`
 }
 
-// Pair is two runs with the same settings.
+// Pair is two runs with the same settings, one of each result.
 type Pair struct {
-	Name    string  `json:"name"` // of a's run
-	A       float64 `json:"a_gbps"`
-	B       float64 `json:"b_gbps"`
-	Rate    float64 `json:"rate_ratio"`                  // 0 when a had no rate
-	P99     float64 `json:"p99_ratio,omitempty"`         // 0 when one has none
-	CPU     float64 `json:"cpu_per_gib_ratio,omitempty"` // 0 when one has none
-	Noise   float64 `json:"noise"`
-	From    string  `json:"noise_from"` // "passes", "intervals", "one measurement: noise unknown"
+	Name  string  `json:"name"` // name of a's run
+	A     float64 `json:"a_gbps"`
+	B     float64 `json:"b_gbps"`
+	Rate  float64 `json:"rate_ratio"`                  // b's rate over a's; 0 if a moved nothing
+	P99   float64 `json:"p99_ratio,omitempty"`         // ratio of the 99th percentiles of latency; 0 if a side has none
+	CPU   float64 `json:"cpu_per_gib_ratio,omitempty"` // ratio of the CPU time per GiB; 0 if a side has none
+	Noise float64 `json:"noise"`
+	// source of the noise: "passes", "intervals", "one measurement: noise unknown"
+	From    string  `json:"noise_from"`
 	Verdict Verdict `json:"verdict"`
-	Why     string  `json:"why,omitempty"` // of Incomparable, and what to beware of else
+	Why     string  `json:"why,omitempty"` // the reason for Incomparable; else a warning, or ""
 }
 
-// Alone is a run without a counterpart.
+// Alone is a run that has no counterpart in the other result.
 type Alone struct {
 	Name string `json:"name"`
-	// Nearest is the run of the other side with the fewest other settings, and
-	// Differs those settings; both empty when there is none left.
+	// Nearest is the most similar unmatched run of the other result, and Differs lists the settings that differ. If
+	// no unmatched run is left, Nearest and Differs are empty.
 	Nearest string   `json:"nearest,omitempty"`
 	Differs []string `json:"differs,omitempty"`
 }
 
-// LimitPair is one limit of both machines.
+// LimitPair is one limit, measured on both machines.
 type LimitPair struct {
 	Name  string  `json:"name"`
 	A     float64 `json:"a_gbps"`
@@ -97,7 +96,7 @@ type LimitPair struct {
 	Ratio float64 `json:"ratio"`
 }
 
-// TrainPair is two training-shaped runs.
+// TrainPair compares two training-shaped runs.
 type TrainPair struct {
 	Workload string       `json:"workload"`
 	AUa      float64      `json:"a_au"`
@@ -106,13 +105,12 @@ type TrainPair struct {
 	IdleB    float64      `json:"b_idle_seconds"`
 	BoundA   record.Bound `json:"a_bound"`
 	BoundB   record.Bound `json:"b_bound"`
-	Rate     float64      `json:"samples_ratio"` // 0 when a had none
+	Rate     float64      `json:"samples_ratio"` // ratio of samples per second; 0 if a had none
 }
 
-// Compare holds b against a: runs are matched by what they were asked to do,
-// not by name or place. Paths and seeds may differ (and are told): the same
-// question may be asked of two machines. Runs that repeat the same settings are
-// matched in their order.
+// Compare compares b with a. Two runs match if they have the same settings, regardless of their names and positions.
+// Paths and seeds may differ, so that results of two machines can be compared; such differences are listed. Runs that
+// repeat the same settings are matched in their order.
 func Compare(a, b *record.File) Comparison {
 	c := Comparison{A: side(a), B: side(b), Differences: machineDifferences(a, b)}
 	matches, onlyA, onlyB := match(a.Runs, b.Runs)
@@ -154,8 +152,8 @@ func (c *Comparison) blame(name string, loss float64, why string) {
 	}
 }
 
-// Check is nil when at least one pair could be compared and none lost more than
-// limit of its rate, beyond noise. Comparing nothing is no success.
+// Check returns an error if a pair lost more than the fraction limit of its rate beyond noise. If no run could be
+// compared, Check returns an error of kind Invalid.
 func (c Comparison) Check(limit float64) error {
 	switch {
 	case c.Worst > limit:
@@ -209,7 +207,7 @@ func pair(a, b *record.Run) (Pair, []Difference) {
 	return p, diffs
 }
 
-// pairDifferences tells what makes two runs of one setting unlike.
+// pairDifferences lists the differences between two runs of the same settings.
 func pairDifferences(a, b *record.Run) []Difference {
 	var out []Difference
 	add := func(what, x, y, means string) {

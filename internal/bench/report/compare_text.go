@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// WriteComparison writes c for a terminal: what is not the same first, then the
-// pairs, their mean, and what had no counterpart. The error is of writing.
+// WriteComparison writes c for a terminal: first the differences, then the pairs, their mean, and the runs without a
+// counterpart. WriteComparison returns only errors of w.
 func WriteComparison(w io.Writer, c Comparison) error {
 	s := newSheet(w)
 	for _, x := range []struct {

@@ -15,14 +15,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// column is one of WriteCSV's.
+// column is one column of WriteCSV.
 type column struct {
 	name string
 	cell func(*record.File, *record.Run) string
 }
 
-// csvColumns is the order of columns. New ones are appended: scripts that
-// count columns go on working.
+// csvColumns returns the columns in their order. New columns are appended, so that scripts that count columns keep
+// working.
 func csvColumns() []column {
 	real := func(v float64) string { return strconv.FormatFloat(v, 'g', 9, 64) }
 	whole := func(v int64) string { return strconv.FormatInt(v, 10) }
@@ -142,10 +142,11 @@ func csvColumns() []column {
 	}
 }
 
-// WriteCSV writes f as RFC 4180 with a heading and one row a run. The order of
-// columns is fixed, later versions append; a name ends in its unit; a cell is
-// empty if there is no value; -1 bytes resident means that the kernel did
-// not tell; route_taken is route=bytes joined by semicolons.
+// WriteCSV writes f as CSV (RFC 4180) with a header line and one row per run.
+//
+// The order of columns is fixed, and later versions append columns. A column's name ends in its unit. A cell without
+// a value is empty. A value of -1 for resident bytes means that the kernel did not tell. The cell route_taken lists
+// route=bytes pairs, separated by semicolons.
 func WriteCSV(w io.Writer, f *record.File) error {
 	cols := csvColumns()
 	out := csv.NewWriter(w)
@@ -164,10 +165,9 @@ func WriteCSV(w io.Writer, f *record.File) error {
 	return errs.Wrap("write", "CSV", out.Error())
 }
 
-// WriteGdsio writes a run as the line that gdsio prints, for scripts that parse
-// it. XferType says what was taken, not what was asked for: GPUD only where
-// bytes went straight to the GPU. A mean latency that was not measured is 0.
-// A copy has no such line and is refused.
+// WriteGdsio writes a run as the line that gdsio prints, for scripts that parse gdsio's output. XferType is the route
+// that the bytes took, not the requested one: GPUD only if all bytes went straight to the GPU. A mean latency that
+// was not measured is 0. gdsio has no line for copies, so WriteGdsio returns an error of kind Unsupported for a copy.
 func WriteGdsio(w io.Writer, r *record.Run) error {
 	kind := map[string]string{"read": "READ", "write": "WRITE"}[r.Settings.Op]
 	if kind == "" {

@@ -13,10 +13,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-const none = "-" // in a cell that has no value
+const none = "-" // the text of a cell that has no value
 
-// rates is a rate in both units, because readers take one for the other:
-// "3.88 GB/s (3.61 GiB/s)".
+// rates prints a rate in both units, because readers confuse them: "3.88 GB/s (3.61 GiB/s)".
 func rates(gbps float64) string {
 	return units.Rate(gbps) + " (" + gib(gbps) + ")"
 }
@@ -32,7 +31,7 @@ func gib(gbps float64) string {
 	return fmt.Sprintf("%.1f MiB/s", g*1024)
 }
 
-// size is a size without zeros that say nothing: "4 MiB", "1.5 GiB".
+// size prints a size without needless zeros: "4 MiB", "1.5 GiB".
 func size(n int64) string {
 	if n >= 1024*units.GiB {
 		return trimmed(float64(n)/(1024*units.GiB)) + " TiB"
@@ -48,7 +47,7 @@ func trimmed(v float64) string {
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(v, 'f', 2, 64), "0"), ".")
 }
 
-// span is a time with three significant figures.
+// span prints a time with three significant figures.
 func span(s float64) string {
 	switch {
 	case math.IsNaN(s) || math.IsInf(s, 0):
@@ -78,7 +77,7 @@ func sig(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// count groups the digits of a whole number: "28 734".
+// count prints a whole number with its digits grouped: "28 734".
 func count(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -87,8 +86,8 @@ func count(n int64) string {
 	return s
 }
 
-// percent is a ratio as a whole percentage, with a decimal where a whole one
-// would say "all" or "nothing" of what is not.
+// percent prints a ratio as a whole percentage. It adds a decimal if rounding would give 0 % or 100 % although the
+// ratio is neither.
 func percent(r float64) string {
 	p := r * 100
 	switch {
@@ -103,7 +102,7 @@ func percent(r float64) string {
 	return strconv.FormatFloat(two*100, 'f', 0, 64) + " %"
 }
 
-// part is a of b, 0 when there is no b.
+// part returns a/b, or 0 if b is 0.
 func part(a, b int64) float64 {
 	if b <= 0 {
 		return 0
@@ -118,7 +117,7 @@ func plural(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// printable is text of others as it may be shown.
+// printable makes text of unknown origin safe to display.
 func printable(s string) string { return plain.Text(s) }
 
 // glue keeps a number and its unit on one line of a page.
@@ -135,7 +134,7 @@ func glue(s string) string {
 	return b.String()
 }
 
-// shell is a command as it can be pasted.
+// shell prints a command in a form that can be pasted into a shell.
 func shell(args []string) string {
 	var b strings.Builder
 	for i, a := range args {

@@ -20,9 +20,9 @@ var pageTemplate string
 //go:embed page.css
 var pageStyle string
 
-// WriteHTML writes f as one HTML file that needs nothing else: style and plots
-// are inside, there is no script, and its policy lets a browser fetch nothing.
-// All text of f is escaped. Nothing is written when the page cannot be made.
+// WriteHTML writes f as one self-contained HTML file. Style and plots are inside the file, it has no script, and its
+// content security policy forbids all requests. All text of f is escaped. If the page cannot be built, nothing is
+// written.
 func WriteHTML(w io.Writer, f *record.File) error {
 	t, err := template.New("page").Funcs(template.FuncMap{"glue": glue}).Parse(pageTemplate)
 	if err != nil {

@@ -10,17 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-const columns = 80 // of a terminal; longer words are never cut
+const columns = 80 // columns of a terminal; longer words are never cut
 
-// sheet is text being laid out. The first failed write is kept by the buffer
-// and told at the end.
+// sheet lays out text. Its buffer keeps the first write error, which is returned at the end.
 type sheet struct{ w *bufio.Writer }
 
 func newSheet(w io.Writer) *sheet { return &sheet{bufio.NewWriter(w)} }
 
 func (s *sheet) line(text string) { fmt.Fprintln(s.w, text) }
 
-// field is a named line, wrapped under its own beginning; nothing for no text.
+// field writes a named line. Further lines are indented to the start of the text. Without text nothing is written.
 func (s *sheet) field(indent, name, text string) {
 	if text == "" {
 		return
@@ -50,7 +49,7 @@ func (s *sheet) wrap(head, under, text string) {
 	s.line(strings.TrimRight(line, " "))
 }
 
-// words80 splits text where a line may end: not between a number and its unit.
+// words80 splits text at the places where a line may end: not between a number and its unit.
 func words80(text string) []string {
 	var out []string
 	for word := range strings.FieldsSeq(text) {
@@ -72,13 +71,13 @@ func isUnit(word string) bool {
 	return false
 }
 
-// grid is text in columns. Cells are never cut.
+// grid lays out text in columns. Cells are never cut.
 type grid struct {
 	right []bool
 	rows  [][]string
 }
 
-// newGrid makes a table; a heading that starts with '>' is of numbers.
+// newGrid returns an empty table. A heading that starts with '>' marks a column of numbers.
 func newGrid(heads ...string) *grid {
 	g := &grid{}
 	row := make([]string, len(heads))

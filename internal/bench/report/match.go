@@ -9,8 +9,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 )
 
-// question is what of a run's settings makes it the same question: paths and
-// seeds are where it was asked, the limit is how long.
+// question returns the settings that identify the purpose of a run. Paths, seeds and the limit of the run are not
+// among them.
 func question(s record.Settings) [][2]string {
 	return [][2]string{
 		{"op", s.Op}, {"route", s.Route}, {"memory", s.Memory}, {"pattern", s.Pattern},
@@ -20,8 +20,8 @@ func question(s record.Settings) [][2]string {
 	}
 }
 
-// match pairs runs that ask the same question; of several, those with the same
-// paths first, then in their order.
+// match pairs runs with the same question. Of several, those with the same paths are paired first, and the rest in
+// their order.
 func match(a, b []record.Run) (pairs [][2]int, onlyA, onlyB []int) {
 	// Settings that differ by rounding in print must not meet: the key is exact.
 	key := func(s record.Settings, paths bool) string {
@@ -69,7 +69,7 @@ func match(a, b []record.Run) (pairs [][2]int, onlyA, onlyB []int) {
 	return pairs, onlyA, onlyB
 }
 
-// alone names the runs of mine without a match, each with what it would take.
+// alone returns the runs of mine without a match, each with the nearest unmatched run of the other side.
 func alone(mine []record.Run, left []int, theirs []record.Run, others []int) []Alone {
 	var out []Alone
 	for _, i := range left {

@@ -15,8 +15,7 @@ const (
 	unknownNoise = 0.05
 )
 
-// passSpread is the slowest and the fastest pass, and how far they lie apart
-// in parts of their mean.
+// passSpread returns the rates of the slowest and the fastest pass, and their difference relative to the mean.
 func passSpread(passes []record.Pass) (lo, hi, spread float64) {
 	if len(passes) == 0 {
 		return 0, 0, 0
@@ -32,10 +31,9 @@ func passSpread(passes []record.Pass) (lo, hi, spread float64) {
 	return lo, hi, (hi - lo) / (sum / float64(len(passes)))
 }
 
-// noiseOf is by how much a run's rate may differ when nothing has changed, and
-// where that is known from; false when it was measured once.
-// Passes tell it best. Else the middle half of the intervals does: the first
-// and the last one are ramps, not noise.
+// noiseOf returns the relative amount by which a run's rate varies when nothing has changed, and the source of that
+// number. The result is false if the run was measured only once. Several passes are the best source. Otherwise the
+// middle half of the intervals is used, because the first and the last intervals are ramps.
 func noiseOf(r *record.Run) (float64, string, bool) {
 	if len(r.Passes) > 1 {
 		_, _, s := passSpread(r.Passes)

@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// page is what the template shows: text that is ready, and plots.
+// page holds the data of the template: finished texts and plots.
 type page struct {
 	Style     template.CSS
 	Policy    string
@@ -42,23 +42,23 @@ type overview struct {
 	More   int // runs that only sweeps show
 }
 
-// row is a run in a table.
+// row is one run in a table.
 type row struct {
 	ID, Name          string
 	GBps, GiBps       string
 	Share, ShareOf    string
-	Above             string // said of a share that cannot be
-	AU                string // of a point that is a training-shaped run
+	Above             string // remark on a share above 1
+	AU                string // accelerator utilisation, if the point is a training-shaped run
 	Asked, Taken      string
 	Class, Measured   string
 	Verdict           string // what was measured, in a word
 	P99, CPU, Checked string
-	Bad               string // what must not be missed
+	Bad               string // a warning that must be seen
 }
 
 type runView struct {
 	row
-	Heading   string // what tells it from the others
+	Heading   string // what distinguishes this run from the others
 	Routes    string // without bytes
 	Open      bool
 	Problems  []string

@@ -16,9 +16,8 @@ const (
 	openRuns = 4
 )
 
-// newOverview shows the runs that no sweep shows. Points of sweeps over names
-// are among them while there is room; where there are only points of numeric
-// sweeps, the best of each.
+// newOverview shows the runs that no sweep shows. While there is room, it adds the points of sweeps over names. If
+// there are only points of numeric sweeps, it shows the best point of each.
 func newOverview(f *record.File) *overview {
 	if len(f.Runs) == 0 {
 		return nil
@@ -90,8 +89,8 @@ func newOverview(f *record.File) *overview {
 	return o
 }
 
-// headings tell the runs of a list apart: a point of a sweep by its place
-// there, because all of them may have one name.
+// headings returns headings that distinguish the runs of a list. A point of a sweep is named by its value in the
+// sweep, because all points may have one name.
 func headings(f *record.File) []string {
 	out := make([]string, len(f.Runs))
 	var own []*record.Run
@@ -121,8 +120,7 @@ func headings(f *record.File) []string {
 	return out
 }
 
-// maxPlots is of how many runs plots are drawn: a page of thousands is one that
-// no browser opens.
+// maxPlots is the number of runs for which plots are drawn, because no browser opens a page with thousands of plots.
 const maxPlots = 200
 
 func newRunView(f *record.File, i int) runView {

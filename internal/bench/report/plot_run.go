@@ -12,8 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Plots are drawn at the sizes they are shown at, so that their type is as
-// large as the text around them on a phone and on a desk.
+// Plots are drawn at the size at which they are displayed, so that their text is as large as the text around them.
 const (
 	narrowW = 340
 	wideW   = 1136
@@ -21,10 +20,10 @@ const (
 	smallW  = 330 // one of several in a row
 )
 
-// figure is a plot in two sizes, one of which a page shows.
+// figure is one plot in two sizes. The page shows the size that fits.
 type figure struct{ Narrow, Wide template.HTML }
 
-// markWords is mark in words that stand in a sentence.
+// markWords returns mark as words for a sentence.
 func markWords(r *record.Run) string {
 	if failed(r) {
 		return "nothing: the data was wrong"
@@ -42,7 +41,7 @@ func markWords(r *record.Run) string {
 	return s
 }
 
-// overTime draws the rate of each interval as the step it is.
+// overTime draws the rate of each interval as a step.
 func overTime(r *record.Run) template.HTML {
 	pts := thin(r.Series, 400)
 	if len(pts) < 2 {
@@ -95,7 +94,7 @@ func overTime(r *record.Run) template.HTML {
 		len(r.Series), units.Rate(r.GBps), markWords(r)))
 }
 
-// thin averages neighbours until no more than n are left.
+// thin averages neighbours until at most n points are left.
 func thin(pts []record.Point, n int) []record.Point {
 	if len(pts) <= n {
 		return pts
@@ -119,7 +118,7 @@ func thin(pts []record.Point, n int) []record.Point {
 
 const latencyColumns = 44
 
-// latencies draws the distribution over a logarithmic time.
+// latencies draws the distribution of latencies on a logarithmic time axis.
 func latencies(r *record.Run) template.HTML {
 	l := r.Latency
 	if l == nil {
@@ -167,8 +166,8 @@ func latencies(r *record.Run) template.HTML {
 		span(l.P50), span(l.P90), span(l.P99), span(l.P999), span(l.Max)))
 }
 
-// logColumns spreads the buckets, which may be of any width, over n columns of
-// the same width in log time; the values are in percent.
+// logColumns distributes the buckets, whose widths may differ, over n columns of equal width in logarithmic time. The
+// values are percentages.
 func logColumns(l *record.Latency, n int) (cols []float64, lo, hi float64) {
 	total, before := 0.0, l.Min
 	for _, b := range l.Buckets {
@@ -208,7 +207,7 @@ func logColumns(l *record.Latency, n int) (cols []float64, lo, hi float64) {
 	return cols, lo, hi
 }
 
-// span1 is a round time for an axis.
+// span1 prints a round time for an axis.
 func span1(s float64) string {
 	switch {
 	case s >= 0.9995:

@@ -12,8 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// shareBars draws each run as its share of the limit that binds it, or, when no
-// limit is known, as its rate.
+// shareBars draws each run as its share of the limit that binds it. If no limit is known, it draws the rate.
 func shareBars(runs []*record.Run) figure {
 	return figure{shareBarsIn(runs, narrowW, true), shareBarsIn(runs, wideW, false)}
 }
@@ -28,7 +27,7 @@ type shareRow struct {
 
 const shareLineH = 15.0
 
-// heights are of the text that names the bar and of that which explains it.
+// heights returns the heights of the bar's label and of the note that explains it.
 func (r *shareRow) heights() (label, note float64) {
 	return float64(len(r.name)+len(r.asked)) * shareLineH, float64(len(r.rate)+len(r.route)+len(r.above)) * shareLineH
 }
@@ -155,11 +154,11 @@ func shareBarsIn(runs []*record.Run, w float64, narrow bool) template.HTML {
 	return c.svg(class, title, strings.Join(say, ". "))
 }
 
-// barLabel tells a run from the others: what moves where, and in which way.
+// barLabel distinguishes a run from the others: what moves where, and by which route.
 type barLabel struct{ name, asked string }
 
-// barLabels takes the way from the settings and leaves out of the names what
-// that repeats. Runs that would still read the same get what parts them.
+// barLabels takes the route from the settings and removes from the names what the route repeats. Runs with equal
+// labels get the settings in which they differ.
 func barLabels(runs []*record.Run) []barLabel {
 	out := make([]barLabel, len(runs))
 	for i, r := range runs {
@@ -197,7 +196,7 @@ func labelAsked(r *record.Run) string {
 	return join(", ", printable(s.Pattern), block, printable(cache))
 }
 
-// labelName is a run's name without the parts that labelAsked says.
+// labelName returns a run's name without the parts that labelAsked contains.
 func labelName(r *record.Run) string {
 	s := r.Settings
 	said := []string{s.Pattern, units.Bytes(s.BlockSize), size(s.BlockSize), s.Cache, "cached", "cold", "warm"}
@@ -213,7 +212,7 @@ func labelName(r *record.Run) string {
 	return printable(strings.Join(rest, ", "))
 }
 
-// join joins the texts that are there.
+// join joins the texts that are not empty.
 func join(sep string, texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), sep)
 }
@@ -225,7 +224,7 @@ func shareLine(r *record.Run) string {
 	return fmt.Sprintf("%s, %s of %s", units.Rate(r.GBps), percent(r.Share.Ratio), printable(r.Share.Name))
 }
 
-// underBar is the route taken and what was measured, short enough for a bar.
+// underBar returns the route taken and what was measured, short enough for a bar.
 func underBar(r *record.Run) string {
 	s := takenNames(r) + "; measured " + shortMeasured(r)
 	switch {

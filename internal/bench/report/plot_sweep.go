@@ -12,8 +12,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// sweepPlots draws a sweep: a line over numbers, bars over names. How busy the
-// accelerator was comes first where the points are training-shaped runs.
+// sweepPlots draws a sweep: a line over numbers, bars over names. If the points are training-shaped runs, accelerator
+// utilisation comes first.
 func sweepPlots(f *record.File, sw record.Sweep) []figure {
 	if len(sw.Points) == 0 {
 		return nil
@@ -42,7 +42,7 @@ func trains(sw record.Sweep) bool {
 	return slices.ContainsFunc(sw.Points, func(p record.SweepPoint) bool { return p.AU > 0 })
 }
 
-// axisOf is what a sweep's points are drawn by.
+// axisOf describes the value axis of a sweep's plot.
 type axisOf struct {
 	unit, title string
 	top         float64
@@ -57,14 +57,14 @@ func rateAxis(f *record.File, sw record.Sweep) axisOf {
 		value: func(p record.SweepPoint) float64 { return f.Runs[p.Run].GBps }}
 }
 
-// busyAxis always shows all of 100 %: what misses of it is what is lost.
+// busyAxis always reaches to 100 %, because the part that is missing is lost time.
 func busyAxis() axisOf {
 	return axisOf{unit: "accelerator utilisation (%)", title: "Accelerator utilisation. ", top: 106,
 		value: func(p record.SweepPoint) float64 { return min(p.AU, 1) * 100 }}
 }
 
-// sweepTop is the greatest rate, and the limit when one binds all points and is
-// near enough to be drawn.
+// sweepTop returns the greatest rate. It also returns the limit, if one limit binds all points and is near enough to
+// be drawn.
 func sweepTop(f *record.File, sw record.Sweep) (top, limit float64, name string) {
 	same := true
 	for i, p := range sw.Points {
@@ -243,7 +243,7 @@ func shortMeasured(r *record.Run) string {
 	return measuredWord(measured(r))
 }
 
-// measuredWord is measured in one word.
+// measuredWord returns measured as one word.
 func measuredWord(m string) string {
 	if m == ofBoth {
 		return "mixed"

@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 )
 
-// partBars draws what each part of a step takes alone, against the step.
+// partBars draws the time that each part of a step takes alone, beside the time of the step.
 func partBars(t *record.Train) figure {
 	draw := func(w float64, class string) template.HTML {
 		parts := trainParts(t)

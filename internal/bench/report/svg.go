@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// canvas is an SVG being drawn. Colours and type come from the page's style
-// sheet by class, so that a plot follows light, dark and print.
+// canvas collects the elements of an SVG drawing. Colours and fonts come from the page's style sheet by class, so
+// that a plot follows light, dark and print.
 type canvas struct {
 	b    strings.Builder
 	w, h float64
@@ -21,7 +21,7 @@ type canvas struct {
 
 func newCanvas(w, h float64) *canvas { return &canvas{w: w, h: h} }
 
-// px prints a coordinate; what cannot be drawn is drawn at the edge.
+// px prints a coordinate. A value that cannot be drawn is drawn at the edge.
 func px(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		v = 0
@@ -29,7 +29,7 @@ func px(v float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
 }
 
-// xmlText escapes text for XML and replaces what XML cannot hold.
+// xmlText escapes text for XML and replaces characters that XML does not allow.
 func xmlText(s string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(printable(s))) // a Builder does not fail
@@ -40,7 +40,7 @@ func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
 	fmt.Fprintf(&c.b, `<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`, class, px(x1), px(y1), px(x2), px(y2))
 }
 
-// rect draws a bar; a value that is there is at least a pixel wide and high.
+// rect draws a bar. A value above zero is at least a pixel wide and high.
 func (c *canvas) rect(class string, x, y, w, h float64) {
 	fmt.Fprintf(&c.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, px(x), px(y), px(max(w, 1)),
 		px(max(h, 1)))
@@ -48,13 +48,13 @@ func (c *canvas) rect(class string, x, y, w, h float64) {
 
 func (c *canvas) path(class, d string) { fmt.Fprintf(&c.b, `<path class="%s" d="%s"/>`, class, d) }
 
-// text is anchored at its start, middle or end.
+// text writes s. The anchor is its start, middle or end.
 func (c *canvas) text(class, anchor string, x, y float64, s string) {
 	fmt.Fprintf(&c.b, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`, class, anchor, px(x), px(y), xmlText(s))
 }
 
-// marker is a point whose shape, not only its colour, tells its series; hollow
-// tells that it was not storage that was measured.
+// marker draws a point. Its shape, not only its colour, identifies the series. A hollow marker means that the run did
+// not measure storage.
 func (c *canvas) marker(series int, hollow bool, x, y float64) {
 	class := fmt.Sprintf("dot s%d", series%seriesColours)
 	if hollow {
@@ -77,8 +77,8 @@ func (c *canvas) marker(series int, hollow bool, x, y float64) {
 
 const seriesColours = 6
 
-// svg is the finished drawing. The title names it, the description says what
-// it shows to those who do not see it; the numbers are in a table beside it.
+// svg returns the finished drawing. Its title names it, and its description says what the plot shows, for readers who
+// cannot see it. The numbers are in a table beside it.
 func (c *canvas) svg(class, title, desc string) template.HTML {
 	return template.HTML(fmt.Sprintf(`<svg class="plot %s" role="img" viewBox="0 0 %s %s" width="%s" height="%s" xmlns="http://www.w3.org/2000/svg"><title>%s</title><desc>%s</desc>%s</svg>`,
 		class, px(c.w), px(c.h), px(c.w), px(c.h), xmlText(title), xmlText(desc), c.b.String()))
@@ -103,8 +103,8 @@ func shorten(s string, w float64) string {
 	return strings.TrimRight(string(r[:n-1]), " ,") + "…"
 }
 
-// wrapped breaks text into at most n lines of about w pixels, at its spaces;
-// what does not fit the last one is cut there.
+// wrapped breaks text at its spaces into at most n lines of about w pixels. It cuts the last line if the text does
+// not fit.
 func wrapped(s string, w float64, n int) []string {
 	var out []string
 	for _, word := range words80(printable(s)) {
@@ -120,8 +120,8 @@ func wrapped(s string, w float64, n int) []string {
 	return out
 }
 
-// timeUnit is the unit in which times up to top seconds have short numbers, and
-// how many of it a second has.
+// timeUnit returns the unit in which times up to top seconds have short numbers, and the number of these units in a
+// second.
 func timeUnit(top float64) (string, float64) {
 	switch {
 	case top >= 10:
@@ -150,7 +150,7 @@ func (s scale) at(v float64) float64 {
 	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)
 }
 
-// ticks are about n round values from 0 or lo to hi.
+// ticks returns about n round values from 0 or lo to hi.
 func (s scale) ticks(n int) []float64 {
 	if s.log {
 		return s.logTicks(n)
@@ -207,17 +207,17 @@ func niceStep(raw float64) float64 {
 	return 10 * e
 }
 
-// tickText is a tick's value without more decimals than its step needs.
+// tickText prints a tick's value with no more decimals than its step needs.
 func tickText(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
-// frame is the part of a canvas that values are drawn in, with its axes.
+// frame is the area of a canvas with axes, in which values are drawn.
 type frame struct {
 	*canvas
 	x, y scale
 }
 
-// newFrame leaves as much room as the axes' text needs and draws the value axis: its unit
-// above it, lines behind the values.
+// newFrame leaves enough room for the text of the axes. It draws the value axis with its unit above it and lines
+// behind the values.
 func newFrame(w, h, top, hi float64, unit string) *frame {
 	f := &frame{canvas: newCanvas(w, h)}
 	if hi <= 0 {
@@ -239,7 +239,7 @@ func newFrame(w, h, top, hi float64, unit string) *frame {
 	return f
 }
 
-// baseline closes the bottom and names the axis below.
+// baseline draws the bottom line and names the axis below it.
 func (f *frame) baseline(name string) {
 	f.line("axis", f.x.from, f.y.from, f.x.to, f.y.from)
 	f.text("unit", "middle", (f.x.from+f.x.to)/2, f.h-5, shorten(name, f.w-60))

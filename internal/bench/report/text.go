@@ -14,10 +14,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// WriteText writes f for a terminal of 80 columns, without colour: the verdict
-// and where it was measured, a table when there are several runs, the answers
-// of sweeps, training, limits, then a block for each run.
-// The error is of writing.
+// WriteText writes f for a terminal of 80 columns, without colour. The output begins with the verdict and the
+// machine. A table of runs, the answers of sweeps, the training-shaped run and the limits follow. The output ends
+// with a block for each run. WriteText returns only errors of w.
 func WriteText(w io.Writer, f *record.File) error {
 	s := newSheet(w)
 	v := judge(f)
@@ -61,7 +60,7 @@ func WriteText(w io.Writer, f *record.File) error {
 	return errs.Wrap("write", "report", s.w.Flush())
 }
 
-// sweptRuns are the runs that are points of a sweep.
+// sweptRuns returns the runs that are points of a sweep.
 func sweptRuns(f *record.File) map[int]bool {
 	in := map[int]bool{}
 	for _, s := range f.Sweeps {
@@ -99,7 +98,7 @@ func (s *sheet) summary(runs []record.Run, which []int) {
 	s.above("", all)
 }
 
-// above says under a table what a share in it means that cannot be.
+// above explains, below a table, what a share above 1 means.
 func (s *sheet) above(indent string, runs []*record.Run) {
 	if slices.ContainsFunc(runs, func(r *record.Run) bool { return above(r.Share) }) {
 		s.wrap(indent, indent, fmt.Sprintf("A share of more than %.2f, or than the limit's own spread allows, is %s.",
@@ -107,7 +106,7 @@ func (s *sheet) above(indent string, runs []*record.Run) {
 	}
 }
 
-// mark is what was measured in a word, with a sign for what must not be missed.
+// mark returns what was measured as one word, with a sign for a warning.
 func mark(r *record.Run) string {
 	m := measured(r)
 	switch {
@@ -123,7 +122,7 @@ func mark(r *record.Run) string {
 	return m
 }
 
-// number is a rate without its unit, which the heading has.
+// number prints a rate without its unit, which is in the heading.
 func number(v float64) string {
 	if v >= 10 {
 		return fmt.Sprintf("%.1f", v)
@@ -182,7 +181,7 @@ func (s *sheet) run(r *record.Run) {
 	s.remarks(in, r, map[string]bool{})
 }
 
-// remarks are a run's refusals and notes that have not been told.
+// remarks prints a run's refusals and notes that have not been printed yet.
 func (s *sheet) remarks(in string, r *record.Run, told map[string]bool) {
 	for _, x := range r.Refusals {
 		text := printable(x.What) + ": " + printable(x.Reason)
@@ -274,7 +273,7 @@ func (s *sheet) sweep(f *record.File, sw record.Sweep) {
 	}
 }
 
-// seriesOf are the names of the series in the order they appear.
+// seriesOf returns the names of the series in the order of their first appearance.
 func seriesOf(sw record.Sweep) []string {
 	var out []string
 	seen := map[string]bool{}

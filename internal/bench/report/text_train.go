@@ -63,7 +63,7 @@ func ratioWords(a, b float64) string {
 	return fmt.Sprintf("%.2f", a/b)
 }
 
-// spreadWords tells how a figure varied over its rounds.
+// spreadWords describes how a figure varied over its rounds.
 func spreadWords(rounds []float64) string {
 	if len(rounds) < 2 {
 		return ""

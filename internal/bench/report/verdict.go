@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// verdict is what a hurried reader takes away: sentences with the best rates,
-// each told apart by what it is a rate of, and warnings that weigh more.
+// verdict is the summary for a hurried reader: sentences with the best rates, each with what it measured, and the
+// warnings.
 type verdict struct {
 	Sentences []string
 	Warnings  []string
@@ -56,9 +56,8 @@ func judge(f *record.File) verdict {
 	return v
 }
 
-// againstLimit is what a rate is of the limit that binds, to stand after it. A
-// rate a little above a limit is noise of both; one far above it says that the
-// limit is wrong, not that the run is better than the machine.
+// againstLimit compares a rate with the limit that binds. A rate a little above a limit is noise. A rate far above it
+// means that the limit is wrong.
 func againstLimit(s *record.Share) string {
 	if s == nil {
 		return ""
@@ -141,8 +140,8 @@ func warnings(f *record.File) []string {
 	return out
 }
 
-// fastest is the fastest run of a class, and of an operation where one is named,
-// whose data was not wrong, and how many runs there are of it.
+// fastest returns the fastest run of a class whose data was right, and the number of such runs. If op is not empty,
+// only runs of that operation count.
 func fastest(f *record.File, op, class string) (best *record.Run, n int) {
 	for i := range f.Runs {
 		r := &f.Runs[i]

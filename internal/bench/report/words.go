@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report prints benchmark results as text, as CSV, as one HTML file with
-// plots, and as a comparison of two results.
+// Package report prints benchmark results as text, as CSV, as one HTML file with plots, and as a comparison of two
+// results.
 //
-// It shows only what is in the record. Every rate comes with its route and with what
-// the page cache served.
+// A report shows only data of the record. Every rate is shown with its route and with the bytes that the page cache
+// served.
 package report
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// What a run's rate is a rate of.
+// What a run measured.
 const (
 	ofStorage = "storage"
 	ofMemory  = "memory"
@@ -25,7 +25,7 @@ const (
 	ofUnknown = "unknown"
 )
 
-// measured tells what a run's rate is a rate of.
+// measured returns what a run measured.
 func measured(r *record.Run) string {
 	switch {
 	case r.Cache != nil && slices.Contains([]string{ofStorage, ofMemory, ofBoth}, r.Cache.Verdict):
@@ -36,7 +36,7 @@ func measured(r *record.Run) string {
 	return ofUnknown
 }
 
-// measuredWords is measured for a reader.
+// measuredWords returns measured as words for a reader.
 func measuredWords(m string) string {
 	switch m {
 	case ofStorage:
@@ -51,7 +51,7 @@ func measuredWords(m string) string {
 	return "an unknown mix of storage and memory"
 }
 
-// asked is the route that was requested: "direct to pinned memory".
+// asked returns the route that was requested: "direct to pinned memory".
 func asked(s record.Settings) string {
 	route := s.Route
 	if route == "" {
@@ -71,7 +71,7 @@ func asked(s record.Settings) string {
 	return printable(route + way + s.Memory + " memory")
 }
 
-// taken is the routes with their bytes, most bytes first.
+// taken lists the routes with their bytes, most bytes first.
 func taken(r *record.Run) string {
 	if len(r.Routes) == 0 {
 		return "not known"
@@ -101,7 +101,7 @@ func taken(r *record.Run) string {
 	return strings.Join(out, ", ")
 }
 
-// takenNames is the routes without bytes, for narrow columns.
+// takenNames lists the routes without bytes, for narrow columns.
 func takenNames(r *record.Run) string {
 	var names []string
 	for _, x := range r.Routes {
@@ -117,8 +117,7 @@ func takenNames(r *record.Run) string {
 
 func routeName(s string) string { return printable(strings.ReplaceAll(s, "_", " ")) }
 
-// strayed tells how the routes taken differ from the one that was requested, ""
-// when they do not.
+// strayed describes how the routes taken differ from the requested one. It returns "" if they do not differ.
 func strayed(r *record.Run) string {
 	allowed := map[string][]string{
 		"direct":   {"direct", "direct_unproven", "cufile_p2p", "cufile_nvfs"},
@@ -137,7 +136,7 @@ func strayed(r *record.Run) string {
 	return ""
 }
 
-// coldButCached says when a run was asked to be cold and was not.
+// coldButCached returns a warning if a run was to be cold but found cached data.
 func coldButCached(r *record.Run) string {
 	if r.Settings.Cache == "cold" && (measured(r) == ofMemory || measured(r) == ofBoth) {
 		return "should be cold, but the page cache served it"
@@ -145,14 +144,13 @@ func coldButCached(r *record.Run) string {
 	return ""
 }
 
-// reading is a training-shaped run's reading as a run: routes and cache are
-// told of both in the same words.
+// reading converts the reads of a training-shaped run into a Run, so that both are described in the same words.
 func reading(t *record.Train) *record.Run {
 	return &record.Run{Name: t.Workload, Routes: t.Routes, Cache: t.Cache, Proof: t.Proof,
 		Settings: record.Settings{Op: "read", Route: t.Route, Memory: t.Memory, Pattern: t.Pattern}}
 }
 
-// shareWords is "0.97 of storage read 4.00 GB/s".
+// shareWords prints a share: "0.97 of storage read 4.00 GB/s".
 func shareWords(s *record.Share) string {
 	if s == nil {
 		return "limit not measured"
@@ -172,7 +170,7 @@ const (
 	limitTooLow = 1.1
 )
 
-// aboveWords is said of each share that cannot be.
+// aboveWords is printed with each share that exceeds its limit by more than noise.
 const aboveWords = "above the stored limit: measure it again"
 
 func above(s *record.Share) bool { return s != nil && s.Ratio > max(aboveLimit, 1+s.Spread) }
@@ -180,7 +178,7 @@ func above(s *record.Share) bool { return s != nil && s.Ratio > max(aboveLimit, 
 // tooLow reports whether a share leaves no doubt that the limit is wrong.
 func tooLow(s *record.Share) bool { return s != nil && s.Ratio > max(limitTooLow, 1+s.Spread) }
 
-// cacheWords is all that is known of the cache in one line.
+// cacheWords describes the state of the page cache in one line.
 func cacheWords(c *record.Cache) string {
 	if c == nil {
 		return "not looked at: the rate may be of memory"

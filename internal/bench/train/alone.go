@@ -14,8 +14,8 @@ import (
 // errEnough ends a phase that has measured long enough.
 var errEnough = errors.New("measured long enough")
 
-// apart is the stretch that the loader reads alone, and how many of its batches
-// warm up. It lies where the run does not come, if the data set has so many samples.
+// apart returns the range of samples that the loader reads alone, and how many of its batches are warm-up. The run
+// does not read this range, if the data set has enough samples.
 func (r *rig) apart(places int) (s stretch, warm int) {
 	used := int64(r.Warmup+r.Steps) * int64(r.Batch)
 	s = stretch{batches: r.Alone + places}
@@ -66,9 +66,8 @@ func (r *rig) loaderAlone(ctx context.Context, t *record.Train, n int) error {
 	return nil
 }
 
-// loaderRound is the seconds that the loader takes for a batch in one round.
-// The first batches are left out, one for each place: the loop leaves its own
-// first batches out too, and they fill the pipeline and touch new memory.
+// loaderRound returns the seconds that the loader takes for a batch in one round. The first batches, one for each
+// slot, are left out, because they fill the pipeline and touch new memory. The run leaves out its first batches too.
 func (r *rig) loaderRound(ctx context.Context, places []*place, progress func(done, total int)) (float64, error) {
 	s, warm := r.apart(len(places))
 	g := newGroup(ctx)
@@ -119,8 +118,7 @@ func (r *rig) loaderRound(ctx context.Context, places []*place, progress func(do
 	return seconds, nil
 }
 
-// placesAlone is where the loader puts its batches when it runs alone; done
-// gives back what was taken for that.
+// placesAlone returns the slots that the loader fills when it runs alone. done frees them.
 func (r *rig) placesAlone() (places []*place, done func(), err error) {
 	if r.Memory != Engine || r.Host == nil {
 		return r.places[:r.hostPlaces()], func() {}, nil
@@ -140,8 +138,8 @@ func (r *rig) placesAlone() (places []*place, done func(), err error) {
 	return places, done, nil
 }
 
-// copyGroup is how many copies are queued before the host waits: waiting for
-// each would measure the wait.
+// copyGroup is the number of copies that are queued before the host waits. Waiting for each copy would measure the
+// wait.
 const copyGroup = 4
 
 // copyAlone measures the copy of a batch while nothing else happens, from the

@@ -2,26 +2,23 @@
 
 // Package train simulates the loads of a training loop into real device memory.
 //
-// Batches of samples are read, copied and consumed by steps of known length. The
-// result tells what the accelerator waited for.
+// Batches of samples are read, copied and consumed by steps of known length. The result names what the accelerator
+// waited for: the loader or the copy.
 //
-// The data set. A file holds samples back to back; samples of 4096 bytes and
-// more begin at multiples of 4096 (see Stride), so that each can be read past
-// the page cache, and smaller ones follow each other without a gap. A sample
-// never spans two files; what is left at a file's end is not used.
+// The data set. A file contains samples back to back. Samples of at least 4096 bytes begin at multiples of 4096 (see
+// Stride), so that each can be read past the page cache. Smaller samples follow each other without a gap. A sample
+// never spans two files; the rest at the end of a file is unused.
 //
-// The flow. Workers read the samples of a batch into host memory; a copier
-// queues the batch on a copy queue; a consumer queues the step on a compute
-// queue behind the batch's mark; a reaper waits for the step and gives the
-// batch's place back. There are Prefetch+1 places, each of host and of device
-// memory, so that at most Prefetch batches are ahead of the step.
+// The flow. Workers read the samples of a batch into host memory. A copier queues the batch on a copy queue. A
+// consumer queues the step on a compute queue, behind the batch's mark. A reaper waits for the step and frees the
+// batch's slot. There are Prefetch+1 slots, each with host and device memory, so at most Prefetch batches are ahead
+// of the step.
 //
-// The figures. The loader runs alone in rounds before and after the run (storage
-// to host memory, the same workers, no copy and no step). The copy runs alone
-// before the run (the same kind of memory). Each round leaves out its first
-// batches, as the run does. The rounds' spread says which differences are noise.
-// The loader alone reads samples that the run does not reach, where the data set
-// has such. With Drop the page cache is dropped before each round.
+// The figures. The loader runs alone in rounds before and after the run: the same workers read from storage into host
+// memory, without copies and steps. The copy runs alone before the run, from the same kind of memory. Each round
+// leaves out its first batches, as the run does. Differences within the spread of the rounds are noise. The loader
+// alone reads samples that the run does not reach, if the data set has enough. With Drop, the page cache is dropped
+// before each round.
 package train
 
 import (
@@ -40,62 +37,60 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Kinds of host memory that batches go through.
+// Kinds of host memory that batches pass through.
 const (
-	// Pageable is ordinary memory, as a DataLoader without pin_memory has it.
+	// Pageable is ordinary host memory, as in a PyTorch DataLoader without pin_memory.
 	Pageable = "pageable"
-	// Pinned is memory that the device's copy engines read by themselves.
+	// Pinned is page-locked host memory, which the device's copy engines can read directly.
 	Pinned = "pinned"
-	// Engine leaves reading and copying to the transfer engine.
+	// Engine lets the transfer engine read and copy the batches.
 	Engine = "engine"
 )
 
-// Orders of the samples of an epoch.
+// Orders of the samples within an epoch.
 const (
 	Sequential = "sequential"
 	Random     = "random"
 )
 
-// Config is a training-shaped run.
+// Config describes a training-shaped run.
 type Config struct {
-	Device device.Device    // where batches go to and steps run
-	Engine *transfer.Engine // needed with Memory Engine only
-	// Host, with Memory Engine, is host memory as a device: the loader's own
-	// phase lets the engine read there. Nil: Workers read instead, and the
-	// result's notes say so.
+	Device device.Device    // the device that receives the batches and runs the steps
+	Engine *transfer.Engine // needed only with Memory Engine
+	// Host is a device that stands for host memory. With Memory Engine, the engine reads into Host when the loader
+	// runs alone. If Host is nil, Workers read instead, and a note of the result says so.
 	Host  device.Device
-	Files []*vfs.File // the data set; the caller opens and closes it
+	Files []*vfs.File // the data set; the caller opens and closes the files
 
-	Workload    string  // a name for the result; "" is "custom"
-	WantedAU    float64 // 0 when there is none
+	Workload    string  // name of the workload in the result; "" means "custom"
+	WantedAU    float64 // accelerator utilisation that the workload demands; 0 if it demands none
 	SampleBytes int64
-	Batch       int // samples
+	Batch       int // samples per batch
 	StepTime    time.Duration
-	Steps       int // measured ones
-	Warmup      int // steps before them that are left out; 0 is 1, -1 none
+	Steps       int // steps to measure
+	Warmup      int // steps before the measured ones; 0 means 1, and -1 means none
 
-	Workers  int    // threads that read; 0 is 4
+	Workers  int    // threads that read; 0 means 4
 	Prefetch int    // batches ahead of the step; 0 loads only while no step runs
-	Memory   string // Pageable, Pinned, Engine; "" is Pinned
-	Route    string // "direct", "buffered", "auto"; "" is "auto"
-	Pattern  string // Sequential, Random; "" is Sequential
-	Seed     uint64 // of Random
-	// Drop drops the files from the page cache before each phase and between
-	// epochs, so that every epoch comes from storage. Between epochs the loader
-	// does it, and what that takes is part of the run.
+	Memory   string // Pageable, Pinned or Engine; "" means Pinned
+	Route    string // "direct", "buffered" or "auto"; "" means "auto"
+	Pattern  string // Sequential or Random; "" means Sequential
+	Seed     uint64 // seed of the Random order
+	// Drop drops the files from the page cache before each phase and between epochs, so that every epoch is read from
+	// storage. Between epochs the loader drops the page cache, and the time for that is part of the run.
 	Drop bool
 
-	// Alone bounds a round of the loader alone, and the copy alone, in batches;
-	// 0 is 20. The rounds also end after three seconds.
+	// Alone is the largest number of batches in one round of the loader alone or of the copy alone; 0 means 20. A
+	// round also ends after three seconds.
 	Alone int
-	// Limits are what the diagnosis may know of the machine.
+	// Limits are known limits of the machine, for the diagnosis.
 	Limits Limits
-	// Progress, if set, is told how far each phase ("loader alone", "copy
-	// alone", "train") has come, in batches. One goroutine calls it at a time.
+	// Progress, if not nil, is called with the progress of each phase ("loader alone", "copy alone", "train") in
+	// batches. Calls never overlap.
 	Progress func(phase string, done, total int)
 }
 
-// Bounds of a Config: what a wrong number could otherwise ask for.
+// Bounds of a Config, against values that would need absurd amounts of memory or time.
 const (
 	maxWorkers  = 1024
 	maxPrefetch = 1024
@@ -106,8 +101,8 @@ const (
 	aloneTime   = 3 * time.Second
 )
 
-// Stride is the distance between two samples of a file: a multiple of 4096 for
-// samples of at least that size, else the size itself.
+// Stride returns the distance between two samples of a file in bytes. The stride is the sample's size, rounded up to
+// a multiple of 4096 if the sample has at least 4096 bytes.
 func Stride(sampleBytes int64) int64 {
 	if sampleBytes < directUnit {
 		return sampleBytes
@@ -115,7 +110,7 @@ func Stride(sampleBytes int64) int64 {
 	return (sampleBytes + directUnit - 1) &^ (directUnit - 1)
 }
 
-// plan is a Config with its zero values chosen and its numbers proved.
+// plan is a checked Config, with its zero values replaced.
 type plan struct {
 	Config
 	stride int64 // between samples, in files and in memory
@@ -124,12 +119,12 @@ type plan struct {
 	route  report.Route
 }
 
-// slotBytes is one place's memory, on the host and on the device each.
+// slotBytes is the size of a slot's host memory, and also that of its device memory.
 func (p *plan) slotBytes() int64 { return p.stride * int64(p.Batch) }
 
-// hostPlaces is how many places have host memory of ours. The engine has its
-// own in the run. Alone it needs three, so that two transfers are always under
-// way while the third place is given back, as in the run.
+// hostPlaces returns how many slots have host memory that this package allocates. In the run, the engine has its own.
+// When the loader runs alone, the engine needs three slots: two transfers are in progress while the third slot is
+// freed, as in the run.
 func (p *plan) hostPlaces() int {
 	if p.Memory == Engine {
 		return min(p.places, 3)
@@ -137,7 +132,7 @@ func (p *plan) hostPlaces() int {
 	return p.places
 }
 
-// check fills in what was left out and refuses what cannot work.
+// check replaces zero values by defaults and rejects impossible values.
 func (c Config) check() (*plan, error) {
 	bad := func(key string, v any, want string) error {
 		return errs.New(errs.Invalid, "configure training run", fmt.Sprintf("%s=%v", key, v),
@@ -217,7 +212,7 @@ func (c Config) check() (*plan, error) {
 	return p, p.checkMemory()
 }
 
-// checkRoute refuses a direct run whose reads could not be direct.
+// checkRoute rejects a direct run if its reads could not be direct.
 func (p *plan) checkRoute() error {
 	if p.route != report.RouteDirect {
 		return nil
@@ -239,7 +234,7 @@ func (p *plan) checkRoute() error {
 	return nil
 }
 
-// checkMemory compares what the places take with what there is.
+// checkMemory compares the memory that the slots need with the available memory.
 func (p *plan) checkMemory() error {
 	each := p.slotBytes()
 	need := each * int64(p.places)

@@ -11,10 +11,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Limits are what a diagnosis may know of the machine; zero is unknown.
+// Limits are known limits of the machine. Zero means unknown.
 type Limits struct {
 	CPUs        int     // processors that workers can run on
-	StorageGBps float64 // what the storage below the data set gives at best
+	StorageGBps float64 // highest rate of the storage below the data set, in GB/s
 }
 
 // Shares that decide.
@@ -27,13 +27,12 @@ const (
 	noHeadroom   = 0.7     // of a step: a loader that takes more stalls now and then
 )
 
-// Diagnose tells what a run waited for, why that is so, and what to change, most
-// promising first. The bound is empty for a result without a measured step.
+// Diagnose returns the resource that a run waited for, the reason, and the settings to change, most promising first.
+// The resource (Bound) is empty if no step was measured.
 //
-// An accelerator that hardly waits is the bound itself. Else it is the slower of
-// the loader alone and the copy alone, if that is slower than a step. Else both
-// keep up, and the way into the device is the bound. A difference within the
-// spread of the rounds decides nothing: the bound is then record.Unclear.
+// If the accelerator hardly waits, the run is GPU-bound. Otherwise, the slower of the loader alone and the copy alone
+// is the bound, if it is slower than a step. If loader and copy are both faster than a step, the run is copy-bound.
+// If the measured times differ by no more than the spread of their rounds, the bound is record.Unclear.
 func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
 	if t.Steps == 0 {
 		return "", "no step was measured", []string{"run more steps than the warm-up has"}
@@ -70,12 +69,12 @@ func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
 		dur(t.Isolated), dur(t.Copy), dur(t.Target), dur(t.Idle)), copyNext(t, false)
 }
 
-// serial reports whether reading and copying one after the other explain the wait.
+// serial reports whether the time of reading plus the time of copying explains the wait.
 func serial(t record.Train) bool {
 	return t.Prefetch == 0 || t.Prefetch == 1 && t.Isolated+t.Copy > t.Target
 }
 
-// stepless reports whether a run is loading alone: no loader keeps up with its steps.
+// stepless reports whether the steps are so short that the run only loads.
 func stepless(t record.Train) bool { return t.Target <= noStep*t.Isolated }
 
 func loaderWhy(t record.Train) string {
@@ -116,7 +115,7 @@ func loaderNext(t record.Train, l Limits) (next []string) {
 	return append(next, "use faster storage, or keep the data set in memory")
 }
 
-// moreReaders tells how many workers would keep up, as far as there are processors.
+// moreReaders suggests the number of workers that would be fast enough, limited by the number of processors.
 func moreReaders(t record.Train, l Limits) string {
 	if t.Memory == Engine {
 		return "raise the engine's queue depth, if the storage is not at its limit"
@@ -141,7 +140,7 @@ func pack(t record.Train) string {
 		"reads of that size are limited by requests, not by bytes", units.Bytes(t.SampleBytes))
 }
 
-// copyNext lists what helps a copy; saturated says that the copy alone is too slow.
+// copyNext lists the settings that speed up a copy. saturated means that the copy alone is too slow.
 func copyNext(t record.Train, saturated bool) (next []string) {
 	if t.Memory == Pageable {
 		next = append(next, "pin the memory that batches are read into (memory pinned; pin_memory=True in a DataLoader)")

@@ -9,7 +9,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 )
 
-// traceSteps is how many steps of a run are kept on its time line.
+// traceSteps is the number of steps that a result keeps as its time line.
 const traceSteps = 200
 
 // figures adds up the steps of a run in their order.
@@ -23,9 +23,8 @@ type figures struct {
 	trace []record.StepAt
 }
 
-// add takes a step: when its batch was there, how long nothing ran before it,
-// how long it ran. The device's own times are laid end to end, so they share
-// the time line with ready, which is the host's.
+// add records one step: when its batch was ready, how long the device was idle before it, and how long it ran. Times
+// of the device are added up from the start, so that they share a time line with ready, which is the host's time.
 func (f *figures) add(ready, idle, busy time.Duration) {
 	begin := f.end + idle
 	f.end = begin + busy
@@ -41,9 +40,8 @@ func (f *figures) add(ready, idle, busy time.Duration) {
 	f.waits = append(f.waits, idle)
 }
 
-// fill writes what was measured into t; without a measured step the figures
-// stay zero. Utilisation is DLIO's: the time in steps over the time elapsed,
-// both without the steps of the warm-up.
+// fill writes the measurements into t. Without a measured step the figures stay zero. Utilisation is defined as in
+// DLIO: time in steps over elapsed time, without the warm-up.
 func (f *figures) fill(t *record.Train) {
 	n := len(f.waits)
 	t.Steps, t.Trace = n, f.trace
@@ -67,11 +65,11 @@ func (f *figures) fill(t *record.Train) {
 	}
 }
 
-// runParts is into how many parts a run is cut to see how its figures vary.
+// runParts is the number of parts of a run whose figures are compared with each other.
 const runParts = 5
 
-// idleRounds is the mean wait of each part of the run. A run of few steps has
-// none: its parts would be single steps.
+// idleRounds returns the mean wait in each part of the run. A run with few steps has no parts, because they would be
+// single steps.
 func (f *figures) idleRounds() (all []float64) {
 	n := len(f.waits)
 	if n < 2*runParts {

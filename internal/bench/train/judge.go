@@ -10,15 +10,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 )
 
-// leastNoise is the share of a figure that we never trust. Rounds of a short
-// run can agree by chance.
+// leastNoise is the relative error that every figure has at least. Rounds of a short run can agree by chance.
 const leastNoise = 0.03
 
-// spread is a figure over its rounds: the lowest, the middle and the highest.
+// spread is the lowest, the middle and the highest value of a figure over its rounds.
 type spread struct{ low, mid, high float64 }
 
-// spreadOf is the spread of some rounds. Without rounds it is the figure alone,
-// as in results that older versions kept.
+// spreadOf returns the spread over the rounds. Without rounds, as in results of older versions, all three values are
+// the figure itself.
 func spreadOf(rounds []float64, figure float64) spread {
 	if len(rounds) == 0 {
 		return spread{figure, figure, figure}
@@ -45,8 +44,8 @@ func median(all []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// waits reports whether the accelerator waits for more than a small share of a
-// step. It is unsure if the answer depends on which part of the run is asked.
+// waits reports whether the accelerator waits for more than a small share of a step. sure is false if the parts of
+// the run give different answers.
 func waits(t record.Train) (yes, sure bool) {
 	limit := hardlyIdle * t.Target
 	// The mean of n parts is known to about half their range over the root of n.
@@ -57,8 +56,8 @@ func waits(t record.Train) (yes, sure bool) {
 	return t.Idle >= limit, t.Idle-doubt >= limit || t.Idle+doubt < limit
 }
 
-// unclear explains why the figures allow no verdict; it is empty if they do.
-// The accelerator waits, or it is not known whether it does.
+// unclear explains why the figures allow no verdict. It returns "" if they allow one. The caller has established that
+// the accelerator waits, or that this is not known.
 func unclear(t record.Train) string {
 	load, carry := spreadOf(t.IsolatedRounds, t.Isolated), spreadOf(t.CopyRounds, t.Copy)
 	period := t.Target + t.Idle
@@ -99,7 +98,7 @@ func rounds(t record.Train) string {
 	return "1 round"
 }
 
-// unclearNext lists what makes a verdict clear.
+// unclearNext lists the changes that lead to a clear verdict.
 func unclearNext(t record.Train) []string {
 	next := []string{
 		fmt.Sprintf("measure more steps (now %d), with nothing else at work on this machine and its storage", t.Steps),

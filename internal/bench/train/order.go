@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// layout says where each sample of the data set lies.
+// layout maps each sample of the data set to its file and offset.
 type layout struct {
 	stride int64
 	first  []int64 // number of each file's first sample
@@ -32,25 +32,24 @@ func newLayout(files []*vfs.File, sample, stride int64) (layout, error) {
 	return l, nil
 }
 
-// at is the file and offset of sample n.
+// at returns the file and offset of sample n.
 func (l *layout) at(n int64) (file int, off int64) {
 	file = sort.Search(len(l.first), func(i int) bool { return l.first[i] > n }) - 1
 	return file, (n - l.first[file]) * l.stride
 }
 
-// order turns a position in the endless row of samples into a sample: each
-// epoch has each sample once. Random orders are computed, not stored, so that
-// a data set of any size needs no memory.
+// order maps a position in the endless sequence of samples to a sample. Each epoch contains each sample once. Random
+// orders are computed, not stored, so a data set of any size needs no memory.
 type order struct {
 	total  int64
 	random bool
 	seed   uint64
 }
 
-// epoch is the number of the epoch that position pos lies in.
+// epoch returns the number of the epoch that contains position pos.
 func (o order) epoch(pos int64) int64 { return pos / o.total }
 
-// sample is the sample at position pos.
+// sample returns the sample at position pos.
 func (o order) sample(pos int64) int64 {
 	i, e := pos%o.total, uint64(pos/o.total)
 	if !o.random || o.total < 2 {

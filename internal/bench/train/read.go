@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// routes adds up bytes by the way they took.
+// routes adds up bytes by the route that they took.
 type routes struct {
 	mu    sync.Mutex
 	bytes map[report.RouteTaken]int64
@@ -42,9 +42,8 @@ func (r *routes) list() []record.Route {
 	return out
 }
 
-// readSample fills dst, which has room for a stride, with the sample at off.
-// Auto takes what the page cache has whole from there and reads the rest past
-// it where the file allows that.
+// readSample fills dst, which has room for a stride, with the sample at off. Route auto reads a sample from the page
+// cache if the whole sample is cached. Otherwise it reads past the page cache, if the file allows that.
 func (p *plan) readSample(f *vfs.File, off int64, dst []byte, took *routes) error {
 	if p.route == report.RouteDirect || p.route == report.RouteAuto && p.pastCache(f, off) {
 		err := f.ReadDirect(dst, off, int(min(int64(len(dst)), f.Size()-off)))
@@ -87,7 +86,7 @@ func (p *plan) pastCache(f *vfs.File, off int64) bool {
 	return err == nil && r.Cached < p.SampleBytes && r.Dirty <= 0
 }
 
-// drop takes the data set out of the page cache.
+// drop drops the data set from the page cache.
 func (p *plan) drop() (left int64, err error) {
 	for _, f := range p.Files {
 		n, err := f.DropCache()

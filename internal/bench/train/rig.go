@@ -16,12 +16,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// place is the room of one batch, on the host and on the device.
+// place is a slot for one batch, with host memory and device memory.
 type place struct {
 	host  *hostmem.Region // nil if the engine reads
 	unpin func() error
 	dev   device.Buffer
-	// copied is behind the batch's copy, ended behind its step.
+	// copied marks the end of the batch's copy, and ended the end of its step.
 	copied, ended device.Mark
 
 	// Of the batch that it holds now.
@@ -32,18 +32,18 @@ type place struct {
 	readyAt time.Time     // set before ready is closed
 }
 
-// settle makes the place ready for a batch.
+// settle prepares the slot for a batch.
 func (pl *place) settle(batch, samples int) {
 	pl.batch = batch
 	pl.left.Store(int64(samples))
 	pl.loaded, pl.ready = make(chan struct{}), make(chan struct{})
 }
 
-// stampRing is how many steps' stamps are kept: of the one before the step that
-// is waited for, of that one, and of those queued behind it.
+// stampRing is the number of steps whose stamps are kept: the step that is waited for, the one before it, and those
+// queued behind it.
 const stampRing = 4
 
-// rig is what a run holds: queues, places and stamps.
+// rig holds the resources of a run: queues, slots and stamps.
 type rig struct {
 	*plan
 	hooks   hooks
@@ -58,7 +58,7 @@ type rig struct {
 	notes   []string
 }
 
-// hooks are what tests look through or replace; the zero value is the real thing.
+// hooks are replaced by tests. The zero value is used in production.
 type hooks struct {
 	now  func() time.Time
 	read func(sample int64, dst []byte) error
@@ -66,8 +66,7 @@ type hooks struct {
 	step func(batch int, at device.Ptr)
 }
 
-// open takes everything that the run needs; close gives it back, also after an
-// error of open.
+// open allocates everything that the run needs. close frees it, also after an error of open.
 func (r *rig) open() (err error) {
 	if r.hooks.now == nil {
 		r.hooks.now = time.Now
@@ -105,7 +104,7 @@ func (r *rig) open() (err error) {
 	return nil
 }
 
-// openCompute finds out what the device can do beside copies.
+// openCompute finds out which operations besides copies the device supports.
 func (r *rig) openCompute() error {
 	id := r.Device.Info().ID
 	var ok bool
@@ -137,8 +136,8 @@ func (r *rig) openCompute() error {
 	return nil
 }
 
-// openHost gives a place its host memory, faulted in before anything is
-// measured and pinned where that is asked for. The engine's staging is pinned.
+// openHost allocates a slot's host memory. The memory is faulted in before anything is measured, and pinned if the
+// Config asks for it. The engine's staging is pinned.
 func (r *rig) openHost(pl *place) (err error) {
 	if pl.host, err = hostmem.Map(r.slotBytes()); err != nil {
 		return err
@@ -155,14 +154,14 @@ func (r *rig) openHost(pl *place) (err error) {
 
 func (r *rig) timed() bool { return len(r.end) == stampRing }
 
-// note keeps a remark for the result, once.
+// note adds a note to the result, once.
 func (r *rig) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(r.notes, text) {
 		r.notes = append(r.notes, text)
 	}
 }
 
-// closeHost frees a place's host memory; no copy is queued from it.
+// closeHost frees a slot's host memory. No copy from it may be queued.
 func (pl *place) closeHost() error {
 	var all []error
 	if pl.unpin != nil {

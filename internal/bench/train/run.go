@@ -14,13 +14,11 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Run measures the loader alone, the copy alone and then the training-shaped
-// run, and says what bound it. It returns when no copy and no step of it is
-// queued and all its memory has been freed, whether it succeeded or not.
+// Run measures the loader alone, the copy alone and then the training-shaped run, and diagnoses what the run waited
+// for. When Run returns, with or without an error, no copy or step is queued and all its memory is freed.
 //
-// When ctx ends, the result so far comes with an error of kind Cancelled and
-// has Interrupted set; other errors come with a result that may be incomplete.
-// The files, the device and the engine stay the caller's.
+// If ctx ends, Run returns the result so far, with Interrupted set, and an error of kind Cancelled. With any other
+// error the result may be incomplete. The caller still owns the files, the device and the engine.
 func Run(ctx context.Context, c Config) (record.Train, error) { return run(ctx, c, hooks{}) }
 
 func run(ctx context.Context, c Config, h hooks) (record.Train, error) {
@@ -63,8 +61,7 @@ func (r *rig) describe() record.Train {
 	return t
 }
 
-// timing names the clock that steps are measured with. The host's own stamps
-// are its clock.
+// timing returns the name of the clock that measures steps. On host devices, stamps are times of the host's clock.
 func (r *rig) timing() string {
 	if r.timed() && r.Device.Info().Kind != device.Host {
 		return "device events"
@@ -101,7 +98,7 @@ func (r *rig) phases(ctx context.Context, t *record.Train, f *figures) (err erro
 	return r.loaderAlone(ctx, t, after)
 }
 
-// cool drops the page cache where a cold start is asked for.
+// cool drops the page cache if Drop is set.
 func (r *rig) cool() error {
 	if !r.Drop {
 		return nil
@@ -113,7 +110,7 @@ func (r *rig) cool() error {
 	return err
 }
 
-// train is the run itself: loader, copier, consumer and reaper.
+// train is the run itself, with loader, copier, consumer and reaper.
 func (r *rig) train(ctx context.Context, t *record.Train, f *figures) error {
 	s := stretch{batches: r.Warmup + r.Steps}
 	free := make(chan *place, len(r.places))
@@ -174,8 +171,7 @@ func (r *rig) train(ctx context.Context, t *record.Train, f *figures) error {
 	return g.wait()
 }
 
-// copy queues each batch on the copy queue when it is whole, and notes when it
-// has arrived.
+// copy queues each batch on the copy queue once the batch is complete, and records when it arrived.
 func (r *rig) copy(g *group, s stretch, in <-chan *place, out chan<- *place) {
 	arriving := make(chan *place, len(r.places))
 	g.run(func() error {
@@ -213,9 +209,8 @@ func (r *rig) copy(g *group, s stretch, in <-chan *place, out chan<- *place) {
 	})
 }
 
-// step queues the step of a batch behind the batch's copy. At most two are
-// queued at a time, the one that runs and the next, so that a run that is
-// stopped ends soon.
+// step queues the step of a batch behind the batch's copy. At most two steps are queued at a time, the running one
+// and the next, so that a stopped run ends soon.
 func (r *rig) step(g *group, pl *place) error {
 	if r.Memory != Engine {
 		if r.follow != nil {
@@ -236,7 +231,7 @@ func (r *rig) step(g *group, pl *place) error {
 	return errors.Join(append(all, pl.ended.Record())...)
 }
 
-// reap waits for a batch's step and takes its times.
+// reap waits for a batch's step and records its times.
 func (r *rig) reap(pl *place, start time.Time, f *figures) error {
 	var busy, idle time.Duration
 	ready := pl.readyAt.Sub(start)

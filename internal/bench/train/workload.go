@@ -11,18 +11,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Spec is what a well-known workload asks of storage, per accelerator.
+// Spec describes a well-known training workload on one accelerator, as its load on storage.
 type Spec struct {
-	Name        string        // "unet3d"
-	Accelerator string        // "a100", "h100": whose step time it is
-	Batch       int           // samples
-	SampleBytes int64         // mean; every sample has it here
-	StepTime    time.Duration // of one batch
+	Name        string        // name of the workload, such as "unet3d"
+	Accelerator string        // accelerator to which StepTime applies: "a100" or "h100"
+	Batch       int           // samples per batch
+	SampleBytes int64         // mean size of a sample; here every sample has this size
+	StepTime    time.Duration // duration of the step of one batch
 	WantedAU    float64       // the least accelerator utilisation that passes
 }
 
-// Workloads are those of the MLPerf Storage benchmark (DLIO), with the batch,
-// record size, step time and wanted utilisation of its configurations.
+// Workloads returns the workloads of the MLPerf Storage benchmark (DLIO), with batch, record size, step time and
+// required utilisation as in its configuration files.
 func Workloads() []Spec {
 	return []Spec{
 		{"unet3d", "a100", 7, 146_600_628, 636 * time.Millisecond, 0.90},
@@ -34,8 +34,8 @@ func Workloads() []Spec {
 	}
 }
 
-// Workload is the one of that name with the step time of that accelerator; ""
-// is the h100. Kind NotFound for one there is none of.
+// Workload returns the workload with this name and the step time of this accelerator; "" means h100. An unknown
+// workload is an error of kind NotFound.
 func Workload(name, accelerator string) (Spec, error) {
 	if accelerator == "" {
 		accelerator = "h100"
@@ -51,8 +51,7 @@ func Workload(name, accelerator string) (Spec, error) {
 		fmt.Sprintf("there is none with the step time of %q; expected one of %s", accelerator, strings.Join(known, ", ")))
 }
 
-// Rate is the bytes a second that one accelerator needs when it never waits, 0
-// for a step of no time.
+// Rate returns the bytes per second that one accelerator needs in order never to wait; 0 if the step time is 0.
 func (s Spec) Rate() float64 {
 	if s.StepTime <= 0 {
 		return 0

@@ -20,10 +20,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// CaptureVersion is that of the captures that Write makes and Load knows.
+// CaptureVersion is the version of the captures that Write writes and the highest version that Load accepts.
 const CaptureVersion = 1
 
-// Bounds of a capture that is read back: it may come from anyone.
+// Bounds of a capture that Load reads. A capture may come from anyone.
 const (
 	maxFiles = 20000
 	maxBytes = 64 << 20
@@ -38,15 +38,15 @@ type metaFile struct {
 	Denied  []string            `json:"denied,omitempty"` // there, and could not be read
 }
 
-// Captured tells what Write wrote.
+// Captured summarises what Write wrote.
 type Captured struct {
 	Files  int      `json:"files"`
-	Denied []string `json:"denied"` // what could not be read
+	Denied []string `json:"denied"` // paths that exist but could not be read
 }
 
-// Write writes what was recorded, with m, to out: a tar where the name ends in
-// .tar, else a new or empty directory. On failure no tar is left. Kind Invalid
-// where out is in use.
+// Write writes the recorded files, together with m, to out. If the name out ends in .tar, Write writes a tar file,
+// else a new or empty directory. If Write fails, it leaves no tar file. If out is in use, the error has the kind
+// Invalid.
 func (r *Recorder) Write(out string, m Meta) (*Captured, error) {
 	k := r.kept
 	if b, ok := k.Files["/proc/cmdline"]; ok {
@@ -123,10 +123,10 @@ func writeTar(out string, files map[string][]byte) (err error) {
 	return nil
 }
 
-// Load reads a capture, a directory or a tar, into memory: at most 20000 files
-// and 64 MiB. Links that a directory holds count as links of the machine, and
-// are never followed on this one. It returns kind Corrupt if meta.json is missing or
-// does not parse, or where a bound is passed.
+// Load reads a capture, which is a directory or a tar file, into memory. A capture has at most 20000 files and 64
+// MiB. Symbolic links in the capture stand for links of the captured machine and are never followed on this one. If
+// meta.json is missing or invalid, or the capture is too large, the error has the kind Corrupt. A capture of a newer
+// version is an error of kind Unsupported.
 func Load(from string) (Tree, Meta, error) {
 	r := NewRecord()
 	st, err := os.Stat(from)

@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// CuFile is the configuration that libcufile would take.
+// CuFile is the cufile.json that libcufile would use.
 type CuFile struct {
-	Path   string // empty if there is none
+	Path   string // empty if there is no file
 	Values map[string]any
-	Err    error // why the file at Path cannot be used
+	Err    error // the reason why the file at Path cannot be used
 }
 
-// Value follows a dotted name through nested objects.
+// Value returns the setting with a dotted name, such as "profile.cufile_stats", and whether it is set.
 func (c *CuFile) Value(name string) (any, bool) { return lookup(c.Values, name) }
 
-// Boolean is a value that is true or false; set is false if it is missing.
+// Boolean returns a setting that is true or false. set is false if the setting is missing or not a boolean.
 func (c *CuFile) Boolean(name string) (v, set bool) {
 	x, ok := lookup(c.Values, name)
 	b, isBool := x.(bool)
 	return b, ok && isBool
 }
 
-// Number is a value that is a number; false if it is missing.
+// Number returns a setting that is a number, and false if the setting is missing or not a number.
 func (c *CuFile) Number(name string) (float64, bool) {
 	x, _ := lookup(c.Values, name)
 	n, ok := x.(float64)
@@ -48,7 +48,7 @@ func (f *Facts) gatherCuFile() {
 	}
 }
 
-// parseCuFile reads a cufile.json, whose comments JSON does not know.
+// parseCuFile parses a cufile.json, which may contain comments.
 func parseCuFile(text []byte) (map[string]any, error) {
 	var v map[string]any
 	err := json.Unmarshal(stripComments(text), &v)
@@ -104,8 +104,8 @@ func lookup(v map[string]any, name string) (any, bool) {
 	return at, true
 }
 
-// libDirs are where the loader and the CUDA packages keep libraries. Opening
-// libcufile would start its threads, so it is looked for, not loaded.
+// libDirs returns the directories in which the dynamic loader and the CUDA packages keep libraries. The libraries are
+// not loaded, because opening libcufile would start its threads.
 func (f *Facts) libDirs() []string {
 	dirs := []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
 		"/usr/local/cuda/lib64"}
@@ -117,9 +117,9 @@ func (f *Facts) libDirs() []string {
 	return dirs
 }
 
-// Library finds a library by its name's beginning, the longest name of the
-// first directory that has it: that one carries the version. Empty where there
-// is none; a Python wheel may still carry its own.
+// Library returns the path of a library whose file name begins with prefix, or "" if there is none. In the first
+// directory with a match, the longest name is chosen, because that name contains the version. A library inside a
+// Python wheel is not found.
 func (f *Facts) Library(prefix string) string {
 	for _, d := range f.libDirs() {
 		best := ""

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package facts reads the facts of a machine about the route from a path to a GPU.
-// It does not judge them.
+// Package facts reads the facts about the route from a path to a GPU, and leaves the judgement to the checks.
 //
-// Files under /proc, /sys, /etc, /run, /dev and /boot come through a Tree: the live
-// machine, or a capture of another one. Facts that are in no file are in Meta. The
-// input is not trusted: parsers are bounded and skip malformed parts.
+// Files under /proc, /sys, /etc, /run, /dev and /boot come through a Tree: the live machine, or a capture of another
+// one. Facts that are in no file are in Meta. The input is not trusted: parsers are bounded and skip malformed parts.
 package facts
 
 import (
@@ -19,20 +17,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// Facts describes a machine for the checks. The structure is gathered once; single
-// settings are read by the check that needs them. It is safe for concurrent use only
-// if its Tree is.
+// Facts describes a machine for the checks. Gather reads GPUs, disks and mounts once; each check reads the single
+// settings that it needs. Facts is safe for concurrent use only if its Tree is.
 type Facts struct {
 	Tree
 	Meta
-	DriverText string // /proc/driver/nvidia/version; empty without a driver
-	Driver     [3]int // its version, zero if it could not be read
-	GPUs       []GPU  // by their address on the bus
-	GPU        *GPU   // the one of the pair, nil without
+	DriverText string // content of /proc/driver/nvidia/version; empty without a driver
+	Driver     [3]int // version of the driver; zero if it could not be read
+	GPUs       []GPU  // all NVIDIA GPUs, by their PCI address
+	GPU        *GPU   // the diagnosed GPU; nil if there is none
 	Mounts     []Mount
-	Mount      *Mount // of the target, nil without
-	Disks      []Disk // at the bottom of the target's stack, 64 at most
-	// Stack are the block devices from the top to before the disks: md127, dm-0.
+	Mount      *Mount // mount of the target; nil without a target
+	Disks      []Disk // disks at the bottom of the target's device stack, at most 64
+	// Stack lists the block devices above the disks, topmost first, such as md127 and dm-0.
 	Stack  []string
 	CuFile CuFile
 	Nodes  int // NUMA nodes
@@ -40,15 +37,14 @@ type Facts struct {
 
 // GPU is one NVIDIA GPU as the kernel shows it.
 type GPU struct {
-	Index int    `json:"index"` // as CUDA counts; -1 where CUDA does not see it
+	Index int    `json:"index"` // CUDA's index; -1 if CUDA does not see the GPU
 	Model string `json:"model"`
 	PCI   string `json:"pci"`
-	NUMA  int    `json:"numa"` // -1 unknown
+	NUMA  int    `json:"numa"` // NUMA node; -1 if unknown
 }
 
-// Gather reads the structure of a machine. gpu is the index of the GPU of the
-// pair as CUDA counts, -1 for the first one. It never fails: what cannot be
-// read is absent.
+// Gather reads GPUs, mounts, disks and the cuFile configuration of a machine. gpu is the CUDA index of the diagnosed
+// GPU, or -1 for the first GPU. Gather never fails: facts that cannot be read are absent.
 func Gather(t Tree, m Meta, gpu int) *Facts {
 	f := &Facts{Meta: m, Tree: t}
 	f.DriverText, _ = f.Text("/proc/driver/nvidia/version")
@@ -68,15 +64,14 @@ func Gather(t Tree, m Meta, gpu int) *Facts {
 // State is the outcome of reading a file.
 type State int
 
-// The states. A file that may not be read is never taken for one that is not
-// there.
+// Outcomes of reading a file. Denied means that the file exists but could not be read.
 const (
 	There State = iota
 	Missing
 	Denied
 )
 
-// Text reads a file without surrounding blanks; empty if it is not There.
+// Text returns the content of a file without surrounding blanks. The text is empty unless the state is There.
 func (f *Facts) Text(name string) (string, State) {
 	b, err := f.ReadFile(name)
 	switch {
@@ -88,30 +83,29 @@ func (f *Facts) Text(name string) (string, State) {
 	return "", Denied
 }
 
-// Integer reads a file that holds one number; false if it does not.
+// Integer returns the number that a file contains, and false if the file does not contain exactly one number.
 func (f *Facts) Integer(name string) (int64, bool) {
 	s, _ := f.Text(name)
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil
 }
 
-// Glob lists the paths under dir whose last element matches pattern, sorted.
+// Glob returns the sorted paths in dir whose last element matches pattern.
 func (f *Facts) Glob(dir, pattern string) []string { return glob(f.Tree, dir, pattern) }
 
-// X86 reports whether the rules of x86 about IOMMU, ACS and BAR1 apply.
+// X86 reports whether the machine is an x86-64 host, whose rules for IOMMU, ACS and BAR1 apply.
 func (f *Facts) X86() bool { return f.Arch == "x86_64" || f.Arch == "amd64" }
 
-// Grace is an Arm host with NVIDIA GPUs, whose rules about the IOMMU are the
-// reverse of those for x86.
+// Grace reports whether the machine is an Arm host. With NVIDIA GPUs, the rules for the IOMMU on Arm are the reverse
+// of those for x86.
 func (f *Facts) Grace() bool { return f.Arch == "aarch64" || f.Arch == "arm64" }
 
-// Pair reports whether there is a way to judge: a GPU and a path.
+// Pair reports whether both a GPU and the mount of a path are known, so that a route can be judged.
 func (f *Facts) Pair() bool { return f.GPU != nil && f.Mount != nil }
 
-// Container names the sign by which this process is in a container; empty where
-// there is none. The marker that container engines leave in the root directory
-// counts only where the root is not the whole file system of a block device:
-// an image unpacked onto a disk keeps the file and is no container any more.
+// Container returns the evidence that this process runs in a container, or "" if there is none. The files /.dockerenv
+// and /run/.containerenv count only if the root is not a whole file system on a block device. An image that was
+// unpacked onto a disk keeps /.dockerenv, but is no longer a container.
 func (f *Facts) Container() string {
 	root := MountOf(f.Mounts, "/")
 	if root != nil && (root.FSType == "overlay" || root.FSType == "fuse.fuse-overlayfs" || root.FSType == "aufs") {
@@ -132,7 +126,7 @@ func (f *Facts) Container() string {
 	return ""
 }
 
-// Virtual names the hypervisor's guest that this is; empty if none is seen.
+// Virtual describes the virtual machine in which this process runs, or "" if no hypervisor is seen.
 func (f *Facts) Virtual() string {
 	if cpu, _ := f.Text("/proc/cpuinfo"); strings.Contains(cpu, " hypervisor") {
 		if name, s := f.Text("/sys/class/dmi/id/sys_vendor"); s == There && name != "" {
@@ -150,8 +144,8 @@ func (f *Facts) Virtual() string {
 	return ""
 }
 
-// gatherGPUs lists GPUs as the driver does, else as PCI does, so that one
-// without a driver is seen too.
+// gatherGPUs lists the GPUs that the driver lists, else those on the PCI bus, so that a GPU without a driver is found
+// too.
 func (f *Facts) gatherGPUs(want int) {
 	for _, dir := range f.Glob("/proc/driver/nvidia/gpus", "*") {
 		if !IsBDF(strings.ToLower(path.Base(dir))) {
@@ -204,8 +198,8 @@ func (f *Facts) gatherGPUs(want int) {
 	}
 }
 
-// surveyed is what CUDA and NVML told about the GPU at an address, nil where
-// they were not asked or do not see it.
+// surveyed returns what CUDA and NVML reported about the GPU at an address. It is nil if they were not queried or do
+// not see the GPU.
 func (f *Facts) surveyed(bdf string) *device.Info {
 	if f.Survey == nil {
 		return nil
@@ -218,8 +212,8 @@ func (f *Facts) surveyed(bdf string) *device.Info {
 	return nil
 }
 
-// GPUFact is a property of the pair's GPU as the driver's libraries gave it,
-// such as persistence_mode; false if it is not known.
+// GPUFact returns a property of the diagnosed GPU from the driver's libraries, such as persistence_mode, and false if
+// it is not known.
 func (f *Facts) GPUFact(name string) (string, bool) {
 	if f.GPU == nil {
 		return "", false
@@ -232,7 +226,7 @@ func (f *Facts) GPUFact(name string) (string, bool) {
 	return v, ok && v != ""
 }
 
-// GPUMemory is the memory of the pair's GPU in bytes, 0 unknown.
+// GPUMemory returns the memory of the diagnosed GPU in bytes, or 0 if it is not known.
 func (f *Facts) GPUMemory() int64 {
 	if f.GPU == nil {
 		return 0
@@ -243,13 +237,12 @@ func (f *Facts) GPUMemory() int64 {
 	return 0
 }
 
-// NVFS reports whether nvidia-fs is loaded.
+// NVFS reports whether the kernel module nvidia-fs is loaded.
 func (f *Facts) NVFS() bool {
 	return f.Exists("/proc/driver/nvidia-fs/version") || f.Exists("/sys/module/nvidia_fs")
 }
 
-// NVFSVersion is the version of nvidia-fs as it calls itself, empty if it
-// cannot be read.
+// NVFSVersion returns the version that nvidia-fs reports, or "" if it cannot be read.
 func (f *Facts) NVFSVersion() string {
 	s, _ := f.Text("/proc/driver/nvidia-fs/version")
 	if _, v, ok := strings.Cut(s, ":"); ok {

@@ -11,18 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout is how a file lies on its disk, as the file system tells without root.
+// Layout describes how a file is stored on its disk, as the file system reports it without root.
 type Layout struct {
-	// Extents is the number of pieces, -1 where the file system does not tell;
-	// counted up to 65536.
+	// Extents is the number of extents, at most 65536, or -1 if the file system does not tell.
 	Extents int `json:"extents"`
-	// Odd counts extents that a device cannot read in place, by kind: inline,
-	// encoded (compressed or encrypted), unwritten, delayed, shared.
+	// Odd counts extents with special flags, by kind: inline, encoded (compressed or encrypted), unwritten, delayed,
+	// shared.
 	Odd map[string]int `json:"odd,omitempty"`
-	// Hole is the offset of the first hole, -1 if there is none.
+	// Hole is the offset of the first hole, or -1 if there is none.
 	Hole int64 `json:"hole"`
-	// Flags are the file's attributes that matter: compressed, encrypted,
-	// verity, inline, dax.
+	// Flags lists the relevant attributes of the file: compressed, encrypted, verity, inline, dax.
 	Flags []string `json:"flags,omitempty"`
 }
 
@@ -47,8 +45,7 @@ const (
 	flagInline     = 0x10000000
 )
 
-// layout looks at a file without reading its data. Nil if it cannot be
-// opened.
+// layout returns the layout of a file without reading its data. It returns nil if the file cannot be opened.
 func layout(name string, size int64) *Layout {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOATIME, 0)
 	if err != nil { // only the owner may leave access times alone
@@ -107,7 +104,7 @@ func (l *Layout) extents(fd int) {
 	l.Extents = min(n, maxExtents)
 }
 
-// take counts the extents of one answer; next is the offset behind them.
+// take counts the extents of one reply. next is the offset after the last extent.
 func (l *Layout) take(buf []byte) (n int, next uint64, last bool) {
 	if len(buf) < fiemapHeader {
 		return 0, 0, true

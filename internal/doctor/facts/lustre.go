@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stripe is how a Lustre file is spread over targets.
+// Stripe describes how a Lustre file is striped over storage targets.
 type Stripe struct {
-	Count int   `json:"count"` // targets of the file's last part
-	Size  int64 `json:"size"`  // bytes
+	Count int   `json:"count"` // number of storage targets of the file's last component
+	Size  int64 `json:"size"`  // stripe size in bytes
 }
 
 // Magic numbers of Lustre's layout attribute.
@@ -21,8 +21,8 @@ const (
 	lovComp = 0x0bd60bd0
 )
 
-// parseLayout reads the attribute lustre.lov; false if its form is not known.
-// Of a file in parts the last one that is laid out counts: it holds the bulk.
+// parseLayout parses the attribute lustre.lov. It returns false if the form is not known. For a file with several
+// components, the last initialised one counts, because it has most of the data.
 func parseLayout(b []byte) (Stripe, bool) {
 	if len(b) < 4 {
 		return Stripe{}, false
@@ -67,8 +67,8 @@ func plainLayout(b []byte) (Stripe, bool) {
 	return s, s.Count > 0 && s.Count < 0xffff && s.Size > 0
 }
 
-// stripe asks the file system for a file's layout; nil if it is no Lustre,
-// or does not tell.
+// stripe asks the file system for a file's striping. It returns nil if the file system is not Lustre or does not
+// tell.
 func stripe(name string) *Stripe {
 	buf := make([]byte, 64<<10)
 	n, err := unix.Getxattr(name, "lustre.lov", buf)

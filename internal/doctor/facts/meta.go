@@ -18,80 +18,79 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// Meta is what files under /proc and /sys cannot tell about a machine.
+// Meta has the facts about a machine that no file under /proc or /sys contains.
 type Meta struct {
-	Kernel string `json:"kernel"` // release, as uname -r
-	Arch   string `json:"arch"`   // as uname -m
+	Kernel string `json:"kernel"` // kernel release, as uname -r prints it
+	Arch   string `json:"arch"`   // machine architecture, as uname -m prints it
 	CPUs   int    `json:"cpus"`
-	UID    int    `json:"uid"` // effective
+	UID    int    `json:"uid"` // effective user ID
 
-	// CuFileJSON is $CUFILE_ENV_PATH_JSON, empty if it is not set.
+	// CuFileJSON is the environment variable CUFILE_ENV_PATH_JSON, or "" if it is not set.
 	CuFileJSON string `json:"cufile_env_path_json,omitempty"`
-	// CuFileEnv are the variables that overrule cufile.json, as they were set.
+	// CuFileEnv has the environment variables that override cufile.json.
 	CuFileEnv map[string]string `json:"cufile_env,omitempty"`
-	// P2PSymbol is yes or no where the kernel's symbols could be searched for
-	// P2PDMA, else why not.
+	// P2PSymbol is "yes" or "no" if the kernel's symbols could be searched for P2PDMA, else the reason why not.
 	P2PSymbol string `json:"p2p_symbol"`
-	// NVFSHooks are the kernel's symbols by which storage drivers register with
-	// nvidia-fs; complete where P2PSymbol is yes or no.
+	// NVFSHooks lists the kernel symbols through which storage drivers register with nvidia-fs. The list is complete
+	// if P2PSymbol is "yes" or "no".
 	NVFSHooks []string `json:"nvfs_hooks,omitempty"`
-	// IOUring is ok, or why a ring could not be made.
+	// IOUring is "ok", or the reason why an io_uring could not be created.
 	IOUring string `json:"io_uring"`
 
-	// Limits in bytes and descriptors; -1 is unlimited.
+	// Memlock is the limit of locked memory in bytes, and NoFile the limit of open files. -1 means unlimited.
 	Memlock int64 `json:"memlock"`
 	NoFile  int64 `json:"nofile"`
-	// SHM is the size of /dev/shm in bytes, 0 if there is none.
+	// SHM is the size of /dev/shm in bytes, or 0 if there is none.
 	SHM int64 `json:"shm"`
 
-	// Clock is what the kernel's clock says of itself, nil if it was not asked.
+	// Clock is the state of the kernel's clock, or nil if it was not read.
 	Clock *Clock `json:"clock,omitempty"`
 
-	// NVMe is the health of the drives under the target by controller, without
-	// those that were not asked: only root may.
+	// NVMe has the health of the drives under the target, by controller. Only root may read the health, so the map is
+	// empty for other users.
 	NVMe map[string]Health `json:"nvme,omitempty"`
 
-	Target *Target        `json:"target,omitempty"` // nil: no path was given
-	Survey *device.Survey `json:"survey,omitempty"` // nil: GPUs were not asked
-	Proof  *Proof         `json:"proof,omitempty"`  // nil: not tried
+	Target *Target        `json:"target,omitempty"` // nil if no path was given
+	Survey *device.Survey `json:"survey,omitempty"` // nil if the GPUs were not queried
+	Proof  *Proof         `json:"proof,omitempty"`  // nil if no proof was tried
 }
 
-// Clock is the state of the kernel's clock as adjtimex(2) tells it.
+// Clock is the state of the kernel's clock as adjtimex(2) reports it.
 type Clock struct {
-	Synchronised bool  `json:"synchronised"` // something disciplines it
-	OffsetUS     int64 `json:"offset_us"`    // of the last correction, in microseconds
+	Synchronised bool  `json:"synchronised"` // an external time source disciplines the clock
+	OffsetUS     int64 `json:"offset_us"`    // last correction in microseconds
 	MaxErrorUS   int64 `json:"max_error_us"`
 }
 
-// Target is the path that was asked about.
+// Target describes the diagnosed path.
 type Target struct {
-	Path  string `json:"path"` // absolute, links followed
+	Path  string `json:"path"` // absolute path without symbolic links
 	Dir   bool   `json:"dir"`
-	Major uint32 `json:"major"` // of the file system's device
+	Major uint32 `json:"major"` // major number of the file system's device
 	Minor uint32 `json:"minor"`
 
 	Size      int64 `json:"size"`
 	Allocated int64 `json:"allocated"`
-	Total     int64 `json:"total"` // of the file system
+	Total     int64 `json:"total"` // size of the file system in bytes
 	Available int64 `json:"available"`
 
-	// DirectMem and DirectOffset are the kernel's O_DIRECT alignments; 0 and 0
-	// mean refused, -1 that the kernel does not tell.
+	// DirectMem and DirectOffset are the alignments in bytes that O_DIRECT needs for memory and for offsets. A value
+	// of 0 in both means that the file refuses O_DIRECT, and -1 that the kernel does not tell.
 	DirectMem    int64 `json:"direct_mem"`
 	DirectOffset int64 `json:"direct_offset"`
-	// DirectRead is ok where a direct read succeeded, else why not.
+	// DirectRead is "ok" if an O_DIRECT read succeeded, else the reason why not.
 	DirectRead string `json:"direct_read"`
 
-	// Layout is how the file lies on the disk, nil if it was not looked at.
+	// Layout describes how the file is stored on its disk; nil if unknown.
 	Layout *Layout `json:"layout,omitempty"`
-	// Stripe is how a file on Lustre is spread, nil elsewhere.
+	// Stripe describes the striping of a file on Lustre; nil on other file systems.
 	Stripe *Stripe `json:"stripe,omitempty"`
 }
 
-// Look gathers Meta from the running machine. target may be empty. It reads at
-// most one block of the target, asks where its extents lie, makes and closes
-// one io_uring and, as root, asks the drives below it for their health. The caller
-// sets Survey and Proof. Kind NotFound or Permission where the target cannot be looked at.
+// Look gathers Meta from the running machine. target is the path to diagnose and may be empty. Look reads at most one
+// block of the target, queries its extents, and creates and closes one io_uring. As root, Look also reads the health
+// log of the drives below the target. The caller sets Survey and Proof. If the target cannot be examined, the error
+// has the kind NotFound or Permission.
 func Look(target string, env func(string) string) (Meta, error) {
 	m := basics(env)
 	m.IOUring = tryRing()
@@ -117,9 +116,8 @@ func Look(target string, env func(string) string) (Meta, error) {
 	return m, err
 }
 
-// Glance is Look without what takes time: no block of the target is read, no
-// drive is asked and the kernel's symbols are not searched. The caller sets
-// Survey. Errors as of Look.
+// Glance gathers the facts of Look that cost almost no time. Glance reads no block of the target, queries no drive
+// and does not search the kernel's symbols. The caller sets Survey. Errors have the same kinds as those of Look.
 func Glance(target string, env func(string) string) (Meta, error) {
 	m := basics(env)
 	m.IOUring, m.P2PSymbol = "not tried", "its symbols were not searched"
@@ -131,7 +129,7 @@ func Glance(target string, env func(string) string) (Meta, error) {
 	return m, err
 }
 
-// basics is what costs nothing to ask for.
+// basics returns the facts that cost nothing to read.
 func basics(env func(string) string) Meta {
 	m := Meta{CPUs: runtime.NumCPU(), UID: os.Geteuid(), CuFileJSON: env("CUFILE_ENV_PATH_JSON")}
 	for _, name := range []string{"CUFILE_ALLOW_COMPAT_MODE", "CUFILE_FORCE_COMPAT_MODE", "CUFILE_USE_PCIP2PDMA"} {
@@ -181,8 +179,7 @@ func tryRing() string {
 	return "ok"
 }
 
-// symbols streams the kernel's symbol list, which is larger than any file a
-// Tree returns.
+// symbols reads the kernel's symbol list, which is larger than any file that a Tree returns.
 func symbols() (p2p string, hooks []string) {
 	f, err := os.Open("/proc/kallsyms")
 	if err != nil {
@@ -206,7 +203,7 @@ func symbols() (p2p string, hooks []string) {
 	return p2p, hooks
 }
 
-// lookAt asks the kernel about the target, and reads nothing of it.
+// lookAt queries the kernel about the target, and reads no data of it.
 func lookAt(target string) (*Target, uint16, error) {
 	full, err := filepath.Abs(target)
 	if err == nil {
@@ -232,8 +229,7 @@ func lookAt(target string) (*Target, uint16, error) {
 	return t, st.Mode, nil
 }
 
-// tryDirect makes one real read past the page cache, through the code that the
-// loader uses.
+// tryDirect performs one O_DIRECT read with the code that the loader uses.
 func tryDirect(t *Target, mode uint16) string {
 	switch {
 	case t.Dir:

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// NIC is a network interface that is up and on the bus.
+// NIC is a network interface of a PCI device that is up.
 type NIC struct {
 	Name, BDF string
-	Mbit, MTU int64 // 0 or less where the driver does not tell
+	Mbit, MTU int64 // 0 or less if the driver does not tell
 }
 
-// NICs lists the interfaces that are up and on the bus.
+// NICs lists the network interfaces of PCI devices that are up.
 func (f *Facts) NICs() []NIC {
 	var out []NIC
 	for _, dir := range f.Glob("/sys/class/net", "*") {
@@ -31,7 +31,7 @@ func (f *Facts) NICs() []NIC {
 	return out
 }
 
-// RDMAUp lists RDMA ports that are active, as device/port.
+// RDMAUp lists the active RDMA ports as device/port.
 func (f *Facts) RDMAUp() []string {
 	var out []string
 	for _, dev := range f.Glob("/sys/class/infiniband", "*") {
@@ -44,8 +44,8 @@ func (f *Facts) RDMAUp() []string {
 	return out
 }
 
-// Mellanox lists the PCI functions that the mlx5 driver serves. A kernel with
-// the driver built in lists the module without any card.
+// Mellanox lists the PCI functions that use the mlx5 driver. The list of kernel modules does not show whether there
+// is a card, because the driver may be built into the kernel.
 func (f *Facts) Mellanox() []string {
 	var out []string
 	for _, p := range f.Glob("/sys/bus/pci/drivers/mlx5_core", "*") {
@@ -61,8 +61,7 @@ func (f *Facts) NFS() bool {
 	return f.Mount != nil && (f.Mount.FSType == "nfs" || f.Mount.FSType == "nfs4")
 }
 
-// EFS reports whether the target is on Amazon's NFS, mounted by its name or through
-// the local end of its TLS tunnel.
+// EFS reports whether the target is on Amazon EFS, mounted by its host name or through a local TLS tunnel.
 func (f *Facts) EFS() bool {
 	if !f.NFS() {
 		return false
@@ -74,24 +73,23 @@ func (f *Facts) EFS() bool {
 	return f.Tunnelled() && f.Mount.Has("noresvport")
 }
 
-// Tunnelled reports whether the NFS server's address is this machine, as it is behind
-// a TLS tunnel.
+// Tunnelled reports whether the address of the NFS server is a loopback address, as with a local TLS tunnel.
 func (f *Facts) Tunnelled() bool {
 	addr, _ := f.Mount.Value("addr")
 	host, _, _ := strings.Cut(f.Mount.Source, ":/")
 	return strings.HasPrefix(addr, "127.") || strings.HasPrefix(host, "127.")
 }
 
-// NFSReads are the read counters of an NFS mount since it was mounted.
+// NFSReads has the read counters of an NFS mount, counted since it was mounted.
 type NFSReads struct {
-	Ops, Sent    int64 // requests, and how often they were put on the wire
-	Queue, Trip  int64 // milliseconds in all: before sending, from sending to the answer
+	Ops, Sent    int64 // requests, and transmissions including repeated ones
+	Queue, Trip  int64 // total milliseconds in the queue, and between sending and the reply
 	HasTimes     bool
-	Transmission bool // the line was found
+	Transmission bool // the counters were found
 }
 
-// ParseMountstats reads the READ line of one mount point from
-// /proc/self/mountstats; Transmission is false if there is none.
+// ParseMountstats parses the READ line of one mount point in /proc/self/mountstats. Transmission is false if there is
+// no such line.
 func ParseMountstats(text, point string) NFSReads {
 	var r NFSReads
 	_, own, ok := strings.Cut(text, " mounted on "+point+" ")
@@ -118,9 +116,9 @@ func ParseMountstats(text, point string) NFSReads {
 	return r
 }
 
-// LustreParams are the values of one parameter of the Lustre client's targets
-// by target, such as max_rpcs_in_flight of osc; empty if the client shows
-// none. Newer clients keep them in sysfs, older ones in proc.
+// LustreParams returns the values of one parameter of the Lustre client, by target. kind is the subsystem, such as
+// osc, and name the parameter, such as max_rpcs_in_flight. The map is empty if the client shows no values. Newer
+// Lustre clients have their parameters in sysfs, older ones in proc.
 func (f *Facts) LustreParams(kind, name string) map[string]string {
 	out := map[string]string{}
 	for _, base := range []string{"/sys/fs/lustre/", "/proc/fs/lustre/", "/sys/kernel/debug/lustre/"} {

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Health is what an NVMe drive's own log says of its health.
+// Health is the SMART health log of an NVMe drive.
 type Health struct {
-	Critical       int    `json:"critical"` // bits of the critical warning; 0 is well
-	Spare          int    `json:"spare"`    // percent left
+	Critical       int    `json:"critical"` // bits of the critical warning; 0 means healthy
+	Spare          int    `json:"spare"`    // spare capacity that is left, in percent
 	SpareThreshold int    `json:"spare_threshold"`
-	Used           int    `json:"used"` // percent of the rated life, may pass 100
+	Used           int    `json:"used"` // percent of the rated life; may exceed 100
 	MediaErrors    uint64 `json:"media_errors"`
-	HotMinutes     uint32 `json:"hot_minutes"` // above the warning temperature
+	HotMinutes     uint32 `json:"hot_minutes"` // minutes above the warning temperature
 }
 
 // The SMART log and the command that reads it, of the NVM Express specification
@@ -33,7 +33,7 @@ const (
 	adminTimeout = 1000 // milliseconds
 )
 
-// parseSMART reads a SMART log; false if it is cut off.
+// parseSMART parses a SMART log. It returns false if the log is truncated.
 func parseSMART(b []byte) (Health, bool) {
 	if len(b) < smartBytes {
 		return Health{}, false
@@ -43,8 +43,8 @@ func parseSMART(b []byte) (Health, bool) {
 	return h, true
 }
 
-// health asks a controller for its SMART log, which only root may; nil if it
-// does not answer. The command reads, and touches no data.
+// health reads the SMART log of a controller, which only root may do. It returns nil if the controller does not
+// answer. The command touches no data.
 func health(controller string) *Health {
 	f, err := os.OpenFile("/dev/"+controller, os.O_RDONLY, 0)
 	if err != nil {
@@ -71,7 +71,7 @@ func health(controller string) *Health {
 	return nil
 }
 
-// drives asks the NVMe controllers under the target, where root asks.
+// drives reads the health of the NVMe controllers under the target, if the user is root.
 func (m *Meta) drives(t Tree) {
 	if m.UID != 0 || m.Target == nil {
 		return

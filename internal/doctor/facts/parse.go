@@ -9,25 +9,25 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// Mount is one line of mountinfo.
+// Mount is one line of /proc/self/mountinfo.
 type Mount struct {
 	Dev     string // major:minor of the file system
-	Root    string // the directory of the file system that is mounted
+	Root    string // directory within the file system that is mounted
 	Point   string
 	FSType  string
 	Source  string
-	Options []string // of this mount
-	Super   []string // of the file system
+	Options []string // options of this mount
+	Super   []string // options of the file system
 }
 
-// Has reports whether an option is set, in the mount's own or the file system's list.
+// Has reports whether an option is set, either for this mount or for the file system.
 func (m *Mount) Has(option string) bool {
 	_, ok := m.Value(option)
 	return ok
 }
 
-// Value is what an option is set to, empty for one without a value; false where
-// the option is in neither list.
+// Value returns the value of an option, which is empty for an option without a value. The result is false if the
+// option is set neither for this mount nor for the file system.
 func (m *Mount) Value(option string) (string, bool) {
 	for _, list := range [][]string{m.Super, m.Options} {
 		for _, o := range list {
@@ -39,8 +39,7 @@ func (m *Mount) Value(option string) (string, bool) {
 	return "", false
 }
 
-// ParseMountinfo reads /proc/self/mountinfo; lines that break its form are left
-// out.
+// ParseMountinfo parses the content of /proc/self/mountinfo. Malformed lines are skipped.
 func ParseMountinfo(text string) []Mount {
 	var all []Mount
 	for line := range strings.Lines(text) {
@@ -59,8 +58,8 @@ func ParseMountinfo(text string) []Mount {
 	return all
 }
 
-// MountOf finds the mount that a path is on: of the longest mount point above
-// it the last one, which hides those before it. Nil if there is none.
+// MountOf returns the mount that contains the path name, or nil if there is none. Of several mounts with the longest
+// mount point, the last one hides the others.
 func MountOf(all []Mount, name string) *Mount {
 	var best *Mount
 	for i := range all {
@@ -75,8 +74,8 @@ func MountOf(all []Mount, name string) *Mount {
 	return best
 }
 
-// ParseParams reads "Name: value" lines, such as /proc/driver/nvidia/params
-// and a GPU's information file; quotes around values go.
+// ParseParams parses lines of the form "Name: value", such as those of /proc/driver/nvidia/params. Quotes around
+// values are removed.
 func ParseParams(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -87,8 +86,8 @@ func ParseParams(text string) map[string]string {
 	return out
 }
 
-// laneRate is the GB/s of one PCIe lane after encoding, by its rate in GT/s; 0
-// for a rate that PCIe does not have.
+// laneRate returns the rate of one PCIe lane in GB/s after encoding, for a rate in GT/s. It is 0 if PCIe does not
+// have that rate.
 func laneRate(gts float64) float64 {
 	switch gts {
 	case 2.5:
@@ -107,7 +106,7 @@ func laneRate(gts float64) float64 {
 	return 0
 }
 
-// parseSpeed reads "16.0 GT/s PCIe"; 0 means that it is none.
+// parseSpeed parses a speed such as "16.0 GT/s PCIe". It returns 0 if s is not a speed.
 func parseSpeed(s string) float64 {
 	n, _, ok := strings.Cut(strings.TrimSpace(s), " ")
 	v, err := strconv.ParseFloat(n, 64)
@@ -117,8 +116,8 @@ func parseSpeed(s string) float64 {
 	return v
 }
 
-// ParseVersion reads up to three leading numbers of "580.159.03" or
-// "6.8.0-45-generic"; what is missing is 0.
+// ParseVersion parses up to three leading numbers of a version such as "580.159.03" or "6.8.0-45-generic". Missing
+// numbers are 0.
 func ParseVersion(s string) (v [3]int) {
 	for i := range v {
 		n := 0
@@ -137,7 +136,7 @@ func ParseVersion(s string) (v [3]int) {
 	return v
 }
 
-// Older reports whether version a comes before b.
+// Older reports whether version a is lower than version b.
 func Older(a, b [3]int) bool {
 	for i := range a {
 		if a[i] != b[i] {
@@ -147,8 +146,7 @@ func Older(a, b [3]int) bool {
 	return false
 }
 
-// DriverVersion finds the version in the words of /proc/driver/nvidia/version;
-// empty if there is none.
+// DriverVersion returns the version in the text of /proc/driver/nvidia/version, or "" if there is none.
 func DriverVersion(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	for w := range strings.FieldsSeq(line) {
@@ -159,7 +157,7 @@ func DriverVersion(text string) string {
 	return ""
 }
 
-// BootOptions are the words of a kernel command line that the rules look at.
+// BootOptions returns the words of a kernel command line that rules use.
 func BootOptions(text string) []string {
 	var out []string
 	for w := range strings.FieldsSeq(text) {
@@ -173,8 +171,8 @@ func BootOptions(text string) []string {
 	return out
 }
 
-// Chosen is the word in brackets of "none [mq-deadline] kyber"; all of it where
-// there are none.
+// Chosen returns the word in brackets of a list such as "none [mq-deadline] kyber". Without brackets Chosen returns s
+// itself.
 func Chosen(s string) string {
 	_, rest, ok := strings.Cut(s, "[")
 	if !ok {
@@ -184,8 +182,8 @@ func Chosen(s string) string {
 	return word
 }
 
-// ParseList reads a list of CPUs or nodes such as "0-3,8,10-11"; numbers above
-// 8191 and parts that break the form are left out.
+// ParseList parses a list of CPUs or NUMA nodes such as "0-3,8,10-11". Malformed items and numbers above 8191 are
+// skipped.
 func ParseList(s string) []int {
 	const most = 1 << 13
 	var out []int
@@ -206,8 +204,8 @@ func ParseList(s string) []int {
 	return out
 }
 
-// Word returns the number after name= in a list of words, such as rbps=1048576
-// of a cgroup's io.max; false if it is missing or no number.
+// Word returns the number after name= in a list of words, such as 1048576 for rbps=1048576 in a cgroup's io.max. The
+// result is false if the word is missing or its value is not a number.
 func Word(words []string, name string) (int64, bool) {
 	for _, w := range words {
 		if v, ok := strings.CutPrefix(w, name+"="); ok {

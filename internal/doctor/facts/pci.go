@@ -10,26 +10,27 @@ import (
 	"strings"
 )
 
-// PCIDevice is one function on the bus with its way up.
+// PCIDevice is one PCI function, with the bridges above it.
 type PCIDevice struct {
 	BDF   string
-	Root  string   // pci0000:00
+	Root  string   // root of the bus, such as pci0000:00
 	Chain []string // bridges from the root port down, then the device itself
-	NUMA  int      // -1 unknown
-	Known bool     // the bus lists it
+	NUMA  int      // NUMA node; -1 if unknown
+	Known bool     // whether sysfs lists the device
 }
 
-// IsBDF knows 0000:3b:00.0 and nothing else: addresses end up in commands.
+// IsBDF reports whether s is a PCI address such as 0000:3b:00.0. The test is strict, because addresses are used in
+// commands.
 func IsBDF(s string) bool {
 	addr, fn, ok := strings.Cut(s, ".")
 	return ok && len(fn) == 1 && strings.Count(addr, ":") == 2 && strings.Trim(addr, "0123456789abcdef:") == "" &&
 		strings.Trim(fn, "01234567") == ""
 }
 
-// PCIDir is the directory of a function in sysfs.
+// PCIDir returns the sysfs directory of a PCI function.
 func PCIDir(bdf string) string { return "/sys/bus/pci/devices/" + bdf }
 
-// PCI looks a function up; one that the bus does not list has Known false.
+// PCI returns the PCI function with address bdf. Known is false if sysfs does not list the function.
 func (f *Facts) PCI(bdf string) PCIDevice {
 	d := PCIDevice{BDF: bdf, NUMA: -1}
 	real, err := f.Resolve(PCIDir(bdf))
@@ -51,18 +52,18 @@ func (f *Facts) PCI(bdf string) PCIDevice {
 	return d
 }
 
-// Link is one PCIe link as it runs and as it could.
+// Link describes a PCIe link with its current and its best speed and width.
 type Link struct {
 	BDF             string
-	Speed, MaxSpeed float64 // GT/s
+	Speed, MaxSpeed float64 // GT/s per lane
 	Width, MaxWidth int
-	Now, Best       float64 // GB/s
+	Now, Best       float64 // GB/s, current and best
 
 	speedText, maxText string
 }
 
-// Link reads a function's link; false if it has none of its own, as in many
-// guests.
+// Link returns the PCIe link of a function. The result is false if the function has no link of its own, as in many
+// virtual machines.
 func (f *Facts) Link(bdf string) (Link, bool) {
 	dir := PCIDir(bdf)
 	l := Link{BDF: bdf}
@@ -77,15 +78,15 @@ func (f *Facts) Link(bdf string) (Link, bool) {
 	return l, l.Now > 0 && l.Best > 0 && l.Width <= 32 && l.MaxWidth <= 32
 }
 
-// String is speed and width as they are and as they could be.
+// String returns the current and the best speed and width, such as "16.0 GT/s x4 of 32.0 GT/s x16".
 func (l Link) String() string {
 	return fmt.Sprintf("%s x%d of %s x%d", short(l.speedText), l.Width, short(l.maxText), l.MaxWidth)
 }
 
 func short(speed string) string { return strings.TrimSuffix(speed, " PCIe") }
 
-// Distance is how far apart two functions are, in the words of nvidia-smi topo;
-// empty if the bus does not tell.
+// Distance returns how far apart two PCI functions are, in the terms of nvidia-smi topo (PIX, PHB, NODE, SYS).
+// Distance is "" if sysfs does not tell.
 func Distance(a, b PCIDevice) string {
 	switch {
 	case !a.Known || !b.Known || a.Root == "" || b.Root == "":
@@ -102,9 +103,8 @@ func Distance(a, b PCIDevice) string {
 	return "SYS"
 }
 
-// Config is a function's configuration space; only root sees more than its
-// first 64 bytes. Nil where
-// it cannot be read.
+// Config returns the PCI configuration space of a function, or nil if it cannot be read. Users other than root see
+// only the first 64 bytes of the configuration space.
 func (f *Facts) Config(bdf string) []byte {
 	b, err := f.ReadFile(PCIDir(bdf) + "/config")
 	if err != nil {
@@ -113,7 +113,7 @@ func (f *Facts) Config(bdf string) []byte {
 	return b
 }
 
-// capability finds a capability of the first 256 bytes, 0 if there is none.
+// capability returns the offset of a capability in the first 256 bytes, or 0 if there is none.
 func capability(c []byte, id byte) int {
 	if len(c) < 256 {
 		return 0
@@ -131,7 +131,7 @@ func capability(c []byte, id byte) int {
 	return 0
 }
 
-// extended finds an extended capability, 0 if there is none.
+// extended returns the offset of an extended capability, or 0 if there is none.
 func extended(c []byte, id uint16) int {
 	at := 0x100
 	for range 1024 {
@@ -147,8 +147,8 @@ func extended(c []byte, id uint16) int {
 	return 0
 }
 
-// Payload reads the largest payload supported and set, and the largest read
-// request; false if there is no PCIe capability.
+// Payload returns the largest payload that is supported, the one that is set, and the largest read request, all in
+// bytes. ok is false if there is no PCIe capability.
 func Payload(c []byte) (can, set, read int, ok bool) {
 	at := capability(c, 0x10)
 	if at == 0 {
@@ -158,8 +158,8 @@ func Payload(c []byte) (can, set, read int, ok bool) {
 	return 128 << (c[at+4] & 7), 128 << (ctl >> 5 & 7), 128 << (ctl >> 12 & 7), true
 }
 
-// ACS reads the redirect bits of a bridge's access control; ok is false where
-// the configuration space is hidden.
+// ACS returns the ACS bits of a bridge that redirect traffic between peers. ok is false if the configuration space is
+// hidden.
 func ACS(c []byte) (ctl uint16, ok bool) {
 	if len(c) < 4096 {
 		return 0, false
@@ -173,8 +173,8 @@ func ACS(c []byte) (ctl uint16, ok bool) {
 	return binary.LittleEndian.Uint16(c[at+6:]) & 0x3c, true
 }
 
-// BAR1 is the size of the window through which peers reach the memory of the
-// pair's GPU, as the driver tells it, else from the bus; 0 unknown.
+// BAR1 returns the size in bytes of the diagnosed GPU's BAR1, the window through which peers reach its memory. The
+// driver's value is preferred to that of the PCI bus; 0 means unknown.
 func (f *Facts) BAR1() int64 {
 	if f.GPU == nil {
 		return 0
@@ -188,8 +188,8 @@ func (f *Facts) BAR1() int64 {
 	return secondRegion(s)
 }
 
-// secondRegion is the size of the second memory region of a resource file. It
-// is on line 1 or 2, as the first region takes one register or two.
+// secondRegion returns the size of the second memory region of a resource file. It is on line 1 or 2, because the
+// first region takes one register or two.
 func secondRegion(text string) int64 {
 	const ioPorts = 0x100
 	seen := 0
@@ -215,7 +215,7 @@ func secondRegion(text string) int64 {
 	return 0
 }
 
-// SamePCI compares addresses whose domains may have four or eight digits.
+// SamePCI reports whether two PCI addresses are equal, even if one domain has four digits and the other eight.
 func SamePCI(a, b string) bool {
 	short := func(s string) string {
 		s = strings.ToLower(s)
@@ -227,8 +227,8 @@ func SamePCI(a, b string) bool {
 	return a != "" && short(a) == short(b)
 }
 
-// AER is a counter of a function's errors since boot, kind being fatal,
-// nonfatal or correctable; false if the kernel keeps none.
+// AER returns an error counter of a PCI function since boot. kind is fatal, nonfatal or correctable. The result is
+// false if the kernel keeps no such counter.
 func (f *Facts) AER(bdf, kind string) (int64, bool) {
 	s, st := f.Text(PCIDir(bdf) + "/aer_dev_" + kind)
 	if st != There {

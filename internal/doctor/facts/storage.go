@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// Disk is one block device at the bottom of a path.
+// Disk is one block device at the bottom of the target's device stack.
 type Disk struct {
 	Name string `json:"name"`
-	Kind string `json:"kind"` // nvme, virtio, scsi, other
+	Kind string `json:"kind"` // "nvme", "virtio", "scsi" or "other"
 	PCI  string `json:"pci,omitempty"`
-	NUMA int    `json:"numa"` // -1 unknown
+	NUMA int    `json:"numa"` // NUMA node; -1 if unknown
 
 	Bus  PCIDevice `json:"-"`
-	Part string    `json:"-"` // the partition that is used, empty where the whole disk is
+	Part string    `json:"-"` // the partition in use; empty if the whole disk is used
 }
 
-// Block is the sysfs directory of a block device.
+// Block returns the sysfs directory of a block device.
 func Block(name string) string { return "/sys/class/block/" + name }
 
-// Queue is the file of a setting of the disk's queue.
+// Queue returns the path of the file with a setting of the disk's queue.
 func (d Disk) Queue(name string) string { return Block(d.Name) + "/queue/" + name }
 
-// Fabrics reports whether the drive is behind a network: no PCI function is its own.
+// Fabrics reports whether the drive is an NVMe drive behind a network, which has no PCI function on this machine.
 func (d Disk) Fabrics() bool { return d.Kind == "nvme" && d.PCI == "" }
 
-// gatherDisks walks from the target's device number to the disks.
+// gatherDisks walks from the target's device number down to the disks.
 func (f *Facts) gatherDisks() {
 	real, err := f.Resolve(fmt.Sprintf("/sys/dev/block/%d:%d", f.Target.Major, f.Target.Minor))
 	if err == nil {
@@ -84,8 +84,7 @@ func (f *Facts) descend(name string, depth int) {
 	}
 }
 
-// LastBDF is the function nearest to the end of a path in sysfs, empty where
-// there is none.
+// LastBDF returns the last PCI address in a sysfs path, or "" if there is none.
 func LastBDF(sysPath string) string {
 	last := ""
 	for part := range strings.SplitSeq(sysPath, "/") {
@@ -96,8 +95,8 @@ func LastBDF(sysPath string) string {
 	return last
 }
 
-// multipathBDF finds the controller behind a disk that hangs below a virtual
-// subsystem, as every NVMe disk does with multipath on.
+// multipathBDF returns the controller of a disk below a virtual subsystem. Every NVMe disk has such a subsystem if
+// multipath is on.
 func (f *Facts) multipathBDF(real string) string {
 	for part := range strings.SplitSeq(real, "/") {
 		if !strings.HasPrefix(part, "nvme-subsys") || part == "nvme-subsystem" {
@@ -112,7 +111,7 @@ func (f *Facts) multipathBDF(real string) string {
 	return ""
 }
 
-// Controller is the NVMe controller of a disk: nvme0 of nvme0n1.
+// Controller returns the NVMe controller of a disk, such as nvme0 for nvme0n1.
 func (d Disk) Controller() string {
 	if i := strings.IndexByte(strings.TrimPrefix(d.Name, "nvme"), 'n'); d.Kind == "nvme" && i > 0 {
 		return d.Name[:i+len("nvme")]
@@ -120,7 +119,7 @@ func (d Disk) Controller() string {
 	return d.Name
 }
 
-// Remote reports whether a file system lives behind a network.
+// Remote reports whether a file system of this type is reached over a network.
 func Remote(fstype string) bool {
 	switch fstype {
 	case "nfs", "nfs4", "lustre", "beegfs", "wekafs", "gpfs", "cifs", "smb3", "ceph":
@@ -129,7 +128,7 @@ func Remote(fstype string) bool {
 	return false
 }
 
-// Top is the block device that the file system sees, empty without one.
+// Top returns the block device that the file system uses, or "" if there is none.
 func (f *Facts) Top() string {
 	if len(f.Stack) > 0 {
 		return f.Stack[0]
@@ -140,7 +139,7 @@ func (f *Facts) Top() string {
 	return ""
 }
 
-// Underneath are the names of md or dm devices on the way, by prefix.
+// Underneath returns the devices of Stack whose name begins with prefix, such as md or dm.
 func (f *Facts) Underneath(prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(f.Stack), func(n string) bool { return !strings.HasPrefix(n, prefix) })
 }

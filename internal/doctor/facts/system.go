@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// MemInfo reads one line of /proc/meminfo in bytes, 0 if it is missing.
+// MemInfo returns one value of /proc/meminfo in bytes, or 0 if it is missing.
 func (f *Facts) MemInfo(name string) int64 {
 	s, _ := f.Text("/proc/meminfo")
 	v := strings.Fields(ParseParams(s)[name])
@@ -25,8 +25,8 @@ func (f *Facts) MemInfo(name string) int64 {
 	return n << 10
 }
 
-// KernelConfig is the configuration that the running kernel was built with, from
-// /boot or from the kernel itself; false if neither has it.
+// KernelConfig returns the build configuration of the running kernel, from /boot or from the kernel itself. The
+// result is false if neither is available.
 func (f *Facts) KernelConfig() (string, bool) {
 	if s, st := f.Text("/boot/config-" + f.Kernel); st == There {
 		return s, true
@@ -38,7 +38,7 @@ func (f *Facts) KernelConfig() (string, bool) {
 	return unzip(b)
 }
 
-// unzip bounds what a few bytes may become.
+// unzip bounds the size of the decompressed text.
 func unzip(b []byte) (string, bool) {
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {
@@ -48,8 +48,8 @@ func unzip(b []byte) (string, bool) {
 	return string(text), err == nil
 }
 
-// MayLock reports whether the process is above the limit of locked memory; root in a
-// container often is not.
+// MayLock reports whether the process may exceed the limit of locked memory (CAP_IPC_LOCK). Root in a container often
+// lacks CAP_IPC_LOCK.
 func (f *Facts) MayLock() bool {
 	const ipcLock = 14
 	s, _ := f.Text("/proc/self/status")
@@ -57,20 +57,20 @@ func (f *Facts) MayLock() bool {
 	return err == nil && caps>>ipcLock&1 == 1
 }
 
-// AllowedCPUs are the CPUs that this process may run on, nil unknown.
+// AllowedCPUs returns the CPUs that this process may run on, or nil if they are not known.
 func (f *Facts) AllowedCPUs() []int {
 	s, _ := f.Text("/proc/self/status")
 	return ParseList(ParseParams(s)["Cpus_allowed_list"])
 }
 
-// NodeCPUs are the CPUs of a NUMA node, nil unknown.
+// NodeCPUs returns the CPUs of a NUMA node, or nil if they are not known.
 func (f *Facts) NodeCPUs(node int) []int {
 	s, _ := f.Text("/sys/devices/system/node/node" + strconv.Itoa(node) + "/cpulist")
 	return ParseList(s)
 }
 
-// CGroups lists the cgroup v2 directories from this process's to the root, nil
-// where it is in none.
+// CGroups returns the cgroup v2 directories from that of this process up to the root. The list is nil if the process
+// is in no cgroup v2.
 func (f *Facts) CGroups() []string {
 	s, _ := f.Text("/proc/self/cgroup")
 	for line := range strings.Lines(s) {
@@ -81,8 +81,8 @@ func (f *Facts) CGroups() []string {
 	return nil
 }
 
-// CGroups1 lists the directories of a cgroup v1 controller from this process's
-// to the controller's root, nil if the machine has no v1 for it.
+// CGroups1 returns the directories of a cgroup v1 controller, from that of this process up to the controller's root.
+// The list is nil if the machine has no such controller.
 func (f *Facts) CGroups1(controller string) []string {
 	s, _ := f.Text("/proc/self/cgroup")
 	for line := range strings.Lines(s) {

@@ -13,25 +13,24 @@ import (
 	"strings"
 )
 
-// maxRead bounds one file of a tree; what lies behind it is not looked at.
+// maxRead bounds the bytes that are read of one file. The rest of the file is ignored.
 const maxRead = 4 << 20
 
-// Tree is a machine's files as the checks see them: those of this machine, or
-// those that a capture kept. Paths are absolute and use slashes. No method
-// changes anything.
+// Tree gives read-only access to the files of a machine: this one, or the captured files of another. Paths are
+// absolute and use slashes.
 type Tree interface {
-	// ReadFile returns up to 4 MiB of a file; fs.ErrNotExist and
-	// fs.ErrPermission are told apart by errors.Is.
+	// ReadFile returns at most the first 4 MiB of a file. errors.Is distinguishes fs.ErrNotExist and
+	// fs.ErrPermission.
 	ReadFile(name string) ([]byte, error)
-	// ReadDir returns the names in a directory, sorted.
+	// ReadDir returns the sorted names in a directory.
 	ReadDir(name string) ([]string, error)
-	// Resolve returns name with every symbolic link followed.
+	// Resolve returns name with all symbolic links resolved.
 	Resolve(name string) (string, error)
-	// Exists reports whether something is at name, whether or not it can be read.
+	// Exists reports whether name exists, even if it cannot be read.
 	Exists(name string) bool
 }
 
-// Live is the tree of the running machine.
+// Live returns the Tree of the running machine.
 func Live() Tree { return live{} }
 
 type live struct{}
@@ -72,16 +71,16 @@ func (live) Exists(name string) bool {
 	return err == nil
 }
 
-// Record is a tree that was kept: answers by path. What is not in it does not
-// exist, except where the capture was denied it.
+// Record is a Tree in memory: files, directories and links by path. A path that is not in the Record does not exist,
+// unless it is in Denied.
 type Record struct {
 	Files  map[string][]byte
-	Dirs   map[string][]string // where a directory was listed
-	Links  map[string]string   // absolute
-	Denied map[string]bool     // there, and could not be read
+	Dirs   map[string][]string // names in each directory that was listed
+	Links  map[string]string   // targets of links, as absolute paths
+	Denied map[string]bool     // paths that exist but could not be read
 }
 
-// NewRecord is an empty tree.
+// NewRecord returns a Record without files.
 func NewRecord() *Record {
 	return &Record{Files: map[string][]byte{}, Dirs: map[string][]string{}, Links: map[string]string{},
 		Denied: map[string]bool{}}
@@ -92,7 +91,7 @@ func forbidden(op, name string) error {
 	return &fs.PathError{Op: op, Path: name, Err: fs.ErrPermission}
 }
 
-// real follows the recorded links that lie on the way to name.
+// real follows the recorded links on the way to name.
 func (r *Record) real(name string) string {
 	name = path.Clean("/" + name)
 	for range 40 { // as many as the kernel follows
@@ -111,8 +110,8 @@ func (r *Record) real(name string) string {
 	return name
 }
 
-// at returns the names under which the answer for name may be kept: the one
-// that was asked for, and the one behind its links.
+// at returns the two names under which the answer for name may be recorded: the name itself, and the name behind its
+// links.
 func (r *Record) at(name string) [2]string { return [2]string{path.Clean("/" + name), r.real(name)} }
 
 // ReadFile implements Tree.
@@ -144,7 +143,7 @@ func (r *Record) ReadDir(name string) ([]string, error) {
 	return nil, notThere("open", name)
 }
 
-// below lists what the kept paths imply about a directory.
+// below lists the names in a directory that the recorded paths imply.
 func (r *Record) below(dir string) []string {
 	seen := map[string]bool{}
 	prefix := strings.TrimSuffix(dir, "/") + "/"
@@ -196,14 +195,14 @@ func (r *Record) Exists(name string) bool {
 	return false
 }
 
-// Recorder asks a tree and keeps each answer, so that a capture holds what the
-// checks read and nothing else.
+// Recorder is a Tree that passes every request to another Tree and records the reply. A capture thus contains the
+// files that the checks read, and no others.
 type Recorder struct {
 	from Tree
 	kept *Record
 }
 
-// NewRecorder starts a record of what is asked of t.
+// NewRecorder returns a Recorder that records the replies of t.
 func NewRecorder(t Tree) *Recorder { return &Recorder{from: t, kept: NewRecord()} }
 
 // ReadFile implements Tree.
@@ -248,8 +247,8 @@ func (r *Recorder) Exists(name string) bool {
 	return ok
 }
 
-// matching keeps the names that were looked for alone: a directory of libraries
-// says more about a machine than the checks ask.
+// matching records only the names that match. A whole directory of libraries would reveal more about a machine than
+// the checks need.
 func (r *Recorder) matching(dir, pattern string) []string {
 	names, err := r.from.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -279,7 +278,7 @@ func match(names []string, pattern string) []string {
 	return out
 }
 
-// glob lists the paths under dir that match pattern in their last element.
+// glob lists the paths in dir whose last element matches pattern.
 func glob(t Tree, dir, pattern string) []string {
 	var names []string
 	if r, ok := t.(*Recorder); ok {

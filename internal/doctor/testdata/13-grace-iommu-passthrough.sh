@@ -7,7 +7,7 @@ set -eu
 # ==== the machine ====
 
 # FAIL iommu: on, groups: 1, type: identity (iommu.passthrough=1)
-# see the part for the next boot
+# see the fix for the next boot
 # for the next boot:
 # put iommu.passthrough=0 on the kernel command line, and remove iommu.passthrough=1 and iommu=pt
 

@@ -7,7 +7,7 @@ set -eu
 # ==== the machine ====
 
 # FAIL iommu: off
-# see the part for the next boot
+# see the fix for the next boot
 # for the next boot:
 # turn the SMMU on in the firmware, and boot a kernel with CONFIG_ARM_SMMU_V3=y and iommu.passthrough=0 on its command line
 

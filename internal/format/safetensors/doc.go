@@ -1,67 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package safetensors reads, writes and checks safetensors headers and the
-// index files of sharded models; it moves no tensor data.
+// Package safetensors reads, writes and checks the headers of safetensors files
+// and the index files of sharded models. Package safetensors moves no tensor data.
 //
 // A file is 8 bytes of little-endian header length N, N bytes of JSON, and the
-// data up to the end of the file. The reader proves, before it returns, that
-// the tensors tile the data exactly: no hole, no overlap, no shared range, no
-// trailing byte, and each range as long as its dtype and shape say. A caller
-// may therefore read any returned range without further checks.
+// data up to the end of the file. Before Parse returns, it proves that the tensors
+// cover the data exactly: no hole, no overlap, no shared range and no trailing byte.
+// Each range is as long as its dtype and shape require. A caller may therefore read
+// any range that Parse returns without further checks.
 //
-// The format's documents disagree in places. The decisions here are:
+// The format's documents disagree in places. Package safetensors decides:
 //
-//   - Start and padding: Strict wants '{' as the first byte and only spaces
-//     (0x20) after the object; Lenient takes JSON whitespace at both ends.
-//     Whitespace between JSON tokens is legal in both.
-//   - Unknown fields of a tensor object: Strict rejects them, Lenient ignores
-//     them once they are proven to be well-formed.
+//   - Start and padding: Strict requires '{' as the first byte and only spaces
+//     (0x20) after the object. Lenient accepts JSON whitespace at both ends.
+//     Whitespace between JSON tokens is legal in both modes.
+//   - Strict rejects unknown fields of a tensor object. Lenient ignores unknown
+//     fields if they are well-formed.
 //   - Duplicate keys are rejected at every level, compared after unescaping.
 //   - Numbers are plain integers from 0 to 2^48-1: no sign, fraction, exponent
 //     or leading zero.
-//   - Names are any JSON string, the empty one included, without NUL and
-//     without unpaired surrogates. "__metadata__" is never a tensor.
-//   - "__metadata__" is a map of strings; null reads as absent.
-//   - A shape's product is checked for overflow from left to right in 64 bits,
-//     as the reference does, so an overflow before a zero dimension is an error.
+//   - A tensor name is any JSON string without NUL and without unpaired
+//     surrogates. It may be empty. "__metadata__" is never a tensor.
+//   - "__metadata__" is a map of strings. The value null counts as absent.
+//   - The product of a shape is checked for overflow from left to right in 64 bits,
+//     as in the reference. An overflow before a zero dimension is thus an error.
 package safetensors
 
-// Limits of what the reader accepts and the writer makes. They bound memory
-// and time against hostile headers; MaxHeader is the format's own.
+// Limits of the files that the parser accepts and EncodeHeader writes. MaxHeader is defined by the format. The other
+// limits bound memory and time against hostile headers.
 const (
-	// MaxHeader is the largest JSON header in bytes, padding included.
+	// MaxHeader is the largest JSON header in bytes, including padding.
 	MaxHeader = 100_000_000
-	// MaxInt is the largest integer in a header: 48 bits, as the schema says.
+	// MaxInt is the largest integer in a header: 48 bits, as in the format's schema.
 	MaxInt = 1<<48 - 1
-	// MaxTensors is the largest number of tensors in one file or index: ten
-	// times what the largest published mixture-of-experts models hold in all
-	// their shards together.
+	// MaxTensors is the largest number of tensors in one file or index. The largest published mixture-of-experts
+	// models have a tenth of MaxTensors in all shards together.
 	MaxTensors = 1_000_000
-	// MaxRank is the largest number of dimensions, the limit of torch and numpy.
+	// MaxRank is the largest number of dimensions, as in torch and numpy.
 	MaxRank = 64
 	// MaxName is the longest tensor name in bytes, after unescaping.
 	MaxName = 4096
-	// MaxMetadata is the largest number of entries of "__metadata__".
+	// MaxMetadata is the largest number of entries in "__metadata__".
 	MaxMetadata = 65_536
 	// MaxIndex is the largest index file in bytes.
 	MaxIndex = 256 << 20
-	// MaxShards is the largest number of files an index may name.
+	// MaxShards is the largest number of files that an index may name.
 	MaxShards = 65_536
 )
 
-// Mode chooses how much of what other readers tolerate Parse accepts. No mode
-// relaxes a check on where tensors lie.
+// Mode selects how strictly Parse reads a header. In every mode, Parse checks the position of each tensor.
 type Mode uint8
 
 const (
-	// Strict accepts what the format's README and schema allow, and is the default.
+	// Strict accepts only what the format's README and schema allow. Strict is the default.
 	Strict Mode = iota
-	// Lenient also accepts JSON whitespace before and after the header object
-	// and ignores unknown fields in tensor objects.
+	// Lenient also accepts JSON whitespace before and after the header object, and ignores unknown fields in tensor
+	// objects.
 	Lenient
 )
 
-// String returns the mode's stable, lower-case name.
+// String returns the mode's lower-case name, which never changes.
 func (m Mode) String() string {
 	if m == Lenient {
 		return "lenient"

@@ -20,23 +20,21 @@ const opEncode = "encode safetensors header"
 
 // Alignments of the first data byte for EncodeHeader.
 const (
-	// AlignDefault is what the reference writer does: natural alignment for
-	// every dtype.
+	// AlignDefault is the alignment of the reference writer, which suits every data type.
 	AlignDefault = 8
-	// AlignPage lets direct I/O read the data without copying; every reader
-	// accepts such a file.
+	// AlignPage lets direct I/O read the data without a copy. Every reader accepts a file with this alignment.
 	AlignPage = 4096
-	// AlignMax bounds the padding.
+	// AlignMax is the largest alignment, which bounds the padding.
 	AlignMax = 16 << 20
 )
 
-// EncodeHeader returns the bytes before the data of a file: the length, the
-// JSON and spaces up to the next multiple of align, which is a multiple of 8
-// up to AlignMax, or 0 for AlignDefault. Tensors lie one after the other in the
-// order given, sized by dtype and shape; their Offset and Size are not read.
-// A nil metadata writes no "__metadata__"; its keys are sorted, where the
-// reference writer leaves their order to chance. Equal arguments give equal
-// bytes. What Parse would reject in Strict mode is an error of kind Invalid.
+// EncodeHeader returns the bytes of a file before its data: the length, the JSON and the padding.
+//
+// The padding ends at a multiple of align, which is a multiple of 8 up to AlignMax; 0 means AlignDefault. The tensors
+// follow each other in the given order, with sizes from their dtype and shape. EncodeHeader ignores Offset and Size.
+// If metadata is nil, the header has no "__metadata__". Keys of metadata are sorted, unlike in the reference writer,
+// so equal arguments give equal bytes. If Parse would reject the header in Strict mode, the error has the kind
+// Invalid.
 func EncodeHeader(tensors []format.Tensor, metadata map[string]string, align int64) ([]byte, error) {
 	bad := func(msg string) error { return errs.New(errs.Invalid, opEncode, "", msg) }
 	if align == 0 {
@@ -106,9 +104,8 @@ func EncodeHeader(tensors []format.Tensor, metadata map[string]string, align int
 	return b, nil
 }
 
-// SizeOf returns the bytes that a tensor of this dtype and shape takes. An
-// unknown dtype, a shape out of limits and a size that is not whole bytes or
-// over MaxInt are errors of kind Invalid.
+// SizeOf returns the number of bytes of a tensor with this dtype and shape. An unknown dtype, a shape out of limits,
+// a fraction of a byte and a size above MaxInt are errors of kind Invalid.
 func SizeOf(d format.DType, shape []int64) (int64, error) {
 	size, msg := sizeOf(d, shape)
 	if msg != "" {
@@ -140,9 +137,8 @@ func sizeOf(d format.DType, shape []int64) (int64, string) {
 	return int64(size), ""
 }
 
-// SortReference puts tensors in the order of the reference writer: dtypes in
-// decreasing alignment, then names by bytes. In that order and with an aligned
-// data start every tensor is aligned to its dtype.
+// SortReference sorts tensors in the order of the reference writer: by decreasing alignment of the dtype, then by
+// name. In the reference order, with an aligned data start, every tensor is aligned to its dtype.
 func SortReference(tensors []format.Tensor) {
 	rank := make(map[format.DType]int)
 	for i, d := range format.DTypes() {

@@ -11,13 +11,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format"
 )
 
-// minEntry is less than the shortest tensor entry a header can hold,
-// "":{"dtype":"U8","shape":[],"data_offsets":[0,1]}; it bounds what a count of
-// braces may make us allocate.
+// minEntry is a lower bound of the length of a tensor entry, "":{"dtype":"U8","shape":[],"data_offsets":[0,1]}. It
+// bounds the allocation that a count of braces can cause.
 const minEntry = 48
 
-// headerScanner reads the grammar of a header: an object of tensor objects
-// and one map of strings.
+// headerScanner parses the grammar of a header: an object of tensor objects and one map of strings.
 type headerScanner struct {
 	scanner
 	mode     Mode
@@ -115,7 +113,7 @@ func (h *headerScanner) member() error {
 	return nil
 }
 
-// tensor scans a tensor object and appends what it says.
+// tensor scans a tensor object and appends the tensor.
 func (h *headerScanner) tensor(name string) error {
 	start := h.pos
 	if h.peek() != '{' {
@@ -219,8 +217,8 @@ func dtypeList(ds []format.DType) string {
 	return strings.Join(names, ", ")
 }
 
-// shape scans an array of dimensions. Shapes are cut from shared blocks: one
-// allocation for hundreds of tensors.
+// shape scans an array of dimensions. Shapes are slices of shared blocks, so that hundreds of tensors need one
+// allocation.
 func (h *headerScanner) shape() ([]int64, error) {
 	if h.peek() != '[' {
 		return nil, h.fail(h.pos, "shape is "+h.token(), "an array of integers")

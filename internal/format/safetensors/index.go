@@ -21,22 +21,21 @@ const (
 	suffix = ".safetensors"
 )
 
-// Index is the content of a model.safetensors.index.json: which file of a
-// sharded model holds which tensor.
+// Index is the content of a model.safetensors.index.json, which maps each tensor of a sharded model to its file.
 type Index struct {
-	// Path is the index file itself.
+	// Path is the path of the index file itself.
 	Path string `json:"path"`
-	// TotalSize is metadata.total_size, the sum of all tensors' bytes as the
-	// writer saw it, or 0 if it is absent or no plain integer.
+	// TotalSize is metadata.total_size, the sum of all tensors' bytes according to the writer. TotalSize is 0 if the
+	// field is absent or not a plain integer.
 	TotalSize int64 `json:"total_size"`
-	// Shards are the file names of the map, each once, in order of name. They
-	// are looked for beside the index, or in folders beside it: "sub/1.safetensors".
+	// Shards lists the file names of the index, each once, sorted. The files are in the index's folder or in folders
+	// below it, such as "sub/1.safetensors".
 	Shards []string `json:"shards"`
-	// Weights maps each tensor to its shard.
+	// Weights maps the name of each tensor to the name of its shard.
 	Weights map[string]string `json:"weights"`
 }
 
-// OpenIndex reads and parses the index file at path, of at most MaxIndex bytes.
+// OpenIndex reads and parses the index file at path. The file may have at most MaxIndex bytes.
 func OpenIndex(path string) (*Index, error) {
 	f, size, err := openRegular(opIndex, path)
 	if err != nil {
@@ -54,11 +53,11 @@ func OpenIndex(path string) (*Index, error) {
 	return parseIndex(text, path)
 }
 
-// ParseIndex parses the text of an index; path is for errors and the result.
-// The text is not changed. Everything that breaks the rules is of kind Corrupt:
-// the text is one object; weight_map, which must be there, maps tensor names
-// to names below the index's folder that end in .safetensors; no key occurs twice anywhere.
-// Other fields are ignored but must be well-formed.
+// ParseIndex parses the text of an index and does not change the text. path is used in errors and in the result.
+//
+// The text is one JSON object in which no key occurs twice. The required field weight_map maps tensor names to file
+// names. A file name ends in .safetensors and stays below the index's folder. Other fields are ignored but must be
+// well-formed. An invalid index is an error of kind Corrupt.
 func ParseIndex(text []byte, path string) (*Index, error) {
 	if err := indexSize(int64(len(text)), path); err != nil {
 		return nil, err
@@ -73,7 +72,7 @@ func indexSize(n int64, path string) error {
 	return nil
 }
 
-// parseIndex is ParseIndex on a text that it may write to.
+// parseIndex is ParseIndex, but may overwrite the text.
 func parseIndex(text []byte, path string) (*Index, error) {
 	s := &scanner{src: text, op: opIndex, path: path}
 	if at := invalidUTF8(text); at >= 0 {
@@ -123,8 +122,8 @@ func parseIndex(text []byte, path string) (*Index, error) {
 	return ix, nil
 }
 
-// metadata scans the metadata object and keeps total_size where it is a plain
-// integer; writers also put floats and text there.
+// metadata scans the metadata object and keeps total_size if it is a plain integer. Some writers put floats or text
+// there.
 func (ix *Index) metadata(s *scanner) error {
 	mark := len(s.keys)
 	for again := s.open('}'); again; {
@@ -215,11 +214,11 @@ func (ix *Index) weightMap(s *scanner) error {
 	return nil
 }
 
-// Check compares the index with the parsed headers of all its shards, in any
-// order, matched by the end of their paths: each shard is given once, each mapped tensor is
-// in its shard, each tensor of a shard is mapped to it, and so no tensor is in
-// two shards. The first breach is returned, of kind Corrupt; a list of files
-// that is not the index's is of kind Invalid.
+// Check compares the index with the parsed headers of all its shards.
+//
+// The files may be in any order; they are matched by the end of their paths. If files does not contain each shard
+// exactly once, the error has the kind Invalid. Each tensor must be in the shard to which the index maps it, and in
+// no other. A tensor in a wrong shard, in two shards or in none is an error of kind Corrupt.
 func (ix *Index) Check(files []*format.File) error {
 	invalid := func(msg string) error { return errs.New(errs.Invalid, opCheck, ix.Path, msg) }
 	corrupt := func(msg string) error {

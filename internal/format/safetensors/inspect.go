@@ -9,28 +9,26 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format"
 )
 
-// Severity tells how much an observation matters.
+// Severity is the importance of a Problem.
 type Severity string
 
 const (
-	// Info is a fact that costs nothing or a little speed.
+	// Info marks a fact that costs nothing or a little speed.
 	Info Severity = "info"
-	// Warn is legal but likely to trouble some reader.
+	// Warn marks something legal that is likely to trouble some readers.
 	Warn Severity = "warn"
 )
 
-// Problem is an observation on a valid file. Breaches of the format are errors
-// of Parse and never reach it.
+// Problem is an observation about a valid file. Violations of the format are not Problems but errors of Parse.
 type Problem struct {
 	Severity Severity `json:"severity"`
-	Tensor   string   `json:"tensor,omitempty"` // empty when it concerns the file
+	Tensor   string   `json:"tensor,omitempty"` // empty if the problem concerns the whole file
 	Text     string   `json:"text"`
 	Fix      string   `json:"fix,omitempty"`
 }
 
-// Inspect lists what is legal but worth knowing about a parsed file: the file
-// first, then its tensors in order. There is at most one problem of each sort
-// per tensor; a good file gives none.
+// Inspect lists legal but noteworthy properties of a parsed file, those of the file first, then those of its tensors
+// in order. Each tensor has at most one Problem of each kind, and a good file has none.
 func Inspect(f *format.File) []Problem {
 	var ps []Problem
 	switch {
@@ -66,8 +64,7 @@ func Inspect(f *format.File) []Problem {
 	return ps
 }
 
-// looksReserved reports names that a reader or a person may take for the
-// metadata key.
+// looksReserved reports whether a reader or a person may mistake the name for the metadata key.
 func looksReserved(name string) bool {
 	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(name)), "__metadata")
 }

@@ -25,9 +25,8 @@ const (
 	fixCopy    = "the file is probably truncated: download or copy it again"
 )
 
-// ParseFile opens the regular file at path and parses its header. The error
-// has kind NotFound or Permission when the file cannot be opened, and else the
-// kinds of Parse.
+// ParseFile opens the regular file at path and parses its header. If the file cannot be opened, the error has the
+// kind NotFound or Permission. An error in the header has the same kind as in Parse.
 func ParseFile(path string, mode Mode) (*format.File, error) {
 	f, size, err := openRegular(opParse, path)
 	if err != nil {
@@ -57,7 +56,7 @@ func openRegular(op, path string) (*os.File, int64, error) {
 	return f, st.Size(), nil
 }
 
-// irregular says of something that is no regular file what it is.
+// irregular describes a file that is not a regular file.
 func irregular(m os.FileMode) string {
 	what := "not a regular file"
 	switch {
@@ -73,14 +72,12 @@ func irregular(m os.FileMode) string {
 	return "it is " + what + ", expected a regular file"
 }
 
-// Parse reads and checks the header of the file of size bytes behind r; path
-// is only for errors and the result. It makes two reads: the length, and the
-// header once its length is known to lie within the file and MaxHeader.
+// Parse reads and checks the header of a file of size bytes. path is used only in errors and in the result. Parse
+// makes two reads of r: the length, and then the header, if the length is within the file and MaxHeader.
 //
-// The tensors of the result are in order of offset, those of no size in header
-// order among themselves; offsets count from the start of the file, and the
-// ranges tile the file from DataStart to its end. Content that breaks the
-// format is of kind Corrupt, a failed read of kind IO.
+// The returned tensors are in order of offset; empty tensors at one offset keep their header order. Offsets count
+// from the start of the file. The tensors cover the file from DataStart to its end without a gap. Content that
+// violates the format is an error of kind Corrupt, and a failed read an error of kind IO.
 func Parse(r io.ReaderAt, size int64, path string, mode Mode) (*format.File, error) {
 	header, err := readHeader(r, size, path)
 	if err != nil {
@@ -105,8 +102,7 @@ func Parse(r io.ReaderAt, size int64, path string, mode Mode) (*format.File, err
 	return &format.File{Path: path, Size: size, DataStart: dataStart, Tensors: h.tensors, Metadata: h.metadata}, nil
 }
 
-// readHeader returns the JSON text. Nothing is allocated before its length is
-// known to fit the file.
+// readHeader returns the JSON text. Nothing is allocated before the length is known to fit the file.
 func readHeader(r io.ReaderAt, size int64, path string) ([]byte, error) {
 	if size < lengthSize {
 		return nil, errs.New(errs.Corrupt, opParse, path,
@@ -134,8 +130,8 @@ func readHeader(r io.ReaderAt, size int64, path string) ([]byte, error) {
 	return header, nil
 }
 
-// readFull reads all of dst at off. A read that ends early is an I/O error:
-// the file has changed under us or is not as long as its size says.
+// readFull reads all of dst at off. A read that ends early is an I/O error: the file has changed or is shorter than
+// its size.
 func readFull(r io.ReaderAt, dst []byte, off int64, path string) error {
 	if len(dst) == 0 {
 		return nil
@@ -151,7 +147,7 @@ func readFull(r io.ReaderAt, dst []byte, off int64, path string) error {
 		Msg: fmt.Sprintf("read %d bytes at offset %d, expected %d", n, off, len(dst)), Err: pathCause(err)}
 }
 
-// pathCause takes the path out of a file-system error, since ours names it.
+// pathCause removes the path from a file-system error, because our errors name it.
 func pathCause(err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) {
@@ -175,8 +171,8 @@ func invalidUTF8(b []byte) int {
 	return -1
 }
 
-// sortByOffset orders tensors by begin and end, and by header order where both
-// are equal. Files are almost always written in order, so that is tried first.
+// sortByOffset sorts tensors by begin and end, and in header order if both are equal. Most files are already sorted,
+// so that is checked first.
 func sortByOffset(ts []format.Tensor) {
 	byRange := func(a, b format.Tensor) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Size, b.Size))
@@ -216,9 +212,8 @@ func sortByOffset(ts []format.Tensor) {
 	}
 }
 
-// tile checks that the sorted tensors cover the data from its first byte to
-// the last of the file, each beginning where the one before it ends, and makes
-// their offsets absolute.
+// tile checks that the sorted tensors cover the data without a gap up to the end of the file, and makes their offsets
+// absolute.
 func tile(ts []format.Tensor, dataStart, size int64, path string) error {
 	bad := func(msg string) *errs.Error { return errs.New(errs.Corrupt, opParse, path, msg) }
 	end := int64(0)
@@ -253,8 +248,8 @@ func tile(ts []format.Tensor, dataStart, size int64, path string) error {
 	return nil
 }
 
-// dataSize is the length in bytes of a tensor. Where it has none, got says
-// what is wrong and want, which is else empty, what is expected.
+// dataSize returns the length of a tensor in bytes. If the length is invalid, got describes the problem and want the
+// expectation; otherwise want is empty.
 func dataSize(d format.DType, shape []int64) (size uint64, got, want string) {
 	n := uint64(1)
 	for _, dim := range shape {

@@ -20,20 +20,20 @@ const (
 	ModelFile = "model.safetensors"
 	// IndexFile is the name of the index in a sharded model's directory.
 	IndexFile = "model.safetensors.index.json"
-	// indexSuffix is what the names of index files end in.
+	// indexSuffix ends the names of index files.
 	indexSuffix = ".safetensors.index.json"
 )
 
-// Resolve finds the files of a model. The path is a tensor file, an index (a
-// name that ends in .json), or a directory, where it takes the first of these:
-// model.safetensors.index.json; model.safetensors; the only
-// *.safetensors.index.json; all *.safetensors, which are one whole set of numbered
-// shards or of which none is numbered. Hidden files do not count.
+// Resolve returns the paths of a model's files, and its index if it has one.
 //
-// It returns the paths of the files, those of an index in the order of its
-// Shards, and the index where there is one. Every returned file exists at that
-// moment and is regular, links followed. Nothing found is of kind NotFound,
-// more than one candidate of kind Invalid.
+// path names a tensor file, an index (*.json) or a directory. In a directory, Resolve uses the first match of this
+// list: model.safetensors.index.json, then model.safetensors, then the only *.safetensors.index.json, then all
+// *.safetensors. Without an index, the *.safetensors files must be one complete set of numbered shards, or none of
+// them may be numbered. Hidden files are ignored.
+//
+// Files of an index are in the order of its Shards. Every returned path was a regular file, or a symbolic link to
+// one, when Resolve looked. If nothing is found, the error has the kind NotFound; if there are several candidates,
+// the kind Invalid.
 func Resolve(path string) ([]string, *Index, error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,7 +59,7 @@ func Resolve(path string) ([]string, *Index, error) {
 	return []string{path}, nil, nil
 }
 
-// missingFix tells what to do about a path that does not exist. URLs that are none of ours are taken for paths.
+// missingFix returns a fix for a path that does not exist. Unknown URLs are taken for paths.
 func missingFix(path string) string {
 	scheme, rest, found := strings.Cut(path, ":/")
 	if found && rest != "" && !strings.ContainsAny(scheme, "/.") {
@@ -69,8 +69,7 @@ func missingFix(path string) string {
 	return "correct the path: a .safetensors file, an index or a model directory of this machine"
 }
 
-// pick chooses the files in dir that stand for the model: an index alone, or
-// regular tensor files.
+// pick returns the files in dir that form the model: an index alone, or regular tensor files.
 func pick(dir string) ([]string, error) {
 	for _, name := range []string{IndexFile, ModelFile} {
 		file := filepath.Join(dir, name)
@@ -108,8 +107,8 @@ func pick(dir string) ([]string, error) {
 
 const looked = IndexFile + ", " + ModelFile + ", one *" + indexSuffix + " or *" + suffix
 
-// choose picks the files that stand for the model among the names of a
-// directory that has neither of the usual ones: an index, or tensor files.
+// choose returns the files that form the model, an index or tensor files, from the names in a directory without the
+// usual names.
 func choose(names []string, dir, kind string) ([]string, error) {
 	var indexes, files, other []string
 	for _, name := range names {
@@ -169,7 +168,7 @@ func resolveIndex(path string) ([]string, *Index, error) {
 	return paths, ix, nil
 }
 
-// regular fails unless path is a regular file, links followed.
+// regular fails unless path is a regular file, after symbolic links.
 func regular(path string) error {
 	st, err := os.Stat(path)
 	if err != nil {

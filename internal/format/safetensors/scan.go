@@ -11,9 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// scanner walks JSON text once, front to back. It owns src and unescapes
-// strings in place, so the slices it hands out are valid as long as src is.
-// The text must be valid UTF-8 before scanning starts.
+// scanner walks JSON text once, front to back. It owns src and unescapes strings in place, so the slices that it
+// returns are valid as long as src is. The text must be valid UTF-8 before scanning starts.
 type scanner struct {
 	src  []byte
 	pos  int
@@ -25,7 +24,7 @@ type scanner struct {
 	keys       [][]byte // of the objects being ignored, see once
 }
 
-// fail makes the error for byte pos of src: what stands there and what should.
+// fail returns the error for byte pos of src: the text found there and the expected text.
 func (s *scanner) fail(pos int, got, want string) error {
 	prefix := ""
 	if s.kind != "" {
@@ -35,8 +34,7 @@ func (s *scanner) fail(pos int, got, want string) error {
 		fmt.Sprintf("%s%s at byte %d, expected %s", prefix, got, s.base+pos, want))
 }
 
-// peek returns the next byte, or 0 at the end; NUL is no JSON token, so the
-// two need no telling apart until an error is worded.
+// peek returns the next byte, or 0 at the end. NUL is no JSON token, so the two are distinguished only in errors.
 func (s *scanner) peek() byte {
 	if s.pos < len(s.src) {
 		return s.src[s.pos]
@@ -53,7 +51,7 @@ func (s *scanner) space() {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
 
-// token describes what stands at pos, cut to a length fit for a message.
+// token describes the text at pos, cut to a length fit for a message.
 func (s *scanner) token() string {
 	if s.pos >= len(s.src) {
 		return "missing (the text ends here)"
@@ -84,7 +82,7 @@ func (s *scanner) token() string {
 	return string(rest[:end])
 }
 
-// expect consumes c or fails; what names the place in the grammar.
+// expect consumes c or fails. what names the position in the grammar.
 func (s *scanner) expect(c byte, what string) error {
 	if s.peek() != c {
 		return s.fail(s.pos, what+" is "+s.token(), string(rune(c)))
@@ -142,9 +140,8 @@ func (s *scanner) str(what string) ([]byte, error) {
 	return nil, s.fail(len(s.src), what+" is not closed before the text ends", "a closing '\"'")
 }
 
-// unescape goes on from the first backslash, at r, of a string that began at
-// start. An escape is never shorter than what it stands for, so the result is
-// written over the source.
+// unescape continues at the first backslash, at r, of a string that began at start. An escape is never shorter than
+// its character, so the result overwrites the source.
 func (s *scanner) unescape(what string, start, r int) ([]byte, error) {
 	w := r
 	for r < len(s.src) {
@@ -239,8 +236,8 @@ func (s *scanner) hex4(r int) (rune, bool) {
 	return v, true
 }
 
-// integer scans a plain integer from 0 to MaxInt. label is called only to
-// word an error, so that the common case formats nothing.
+// integer scans a plain integer from 0 to MaxInt. label is called only for an error, so that the common case formats
+// nothing.
 func (s *scanner) integer(label func() string) (int64, error) {
 	start := s.pos
 	v, i := int64(0), start

@@ -16,9 +16,9 @@ import (
 // numbered matches a shard's name as Hugging Face writes it: model-00001-of-00004.safetensors.
 var numbered = regexp.MustCompile(`^(.*)-(\d{1,6})-of-(\d{1,6})\` + suffix + `$`)
 
-// withoutIndex is the model that several tensor files of a directory make up
-// without an index: one whole numbered set of shards, or files of which none is
-// numbered. A set with gaps is of kind NotFound, several sets are of kind Invalid.
+// withoutIndex returns the model that several tensor files of a directory form without an index: one complete
+// numbered set of shards, or files of which none is numbered. A set with gaps is of kind NotFound, several sets are
+// of kind Invalid.
 func withoutIndex(files []string, dir, kind string) ([]string, error) {
 	files = slices.Sorted(slices.Values(files))
 	sets := map[string][]string{}
@@ -67,8 +67,8 @@ func withoutIndex(files []string, dir, kind string) ([]string, error) {
 	return files, nil
 }
 
-// CheckApart fails with kind Invalid when a tensor is in two of the files. An
-// index tells which of the two is meant; without one nothing does.
+// CheckApart returns an error of kind Invalid if two of the files contain the same tensor. Without an index, nothing
+// tells which of the two tensors is meant.
 func CheckApart(model string, files []*format.File) error {
 	home := map[string]string{}
 	for _, f := range files {
@@ -85,8 +85,8 @@ func CheckApart(model string, files []*format.File) error {
 	return nil
 }
 
-// localName reports whether a file name from an index stays within the directory
-// of the index: a name, or names of folders and a name, divided by slashes.
+// localName reports whether a file name from an index stays within the index's directory. The name may contain
+// folders, separated by slashes.
 func localName(name string) bool {
 	const longest, deepest = 4096, 16
 	if len(name) > longest || !strings.HasSuffix(name, suffix) || strings.Contains(name, "..") {
@@ -103,8 +103,7 @@ func localName(name string) bool {
 	})
 }
 
-// shardOf is the name that the index has for the file at path, the longest that
-// the path ends in, and whether there is one.
+// shardOf returns the longest shard name of the index that the path ends in, and whether there is one.
 func (ix *Index) shardOf(path string) (string, bool) {
 	parts := strings.Split(path, "/")
 	for i := range parts {

@@ -12,11 +12,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// ResolveIn is Resolve for the names of a tree, a bucket's keys for one: name
-// is that of a tensor file (it ends in .safetensors) or of an index (.json), or
-// a directory, with or without a slash at its end. A tree has no directories of
-// its own, so another name is first taken for one and then for a tensor file.
-// shown is what messages call a name.
+// ResolveIn is Resolve for the names of a tree, such as the keys of a bucket.
+//
+// name is a tensor file (*.safetensors), an index (*.json) or a directory, with or without a final slash. Trees have
+// no real directories, so any other name is tried as a directory first and then as a tensor file. shown converts a
+// name for messages.
 func ResolveIn(ctx context.Context, tree vfs.Tree, name string, shown func(string) string) ([]string, *Index, error) {
 	switch {
 	case strings.HasSuffix(name, ".json"):

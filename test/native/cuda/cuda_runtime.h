@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the examples in our headers use of CUDA's cuda_runtime.h, to compile them
- * without the toolkit: the values are CUDA's. */
+/* The part of CUDA's cuda_runtime.h that the examples in our headers use, to compile
+ * them without the toolkit. The values are those of CUDA. */
 #ifndef NEBULAIO_TEST_CUDA_RUNTIME_H
 #define NEBULAIO_TEST_CUDA_RUNTIME_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests use of NVIDIA's <cufile.h>, for machines without the CUDA toolkit:
- * the names and layouts that libcufile.so.0 has, and nothing else. Where the toolkit
- * is installed its own header is found first.
+ * The part of NVIDIA's <cufile.h> that the tests use, for machines without the CUDA
+ * toolkit: only names and layouts of libcufile.so.0. If the toolkit is installed, its
+ * own header is found first.
  */
 #ifndef NEBULAIO_TEST_CUFILE_H
 #define NEBULAIO_TEST_CUFILE_H
