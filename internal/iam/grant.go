@@ -2,20 +2,20 @@
 
 package iam
 
-// Access is what a grant allows.
+// Access is the kind of access that a grant allows.
 type Access string
 
-// The kinds of access.
+// The kinds of access that a grant can allow.
 const (
 	AccessRead      Access = "read"       // list and read objects
 	AccessWrite     Access = "write"      // write and delete objects
-	AccessReadWrite Access = "read-write" // both
+	AccessReadWrite Access = "read-write" // list, read, write and delete objects
 )
 
-// Grant is what an operator allows an account in a bucket.
+// Grant gives an account access to the objects of a bucket.
 type Grant struct {
 	Bucket string `json:"bucket"`
 	User   string `json:"user"`
 	Access Access `json:"access"`
-	Prefix string `json:"prefix,omitempty"` // of the keys; empty: all
+	Prefix string `json:"prefix,omitempty"` // prefix of the keys that the grant covers; empty: all keys
 }

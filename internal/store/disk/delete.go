@@ -10,17 +10,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Delete is object.Objects'.
+// Delete implements object.Objects.
 func (s *Store) Delete(ctx context.Context, d object.Deletion) (object.Deleted, error) {
 	out, fails := s.DeleteMany(ctx, d.Bucket, []object.Deletion{d})
 	return out[0], fails[0]
 }
 
-// deleteBatch bounds how many deletions become durable in one step.
+// deleteBatch limits how many deletions become durable in one step.
 const deleteBatch = 1000
 
-// DeleteMany is object.Objects'. Deletions of one key see what those before
-// them did: a key that comes again begins a new step.
+// DeleteMany implements object.Objects. If ds names a key more than once, the later deletion sees the result of the
+// earlier one.
 func (s *Store) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) ([]object.Deleted, []error) {
 	const op = "delete"
 	out, fails := make([]object.Deleted, len(ds)), make([]error, len(ds))
@@ -84,8 +84,8 @@ func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []obje
 	}
 }
 
-// remove deletes as the bucket's versioning says. The condition is judged on
-// the current version, also where another one is named.
+// remove deletes as the bucket's versioning requires. The condition is checked on the current version, even if d
+// names another one.
 func (s *Store) remove(t *tx, op string, d object.Deletion) (object.Deleted, error) {
 	if err := checkKey(op, d.Key); err != nil {
 		return object.Deleted{}, err
@@ -132,7 +132,7 @@ func (s *Store) mark(t *tx, op string, d object.Deletion, head *record.Version) 
 	return object.Deleted{Version: s.names.Version(m), Marker: true, Existed: head != nil && !head.Marker()}, nil
 }
 
-// removeVersion takes one version away; where it was the current one, the next becomes it.
+// removeVersion removes one version; if it was the current one, the next version becomes current.
 func (s *Store) removeVersion(t *tx, key string, head, v *record.Version) error {
 	var next *record.Version
 	wasHead := head != nil && head.Seq == v.Seq
@@ -154,7 +154,8 @@ func (s *Store) removeVersion(t *tx, key string, head, v *record.Version) error 
 	return nil
 }
 
-// SetAttributes is object.Objects'. A delete marker has none: ErrIsMarker.
+// SetAttributes implements object.Objects. For a delete marker, which has no attributes, SetAttributes fails with
+// ErrIsMarker.
 func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(map[string]string) error) error {
 	const op = "set attributes"
 	end, err := s.begin(ctx, op, ref.Key)

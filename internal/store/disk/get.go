@@ -19,7 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Stat is object.Objects'.
+// Stat implements object.Objects.
 func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	const op = "stat"
 	end, err := s.begin(ctx, op, ref.Key)
@@ -45,7 +45,8 @@ func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	return i, err
 }
 
-// Open is object.Objects'. The key is locked until the file is open, so that it cannot be removed in between.
+// Open implements object.Objects. Open holds the lock of the key until the file is open, so that the file cannot be
+// removed before.
 func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error) {
 	const op = "open"
 	end, err := s.begin(ctx, op, ref.Key)
@@ -67,7 +68,7 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error
 	return s.openVersion(op, bk, ref.Key, v, latest, false)
 }
 
-// resolveContent is resolve for those who need content: a delete marker has none.
+// resolveContent is resolve for a version with content; a delete marker has none.
 func (s *Store) resolveContent(op string, bk *bucket, ref object.Ref) (*record.Version, bool, error) {
 	v, latest, err := s.resolve(op, bk, ref)
 	if err == nil && v.Marker() {
@@ -76,8 +77,8 @@ func (s *Store) resolveContent(op string, bk *bucket, ref object.Ref) (*record.V
 	return v, latest, err
 }
 
-// openVersion opens the content of a version under the key's lock. Its sums are read now, for they go when the version
-// goes; with strict also where the policy compares nothing.
+// openVersion opens the content of a version under the key's lock. Its sums are read now, because they are removed
+// with the version; if strict is set, also if the policy compares nothing.
 func (s *Store) openVersion(op string, bk *bucket, key string, v *record.Version, latest, strict bool) (object.Content,
 	error) {
 	i, err := s.fullInfo(bk, key, v, latest)
@@ -117,7 +118,7 @@ func (s *Store) fileDamage(i object.Info, v *record.Version, d *datafile.Damage)
 		N: d.N, What: v.Wrong(d.What)})
 }
 
-// inlineOf reads content that lies with the metadata. It is small: it is compared each time.
+// inlineOf reads inline content, which is small and compared each time.
 func (s *Store) inlineOf(op string, i object.Info, v *record.Version) ([]byte, error) {
 	b, what, err := metadb.LoadInline(s.db, v)
 	if err != nil || what == "" {
@@ -137,17 +138,17 @@ func copyInfo(i object.Info) object.Info {
 	return i
 }
 
-// inlineContent is content that is in memory.
+// inlineContent is content in memory.
 type inlineContent struct {
 	info   object.Info
 	data   []byte
 	closed atomic.Bool
 }
 
-// Info is object.Content's.
+// Info implements object.Content.
 func (c *inlineContent) Info() object.Info { return copyInfo(c.info) }
 
-// Section is object.Content's.
+// Section implements object.Content.
 func (c *inlineContent) Section(r object.Range) (object.Body, error) {
 	if c.closed.Load() {
 		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
@@ -160,7 +161,7 @@ func (c *inlineContent) Section(r object.Range) (object.Body, error) {
 	return &inlineBody{*bytes.NewReader(c.data[r.Off : r.Off+r.N])}, nil
 }
 
-// Close is object.Content's.
+// Close implements object.Content.
 func (c *inlineContent) Close() error {
 	c.closed.Store(true)
 	return nil
@@ -168,13 +169,13 @@ func (c *inlineContent) Close() error {
 
 type inlineBody struct{ bytes.Reader }
 
-// Len is object.Body's.
+// Len implements object.Body.
 func (b *inlineBody) Len() int64 { return int64(b.Reader.Len()) }
 
-// Close is object.Body's.
+// Close implements object.Body.
 func (b *inlineBody) Close() error { return nil }
 
-// fileContent is content in a file of its own.
+// fileContent is content in a data file.
 type fileContent struct {
 	info   object.Info
 	r      *datafile.Reader
@@ -183,10 +184,10 @@ type fileContent struct {
 
 var _ object.Stricter = (*fileContent)(nil)
 
-// Info is object.Content's.
+// Info implements object.Content.
 func (c *fileContent) Info() object.Info { return copyInfo(c.info) }
 
-// Section is object.Content's.
+// Section implements object.Content.
 func (c *fileContent) Section(r object.Range) (object.Body, error) {
 	if c.closed.Load() {
 		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
@@ -194,7 +195,7 @@ func (c *fileContent) Section(r object.Range) (object.Body, error) {
 	return c.r.Section(r.Off, r.N)
 }
 
-// Strict is object.Stricter's.
+// Strict implements object.Stricter.
 func (c *fileContent) Strict(r object.Range) (object.Body, error) {
 	if c.closed.Load() {
 		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
@@ -202,7 +203,7 @@ func (c *fileContent) Strict(r object.Range) (object.Body, error) {
 	return c.r.Strict(r.Off, r.N)
 }
 
-// strictly is a section of content of which every byte is compared with its sum: for who makes new sums of it.
+// strictly returns a section of content with every byte compared with its sum, for a caller that computes new sums.
 func strictly(c object.Content, r object.Range) (object.Body, error) {
 	if f, ok := c.(object.Stricter); ok {
 		return f.Strict(r)
@@ -210,7 +211,7 @@ func strictly(c object.Content, r object.Range) (object.Body, error) {
 	return c.Section(r) // was compared when it was opened
 }
 
-// Close is object.Content's.
+// Close implements object.Content.
 func (c *fileContent) Close() error {
 	if c.closed.Swap(true) {
 		return nil

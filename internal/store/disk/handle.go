@@ -17,7 +17,8 @@ import (
 
 var _ object.Handles = (*Store)(nil)
 
-// Handle is object.Handles'. The key is locked until the file is held, so that it cannot be removed in between.
+// Handle implements object.Handles. Handle keeps the key locked until the file is held, so that the file cannot be
+// removed before.
 func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, error) {
 	const op = "open"
 	end, err := s.begin(ctx, op, ref.Key)
@@ -67,35 +68,35 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 	return &fileHandle{info: i, out: out}, nil
 }
 
-// Reopenable says why what Handle opens can be opened again for writing by root and by this process's user; nil where
-// it cannot.
+// Reopenable returns nil if descriptors from Handle cannot be reopened for writing. Otherwise Reopenable returns the
+// reason: root and the user of this process can then reopen them for writing.
 func (s *Store) Reopenable() error { return s.files.Reopenable() }
 
-// fileHandle is content in a file of its own, handed out.
+// fileHandle is a handle of content in a data file.
 type fileHandle struct {
 	info object.Info
 	out  *datafile.Handout
 }
 
-// Info is object.Handle's.
+// Info implements object.Handle.
 func (h *fileHandle) Info() object.Info { return copyInfo(h.info) }
 
-// Inline is object.Handle's.
+// Inline implements object.Handle.
 func (h *fileHandle) Inline() ([]byte, bool) { return nil, false }
 
-// Sums is object.Handle's.
+// Sums implements object.Handle.
 func (h *fileHandle) Sums(first, n int64) ([]uint64, error) { return h.out.Sums(first, n) }
 
-// Open is object.Handle's.
+// Open implements object.Handle.
 func (h *fileHandle) Open(direct bool) (*os.File, error) { return h.out.Open(direct) }
 
-// Path is object.Handle's.
+// Path implements object.Handle.
 func (h *fileHandle) Path() string { return h.out.Path() }
 
-// Close is object.Handle's.
+// Close implements object.Handle.
 func (h *fileHandle) Close() error { return h.out.Close() }
 
-// inlineHandle is content that lies with the metadata, and in a file while somebody needs one.
+// inlineHandle is a handle of inline content, which is also in a file while somebody needs one.
 type inlineHandle struct {
 	s    *Store
 	info object.Info
@@ -107,18 +108,18 @@ type inlineHandle struct {
 	closed bool
 }
 
-// Info is object.Handle's.
+// Info implements object.Handle.
 func (h *inlineHandle) Info() object.Info { return copyInfo(h.info) }
 
-// Inline is object.Handle's.
+// Inline implements object.Handle.
 func (h *inlineHandle) Inline() ([]byte, bool) { return h.data, true }
 
-// Sums is object.Handle's.
+// Sums implements object.Handle.
 func (h *inlineHandle) Sums(first, n int64) ([]uint64, error) {
 	return datafile.Window(h.info.Key, h.sums, first, n)
 }
 
-// Open is object.Handle's.
+// Open implements object.Handle.
 func (h *inlineHandle) Open(direct bool) (*os.File, error) {
 	const op = "spill"
 	h.mu.Lock()
@@ -152,7 +153,7 @@ func (h *inlineHandle) write(op string) error {
 	return err
 }
 
-// Path is object.Handle's.
+// Path implements object.Handle.
 func (h *inlineHandle) Path() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,7 +163,7 @@ func (h *inlineHandle) Path() string {
 	return h.spill.Path()
 }
 
-// Close is object.Handle's.
+// Close implements object.Handle.
 func (h *inlineHandle) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

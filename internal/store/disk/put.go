@@ -141,7 +141,7 @@ func etagOf(kind object.ETagKind, w object.Written) string {
 	return fmt.Sprintf("%x", w.MD5)
 }
 
-// Put is object.Objects'.
+// Put implements object.Objects.
 func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	const op = "put"
 	end, err := s.begin(ctx, op, p.Key)

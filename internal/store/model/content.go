@@ -79,10 +79,10 @@ type content struct {
 	closed atomic.Bool
 }
 
-// Info is object.Content's.
+// Info implements object.Content.
 func (c *content) Info() object.Info { return copyInfo(c.info) }
 
-// Section is object.Content's.
+// Section implements object.Content.
 func (c *content) Section(r object.Range) (object.Body, error) {
 	if c.closed.Load() {
 		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
@@ -95,7 +95,7 @@ func (c *content) Section(r object.Range) (object.Body, error) {
 	return &body{*bytes.NewReader(c.data[r.Off : r.Off+r.N])}, nil
 }
 
-// Close is object.Content's.
+// Close implements object.Content.
 func (c *content) Close() error {
 	c.closed.Store(true)
 	return nil
@@ -104,8 +104,8 @@ func (c *content) Close() error {
 // body is a range on its way to a reader.
 type body struct{ bytes.Reader }
 
-// Len is object.Body's.
+// Len implements object.Body.
 func (b *body) Len() int64 { return int64(b.Reader.Len()) }
 
-// Close is object.Body's.
+// Close implements object.Body.
 func (b *body) Close() error { return nil }

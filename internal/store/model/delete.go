@@ -8,7 +8,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Delete is object.Objects'.
+// Delete implements object.Objects.
 func (s *Store) Delete(ctx context.Context, d object.Deletion) (object.Deleted, error) {
 	const op = "delete"
 	if err := s.enter(ctx, op, d.Bucket); err != nil {

@@ -46,7 +46,7 @@ func sumsOf(data []byte) []uint64 {
 	return sums
 }
 
-// Handle is object.Handles'.
+// Handle implements object.Handles.
 func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, error) {
 	const op = "open"
 	if err := s.enter(ctx, op, ref.Bucket); err != nil {
@@ -79,10 +79,10 @@ type handle struct {
 	closed bool
 }
 
-// Info is object.Handle's.
+// Info implements object.Handle.
 func (h *handle) Info() object.Info { return copyInfo(h.info) }
 
-// Inline is object.Handle's.
+// Inline implements object.Handle.
 func (h *handle) Inline() ([]byte, bool) {
 	if len(h.data) > Inline {
 		return nil, false
@@ -90,7 +90,7 @@ func (h *handle) Inline() ([]byte, bool) {
 	return h.data, true
 }
 
-// Sums is object.Handle's.
+// Sums implements object.Handle.
 func (h *handle) Sums(first, n int64) ([]uint64, error) {
 	all := int64(len(h.sums))
 	if first < 0 || n < 0 || first > all {
@@ -100,7 +100,7 @@ func (h *handle) Sums(first, n int64) ([]uint64, error) {
 	return h.sums[first : first+min(n, all-first)], nil
 }
 
-// Open is object.Handle's.
+// Open implements object.Handle.
 func (h *handle) Open(direct bool) (*os.File, error) {
 	const op = "hand out"
 	h.mu.Lock()
@@ -145,14 +145,14 @@ func describe(op, path string, flags int, direct bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Path is object.Handle's.
+// Path implements object.Handle.
 func (h *handle) Path() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.path
 }
 
-// Close is object.Handle's.
+// Close implements object.Handle.
 func (h *handle) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,7 +164,7 @@ func (h *handle) Close() error {
 	return errs.Wrap("close", h.path, os.Remove(h.path))
 }
 
-// NewDraft is object.Handles'.
+// NewDraft implements object.Handles.
 func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, error) {
 	const op = "create draft"
 	if err := checkKey(op, d.Key); err != nil {
@@ -208,7 +208,7 @@ type draft struct {
 	ended bool
 }
 
-// Open is object.Drafting's.
+// Open implements object.Drafting.
 func (w *draft) Open(direct bool) (*os.File, error) {
 	const op = "open draft"
 	if w.ended {
@@ -217,7 +217,7 @@ func (w *draft) Open(direct bool) (*os.File, error) {
 	return describe(op, w.path, unix.O_WRONLY, direct)
 }
 
-// Reserved is object.Drafting's.
+// Reserved implements object.Drafting.
 func (w *draft) Reserved() int64 {
 	var st unix.Stat_t
 	if w.ended || unix.Stat(w.path, &st) != nil {
@@ -226,13 +226,13 @@ func (w *draft) Reserved() int64 {
 	return st.Blocks * 512
 }
 
-// Remains is object.Drafting's. The model does not follow its files beyond their end.
+// Remains implements object.Drafting. The model does not follow its files beyond their end.
 func (w *draft) Remains() bool { return false }
 
-// Path is object.Drafting's.
+// Path implements object.Drafting.
 func (w *draft) Path() string { return w.path }
 
-// Abort is object.Drafting's.
+// Abort implements object.Drafting.
 func (w *draft) Abort() error {
 	if w.ended {
 		return nil
@@ -241,7 +241,7 @@ func (w *draft) Abort() error {
 	return errs.Wrap("abort draft", w.path, os.Remove(w.path))
 }
 
-// Commit is object.Drafting's. It keeps the bytes as they are, whatever they sum up to.
+// Commit implements object.Drafting. It keeps the bytes as they are, whatever they sum up to.
 func (w *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error) {
 	const op = "commit draft"
 	if w.ended {

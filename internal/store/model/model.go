@@ -108,7 +108,7 @@ func copyParts(ps []object.PartInfo) []object.PartInfo {
 	return ps
 }
 
-// CreateBucket is object.Buckets'. A bucket without a kind of ETag gets ETagMD5.
+// CreateBucket implements object.Buckets. A bucket without a kind of ETag gets ETagMD5.
 func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	const op = "create bucket"
 	if b.Name == "" {
@@ -149,7 +149,7 @@ func checkBucket(op string, b *object.Bucket) error {
 		object.VersioningEnabled, object.VersioningSuspended))
 }
 
-// Bucket is object.Buckets'.
+// Bucket implements object.Buckets.
 func (s *Store) Bucket(ctx context.Context, name string) (*object.Bucket, error) {
 	const op = "bucket"
 	if err := s.enter(ctx, op, name); err != nil {
@@ -163,7 +163,7 @@ func (s *Store) Bucket(ctx context.Context, name string) (*object.Bucket, error)
 	return b.settings, nil
 }
 
-// UpdateBucket is object.Buckets'. Turning versioning off again is refused.
+// UpdateBucket implements object.Buckets. Turning versioning off again is refused.
 func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*object.Bucket) error) error {
 	const op = "update bucket"
 	if err := s.enter(ctx, op, name); err != nil {
@@ -190,7 +190,7 @@ func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*obje
 	return nil
 }
 
-// DeleteBucket is object.Buckets'.
+// DeleteBucket implements object.Buckets.
 func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 	const op = "delete bucket"
 	if err := s.enter(ctx, op, name); err != nil {
@@ -208,7 +208,7 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 	return nil
 }
 
-// ListBuckets is object.Buckets'.
+// ListBuckets implements object.Buckets.
 func (s *Store) ListBuckets(ctx context.Context) ([]object.Bucket, error) {
 	if err := s.enter(ctx, "list buckets", ""); err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (s *Store) ListBuckets(ctx context.Context) ([]object.Bucket, error) {
 	return out, nil
 }
 
-// Close is object.Store's.
+// Close implements object.Store.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

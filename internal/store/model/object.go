@@ -162,7 +162,7 @@ func seqOf(id string) (seq uint64, ok bool) {
 	return seq, true
 }
 
-// Put is object.Objects'.
+// Put implements object.Objects.
 func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	const op = "put"
 	if err := checkKey(op, p.Key); err != nil {
@@ -263,7 +263,7 @@ func (s *Store) content(op string, ref object.Ref) (*bucket, *version, error) {
 	return b, v, err
 }
 
-// Stat is object.Objects'.
+// Stat implements object.Objects.
 func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	const op = "stat"
 	if err := s.enter(ctx, op, ref.Bucket); err != nil {
@@ -277,7 +277,7 @@ func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	return b.describe(v), err
 }
 
-// Open is object.Objects'.
+// Open implements object.Objects.
 func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error) {
 	const op = "open"
 	if err := s.enter(ctx, op, ref.Bucket); err != nil {
@@ -291,7 +291,7 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error
 	return &content{info: b.describe(v), data: v.data}, nil
 }
 
-// Copy is object.Objects'. The copy keeps the ETag and the parts of its source, since it has its content.
+// Copy implements object.Objects. The copy keeps the ETag and the parts of its source, since it has its content.
 func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	const op = "copy"
 	if err := checkKey(op, c.Key); err != nil {
@@ -326,7 +326,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	return s.judged(op, b, c.Judge, v)
 }
 
-// SetAttributes is object.Objects'. A delete marker has none: ErrIsMarker.
+// SetAttributes implements object.Objects. A delete marker has none: ErrIsMarker.
 func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(map[string]string) error) error {
 	const op = "set attributes"
 	if err := s.enter(ctx, op, ref.Bucket); err != nil {

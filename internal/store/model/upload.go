@@ -28,7 +28,7 @@ type part struct {
 	md5  []byte // nil where the bucket's ETags are not made of it
 }
 
-// CreateUpload is object.Uploads'.
+// CreateUpload implements object.Uploads.
 func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes map[string]string) (string, error) {
 	const op = "create upload"
 	if err := checkKey(op, key); err != nil {
@@ -66,7 +66,7 @@ func (s *Store) upload(op, bucket, key, id string) (*bucket, *upload, error) {
 	return b, u, nil
 }
 
-// GetUpload is object.Uploads'.
+// GetUpload implements object.Uploads.
 func (s *Store) GetUpload(ctx context.Context, bucket, key, id string) (object.Upload, error) {
 	const op = "get upload"
 	if err := s.enter(ctx, op, bucket); err != nil {
@@ -91,7 +91,7 @@ func checkNumber(op, key string, n int) error {
 	return nil
 }
 
-// PutPart is object.Uploads'.
+// PutPart implements object.Uploads.
 func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo, error) {
 	const op = "put part"
 	if err := checkNumber(op, p.Key, p.Number); err != nil {
@@ -140,7 +140,7 @@ func (s *Store) keepPart(ctx context.Context, op string, p object.PutPart, kind 
 	return copyParts([]object.PartInfo{n.info})[0], nil
 }
 
-// CopyPart is object.Uploads'.
+// CopyPart implements object.Uploads.
 func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInfo, error) {
 	const op = "copy part"
 	if err := checkNumber(op, c.Key, c.Number); err != nil {
@@ -172,7 +172,7 @@ func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInf
 	return s.keepPart(ctx, op, p, kind, v.data[c.Off:c.Off+c.N])
 }
 
-// ListParts is object.Uploads'.
+// ListParts implements object.Uploads.
 func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]object.PartInfo, bool,
 	error) {
 	const op = "list parts"
@@ -196,7 +196,7 @@ func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, li
 	return copyParts(all), false, nil
 }
 
-// CompleteUpload is object.Uploads'. The order of the parts is judged before
+// CompleteUpload implements object.Uploads. The order of the parts is judged before
 // their presence, that before their sizes, and the condition last.
 func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.Info, error) {
 	const op = "complete upload"
@@ -291,7 +291,7 @@ func join(parts []*part) *version {
 	return v
 }
 
-// AbortUpload is object.Uploads'.
+// AbortUpload implements object.Uploads.
 func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 	const op = "abort upload"
 	if err := s.enter(ctx, op, bucket); err != nil {

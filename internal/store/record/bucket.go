@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
-// CheckBucket refuses settings that no bucket can have, and fills in the kind of ETag.
+// CheckBucket refuses invalid settings of a bucket. If the kind of ETag is empty, CheckBucket sets it to MD5.
 func CheckBucket(op string, b *object.Bucket) error {
 	if b.ETag == "" {
 		b.ETag = object.ETagMD5
@@ -27,7 +27,7 @@ func CheckBucket(op string, b *object.Bucket) error {
 		object.VersioningEnabled, object.VersioningSuspended))
 }
 
-// EncodeBucket is the record of a bucket with a number.
+// EncodeBucket returns the record of the bucket with this number.
 func EncodeBucket(id uint64, b *object.Bucket) []byte {
 	p := make(codec.Encoder, 0, 128)
 	p.Byte(Format)
@@ -44,7 +44,7 @@ func EncodeBucket(id uint64, b *object.Bucket) []byte {
 	return p
 }
 
-// DecodeBucket reads what EncodeBucket wrote.
+// DecodeBucket decodes a record that EncodeBucket wrote, and returns the bucket's number and settings.
 func DecodeBucket(name string, b []byte) (uint64, *object.Bucket, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "bucket"); err != nil {

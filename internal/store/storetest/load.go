@@ -127,80 +127,80 @@ func (j *journal) during(change func()) {
 	j.load.ended(n)
 }
 
-// CreateBucket is object.Store's.
+// CreateBucket implements object.Store.
 func (j *journal) CreateBucket(ctx context.Context, b object.Bucket) (err error) {
 	j.during(func() { err = j.Store.CreateBucket(ctx, b) })
 	return err
 }
 
-// UpdateBucket is object.Store's.
+// UpdateBucket implements object.Store.
 func (j *journal) UpdateBucket(ctx context.Context, name string, change func(*object.Bucket) error) (err error) {
 	j.during(func() { err = j.Store.UpdateBucket(ctx, name, change) })
 	return err
 }
 
-// DeleteBucket is object.Store's.
+// DeleteBucket implements object.Store.
 func (j *journal) DeleteBucket(ctx context.Context, name string) (err error) {
 	j.during(func() { err = j.Store.DeleteBucket(ctx, name) })
 	return err
 }
 
-// Put is object.Store's.
+// Put implements object.Store.
 func (j *journal) Put(ctx context.Context, p object.Put) (i object.Info, err error) {
 	j.during(func() { i, err = j.Store.Put(ctx, p) })
 	return i, err
 }
 
-// Delete is object.Store's.
+// Delete implements object.Store.
 func (j *journal) Delete(ctx context.Context, d object.Deletion) (out object.Deleted, err error) {
 	j.during(func() { out, err = j.Store.Delete(ctx, d) })
 	return out, err
 }
 
-// DeleteMany is object.Store's.
+// DeleteMany implements object.Store.
 func (j *journal) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) (out []object.Deleted,
 	errs []error) {
 	j.during(func() { out, errs = j.Store.DeleteMany(ctx, bucket, ds) })
 	return out, errs
 }
 
-// Copy is object.Store's.
+// Copy implements object.Store.
 func (j *journal) Copy(ctx context.Context, c object.Copy) (i object.Info, err error) {
 	j.during(func() { i, err = j.Store.Copy(ctx, c) })
 	return i, err
 }
 
-// SetAttributes is object.Store's.
+// SetAttributes implements object.Store.
 func (j *journal) SetAttributes(ctx context.Context, ref object.Ref, change func(map[string]string) error) (err error) {
 	j.during(func() { err = j.Store.SetAttributes(ctx, ref, change) })
 	return err
 }
 
-// CreateUpload is object.Store's.
+// CreateUpload implements object.Store.
 func (j *journal) CreateUpload(ctx context.Context, bucket, key string, as map[string]string) (id string, err error) {
 	j.during(func() { id, err = j.Store.CreateUpload(ctx, bucket, key, as) })
 	return id, err
 }
 
-// PutPart is object.Store's.
+// PutPart implements object.Store.
 func (j *journal) PutPart(ctx context.Context, p object.PutPart) (i object.PartInfo, err error) {
 	j.during(func() { i, err = j.Store.PutPart(ctx, p) })
 	return i, err
 }
 
-// CopyPart is object.Store's.
+// CopyPart implements object.Store.
 func (j *journal) CopyPart(ctx context.Context, c object.CopyPart) (i object.PartInfo, err error) {
 	j.during(func() { i, err = j.Store.CopyPart(ctx, c) })
 	return i, err
 }
 
-// CompleteUpload is object.Store's.
+// CompleteUpload implements object.Store.
 func (j *journal) CompleteUpload(ctx context.Context, c object.Complete) (i object.Info, err error) {
 	j.during(func() { i, err = j.Store.CompleteUpload(ctx, c) })
 	return i, err
 }
 
-// AbortUpload is object.Store's.
+// AbortUpload implements object.Store.
 func (j *journal) AbortUpload(ctx context.Context, bucket, key, id string) (err error) {
 	j.during(func() { err = j.Store.AbortUpload(ctx, bucket, key, id) })
 	return err
