@@ -18,13 +18,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Inline is the size up to which a handle has its content inline.
+// Inline is the largest size, in bytes, of content that a handle returns inline.
 const Inline = 16 << 10
 
 var _ object.Handles = (*Store)(nil)
 
-// NewIn returns an empty store that hands out files, which it makes in dir. Each handle has one of its own; the objects
-// stay in memory.
+// NewIn returns an empty store that writes files for its handles into dir. Each handle has a file of its own; the
+// objects stay in memory.
 func NewIn(dir string) *Store {
 	s := New()
 	s.dir = dir
@@ -226,7 +226,8 @@ func (w *draft) Reserved() int64 {
 	return st.Blocks * 512
 }
 
-// Remains implements object.Drafting. The model does not follow its files beyond their end.
+// Remains implements object.Drafting. Remains always returns false, because the model forgets the file of an ended
+// draft.
 func (w *draft) Remains() bool { return false }
 
 // Path implements object.Drafting.
@@ -241,7 +242,7 @@ func (w *draft) Abort() error {
 	return errs.Wrap("abort draft", w.path, os.Remove(w.path))
 }
 
-// Commit implements object.Drafting. It keeps the bytes as they are, whatever they sum up to.
+// Commit implements object.Drafting. Commit stores the bytes without comparing them with the client's sums.
 func (w *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error) {
 	const op = "commit draft"
 	if w.ended {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model is an object store in memory: the contracts of package object
-// in their plainest form, which other stores are compared with in tests.
+// Package model is an object store in memory. It implements the contracts of package object in the simplest way, as a
+// reference for tests of other stores.
 //
-// Everything lies in maps under one mutex and every listing sorts all keys, so
-// that each rule can be read off the code. Nothing is durable.
+// All data is in maps under one mutex, and every listing sorts all keys, so that each rule is easy to see in the
+// code. Nothing is durable.
 package model
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// MaxRecord bounds the value of a record, in bytes.
+// MaxRecord is the largest size of a record's value, in bytes.
 const MaxRecord = 1 << 20
 
-// Store is an object.Store in memory. The zero value is not usable; New makes one.
+// Store is an object.Store in memory. The zero value is not usable; call New.
 type Store struct {
 	mu      sync.Mutex
 	closed  bool
@@ -108,7 +108,7 @@ func copyParts(ps []object.PartInfo) []object.PartInfo {
 	return ps
 }
 
-// CreateBucket implements object.Buckets. A bucket without a kind of ETag gets ETagMD5.
+// CreateBucket implements object.Buckets. If b names no kind of ETag, the bucket gets ETagMD5.
 func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	const op = "create bucket"
 	if b.Name == "" {
@@ -163,7 +163,7 @@ func (s *Store) Bucket(ctx context.Context, name string) (*object.Bucket, error)
 	return b.settings, nil
 }
 
-// UpdateBucket implements object.Buckets. Turning versioning off again is refused.
+// UpdateBucket implements object.Buckets. UpdateBucket refuses to turn versioning off again.
 func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*object.Bucket) error) error {
 	const op = "update bucket"
 	if err := s.enter(ctx, op, name); err != nil {

@@ -291,7 +291,7 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error
 	return &content{info: b.describe(v), data: v.data}, nil
 }
 
-// Copy implements object.Objects. The copy keeps the ETag and the parts of its source, since it has its content.
+// Copy implements object.Objects. The copy gets the ETag and the list of parts of its source.
 func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	const op = "copy"
 	if err := checkKey(op, c.Key); err != nil {
@@ -326,7 +326,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	return s.judged(op, b, c.Judge, v)
 }
 
-// SetAttributes implements object.Objects. A delete marker has none: ErrIsMarker.
+// SetAttributes implements object.Objects. For a delete marker, SetAttributes fails with ErrIsMarker.
 func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(map[string]string) error) error {
 	const op = "set attributes"
 	if err := s.enter(ctx, op, ref.Bucket); err != nil {

@@ -196,8 +196,8 @@ func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, li
 	return copyParts(all), false, nil
 }
 
-// CompleteUpload implements object.Uploads. The order of the parts is judged before
-// their presence, that before their sizes, and the condition last.
+// CompleteUpload implements object.Uploads. CompleteUpload checks the order of the parts first, then that the parts
+// exist, then their sizes, and last the condition.
 func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.Info, error) {
 	const op = "complete upload"
 	if err := s.enter(ctx, op, c.Bucket); err != nil {
@@ -306,7 +306,7 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 	return nil
 }
 
-// ListUploads is object.Uploads': it makes the whole listing, and cuts the page out of it.
+// ListUploads implements object.Uploads. ListUploads computes the whole listing and cuts the page out of it.
 func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.UploadPage, error) {
 	const op = "list uploads"
 	if err := s.enter(ctx, op, l.Bucket); err != nil {

@@ -12,13 +12,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Load does random changes to one bucket that nobody else changes, and knows
-// at any moment which states of it a crash may leave: that after the last change
-// that was acknowledged, or one after a change that was begun since.
+// Load makes random changes to one bucket that nobody else changes, and tracks which states of the bucket a crash may
+// leave. A crash may leave the state after the last acknowledged change, or after any change that was started later.
 type Load struct {
-	// Started, where given, hears of each change before it begins, and of the state that it leads to.
+	// Started is called before each change with its number and the state that it leads to; nil means no calls.
 	Started func(n int, state string)
-	// Acked, where given, hears that a change was acknowledged.
+	// Acked is called with the number of each acknowledged change; nil means no calls.
 	Acked func(n int)
 
 	w *walk
@@ -29,8 +28,8 @@ type Load struct {
 	acked  int      // the number of the state that is acknowledged
 }
 
-// NewLoad makes the load of a bucket, in contents and parts of up to most bytes.
-// The bucket has to be missing.
+// NewLoad returns a Load for a bucket, with contents and parts of at most `most` bytes. The bucket must not exist
+// yet.
 func NewLoad(ctx context.Context, seed uint64, s object.Store, bucket string, most int) *Load {
 	l := &Load{w: newWalk(ctx, seed, bucket), states: []string{""}}
 	l.w.most, l.w.distinct = most, true
@@ -38,7 +37,7 @@ func NewLoad(ctx context.Context, seed uint64, s object.Store, bucket string, mo
 	return l
 }
 
-// Step does one change. An error says what the store did wrong, or what went wrong in it.
+// Step makes one change. The error describes a failure or a wrong result of the store.
 func (l *Load) Step() error {
 	l.w.step++
 	if l.w.step == 1 {
@@ -47,20 +46,18 @@ func (l *Load) Step() error {
 	return l.w.do(l.w.changes())
 }
 
-// Log returns the last operations, for messages.
+// Log returns the last operations as text for failure messages.
 func (l *Load) Log() string { return strings.Join(l.w.log, "\n  ") }
 
-// Mark returns the number of the last state that was acknowledged. What a crash
-// from now on leaves is this state or a later one.
+// Mark returns the number of the last acknowledged state. A crash after the call leaves this state or a later one.
 func (l *Load) Mark() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.acked
 }
 
-// Allowed returns the states that a crash may have left that happened after
-// Mark returned mark and before this call. Calls have ascending marks, and
-// states before the mark are forgotten.
+// Allowed returns the states that a crash may leave if it happens after Mark has returned mark and before this call.
+// Each call must pass a mark that is not lower than the mark before, because earlier states are forgotten.
 func (l *Load) Allowed(mark int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +92,7 @@ func (l *Load) ended(n int) {
 	}
 }
 
-// State writes down one bucket with all that is visible in it, or nothing where it does not exist.
+// State describes one bucket with everything visible in it, or returns "" if the bucket does not exist.
 func State(ctx context.Context, s object.Store, bucket string) (string, error) {
 	b, err := s.Bucket(ctx, bucket)
 	if Sentinel(err) == object.ErrNoSuchBucket { //nolint:errorlint // Sentinel unwraps
