@@ -19,7 +19,7 @@ var (
 	ErrAccountExists = errors.New("the account exists already")
 )
 
-// Role defines the permissions of an account where no bucket policy decides.
+// Role defines the permissions of an account if no bucket policy decides.
 type Role string
 
 // The roles of an account.

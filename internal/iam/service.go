@@ -72,8 +72,8 @@ func decode(name string, raw []byte) (Account, error) {
 // Root returns the operator's account.
 func (s *Service) Root() Account { return s.root }
 
-// Get returns the account with this access key, or ErrNoSuchAccount. The account may be root. Get does no I/O and
-// keeps no reference to accessKey.
+// Get returns the account with this access key, or ErrNoSuchAccount. Get also returns the root account. Get does no
+// I/O and keeps no reference to accessKey.
 func (s *Service) Get(accessKey string) (Account, error) {
 	if accessKey == s.root.AccessKey {
 		return s.root, nil

@@ -34,9 +34,9 @@ type RestoreOptions struct {
 	Progress func(Report)
 }
 
-// Restore creates a store from a backup and leaves the backup unchanged. Restore always compares the metadata with
-// its checksums. An interrupted Restore leaves a directory that Open does not accept as a store. The next Restore to
-// this directory starts from the beginning.
+// Restore creates a store from a backup and leaves the backup unchanged. Restore compares the metadata with its
+// checksums even if Verify is not set. An interrupted Restore leaves a directory that Open does not accept as a
+// store. A Restore to the directory of an interrupted Restore starts from the beginning.
 func Restore(ctx context.Context, o RestoreOptions) (Report, error) {
 	const op = "restore store"
 	if o.To == "" {

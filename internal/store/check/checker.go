@@ -16,14 +16,15 @@
 //
 // # Repair
 //
-// Letters such as b, f and n are the kinds of records that package record lists. Repair never deletes anything.
-// Repair corrects records that follow from other records (f, n, s, the marks) or from the notes in the root (uuid,
-// epoch, closed). Repair rebuilds an unreadable bucket record (b) from the keys of the bucket's objects.
+// Repair never deletes anything. Letters in parentheses are kinds of records; package record lists them. Repair
+// corrects records that can be derived from other records: file owners (f), null versions (n), counts (s) and marks
+// (m). Repair also corrects the UUID, the epoch and the record of a clean close, which are also in text files in the
+// store's root. Repair rebuilds an unreadable bucket record (b) from the keys of the bucket's objects.
 //
-// Repair moves records and files without an owner (d, q, c, f, p, files) to quarantine/. Nothing is moved while any
-// possible owner is damaged or missing: an unreadable record, an object without its file, or a missing bucket. For
-// this reason repair walks over the store twice: the first pass finds the damage that cannot be repaired, and the
-// second pass makes the changes.
+// Repair moves data files, and records of the kinds d, q, c, f and p, to quarantine/ if they have no owner. Repair
+// moves nothing while any possible owner is damaged or missing: an unreadable record, an object without its file, or
+// a missing bucket. Repair walks over the store twice: the first pass finds the damage that cannot be repaired, and
+// the second pass makes the changes.
 //
 // The old value of a record is durable in quarantine/ before repair changes the record. The note about a file is
 // durable before repair moves the file. If a file on the removal list has an owner, the file is kept, by repair and

@@ -11,11 +11,12 @@ type Options struct {
 	// Repair corrects counts, indexes and marks that follow from other records, and moves files and records without
 	// an owner to quarantine/. Repair also corrects damage that prevents a store from opening: its identity, and
 	// damaged bucket records. Repair deletes nothing: a changed record is first saved to a file in quarantine/. While
-	// a problem remains that Repair cannot correct, nothing is moved, because the damaged record may be the owner.
+	// a problem remains that Repair cannot correct, Repair moves nothing, because the damaged record may be the
+	// missing owner.
 	Repair bool
-	// Unreadable makes Repair also move damaged records of objects, uploads and parts to quarantine/. Afterwards the
-	// files and records that belonged to the damaged records can be moved too. Records of a newer format version
-	// always stay.
+	// Unreadable makes Repair also move damaged records of objects, uploads and parts to quarantine/. After the
+	// damaged records are moved, Repair can also move the files and records that belonged to them. Records of a newer
+	// format version always stay.
 	Unreadable bool
 	// Content reads all content and compares it with its checksums, as Scrub does.
 	Content bool
@@ -47,8 +48,7 @@ type Report struct {
 	Problems []Problem // the first problems found, at most MaxProblems; Found counts all problems
 	Found    int64
 	Repaired int64
-	// Metadata lists the metadata files of the store. If one of these files is damaged, the invariants were not
-	// checked.
+	// Metadata lists the metadata files of the store. If a metadata file is damaged, the invariants were not checked.
 	Metadata []metascan.File
 	// Unfinished counts data files that the next Open will settle or remove. Unfinished work is not a problem.
 	Unfinished int64

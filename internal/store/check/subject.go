@@ -34,19 +34,19 @@ type Subject struct {
 	Now      func() time.Time
 	// Apply commits a batch of metadata changes durably.
 	Apply func(op, name string, b *pebble.Batch) error
-	// Scrub reads all content. Scrub calls tell with the bytes read so far, and with each damage found. The function
-	// bucket returns the name of the bucket with this number.
+	// Scrub reads all content. Scrub calls tell with the bytes read so far, and with each damage found. The argument
+	// bucket is a function that returns the name of the bucket with the number id.
 	Scrub func(ctx context.Context, bucket func(id uint64) string, tell func(bytes int64, d *object.Damage)) error
 }
 
-// Mark is a record that holds a number above all assigned numbers of one kind.
+// Mark is a record that holds a number above all assigned numbers of one kind: data files, sequences or buckets.
 type Mark struct {
 	Key     []byte
 	Reserve uint64 // how far the mark is kept above the highest assigned number
 }
 
-// Fault is a damaged record about the store itself: its UUID, its epoch or its clean end. Open refuses a store with
-// such a record. A check collects the faults instead, and repair writes the right value if it is known.
+// Fault is a damaged record about the store itself: its UUID, its epoch or its clean end. Open refuses a store with a
+// Fault. A check collects all faults, and repair writes the right value if it is known.
 type Fault struct {
 	Invariant string
 	What      string
@@ -55,8 +55,8 @@ type Fault struct {
 	Right     []byte // the right value of the record; nil if it is unknown
 }
 
-// Run verifies the invariants of a stopped store and adds the problems to the report. With Repair, Run walks over the
-// store twice.
+// Run verifies the invariants of a stopped store and adds the problems to the report. If Repair is set, Run walks
+// over the store twice.
 func (s *Subject) Run(ctx context.Context, c Options, report Report) (Report, error) {
 	k := newChecker(ctx, s, c)
 	k.report = report

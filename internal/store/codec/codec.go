@@ -79,7 +79,7 @@ func (t *Decoder) Byte() byte {
 	return v
 }
 
-// Uint reads what Encoder.Uint wrote.
+// Uint reads an unsigned number that Encoder.Uint wrote.
 func (t *Decoder) Uint() uint64 {
 	v, n := binary.Uvarint(t.Rest)
 	if n <= 0 {
@@ -90,7 +90,7 @@ func (t *Decoder) Uint() uint64 {
 	return v
 }
 
-// Int reads what Encoder.Int wrote.
+// Int reads a signed number that Encoder.Int wrote.
 func (t *Decoder) Int() int64 {
 	v, n := binary.Varint(t.Rest)
 	if n <= 0 {
@@ -101,7 +101,7 @@ func (t *Decoder) Int() int64 {
 	return v
 }
 
-// Word reads what Encoder.Word wrote.
+// Word reads an 8-byte number that Encoder.Word wrote.
 func (t *Decoder) Word() uint64 {
 	if len(t.Rest) < 8 {
 		t.Fail()
@@ -123,7 +123,7 @@ func (t *Decoder) Size(each int) int {
 	return int(n)
 }
 
-// Text reads what Encoder.Text wrote.
+// Text reads a string that Encoder.Text wrote.
 func (t *Decoder) Text() string {
 	n := t.Size(1)
 	v := string(t.Rest[:n])
@@ -131,13 +131,13 @@ func (t *Decoder) Text() string {
 	return v
 }
 
-// Skip skips a text that Encoder.Text wrote.
+// Skip skips a string that Encoder.Text wrote.
 func (t *Decoder) Skip() {
 	n := t.Size(1)
 	t.Rest = t.Rest[n:]
 }
 
-// Words reads what Encoder.Words wrote.
+// Words reads a list of 8-byte numbers that Encoder.Words wrote.
 func (t *Decoder) Words() []uint64 {
 	n := t.Size(8)
 	if n == 0 {
@@ -150,7 +150,7 @@ func (t *Decoder) Words() []uint64 {
 	return vs
 }
 
-// Pairs reads what Encoder.Pairs wrote.
+// Pairs reads a map that Encoder.Pairs wrote.
 func (t *Decoder) Pairs() map[string]string {
 	n := t.Size(2)
 	if n == 0 {

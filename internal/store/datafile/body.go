@@ -44,7 +44,8 @@ func (b *body) Close() error {
 }
 
 // Verify compares the next block with its sum, as the policy requires, and returns no bytes. A server calls Verify
-// before it sends its header, so that it can still send an error. The block is not compared again when it is read.
+// before it sends its header, so that it can still send an error. A block that Verify has compared is not compared
+// again when it is read.
 func (b *body) Verify() error {
 	if b.off == b.end {
 		return nil
@@ -208,7 +209,7 @@ type sender struct {
 	sent bool
 }
 
-// Read returns io.EOF, because sender has no bytes. A call of Read means that the writer is no socket, so the bytes
+// Read returns io.EOF, because sender has no bytes. If Read is called, the writer is no socket, and the body's bytes
 // are written to it afterwards.
 func (s *sender) Read([]byte) (int, error) { return 0, io.EOF }
 

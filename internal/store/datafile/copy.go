@@ -20,13 +20,13 @@ type Source struct {
 	Off, N int64
 }
 
-// Copy writes the whole content of the file as the concatenation of the sources. Copy replaces Fill.
+// Copy writes the whole content of the file as the concatenation of the sources. Copy is called instead of Fill.
 //
 // Copy compares every block with its sum before the block is copied, because the owner of a copy may delete the
-// original. If a block keeps its alignment to Block, the copy keeps the block's sum, and the kernel copies the block.
-// The kernel shares the block's storage if the file system can. An aligned block is read first only if nobody
-// compared it since the file was opened. All other bytes are read, compared, and summed again; if md5 is set, these
-// are all bytes. Damage of a source is returned unchanged as *Damage.
+// original. If a block begins at a multiple of Block in the source and in the copy, it keeps its sum and the kernel
+// copies it. The kernel shares the storage of a copied block if the file system can. Copy reads a block before the
+// kernel copies it only if nobody has compared it since the source was opened. Copy itself reads, compares and sums
+// all other bytes; if md5 is set, Copy does so with all bytes. If a source is damaged, the error is its *Damage.
 func (w *Writer) Copy(ctx context.Context, sources []Source, md5 bool) (Written, error) {
 	const op = "copy"
 	var size int64

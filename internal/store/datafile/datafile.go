@@ -4,7 +4,7 @@
 // block of 1 MiB has a CRC-64/NVME checksum.
 //
 // The name of a data file is a number. The caller assigns the numbers in ascending order and never reuses one. A data
-// file is created as tmp/<id> and ends as data/xx/yy/<id>:
+// file is created as tmp/<id> and then moved to data/xx/yy/<id>:
 //
 //	Create   creates tmp/<id>, Fill writes it, Sync makes content and name durable;
 //	         then the caller commits its metadata, which is the commit point.
@@ -12,14 +12,14 @@
 //	         durable and only then removes the old name.
 //	Recover  settles the files that the metadata knows, at start, and removes the rest of tmp/.
 //
-// For this reason an acknowledged file has at least one durable name at every moment, even after a power loss. A file
-// is opened by trying its name in data/, then in tmp/, then again in data/, so that it is found while it is settled.
+// An acknowledged file has at least one durable name at every moment, even after a power loss. A file is opened by
+// trying its name in data/, then in tmp/, then again in data/, so that it is found while it is settled.
 //
 // HandOut gives a client open descriptors of a data file; the file keeps its names until the client is done. NewDraft
 // creates a data file that a client writes.
 //
 // Package datafile returns the sums of content to the caller and does not store them. The caller stores the sums with
-// its metadata and passes them in again for reading.
+// its metadata, and passes them to the functions that read content.
 //
 // All methods of this package are safe for concurrent use unless their comment says otherwise.
 package datafile
@@ -80,17 +80,17 @@ type Options struct {
 	FS     vfs.FS
 	Dir    string // the directory that contains tmp/ and data/
 	Verify Policy // empty: VerifyFirst
-	// OpenFiles is the largest number of files that stay open without a reader. The value 0 means a quarter of the
-	// process's descriptor limit, but at most 1024.
+	// OpenFiles is the largest number of files that stay open without a reader; 0 means a quarter of the process's
+	// descriptor limit, at most 1024.
 	OpenFiles int
 	// ReadOnlyMount makes HandOut open files through a read-only mount of Dir, if the process may create one.
-	// Reopenable returns the reason if there is no read-only mount.
+	// Files.Reopenable returns the reason if there is no read-only mount.
 	ReadOnlyMount bool
-	// Released is called when the last hold of a file ends and Remove has already asked for that file. The caller can
-	// then remove the file. Released runs on the goroutine that ended the hold.
+	// Released is called when the last hold of a file ends and Remove has already asked for that file. After the call
+	// of Released the file can be removed. Released runs on the goroutine that ended the hold.
 	Released func(ID)
-	// Failed is called with each error of the background settling. The file stays readable in tmp/, and settling is
-	// tried again.
+	// Failed is called with each error of the background settling. A file that cannot be settled stays readable in
+	// tmp/, and settling it is tried again.
 	Failed func(ID, error)
 	// ReadOnly opens the files only for reading: nothing is created, changed or synced until BeginWrites is called.
 	ReadOnly bool
@@ -124,8 +124,8 @@ type Files struct {
 	checks   chan struct{} // limits the blocks that are in memory for comparison
 }
 
-// Open creates missing directories and starts the background settling. Open examines no data file; Recover does. With
-// ReadOnly, Open changes nothing, and BeginWrites creates the directories.
+// Open creates missing directories and starts the background settling. Open examines no data file; Recover does. If
+// ReadOnly is set, Open changes nothing on disk, and BeginWrites creates the directories.
 func Open(o Options) (*Files, error) {
 	const op = "open data files"
 	if o.FS == nil || o.Dir == "" {

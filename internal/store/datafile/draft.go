@@ -56,9 +56,9 @@ func (ds *drafts) reserved() (n int, bytes int64) {
 	return len(ds.open), bytes
 }
 
-// NewDraft creates the file tmp/<id> with this size and reserves disk space for it. The size is set at once, because
-// writes that make a file longer wait for each other. The error has kind Unsupported if the file system cannot tell
-// whether somebody can still write to a file.
+// NewDraft creates the file tmp/<id> with this size and reserves disk space for it. NewDraft sets the final size at
+// once, because concurrent writes that extend a file wait for each other. The error has kind Unsupported if the file
+// system cannot tell whether somebody can still write to a file.
 func (f *Files) NewDraft(id ID, size int64) (*Draft, error) {
 	const op = "create draft"
 	name := f.tmpName(id)
@@ -134,7 +134,7 @@ func (d *Draft) ID() ID { return d.w.id }
 func (d *Draft) Path() string { return d.w.name }
 
 // Reserved returns the disk space that the draft's file uses now, in bytes. The file may be larger than announced,
-// because clients can write beyond that size.
+// because clients can write beyond the announced size.
 func (d *Draft) Reserved() int64 {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(d.look.Fd()), &st); err != nil {
@@ -158,11 +158,11 @@ func (d *Draft) Open(direct bool) (*os.File, error) {
 	return file, undirected(op, d.w.name, direct, err)
 }
 
-// Seal makes the first size bytes and the file's name durable. Before that, Seal verifies that nobody can write to
-// the file any more; from then on until Close, nobody can. Seal fails with object.ErrWriterLeft if somebody can still
-// write, and with object.ErrInvalidSums if the file is shorter than size. After one of these two errors the draft is
-// unchanged. After a successful Seal the caller commits and calls Writer().Settle, or calls Abort, and then calls
-// Close.
+// Seal makes the first size bytes and the file's name durable. Seal first verifies that nobody can write to the file
+// any more. After a successful Seal nobody can write to the file until Close. Seal fails with object.ErrWriterLeft if
+// somebody can still write, and with object.ErrInvalidSums if the file is shorter than size. After ErrWriterLeft or
+// ErrInvalidSums the draft is unchanged. After a successful Seal the caller commits and calls Writer().Settle, or
+// calls Abort, and then calls Close.
 func (d *Draft) Seal(ctx context.Context, size int64) error {
 	const op = "seal draft"
 	if d.ended {

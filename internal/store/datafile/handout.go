@@ -28,12 +28,12 @@ type Handout struct {
 	closed bool
 }
 
-// HandOut holds a data file of this size, so that its names stay. The function sums returns the sums of the file's
-// blocks; it is called at once, unless another Handout of the file has loaded them. If the file is missing or
-// shorter, the error is a *Damage.
+// HandOut holds a data file of this size: the file keeps its names until the Handout is closed. The function sums
+// returns the sums of the file's blocks; it is called at once, unless another Handout of the file has loaded them. If
+// the file is missing or shorter, the error is a *Damage.
 //
-// HandOut opens the file to prove that it exists. The first call of Handout.Open returns this descriptor, so that the
-// proof costs no extra open.
+// HandOut opens the file to prove that it exists. The first call of Handout.Open returns the descriptor that HandOut
+// opened, so the file is not opened twice.
 func (f *Files) HandOut(id ID, size int64, sums func() ([]uint64, error)) (*Handout, error) {
 	const op = "hand out"
 	if err := checkSize(op, id.String(), 0, size); err != nil {
@@ -125,13 +125,14 @@ func (o *Handout) take() *os.File {
 	return file
 }
 
-// Sums returns at most n sums, beginning with that of block first. The caller must not change the returned slice.
+// Sums returns the sums of at most n blocks, beginning with block number first. The caller must not change the
+// returned slice.
 func (o *Handout) Sums(first, n int64) ([]uint64, error) {
 	return Window(o.f.Path(o.id), o.sums, first, n)
 }
 
-// Window returns at most n elements of sums, beginning with element first. The error has kind Invalid if first is
-// negative or behind the end; name is for this error.
+// Window returns at most n elements of sums, beginning with index first. Window fails with kind Invalid if first or n
+// is negative, or first is beyond the end. The argument name appears only in the error.
 func Window(name string, sums []uint64, first, n int64) ([]uint64, error) {
 	all := int64(len(sums))
 	if first < 0 || n < 0 || first > all {

@@ -14,7 +14,7 @@ import (
 )
 
 // Pieces reads pieces of one data file in order, and compares each piece with its sum before it returns any byte of
-// the piece. Pieces serves to read the regions of a Shared file, where a block may be incomplete. A Pieces must be
+// the piece. Pieces is for reading the regions of a Shared file, in which blocks may be incomplete. A Pieces must be
 // used by one goroutine at a time.
 type Pieces struct {
 	f      *Files
@@ -25,7 +25,7 @@ type Pieces struct {
 	left   []byte // bytes of block that were not returned yet
 }
 
-// OpenPieces opens a data file to read these pieces of it. If the file is missing, the error is a *Damage.
+// OpenPieces opens a data file for reading the given pieces. If the file is missing, the error is a *Damage.
 func (f *Files) OpenPieces(id ID, pieces []Piece) (*Pieces, error) {
 	for _, p := range pieces {
 		if p.N <= 0 || p.Off < 0 || p.Off > MaxSize-Block || p.N > Block-p.Off%Block {
@@ -117,8 +117,8 @@ func (f *Files) Length(id ID) (int64, error) {
 	return info.Size(), nil
 }
 
-// Cut splits a region of n bytes at off at the block boundaries of its file, and gives each piece its sum from sums,
-// in order. Cut returns false if the number of sums differs from the number of pieces.
+// Cut splits the n bytes from offset off at the block boundaries of the file, and assigns the sums to the pieces in
+// order. Cut returns false if the number of sums differs from the number of pieces.
 func Cut(off, n int64, sums []uint64) ([]Piece, bool) {
 	if off < 0 || n < 0 || off > MaxSize || n > MaxSize-off {
 		return nil, false

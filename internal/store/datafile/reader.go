@@ -29,8 +29,8 @@ type Reader struct {
 }
 
 // OpenRead opens a data file for reading its first size bytes. The function sums returns the sums of the file's
-// blocks; it is called when they are first needed, and once while the file stays open. If the file is missing or
-// shorter than size, the error is a *Damage.
+// blocks. sums is called when a sum is first needed, and not again while the file stays open. If the file is missing
+// or shorter than size, the error is a *Damage.
 func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Reader, error) {
 	const op = "open"
 	if err := checkSize(op, id.String(), 0, size); err != nil {
@@ -55,8 +55,8 @@ func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Rea
 }
 
 // Load loads the sums now and keeps them, so that later reads do not call sums. Load must be called before the first
-// Section. If no later read will compare anything, Load loads nothing, unless strict is set. Strict and Copy need
-// strict.
+// Section. If no later read will compare anything, Load loads nothing, unless strict is set. Set strict before a call
+// of Reader.Strict or Writer.Copy, because they always compare.
 func (r *Reader) Load(strict bool) error {
 	if !strict && (r.f.opts.Verify == VerifyNever || r.e.allRight(blocks(r.size))) {
 		return nil

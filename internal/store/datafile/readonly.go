@@ -131,8 +131,8 @@ func (f *Files) openToRead(name string, flags int) (*os.File, error) {
 	return openHere(unix.AT_FDCWD, name, name, unix.O_RDONLY|flags)
 }
 
-// Reopenable returns nil if a descriptor from HandOut cannot be reopened for writing. Otherwise it returns the
-// reason: anybody with write permission on the file can then reopen the descriptor for writing.
+// Reopenable returns nil if a descriptor from HandOut cannot be reopened for writing, or the reason why it can.
+// Without a read-only mount, anybody with write permission on the file can reopen the descriptor for writing.
 func (f *Files) Reopenable() error {
 	switch {
 	case f.readOnly.dir != nil:

@@ -10,15 +10,15 @@ import (
 
 // Recovered is the result of Recover.
 type Recovered struct {
-	Settled []ID     // known to the metadata; now in data/
-	Removed []ID     // unknown to the metadata, so never acknowledged; removed
+	Settled []ID     // files known to the metadata, which are now in data/
+	Removed []ID     // files unknown to the metadata, which were removed
 	Left    []string // unexpected paths that Recover did not touch, for a person to inspect
 }
 
 // Recover clears tmp/ after a crash: it settles files that the metadata knows, and removes unknown files, which were
-// never acknowledged. Recover leaves every other file unchanged and lists it in Left: a name that is no ID, an
-// unknown file that is also in data/, and a file that differs from its copy in data/. Recover must be called before
-// any file is created.
+// never acknowledged. Recover does not touch other files, and lists them in Left. Left lists names in tmp/ that are
+// no ID. Left also lists a file and its namesake in data/ if they are different files, or if the metadata does not
+// know them. Recover must be called before any file is created.
 func (f *Files) Recover(known func(ID) bool) (Recovered, error) {
 	const op = "recover"
 	var r Recovered

@@ -49,8 +49,8 @@ func (s *settler) stop() error {
 	return s.f.Flush()
 }
 
-// Settle moves these files to data/ in the background. The caller's metadata must record them durably before. Until a
-// file is moved, and if the move fails, the file is read from tmp/.
+// Settle moves the files with these IDs to data/ in the background. The caller's metadata must record the files
+// durably before the call of Settle. Until a file is moved, and if the move fails, the file is read from tmp/.
 func (f *Files) Settle(ids ...ID) {
 	s := &f.settler
 	s.mu.Lock()
@@ -81,7 +81,7 @@ func (f *Files) Flush() error {
 	return err
 }
 
-// Retry settles files again in the background that could not be settled before.
+// Retry tries again, in the background, to settle the files that could not be settled before.
 func (f *Files) Retry() {
 	s := &f.settler
 	s.mu.Lock()

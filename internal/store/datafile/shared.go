@@ -27,8 +27,9 @@ type Shared struct {
 	closed bool
 }
 
-// OpenShared opens a file for writing, or creates it. The caller's record of the file must be durable before: the
-// file is settled like a committed file, Recover must know it, and only Remove removes it.
+// OpenShared opens a file for writing, or creates it. The caller's metadata must record the file durably before the
+// call of OpenShared. A shared file is settled like a committed file, Recover must know it, and only Remove removes
+// it.
 func (f *Files) OpenShared(id ID) (*Shared, error) {
 	const op = "open"
 	f.names.RLock()

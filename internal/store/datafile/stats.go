@@ -8,10 +8,10 @@ type Stats struct {
 	Settling int // committed files that are not settled yet
 	Late     int // files of Settling that could not be moved and are tried again
 	// Held counts the files that exist only because a client holds them: files of removed versions, and files that
-	// hold a copy of inline content. HeldBytes is the size of their content.
+	// hold a copy of inline content. HeldBytes is the size of the content of held files.
 	Held      int
 	HeldBytes int64
-	// Drafts counts the files that clients write. DraftBytes is their space on disk.
+	// Drafts counts the files that clients write. DraftBytes is the disk space that drafts use.
 	Drafts     int
 	DraftBytes int64
 }

@@ -18,7 +18,7 @@ type Found struct {
 	ID    ID
 	Path  string
 	Size  int64
-	InTmp bool // not settled yet; Walk may also find the ID in data/
+	InTmp bool // in tmp/, so not settled yet; Walk may find the same ID in data/ too
 	Odd   bool // not a data file by its name, place or type; ID is 0
 }
 
@@ -118,8 +118,8 @@ func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) (
 	return ns, nil
 }
 
-// MaxID returns a lower bound of the highest ID that was ever settled. The bound is at least the highest ID that is
-// in data/ now. ok is false if no file was ever settled. Metadata that would assign lower IDs is older than the data.
+// MaxID returns a lower bound of the highest ID that was ever settled. The returned ID is at least the highest ID in
+// data/ now. ok is false if no file was ever settled. Metadata that would assign lower IDs is older than the data.
 // MaxID lists only three directories, however many files there are.
 func (f *Files) MaxID() (id ID, ok bool, err error) {
 	tops, err := f.numbers(context.Background(), f.data, nil)

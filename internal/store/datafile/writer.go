@@ -23,8 +23,8 @@ const (
 
 // Writer writes one new data file. A Writer must be used by one goroutine at a time.
 //
-// The calls are made in this order, each once: Create, Fill or Copy, Sync, the caller's commit, Settle. If one of
-// these calls fails, it has already removed the file. Abort removes the file at any time before Settle.
+// The calls are made in this order, each once: Create, Fill or Copy, Sync, the caller's commit, Settle. If Create,
+// Fill, Copy or Sync fails, the file is already removed. Abort removes the file at any time before Settle.
 type Writer struct {
 	f       *Files
 	id      ID
@@ -34,9 +34,9 @@ type Writer struct {
 	written bool
 }
 
-// Create creates the file tmp/<id>. size is the number of bytes that will be written, or -1 if it is unknown. Create
-// reserves disk space for up to 1 GiB of size. The reservation makes the file contiguous, and a full disk is noticed
-// early.
+// Create creates the file tmp/<id>. size is the number of bytes that will be written, or -1 if it is unknown. If size
+// is at least 1 MiB, Create reserves disk space for at most 1 GiB of it. Reserving space keeps the file contiguous
+// and reports a full disk early.
 func (f *Files) Create(id ID, size int64) (*Writer, error) {
 	const op = "create"
 	name := f.tmpName(id)

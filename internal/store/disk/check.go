@@ -17,9 +17,9 @@ import (
 )
 
 // Check verifies the invariants of a stopped store, and holds the store's lock meanwhile. Check reads every record,
-// and the name and length of every file. Check reads the content of files only if Content is set. Without Repair,
-// Check changes nothing but the files of the lock. An error means that the store could not be checked; problems found
-// are in the report.
+// and the name and length of every file. Check reads the content of files only if Content is set. If Repair is not
+// set, Check writes only to the files LOCK and OWNER. An error means that the store could not be checked; problems
+// found are in the report.
 func Check(ctx context.Context, o Options, c check.Options) (report check.Report, err error) {
 	s, err := lockStopped("check store", o, c.Repair)
 	if err != nil {

@@ -38,8 +38,7 @@ func (s *Store) source(op string, ref object.Ref, cond object.Condition) (*recor
 	return v, c, err
 }
 
-// Copy implements object.Objects. The copy gets the ETag and the list of parts of its source, because its content is
-// the same.
+// Copy implements object.Objects. The copy gets the ETag and the list of parts of its source.
 func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	const op = "copy"
 	end, err := s.begin(ctx, op, c.Key)

@@ -3,7 +3,7 @@
 // Package disk implements the object store on a local file system. Content is kept in plain files; metadata and small
 // objects are kept in Pebble.
 //
-// Package disk opens a store and serves its requests. These packages do parts of the work:
+// Package disk opens a store and serves its requests. The following packages do parts of the work:
 //
 //	layout      the files and directories of a store
 //	record      keys and values of the metadata
@@ -17,11 +17,11 @@
 //
 // # Changes
 //
-// A write stores and syncs the content before it takes any lock. Then, under the lock of the key, the write checks its
-// condition and commits one batch. The batch contains the new records, and puts the files of replaced versions on the
-// removal list. The commit of the batch is the commit point. Concurrent commits share one sync of Pebble's log. A
-// reader of a key waits until a pending change of that key is durable; listings do not wait. Files on the removal list
-// are removed in the background.
+// A write stores and syncs the content before it takes any lock. Under the lock of the key, the write checks its
+// condition and commits one batch. The batch of a write contains the new records, and puts the files of replaced
+// versions on the removal list. The commit of the batch is the commit point. Concurrent commits share one sync of
+// Pebble's log. A reader of a key waits until a pending change of that key is durable; listings do not wait. Files on
+// the removal list are removed in the background.
 //
 // # Files that clients have open
 //
@@ -30,15 +30,16 @@
 // opened, even while the file is settled. Inline content is written to a file in tmp/ before a client gets descriptors
 // of it.
 //
-// NewDraft creates a file in tmp/ for a client to write. Commit asks the kernel, by a read lease, whether anybody can
-// still write to the file. Then Commit continues as Put does. A file in tmp/ without a record was never acknowledged,
-// so a crash discards all drafts.
+// NewDraft creates a file in tmp/ for a client to write. The commit of a draft asks the kernel, by a read lease,
+// whether anybody can still write to the file, and then continues as Put does. A file in tmp/ without a record was
+// never acknowledged, so a crash discards all drafts.
 //
 // # When the disk fails
 //
 // If the disk has no space for the metadata's log, the log waits for space and the store refuses changes meanwhile.
-// After any other failure of the log, the store only serves reads until it is opened again. A change that was in
-// progress during the failure returns an error: its outcome is unknown. Package fence describes the details.
+// If the metadata's log fails for another reason than space, the store only serves reads until it is opened again. A
+// change in progress when the log fails returns an error, and its outcome is unknown. Package fence describes the
+// handling of disk failures.
 //
 // If the disk is full or read-only when a store is opened, the store is opened for reading (readonly.go). The tender is
 // a background task that makes the store writable again as soon as possible. The tender also compacts Pebble to return

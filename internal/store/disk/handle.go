@@ -68,8 +68,8 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 	return &fileHandle{info: i, out: out}, nil
 }
 
-// Reopenable returns nil if descriptors from Handle cannot be reopened for writing. Otherwise Reopenable returns the
-// reason: root and the user of this process can then reopen them for writing.
+// Reopenable returns nil if descriptors from Handle cannot be reopened for writing, or the reason why they can.
+// Without a read-only mount, root and the user of this process can reopen such descriptors for writing.
 func (s *Store) Reopenable() error { return s.files.Reopenable() }
 
 // fileHandle is a handle of content in a data file.

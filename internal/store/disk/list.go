@@ -132,8 +132,8 @@ func (c *cursor) close() error {
 // List implements object.Lister. List reads only the keys on the page, and skips all keys of a common prefix with one
 // seek.
 //
-// A page shows one consistent state of the bucket. A page may include a change that is not durable yet, before the
-// call that made the change returns.
+// A page shows one consistent state of the bucket. A page may include a change that is not yet durable and not yet
+// acknowledged.
 func (s *Store) List(ctx context.Context, l object.List) (object.Page, error) {
 	const op = "list"
 	end, err := s.begin(ctx, op, l.Bucket)

@@ -241,9 +241,9 @@ func (s *Store) quiesce(ctx context.Context) bool {
 	return false
 }
 
-// Writable returns nil if the store accepts new content now, or the reason why not. The reason is too little free
-// space, a store that is open for reading only, or a failure. The error wraps object.ErrNoSpace, object.ErrReadOnly
-// or object.ErrClosed.
+// Writable returns nil if the store accepts new content now, or the reason why not. The store refuses content if too
+// little space is free, if the store is open for reading only, or after a failure. The error wraps object.ErrNoSpace,
+// object.ErrReadOnly or object.ErrClosed.
 func (s *Store) Writable(ctx context.Context) error {
 	const op = "write to store"
 	end, err := s.begin(ctx, op, s.opts.Dir)

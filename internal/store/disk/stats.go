@@ -28,7 +28,7 @@ type Stats struct {
 	Unsettled         int64 // committed data files that wait to be settled
 	OpenFiles         int64 // data files that are open for reading or cached
 	// HeldFiles counts files that exist only because a client has them open: files of removed versions, and files
-	// with a copy of inline content. HeldBytes is the size of their content.
+	// with a copy of inline content. HeldBytes is the size of the content of held files.
 	HeldFiles, HeldBytes int64
 	// DraftFiles counts the drafts that clients are writing; DraftBytes is their space on disk.
 	DraftFiles, DraftBytes int64
@@ -36,7 +36,7 @@ type Stats struct {
 	FreeBytes              int64 // free space of the file system; -1 if it is unknown
 	Failure                string
 	// Refusing is the reason why the store accepts no new content now; empty if it accepts content. Store.Writable
-	// returns the same reason as an error.
+	// returns the text of Refusing as an error.
 	Refusing string
 	Metadata MetadataStats
 }

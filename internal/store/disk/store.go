@@ -34,14 +34,14 @@ type Options struct {
 	FS vfs.FS
 	// Verify decides when reads compare content with its checksums; empty means datafile.VerifyFirst.
 	Verify datafile.Policy
-	// Inline is the largest size, in bytes, of content that is stored with the metadata. 0 means 16 KiB; a negative
-	// value means that no content is stored there.
+	// Inline is the largest size, in bytes, of content that is stored with the metadata; 0 means 16 KiB, negative
+	// means none.
 	Inline int64
-	// Reserve is the free space, in bytes, below which the store refuses new content. 0 means 64 MiB; a negative
-	// value means no limit.
+	// Reserve is the free space, in bytes, below which the store refuses new content; 0 means 64 MiB, negative means
+	// no limit.
 	Reserve int64
-	// OpenFiles is the largest number of data files that stay open without a reader. 0 means a quarter of the
-	// process's descriptor limit, but at most 1024.
+	// OpenFiles is the largest number of data files that stay open without a reader; 0 means a quarter of the
+	// process's descriptor limit, at most 1024.
 	OpenFiles int
 	// ReadOnlyMount opens files for door clients through a read-only mount of Dir, if the process may create one.
 	// Store.Reopenable returns the reason if there is no read-only mount.
@@ -59,16 +59,16 @@ type Options struct {
 	blobAge time.Duration // see blobAge; tests make it short
 }
 
-// Events are callbacks for events in the store. The store calls them on the goroutine that met the event. A callback
-// must not call the store and should return quickly. Each callback may be nil.
+// Events are callbacks for events in the store. The store calls a callback on the goroutine where the event occurs. A
+// callback must not call the store and should return quickly. Each callback may be nil.
 type Events struct {
 	// Damage is called each time the store finds damaged content, even if that damage was found before.
 	Damage func(object.Damage)
 	// Failed is called once, with the cause, when the store stops accepting changes after a failure.
 	Failed func(error)
 	// Exposed is called for each file or directory of the store that other users could access; was is its mode
-	// before. err is nil if the store has removed that access. Otherwise err explains what the operator has to do,
-	// because this process may not change the mode.
+	// before. err is nil if the store has removed the access of other users. If this process may not change the mode,
+	// err explains what the operator has to do.
 	Exposed func(path string, was fs.FileMode, err error)
 	// Background is called with each error of background work that the store will try again.
 	Background func(error)
@@ -217,7 +217,7 @@ func (o *Options) db() metadb.Settings {
 }
 
 // Close implements object.Store. After a failure Close releases the store at once and returns the cause of the
-// failure. The next Open then recovers the changes that Pebble had not written yet.
+// failure. Work that Pebble has not finished is left to the next Open.
 func (s *Store) Close() error {
 	const op = "close store"
 	if s.closed.Swap(true) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fence keeps a failing disk from ending the process. Its Fence is a file system for Pebble that handles
-// errors of the real one.
+// Package fence keeps a failing disk from ending the process. A Fence is a file system for Pebble that handles errors
+// of the real file system.
 package fence
 
 import (
@@ -19,8 +19,8 @@ import (
 )
 
 // Fence is a layer between Pebble and the file system. If Pebble cannot write its log or its manifest, Pebble ends
-// the process (by Fatalf, or by a panic under a mutex that it has already unlocked). To prevent that, a Fence does
-// not return errors of these files to Pebble:
+// the process (by Fatalf, or by a panic under a mutex that it has already unlocked). A Fence prevents this end of the
+// process by not returning errors of the log and the manifest to Pebble:
 //
 //   - No space is left: the Fence gives up the ballast and tries the write again. Without ballast, the write
 //     waits until there is space; meanwhile the store refuses changes with object.ErrNoSpace.
@@ -29,12 +29,12 @@ import (
 //   - Any other error: the store has failed. The goroutine with the error is parked forever, and nothing is
 //     written any more, so that the next Open finds the files as they were at that moment.
 //
-// Errors of tables are returned to Pebble, but after a pause. Pebble retries flushes and compactions at once, so
-// without the pause a full disk would keep a core busy and fill the log. After the store has failed, nothing is
-// retried.
+// The Fence returns errors of tables (SST files) to Pebble after a pause. Pebble retries flushes and compactions at
+// once, so without the pause a full disk would keep a core busy and fill the log. After the store has failed, nothing
+// is retried.
 //
-// While Pebble opens for changes on a disk that cannot be written, it would retry a flush forever. In this case the
-// Fence parks the goroutine, and OpenDB abandons this Pebble instance.
+// If the disk cannot be written while Pebble opens for changes, Pebble would retry a flush forever. The Fence then
+// parks the goroutine of the flush, and OpenDB abandons the Pebble instance.
 type Fence struct {
 	vfs.FS
 	gate

@@ -107,8 +107,8 @@ func (f *gate) waitingError(op, name, more string) error {
 }
 
 // Stalled reports whether the log waits until it can be written, or a change is still owed. A change is owed if its
-// caller got an error and released its locks before the change was made. A later change must wait, because it would
-// undo half of the owed change.
+// caller got an error and released its locks before the change was made. While a change is owed, later changes are
+// refused, because they could undo half of it.
 func (f *gate) Stalled() bool { return f.full.Load() > 0 || f.owed.Load() > 0 }
 
 // park stops a goroutine of Pebble forever, before it handles an error that would end the process.

@@ -49,8 +49,8 @@ func IsUnsure(err error) bool {
 	return errors.As(err, &u)
 }
 
-// OpenDB opens the metadata through the fence. If the disk accepts no changes, Pebble may never return. In this case
-// OpenDB returns the failure, and the fence blocks all further writes of the abandoned Pebble instance.
+// OpenDB opens the metadata through the fence. If the disk accepts no changes, Pebble may hang while it opens. OpenDB
+// then returns the failure, and the fence blocks all further writes of the abandoned Pebble instance.
 func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
 	f.opening.Store(!o.ReadOnly)
 	defer f.opening.Store(false)

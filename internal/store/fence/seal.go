@@ -59,7 +59,7 @@ type CleanEnd struct {
 	Next  uint64 // the next sequence to be assigned
 }
 
-// NoteEnd records a clean end in the metadata, and then in the file EPOCH.
+// NoteEnd records a clean close of the store in the metadata, and then in the file EPOCH.
 func (f *Fence) NoteEnd(db *pebble.DB, e CleanEnd) error {
 	b := db.NewBatch()
 	if err := b.Set(record.MetaKey("epoch"), binary.BigEndian.AppendUint64(nil, e.Epoch), nil); err != nil {
@@ -74,7 +74,7 @@ func (f *Fence) NoteEnd(db *pebble.DB, e CleanEnd) error {
 	return layout.WriteEpoch(f.FS, e.Dir, e.UUID, layout.Epoch{Number: e.Epoch, Closed: true, Next: e.Next})
 }
 
-// FinishPartial turns a restored or salvaged directory into a store. FinishPartial first writes the witness, and last
+// FinishPartial turns a restored or salvaged directory into a store. FinishPartial writes the witness first and then
 // the file FORMAT. Nobody may have the metadata open during the call.
 func FinishPartial(f vfs.FS, dir, uuid string) error {
 	if err := seal(f, dir, uuid); err != nil {

@@ -17,8 +17,8 @@ type Epoch struct {
 	Next   uint64 // if Closed: the next sequence to be assigned
 }
 
-// ReadEpoch reads the file EPOCH. The note is nil if the file does not exist. An error means that the file is damaged
-// or cannot be read.
+// ReadEpoch reads the file EPOCH. ReadEpoch returns a nil Note if the file does not exist. ReadEpoch fails if EPOCH
+// is damaged or cannot be read.
 func ReadEpoch(f vfs.FS, dir string) (Note, error) {
 	path := f.PathJoin(dir, EpochName)
 	n, err := ReadNote(f, path)

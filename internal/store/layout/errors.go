@@ -24,7 +24,7 @@ func WrapIO(op, name string, err error) error {
 	return errs.Wrap(op, name, err)
 }
 
-// Both is an error that wraps a sentinel and the cause behind it.
+// A Both is an error that wraps a sentinel and the cause behind it.
 type Both struct{ Sentinel, Cause error }
 
 func (b Both) Error() string { return b.Sentinel.Error() + ": " + b.Cause.Error() }

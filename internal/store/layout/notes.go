@@ -61,8 +61,8 @@ const maxNote = 4096
 // Note is a small text file in the root of a store, with a name and a value in each line.
 type Note map[string]string
 
-// Number returns the value of a name as an unsigned number. The result is false if there is no such value or it is no
-// number.
+// Number returns the value of a name as an unsigned number. Number returns false if the name is missing or its value
+// is not a number.
 func (n Note) Number(name string) (uint64, bool) {
 	v, err := strconv.ParseUint(n[name], 10, 64)
 	return v, err == nil
@@ -141,8 +141,8 @@ func WriteNote(f vfs.FS, dir, name, text string) error {
 }
 
 // FormatNote returns the text of the file FORMAT. If witness is set, FORMAT records that the store has a durable
-// witness. No store opens without FORMAT, so a lost witness is always noticed. Programs without support for the
-// witness ignore this line.
+// witness. No store opens without FORMAT, so a lost witness is always noticed. Older programs ignore the line about
+// the witness.
 func FormatNote(uuid string, witness bool) string {
 	text := fmt.Sprintf("nebulaio store\nformat %d\nuuid %s\n", FormatVersion, uuid)
 	if witness {

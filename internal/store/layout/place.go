@@ -11,8 +11,8 @@ import (
 )
 
 // Resolve returns the file system and the directory of a store. If f is nil, Resolve returns the real file system and
-// makes the directory absolute and free of symbolic links. One directory then has one path, by which the process
-// recognizes its own lock.
+// makes the directory absolute and free of symbolic links. A directory must have only one path, because the process
+// recognizes its own lock by the path.
 func Resolve(f vfs.FS, dir string) (vfs.FS, string, error) {
 	if f != nil {
 		return f, dir, nil

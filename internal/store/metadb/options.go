@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// MinMemTable and MaxMemTable limit the size of a memory table in bytes. The size also limits the log that is
-	// replayed after a crash to about two memory tables.
+	// MinMemTable and MaxMemTable limit the size of a memory table in bytes. The log that is replayed after a crash
+	// is about as long as two memory tables.
 	MinMemTable = 4 << 20
 	MaxMemTable = 32 << 20
 	// memTables is the largest number of memory tables: one that is being filled, and others that wait to be written.

@@ -31,8 +31,8 @@ func Get(r pebble.Reader, key []byte) ([]byte, error) {
 	return c, nil
 }
 
-// GetNumber returns the value of a key as an 8-byte number. GetNumber returns otherwise if the key does not exist or
-// its value has another length.
+// GetNumber returns the value of a key as an 8-byte number. GetNumber returns the argument otherwise if the key does
+// not exist or its value has another length.
 func GetNumber(r pebble.Reader, key []byte, otherwise uint64) (uint64, error) {
 	b, err := Get(r, key)
 	if err != nil || len(b) != 8 {

@@ -65,7 +65,7 @@ type scanner struct {
 
 // Scan reads all chunks of the log with this number, or of a manifest if log is false. If each is not nil, Scan calls
 // it with every complete record. A chunk of a log counts only if its checksum is right and it carries the log's own
-// number, because Pebble reuses log files. Scan returns an error only if reading or each fails.
+// number, because Pebble reuses log files. Scan returns an error only if reading fails or each returns one.
 func Scan(r io.Reader, log bool, number uint64, each func(record []byte) error) (Result, error) {
 	s := &scanner{number: uint32(number), log: log, each: each, lost: -1}
 	s.scan.Stopped = -1

@@ -20,7 +20,7 @@ import (
 // manifest maps these numbers to files.
 type BlobHandle struct {
 	Table          uint64 // the number of the table
-	Ref, Block, ID uint64 // the table's own number of the blob file, the block in the file, the value in the block
+	Ref, Block, ID uint64 // Ref: the table's own number of the blob file; Block: the block in the file; ID: the value in the block
 	Size           uint64 // length of the value in bytes
 }
 
@@ -49,7 +49,7 @@ type BlobFile struct {
 	path    string
 	virtual []uint64 // of a rewritten file: where the blocks of the first file are now
 	ends    []uint64 // where each block begins, and where the last block ends
-	Cached  int      // the number of the block in values; -1: none
+	Cached  int      // the number of the cached block; -1: none
 	values  [][]byte
 	damage  error // why the cached block cannot be read
 }

@@ -61,7 +61,7 @@ type Reader struct {
 const probes = 100
 
 // Open finds the files that the metadata consists of. If strict is set, a manifest with an unreadable end counts as
-// damaged. Otherwise an unreadable end is taken for an edit that a crash interrupted.
+// damaged. If strict is not set, an unreadable end of the manifest is taken for an edit that a crash interrupted.
 func Open(f vfs.FS, dir string, strict bool) (*Reader, error) {
 	r := &Reader{fs: f, Dir: dir, manifest: metafile.NewManifest()}
 	names, err := f.List(dir)

@@ -39,14 +39,13 @@ type Survey struct {
 	Ctx    context.Context
 	Files  []File
 	Damage []Damage
-	Told   func()            // called for each file that was read
+	Told   func()            // called after each file; may be nil
 	Each   func(Entry) error // called with each readable change; may be nil
 	Gaps   func([]Gap)       // called with the unreadable ranges of keys; may be nil
 	Later  bool              // values in an unknown blob file do not count as lost, because the caller searches for them later
 }
 
-// Run reads all metadata files. known means that there is a witness: a log that the witness does not list in short is
-// intact.
+// Run reads all metadata files. known means that there is a witness, so a log that is not in short is complete.
 func (k *Survey) Run(r *Reader, short []witness.ShortFile, known bool) error {
 	k.manifest(r, short)
 	if err := k.logs(r, short, known); err != nil {

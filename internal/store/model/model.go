@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model is an object store in memory. It implements the contracts of package object in the simplest way, as a
-// reference for tests of other stores.
+// Package model is an object store in memory. Package model implements the contracts of package object in the
+// simplest way, as a reference for tests of other stores.
 //
 // All data is in maps under one mutex, and every listing sorts all keys, so that each rule is easy to see in the
 // code. Nothing is durable.

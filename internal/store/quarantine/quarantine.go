@@ -84,7 +84,7 @@ func (q Folder) freeName(dir, base, end string) string {
 }
 
 // SetAside moves a file to quarantine/, and returns its new path relative to the store. The note about the file is
-// durable before the move. After a crash between the two, the file is unmoved, and the note names a missing file.
+// durable before the move. After a crash between the note and the move, the file is still at its old path.
 func (q Folder) SetAside(path, why string, when time.Time) (string, error) {
 	const op = "quarantine"
 	dir, err := q.asideDir()

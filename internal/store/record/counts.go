@@ -7,7 +7,7 @@ import (
 )
 
 // Counts are the numbers of objects, versions and bytes in a bucket. Each batch adds its changes to the Counts with a
-// Pebble merge. For this reason Counts are exact after a crash, and reading them needs no scan.
+// Pebble merge. Counts are exact even after a crash, and reading them needs no scan.
 type Counts struct {
 	Objects  int64 // keys whose current version is not a delete marker
 	Versions int64 // noncurrent versions, without delete markers

@@ -174,8 +174,7 @@ func SumsKey(id uint64, chunk uint32) []byte {
 	return binary.BigEndian.AppendUint32(Numbered(KindSums, id, 4), chunk)
 }
 
-// NumberOf returns the number after the kind in a key that begins as Numbered writes it. The result is false if the
-// key is too short.
+// NumberOf returns the 8-byte number that follows the kind in a key. NumberOf returns false if the key is too short.
 func NumberOf(k []byte) (uint64, bool) {
 	if len(k) < 9 {
 		return 0, false
@@ -183,7 +182,7 @@ func NumberOf(k []byte) (uint64, bool) {
 	return binary.BigEndian.Uint64(k[1:]), true
 }
 
-// ExactNumber returns the number in a key that consists only of a kind and a number. The result is false for a
+// ExactNumber returns the number in a key that consists only of a kind and a number. ExactNumber returns false for a
 // shorter or longer key.
 func ExactNumber(k []byte) (uint64, bool) {
 	n, ok := NumberOf(k)

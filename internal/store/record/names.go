@@ -10,8 +10,8 @@ import (
 )
 
 // Names converts sequences to the identifiers that clients see, and back. An identifier has 16 bytes, written in 26
-// characters that sort as the bytes do. The first 8 bytes are a random nonce. The other 8 bytes are the sequence,
-// hidden by the nonce and a secret of the store.
+// characters that sort as the bytes do. The first 8 bytes of an identifier are a random nonce. The last 8 bytes of an
+// identifier are the sequence, hidden by the nonce and a secret of the store.
 type Names struct{ secret uint64 }
 
 // Raw returns the 16 bytes of a sequence's identifier; nonce makes the identifier hard to guess.
@@ -44,7 +44,7 @@ func (n Names) Version(v *Version) string {
 // Crockford encodes the 16 bytes of an identifier in 26 characters that sort as the bytes do.
 var Crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
 
-// ParseName decodes the 26 characters of an identifier. The result is false for any other text.
+// ParseName decodes the 26 characters of an identifier. ParseName returns false for a text that is no identifier.
 func ParseName(s string) (id [16]byte, ok bool) {
 	if len(s) != 26 {
 		return id, false

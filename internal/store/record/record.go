@@ -6,8 +6,8 @@
 //
 // A key begins with a letter for the kind of its record. Numbers in keys are big-endian. Numbers of buckets, files
 // and sequences have 8 bytes. If a field follows a name, the name is escaped (0x00 becomes 0x00 0xff) and ended by
-// 0x00 0x01. For this reason keys sort by the bytes of the names in them. Every value begins with the format version
-// byte 1, except plain numbers, which have 8 bytes.
+// 0x00 0x01. Escaped names keep their order, so keys sort by the bytes of the names in them. Every value begins with
+// the format version byte 1, except plain numbers, which have 8 bytes.
 //
 //	b name                       a bucket: number, settings
 //	o bucket name                the current version of a key, unless that is a delete marker
@@ -67,7 +67,7 @@ const (
 type Version struct {
 	Flags    byte
 	Seq      uint64
-	Nonce    uint64 // makes the identifier unguessable
+	Nonce    uint64 // random number that makes the version's identifier hard to guess
 	Modified int64  // Unix milliseconds
 	Size     int64
 	CRC      uint64
@@ -86,8 +86,8 @@ func (v *Version) Null() bool { return v.Flags&FlagNull != 0 }
 // Inline reports whether the content of v is stored with the metadata.
 func (v *Version) Inline() bool { return v.Flags&FlagInline != 0 }
 
-// Wrong returns the word that reports use for a damage of v's content. The word is `what`, with one exception: it is
-// "declared" for a wrong checksum if a client declared the sums of v.
+// Wrong returns the kind of a damage of v's content, as reports name it. Wrong returns "declared" if what is
+// "checksum" and a client declared the sums of v; otherwise Wrong returns what.
 func (v *Version) Wrong(what string) string {
 	if what == "checksum" && v.Flags&FlagDeclared != 0 {
 		return object.DamageDeclared

@@ -19,7 +19,7 @@ import (
 type Listing struct {
 	Bucket    string
 	Prefix    string
-	Delimiter string // groups keys with equal text from the prefix up to this delimiter; empty: no groups
+	Delimiter string // groups keys that have equal text between the prefix and this delimiter; empty: no groups
 	After     string // list only keys after this one
 	Token     string // the token Page.Next of the page before; After is then ignored
 	Limit     int    // the largest number of entries and groups; 0: as many as the server returns

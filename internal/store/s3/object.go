@@ -115,8 +115,8 @@ type Object struct {
 	trusted bool           // the caller wants no comparison
 }
 
-// Open requests the description of an object and returns an Object for it. All reads of the Object return this
-// version, even if the object is replaced later.
+// Open requests the description of an object and returns an Object for it. All reads of the Object return the version
+// that Open found, even if the object is replaced later.
 func (c *Client) Open(ctx context.Context, bucket, key, version string) (*Object, error) {
 	o := &Object{c: c, notes: map[string]int{}}
 	var err error
@@ -143,8 +143,8 @@ func (o *Object) File() *vfs.File {
 }
 
 // Sums returns the server's CRC-64/NVME of the whole object, as the sum of one block of all bytes. Sums returns nil
-// if the server has no such checksum. After Sums has returned a checksum, the caller must compare the content,
-// because the Object no longer does. Sums must be called before the first Fetch.
+// if the server has no CRC-64/NVME of the object. After Sums has returned a checksum, the caller must compare the
+// content, because the Object no longer does. Sums must be called before the first Fetch.
 func (o *Object) Sums() *checksum.Sums {
 	if !o.info.HasCRC64 || o.info.Size == 0 {
 		return nil

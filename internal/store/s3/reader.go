@@ -159,7 +159,7 @@ func (r *reader) check(resp *http.Response) error {
 	return nil
 }
 
-// Close ends the request and discards the rest of the reply.
+// Close ends the request. Further reads fail with kind Closed.
 func (r *reader) Close() error {
 	if r.body == nil {
 		return nil

@@ -138,15 +138,14 @@ func (c *Client) Sign(ctx context.Context, r *http.Request) error {
 		at))
 }
 
-// Refused reads the error reply to a request that Sign signed, and closes the body of the reply. again means that the
-// local clock differs from the server's: if the caller signs the request again, the signature uses the server's
-// clock.
+// Refused reads the error reply to a request that Sign signed, and closes the body of the reply. again is true if the
+// server refused the request because of the local clock; a request that is signed again then uses the server's clock.
 func (c *Client) Refused(r *http.Response) (f *Fault, again bool) {
 	f = faultOf(r)
 	return f, f.Code == "RequestTimeTooSkewed" && !f.date.IsZero() && c.skew.CompareAndSwap(0, int64(time.Until(f.date)))
 }
 
-// Close closes idle connections. The caller must end all objects and uploads before.
+// Close closes idle connections. The caller must end all Objects and Uploads before it calls Close.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections()
 	return nil

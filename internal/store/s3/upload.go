@@ -349,8 +349,8 @@ type completePart struct {
 	CRC64  string `xml:"ChecksumCRC64NVME,omitempty"`
 }
 
-// Complete combines the parts into the object, as vfs.Upload describes. The server checks the conditions of Put at
-// this point.
+// Complete combines the parts into the object, as vfs.Upload describes. The server checks the conditions of Put
+// during Complete.
 func (u *Upload) Complete(ctx context.Context) error {
 	x := struct {
 		XMLName xml.Name       `xml:"http://s3.amazonaws.com/doc/2006-03-01/ CompleteMultipartUpload"`

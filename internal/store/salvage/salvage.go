@@ -29,8 +29,8 @@ type Options struct {
 	From string
 	// To is the directory of the new store, which must be missing or empty.
 	To string
-	// Link creates hard links to the data files if they cannot be cloned, instead of copying them. The old and the
-	// new store then share these files, so damage to one store is damage to the other.
+	// Link creates hard links to the data files if they cannot be cloned, instead of copying them. With hard links
+	// the old and the new store share data files, so damage to one store is damage to the other.
 	Link bool
 	// Progress is called from time to time with the report so far; nil means no calls.
 	Progress func(Report)
@@ -78,8 +78,8 @@ type Report struct {
 // Run copies everything readable of a damaged store into a new store, and never changes the damaged store. Run reads
 // each metadata file separately, as far as it is readable. For each key, only the newest readable change counts. A
 // version is saved only if its record is readable and its content matches its checksum. Nobody may have the damaged
-// store open. An interrupted Run leaves a directory that Open does not accept as a store. The next Run to this
-// directory starts from the beginning.
+// store open. An interrupted Run leaves a directory that Open does not accept as a store. A Run to the directory of
+// an interrupted Run starts from the beginning.
 func Run(ctx context.Context, o Options) (Report, error) {
 	const op = "salvage store"
 	v := &salvage{ctx: ctx, o: o}

@@ -295,8 +295,8 @@ var handleTests = []test{
 	}},
 }
 
-// Dir returns a temporary directory for a test on a file system that supports leases, so that it can tell whether a
-// file has writers. Overlayfs, which containers often use for temporary files, does not support that.
+// Dir returns a temporary directory for a test, on a file system that can tell whether a file has writers. If the
+// default directory is on overlayfs, which cannot tell, Dir uses /dev/shm.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()

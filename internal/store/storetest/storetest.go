@@ -4,7 +4,7 @@
 // Run and Random.
 //
 // After each test, Run closes the store and opens it again if the target supports that. Everything that was visible
-// before must still be visible and unchanged.
+// before the restart must still be visible and unchanged.
 package storetest
 
 import (

@@ -59,7 +59,8 @@ type Examiner struct {
 	FS   vfs.FS
 	Dir  string      // directory of the store
 	Tell func(error) // called with damage that the other copy of the witness makes up for
-	// Stopped makes Examine report a damaged file EPOCH in Testimony.Epoch. Otherwise a damaged EPOCH is an error.
+	// Stopped makes Examine report a damaged file EPOCH in Testimony.Epoch. If Stopped is not set, Examine fails if
+	// EPOCH is damaged.
 	Stopped bool
 }
 

@@ -35,7 +35,7 @@ const (
 
 // Keeper writes the witness: two small files outside the metadata that record the durable lengths of its log and its
 // manifest. Keeper records a new length after each sync, before Pebble acknowledges the synced changes. At the next
-// start a shortened log is therefore noticed, which Pebble alone would take for a complete one.
+// start the witness reveals a shortened log, which Pebble alone would accept as complete.
 type Keeper struct {
 	fs   vfs.FS
 	Tell func(error) // called when a copy of the witness cannot be written any more
@@ -58,8 +58,8 @@ type reachCopy struct {
 	durable, syncing, last int
 }
 
-// NewKeeper returns a Keeper that writes to the file system under. The Keeper calls fail if no copy of the witness
-// can be written any more.
+// NewKeeper returns a Keeper that writes the witness to the given file system. The Keeper calls fail if no copy of
+// the witness can be written any more.
 func NewKeeper(under vfs.FS, fail func(error)) *Keeper {
 	r := &Keeper{fs: under, fail: fail, Tell: func(error) {}}
 	r.idle = sync.NewCond(&r.mu)
@@ -344,8 +344,8 @@ func (t *Tracked) Synced() error {
 	return t.reach.promised(promise{log: t.Log, number: t.Number, bytes: t.Count.Bytes, records: t.Count.Records})
 }
 
-// MarkedManifest returns the number of the manifest that a marker file names. The result is false for any other file
-// name.
+// MarkedManifest returns the number of the manifest that a marker file names. MarkedManifest returns false for any
+// other file name.
 func MarkedManifest(base string) (uint64, bool) {
 	i := strings.LastIndex(base, ".MANIFEST-")
 	if !strings.HasPrefix(base, "marker.manifest.") || i < 0 {
