@@ -7,9 +7,9 @@ type Access string
 
 // The kinds of access that a grant can allow.
 const (
-	AccessRead      Access = "read"       // list and read objects
-	AccessWrite     Access = "write"      // write and delete objects
-	AccessReadWrite Access = "read-write" // list, read, write and delete objects
+	AccessRead      Access = "read"       // allows listing and reading objects
+	AccessWrite     Access = "write"      // allows writing and deleting objects
+	AccessReadWrite Access = "read-write" // allows listing, reading, writing and deleting objects
 )
 
 // Grant gives an account access to the objects of a bucket.
@@ -17,5 +17,5 @@ type Grant struct {
 	Bucket string `json:"bucket"`
 	User   string `json:"user"`
 	Access Access `json:"access"`
-	Prefix string `json:"prefix,omitempty"` // prefix of the keys that the grant covers; empty: all keys
+	Prefix string `json:"prefix,omitempty"` // the grant covers only keys with this prefix; empty: all keys
 }

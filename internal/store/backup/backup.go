@@ -43,8 +43,8 @@ type Options struct {
 type Report struct {
 	UUID     string
 	Files    int64 // data files copied
-	Bytes    int64 // bytes of the copied data files
-	Verified int64 // bytes of content that were compared with their checksums
+	Bytes    int64 // size of the copied data files in bytes
+	Verified int64 // size of the content, in bytes, that was compared with its checksums
 }
 
 // Source is the running store that a backup copies.

@@ -5,21 +5,26 @@
 //
 // # Invariants
 //
-//	I1  Under one key all sequences differ; that under o is above those under v.
-//	I2  Where a key has no o but has v, the newest v is a delete marker.
-//	I3  n exists exactly where a null version is under v, and names it; a key has at most one null version.
-//	I4  A version with content has exactly one of: d of its size; a file of at least its size with f naming the version and all sums.
-//	I5  Every f, d, q, c and p belongs to something that names it.
-//	I6  Every file in data/ has f, or g, or is the file of an upload; a file on g has no f.
+// The letters are kinds of records, which package record lists: for example, o is a current version and v is a
+// noncurrent version.
+//
+//	I1  All versions of a key have different sequences; the sequence of o is above those of v.
+//	I2  If a key has v records but no o record, its newest v record is a delete marker.
+//	I3  An n record exists if and only if a null version is under v, and names it.
+//	    A key has at most one null version.
+//	I4  A version with content has exactly one of: a d record of its size, or a file.
+//	    The file has at least the version's size, all sums, and an f record that names the version.
+//	I5  Every f, d, q, c and p record belongs to a record that names it.
+//	I6  Every file in data/ has an f or g record, or is the file of an upload; a file with g has no f.
 //	I7  The marks are above all numbers in use.
-//	I8  s is what counting gives.
+//	I8  The counts in s equal the result of counting.
 //
 // # Repair
 //
-// Repair never deletes anything. Letters in parentheses are kinds of records; package record lists them. Repair
-// corrects records that can be derived from other records: file owners (f), null versions (n), counts (s) and marks
-// (m). Repair also corrects the UUID, the epoch and the record of a clean close, which are also in text files in the
-// store's root. Repair rebuilds an unreadable bucket record (b) from the keys of the bucket's objects.
+// Repair deletes nothing. Repair corrects records that can be derived from other records: file owners (f), null
+// versions (n), counts (s) and marks (m). Repair also corrects the UUID, the epoch and the record of a clean close,
+// which are also in text files in the store's root. Repair rebuilds an unreadable bucket record (b) from the keys of
+// the bucket's objects.
 //
 // Repair moves data files, and records of the kinds d, q, c, f and p, to quarantine/ if they have no owner. Repair
 // moves nothing while any possible owner is damaged or missing: an unreadable record, an object without its file, or

@@ -42,7 +42,7 @@ type Subject struct {
 // Mark is a record that holds a number above all assigned numbers of one kind: data files, sequences or buckets.
 type Mark struct {
 	Key     []byte
-	Reserve uint64 // how far the mark is kept above the highest assigned number
+	Reserve uint64 // how far the mark is above the highest assigned number
 }
 
 // Fault is a damaged record about the store itself: its UUID, its epoch or its clean end. Open refuses a store with a
@@ -51,8 +51,8 @@ type Fault struct {
 	Invariant string
 	What      string
 	Err       error
-	Key       []byte // the damaged record; nil if it is unknown which record is damaged
-	Right     []byte // the right value of the record; nil if it is unknown
+	Key       []byte // key of the damaged record; nil if it is unknown which record is damaged
+	Right     []byte // the right value of the damaged record; nil if it is unknown
 }
 
 // Run verifies the invariants of a stopped store and adds the problems to the report. If Repair is set, Run walks

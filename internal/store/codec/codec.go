@@ -29,7 +29,7 @@ func (p *Encoder) Text(v string) { p.Uint(uint64(len(v))); *p = append(*p, v...)
 // Words appends the number of words and then each word in 8 bytes.
 func (p *Encoder) Words(vs []uint64) { p.Uint(uint64(len(vs))); p.RawWords(vs) }
 
-// RawWords appends each word in 8 bytes, without their number.
+// RawWords appends each word in 8 bytes, without the number of words before them.
 func (p *Encoder) RawWords(vs []uint64) {
 	*p = slices.Grow(*p, 8*len(vs))
 	for _, v := range vs {
@@ -55,10 +55,10 @@ func (p *Encoder) Pairs(m map[string]string) {
 }
 
 // Decoder reads values from a record. After the first missing or invalid value, Bad is set and every further value is
-// zero. Callers therefore check for damage only once, at the end. A damaged length cannot cause an allocation much
-// larger than the record.
+// zero. A caller needs to check for damage only once, after the last value. A damaged length cannot cause an
+// allocation much larger than the record.
 type Decoder struct {
-	Rest []byte // bytes not read yet
+	Rest []byte // bytes of the record that were not read yet
 	Bad  bool
 }
 

@@ -17,11 +17,11 @@ import (
 // object.ErrDamaged.
 type Damage struct {
 	ID   ID
-	File string // path of the file
+	File string // path of the damaged file
 	Off  int64  // offset of the damaged range
 	N    int64  // length of the damaged range
-	What string // "checksum", "missing", "short", "unreadable"
-	Err  error  // the cause; may be nil
+	What string // kind of damage: "checksum", "missing", "short" or "unreadable"
+	Err  error  // cause of the damage; may be nil
 }
 
 // Error returns a text with the file, the range and the kind of the damage.

@@ -20,17 +20,17 @@ type Piece struct {
 // Written describes content after its last byte was written.
 type Written struct {
 	Size  int64
-	CRC64 uint64   // checksum of all bytes
+	CRC64 uint64   // CRC-64/NVME of all bytes written
 	Sums  []uint64 // sums of the file's blocks; nil for a region, which has Pieces
 	// Pieces are the sums of a region, split at the block boundaries of the file, in order. Pieces is nil for a whole
 	// file.
 	Pieces []Piece
-	MD5    []byte // nil if it was not requested
+	MD5    []byte // MD5 of all bytes written; nil if it was not requested
 }
 
 // JoinPieces computes the block sums of a file from the pieces of its regions, given in any order. The pieces must
-// cover the file from its first byte without gap or overlap. The result whole is the checksum of all bytes, and size
-// is the number of bytes. JoinPieces reads no content.
+// cover the file from its first byte without gap or overlap. JoinPieces returns the checksum of the whole file as
+// whole, and its length in bytes as size. JoinPieces reads no content.
 func JoinPieces(pieces []Piece) (sums []uint64, whole uint64, size int64, err error) {
 	const op = "join checksums"
 	join := checksum.NewJoiner()

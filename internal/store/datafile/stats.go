@@ -6,7 +6,7 @@ package datafile
 type Stats struct {
 	Open     int // files that are open for reading, including cached files without a reader
 	Settling int // committed files that are not settled yet
-	Late     int // files of Settling that could not be moved and are tried again
+	Late     int // committed files that could not be settled yet and are tried again; Settling includes them
 	// Held counts the files that exist only because a client holds them: files of removed versions, and files that
 	// hold a copy of inline content. HeldBytes is the size of the content of held files.
 	Held      int

@@ -18,8 +18,8 @@ type Found struct {
 	ID    ID
 	Path  string
 	Size  int64
-	InTmp bool // in tmp/, so not settled yet; Walk may find the same ID in data/ too
-	Odd   bool // not a data file by its name, place or type; ID is 0
+	InTmp bool // the file is in tmp/, so not settled yet; Walk may find the same ID in data/ too
+	Odd   bool // the file is no data file, by its name, place or type; ID is 0
 }
 
 // Walk calls fn for every file: first the files in tmp/, then those in data/ in ascending order. The files must not

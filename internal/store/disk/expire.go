@@ -21,7 +21,7 @@ const expirePage = 256
 type Expired struct {
 	object.Upload
 	Parts int
-	Bytes int64     // bytes of the upload's parts
+	Bytes int64     // size of the upload's parts in bytes
 	Last  time.Time // time of the upload's last part, or of its start if it has no part
 }
 

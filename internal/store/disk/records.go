@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// maxRecord bounds the value of a record.
+// maxRecord is the largest size of a record's value, in bytes.
 const maxRecord = 1 << 20
 
 func checkRecord(op, kind, name string) error {

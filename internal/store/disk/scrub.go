@@ -27,10 +27,10 @@ type ScrubOptions struct {
 
 // ScrubReport is the result of a scrub.
 type ScrubReport struct {
-	Objects int64 // versions with content; Files counts those with a data file
+	Objects int64 // versions with content that were read; Files counts those with a data file
 	Files   int64
 	Bytes   int64
-	Damage  []object.Damage // the first damages found, at most MaxScrubDamage; Damaged counts all
+	Damage  []object.Damage // the first damages found, at most MaxScrubDamage; Damaged counts all damages
 	Damaged int64
 }
 

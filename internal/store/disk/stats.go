@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Stats describes the contents and the state of a store. The counts are updated with every change and are read from
-// memory. The values of Pebble and of the file system are read when Stats is called.
+// Stats describes the contents and the state of a store. The counts in Stats are kept in memory and updated with
+// every change. The values of Pebble and of the file system are read when Stats is called.
 type Stats struct {
 	UUID    string
 	Epoch   uint64 // how often the store was opened
@@ -19,11 +19,11 @@ type Stats struct {
 	Objects int64 // keys with a current version that is not a delete marker
 	// Versions counts noncurrent versions without delete markers; Markers counts delete markers.
 	Versions, Markers int64
-	Bytes             int64 // bytes of content of all versions, current and noncurrent
+	Bytes             int64 // size of the content of all versions, current and noncurrent, in bytes
 	InlineBytes       int64 // bytes of content that is stored with the metadata; Bytes includes them
 	Files             int64 // versions with their content in a data file
 	Uploads           int64
-	PartBytes         int64 // bytes of the parts of uploads in progress
+	PartBytes         int64 // size of the parts of uploads in progress, in bytes
 	Removing          int64 // data files that wait to be removed
 	Unsettled         int64 // committed data files that wait to be settled
 	OpenFiles         int64 // data files that are open for reading or cached
@@ -32,8 +32,8 @@ type Stats struct {
 	HeldFiles, HeldBytes int64
 	// DraftFiles counts the drafts that clients are writing; DraftBytes is their space on disk.
 	DraftFiles, DraftBytes int64
-	Damage                 int64 // damage found since the store was opened; repeated finds count again
-	FreeBytes              int64 // free space of the file system; -1 if it is unknown
+	Damage                 int64 // number of damages found since the store was opened; damage found twice counts twice
+	FreeBytes              int64 // free space of the file system in bytes; -1 if it is unknown
 	Failure                string
 	// Refusing is the reason why the store accepts no new content now; empty if it accepts content. Store.Writable
 	// returns the text of Refusing as an error.
@@ -43,14 +43,14 @@ type Stats struct {
 
 // MetadataStats are Pebble's own statistics.
 type MetadataStats struct {
-	DiskBytes    uint64 // size of all files of Pebble on disk
-	LogBytes     uint64 // size of the log that Pebble would replay after a crash
+	DiskBytes    uint64 // size of all files of Pebble on disk in bytes
+	LogBytes     uint64 // size of the log that Pebble would replay after a crash, in bytes
 	LogFiles     int64
-	MemTables    uint64 // bytes in memory tables
+	MemTables    uint64 // size of Pebble's memory tables in bytes
 	Compactions  int64
 	Flushes      int64
 	WrittenBytes uint64 // bytes written to the log since the store was opened
-	SyncCount    uint64 // syncs of the log
+	SyncCount    uint64 // number of syncs of Pebble's log since the store was opened
 	CacheHits    int64
 	CacheMisses  int64
 }

@@ -39,7 +39,7 @@ type Fence struct {
 	vfs.FS
 	gate
 	home    string          // the directory of the metadata; other files are passed through
-	Syncs   atomic.Uint64   // syncs of logs and manifests
+	Syncs   atomic.Uint64   // number of syncs of Pebble's logs and manifests
 	Witness *witness.Keeper // records how far logs and manifests are durable
 }
 
@@ -145,7 +145,7 @@ func (f *Fence) Link(old, name string) error {
 	return f.do(vital(name), func() error { return f.FS.Link(old, name) })
 }
 
-// Remove removes a file. If the file is a log or a manifest, the witness first drops its entry.
+// Remove removes a file. Before the removal of a log or a manifest, the witness drops its entry for the file.
 func (f *Fence) Remove(name string) error {
 	if !f.inside(name) {
 		return f.FS.Remove(name)
@@ -242,7 +242,7 @@ func (f *fencedFile) SyncTo(n int64) (full bool, err error) {
 	return full, err
 }
 
-// Close closes the file. After closing a log, Close makes the witness durable.
+// Close closes the file. If the file is a log, Close then makes the witness durable.
 func (f *fencedFile) Close() error {
 	err := f.File.Close()
 	if err == nil && f.track != nil && f.track.Log {

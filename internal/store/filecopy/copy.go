@@ -22,7 +22,7 @@ var ErrSums = errors.New("the content does not have its checksum")
 
 // CopyFile copies the first size bytes of a file and syncs the copy. If the file system can share blocks between
 // files, CopyFile clones the whole file. If check is not nil, CopyFile calls it with each block of 1 MiB in order;
-// holes are passed as zeros. An error of check ends the copy. After an error the target file is removed.
+// holes are passed as zeros. An error of check ends the copy. If CopyFile fails, it removes the target file.
 func CopyFile(ctx context.Context, f vfs.FS, from, to string, size int64,
 	check func(off int64, block []byte) error) error {
 	src, err := layout.OpenRegular(f, from)

@@ -14,7 +14,7 @@ import (
 type Epoch struct {
 	Number uint64 // how often the store was opened
 	Closed bool   // the store was last closed cleanly
-	Next   uint64 // if Closed: the next sequence to be assigned
+	Next   uint64 // the sequence that is assigned next; set only if Closed
 }
 
 // ReadEpoch reads the file EPOCH. ReadEpoch returns a nil Note if the file does not exist. ReadEpoch fails if EPOCH

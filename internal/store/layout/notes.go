@@ -35,21 +35,20 @@ const FormatVersion = 1
 
 // The names of the files and directories in the root of a store.
 const (
-	FormatName     = "FORMAT" // identifies the directory as a store and records whether it has a witness; must exist
-	EpochName      = "EPOCH"  // records how new the metadata has to be; written at each open and close
+	FormatName     = "FORMAT" // this file identifies a directory as a store and records whether there is a witness
+	EpochName      = "EPOCH"  // this file records how new the metadata has to be; it is written at each open and close
 	LockName       = "LOCK"
-	OwnerName      = "OWNER"   // contains the number of the process that holds the lock
-	BallastName    = "BALLAST" // space that is given up if the disk is full
+	OwnerName      = "OWNER"   // this file contains the number of the process that holds the lock
+	BallastName    = "BALLAST" // this file occupies space that is freed if the disk is full
 	MetaName       = "meta"
 	DataName       = "data"
 	TmpName        = "tmp"
 	QuarantineName = "quarantine"
 
-	// PartialName marks a directory that a restore or a salvage is filling; the file is removed when the store is
-	// complete
+	// PartialName is the file that marks an unfinished restore or salvage; it is removed when the store is complete.
 	PartialName = "PARTIAL"
-	BackupName  = "BACKUP"      // marks a backup, which has no FORMAT, so that no server starts on it
-	ScratchName = "salvage.tmp" // the scratch directory of a salvage
+	BackupName  = "BACKUP"      // this file marks a backup, which has no FORMAT, so that no server starts on it
+	ScratchName = "salvage.tmp" // the temporary directory of a salvage
 )
 
 // WitnessNames are the file names of the two copies of the witness.

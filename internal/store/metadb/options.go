@@ -37,8 +37,8 @@ const (
 // Settings are the options of Pebble that differ between stores and tools.
 type Settings struct {
 	Memory   int64         // bytes for caches and memory tables together
-	MemTable int64         // bytes of one memory table
-	BlobAge  time.Duration // the age from which blob files are rewritten
+	MemTable int64         // size of one memory table in bytes
+	BlobAge  time.Duration // the age from which Pebble may rewrite a blob file
 }
 
 // Options returns Pebble's options for the metadata of a store. Pebble calls background with errors of background

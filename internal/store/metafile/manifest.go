@@ -51,7 +51,7 @@ type Blob struct {
 // Manifest is the list of metadata files that results from the version edits in Pebble's manifest.
 type Manifest struct {
 	Comparer string
-	MinLog   uint64 // logs with this number or a higher one are not in tables yet
+	MinLog   uint64 // changes in logs with this or a higher number are not in tables yet
 	nextFile uint64
 	lastSeq  uint64
 	Tables   map[uint64]*Table

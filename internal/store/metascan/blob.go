@@ -19,8 +19,8 @@ import (
 // BlobHandle is a table's reference to a value in a blob file. The table numbers its blob files from 0, and only the
 // manifest maps these numbers to files.
 type BlobHandle struct {
-	Table          uint64 // the number of the table
-	Ref, Block, ID uint64 // Ref: the table's own number of the blob file; Block: the block in the file; ID: the value in the block
+	Table          uint64 // number of the table with the reference
+	Ref, Block, ID uint64 // the table's own number of the blob file, the block in it, the value in the block
 	Size           uint64 // length of the value in bytes
 }
 
@@ -107,8 +107,8 @@ func (b *BlobFile) readIndex(index []byte) (err error) {
 	return nil
 }
 
-// Value returns the value that a BlobHandle refers to. The error ErrNoValue means that there is no value of this
-// length; any other error means that the block is damaged.
+// Value returns the value that a BlobHandle refers to. The error ErrNoValue means that the blob file has no value of
+// this length there; any other error means damage.
 func (b *BlobFile) Value(h *BlobHandle) ([]byte, error) {
 	at, id := h.Block, h.ID
 	if len(b.virtual) > 0 {

@@ -27,8 +27,8 @@ type Entry struct {
 	Seq   uint64
 	Kind  pebble.InternalKeyKind
 	Value []byte
-	Lost  error       // why the value cannot be read, although the key and its number can; nil: it was read
-	Blob  *BlobHandle // refers to the value if the manifest does not name its blob file; Lost is then ErrUnnamed
+	Lost  error       // why the value cannot be read; nil if it was read
+	Blob  *BlobHandle // reference to a value in a blob file that the manifest does not name; Lost is then ErrUnnamed
 }
 
 // Gap is a range of keys that a file may contain and that cannot be read. From and To are not part of the range; nil
@@ -47,14 +47,14 @@ type Reader struct {
 	opts *pebble.Options // for tables
 
 	manifest  *metafile.Manifest
-	Damage    error // why the manifest is damaged; the list of tables is then partly guessed
+	Damage    error // damage of the manifest, which makes the list of tables partly guessed; nil if it is intact
 	unnamed   error // why the current manifest is unknown; the newest one is used
 	tables    []*metafile.Table
 	logs      []uint64 // logs that are not in tables yet
 	blobs     []string // names of blob files that tables refer to
 	leftovers int      // files that the manifest does not name
 	opened    map[uint64]*BlobFile
-	Rescue    bool // also read values from blob files with a damaged end
+	Rescue    bool // values are also read from blob files with a damaged end
 }
 
 // probes limits how often a damaged table is searched for keys between two damaged places.

@@ -39,10 +39,10 @@ type Survey struct {
 	Ctx    context.Context
 	Files  []File
 	Damage []Damage
-	Told   func()            // called after each file; may be nil
+	Told   func()            // called after each metadata file; may be nil
 	Each   func(Entry) error // called with each readable change; may be nil
 	Gaps   func([]Gap)       // called with the unreadable ranges of keys; may be nil
-	Later  bool              // values in an unknown blob file do not count as lost, because the caller searches for them later
+	Later  bool              // a value in an unknown blob file does not count as lost, because the caller searches for it
 }
 
 // Run reads all metadata files. known means that there is a witness, so a log that is not in short is complete.

@@ -42,7 +42,7 @@ func merge(as, more map[string]string) map[string]string {
 	return out
 }
 
-// holds judges c on a version, nil where there is none or a delete marker.
+// holds checks c on a version; v is nil if there is none or a delete marker.
 func holds(op, key string, c object.Condition, v *version) error {
 	if v != nil && v.info.Marker {
 		v = nil
@@ -70,7 +70,7 @@ func holds(op, key string, c object.Condition, v *version) error {
 	return nil
 }
 
-// current returns the newest version of a key, be it a delete marker, or nil.
+// current returns the newest version of a key, which may be a delete marker, or nil.
 func (b *bucket) current(key string) *version {
 	if vs := b.keys[key]; len(vs) > 0 {
 		return vs[0]
@@ -78,14 +78,14 @@ func (b *bucket) current(key string) *version {
 	return nil
 }
 
-// describe returns what callers see of a version of a bucket.
+// describe returns the description of a version that callers see.
 func (b *bucket) describe(v *version) object.Info {
 	i := copyInfo(v.info)
 	i.Latest = b.current(i.Key) == v
 	return i
 }
 
-// drop takes one version away; others keep their order, so that the next one becomes current.
+// drop removes one version; the others keep their order, so that the next one becomes current.
 func (b *bucket) drop(key string, v *version) {
 	vs := slices.DeleteFunc(slices.Clone(b.keys[key]), func(o *version) bool { return o == v })
 	if len(vs) == 0 {
@@ -105,7 +105,7 @@ func (b *bucket) named(key, id string) *version {
 	return nil
 }
 
-// add makes v the newest version of its key, as the bucket's versioning says; the mutex is held.
+// add makes v the newest version of its key, as the bucket's versioning requires; the caller holds the mutex.
 func (s *Store) add(b *bucket, v *version) object.Info {
 	key := v.info.Key
 	v.seq = s.next()
@@ -230,8 +230,8 @@ func (s *Store) still(op, name string, before *bucket) (*bucket, error) {
 	return b, err
 }
 
-// resolve finds the version that ref names; the mutex is held. Where the current
-// version is a delete marker, it returns it with ErrNoSuchKey.
+// resolve finds the version that ref names; the caller holds the mutex. If the current version is a delete marker,
+// resolve returns it with ErrNoSuchKey.
 func (s *Store) resolve(op string, ref object.Ref) (*bucket, *version, error) {
 	b, err := s.find(op, ref.Bucket)
 	if err != nil {

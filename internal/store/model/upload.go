@@ -243,7 +243,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	return info, err
 }
 
-// choose returns the parts that c names, or says which of them cannot be had.
+// choose returns the parts that c names, or an error that names a missing or wrong part.
 func (u *upload) choose(op string, c object.Complete) ([]*part, error) {
 	if len(c.Parts) == 0 {
 		return nil, object.Fail(op, c.Key, object.ErrInvalidPart, "no part is named")

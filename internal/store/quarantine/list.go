@@ -23,11 +23,11 @@ import (
 type Entry struct {
 	Name     string    // name of the entry in quarantine/
 	Kind     string    // "file", "records", or "unknown" for an entry without a note
-	Path     string    // for a file: its old path, relative to the store's directory
-	Records  int       // for records: how many
-	Why      string    // the reason of the repair; for records, that of the first one
+	Path     string    // old path of a file, relative to the store's directory
+	Records  int       // number of records in an entry of kind "records"
+	Why      string    // reason of the repair; of several records, the reason for the first
 	When     time.Time // time of the repair; zero if there is no note
-	Restored bool      // the records were put back before
+	Restored bool      // the records of this entry were already put back
 }
 
 // List lists the entries of quarantine/. List takes no lock and changes nothing.

@@ -20,7 +20,7 @@ import (
 
 // Restored is the result of PutBack.
 type Restored struct {
-	Path    string   // for a file: its path after the restore
+	Path    string   // path of a restored file
 	Records int      // number of records put back
 	Kept    []string // records that were left unchanged, because they have changed since the repair
 }

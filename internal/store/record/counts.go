@@ -9,7 +9,7 @@ import (
 // Counts are the numbers of objects, versions and bytes in a bucket. Each batch adds its changes to the Counts with a
 // Pebble merge. Counts are exact even after a crash, and reading them needs no scan.
 type Counts struct {
-	Objects  int64 // keys whose current version is not a delete marker
+	Objects  int64 // keys with a current version that is not a delete marker
 	Versions int64 // noncurrent versions, without delete markers
 	Markers  int64 // delete markers
 	Bytes    int64 // bytes of content of all versions

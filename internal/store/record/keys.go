@@ -104,8 +104,8 @@ func VersionPrefix(bucket uint64, key string) []byte {
 	return append(Escape(Numbered(KindVersion, bucket, len(key)+16), key), 0, 1)
 }
 
-// VersionKey returns the key of a noncurrent version. The sequence is stored inverted, so that newer versions sort
-// first.
+// VersionKey returns the key of a noncurrent version. The key contains the inverted sequence, so that newer versions
+// sort first.
 func VersionKey(bucket uint64, key string, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(VersionPrefix(bucket, key), ^seq)
 }

@@ -72,7 +72,7 @@ type Version struct {
 	Size     int64
 	CRC      uint64
 	ETag     string
-	File     uint64   // number of the data file; 0: no data file
+	File     uint64   // number of the version's data file; 0: no data file
 	Sums     []uint64 // sums of the file's blocks, if there are at most SumsInRecord
 	Attrs    map[string]string
 }
@@ -171,7 +171,7 @@ type Owner struct {
 	Bucket uint64
 	Key    string
 	Seq    uint64 // sequence of the version or of the upload
-	Part   int    // -1: owned by a version; 0: the upload's own file; above 0: the separate file of this part
+	Part   int    // -1: a version owns the file; 0: an upload; above 0: the part with this number
 }
 
 // Encode returns the record of o.

@@ -9,7 +9,7 @@ import (
 
 // Upload is the record of a multipart upload in progress.
 type Upload struct {
-	File     uint64 // number of the file that parts are written into at their final offsets
+	File     uint64 // number of the upload's file, into which parts are written at their final offsets
 	PartSize int64  // size of the parts in the upload's file, in bytes; 0: not known yet
 	Started  int64
 	Attrs    map[string]string

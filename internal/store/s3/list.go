@@ -20,8 +20,8 @@ type Listing struct {
 	Bucket    string
 	Prefix    string
 	Delimiter string // groups keys that have equal text between the prefix and this delimiter; empty: no groups
-	After     string // list only keys after this one
-	Token     string // the token Page.Next of the page before; After is then ignored
+	After     string // only keys after this one are listed
+	Token     string // Page.Next of the page before; if it is set, After is ignored
 	Limit     int    // the largest number of entries and groups; 0: as many as the server returns
 }
 

@@ -21,12 +21,12 @@ import (
 // Info describes one version of an object.
 type Info struct {
 	Bucket, Key string
-	Version     string // empty if the server names no version
+	Version     string // version ID; empty if the server names none
 	ETag        string // without its quotes
 	Size        int64
 	Modified    time.Time
 	ContentType string
-	Metadata    map[string]string // from x-amz-meta-… headers; names without the prefix and in lower case
+	Metadata    map[string]string // values of the x-amz-meta-… headers; names are in lower case and without the prefix
 	// CRC64 is the CRC-64/NVME of the whole content; valid if HasCRC64 is set.
 	CRC64    uint64
 	HasCRC64 bool

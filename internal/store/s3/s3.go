@@ -29,7 +29,7 @@ import (
 type Options struct {
 	// Endpoint is the server's URL, "http://host:port" or "https://host".
 	Endpoint string
-	Region   string // default us-east-1; if a server names another region, the client uses that one
+	Region   string // region of the signature; empty means us-east-1; if a server names another region, the client uses it
 	// AccessKey identifies the account; if it is empty, requests are not signed.
 	AccessKey, SecretKey, SessionToken string
 	// Connections is the number of concurrent requests for one object; 0 means 16.

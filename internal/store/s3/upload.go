@@ -25,7 +25,7 @@ import (
 type Put struct {
 	Bucket, Key          string
 	ContentType          string
-	Metadata             map[string]string // sent as x-amz-meta-… headers; names without the prefix
+	Metadata             map[string]string // values of the x-amz-meta-… headers; names are without the prefix
 	IfMatch, IfNoneMatch string            // conditions on the existing object: an ETag, or "*"; empty: no condition
 }
 

@@ -65,10 +65,10 @@ type Report struct {
 	Changes  int64           // changes read from the metadata files
 	Buckets  int64
 	Objects  int64 // saved versions with content, and saved delete markers
-	Bytes    int64 // bytes of saved content
+	Bytes    int64 // size of the saved content in bytes
 	Uploads  int64
 	Records  int64 // saved records of other packages: accounts and settings
-	Doubtful int64 // saved objects that are doubtful
+	Doubtful int64 // saved versions that may have been overwritten or deleted
 	Lost     int64
 	Saved    []SavedObject // the first saved versions, at most MaxNamed
 	Losses   []Loss        // the first losses, at most MaxNamed
@@ -78,8 +78,8 @@ type Report struct {
 // Run copies everything readable of a damaged store into a new store, and never changes the damaged store. Run reads
 // each metadata file separately, as far as it is readable. For each key, only the newest readable change counts. A
 // version is saved only if its record is readable and its content matches its checksum. Nobody may have the damaged
-// store open. An interrupted Run leaves a directory that Open does not accept as a store. A Run to the directory of
-// an interrupted Run starts from the beginning.
+// store open during Run. An interrupted Run leaves a directory that Open does not accept as a store. A Run to the
+// directory of an interrupted Run starts from the beginning.
 func Run(ctx context.Context, o Options) (Report, error) {
 	const op = "salvage store"
 	v := &salvage{ctx: ctx, o: o}

@@ -19,8 +19,8 @@ import (
 type ShortFile struct {
 	Name   string
 	msg    string
-	Lost   int64 // records that Pebble would not replay
-	Behind int64 // records of Lost that are still readable behind the damage
+	Lost   int64 // number of durable records that Pebble would not replay
+	Behind int64 // number of lost records that are still readable behind the damage
 }
 
 // Text describes the damage: how far the file is readable, and how many changes are lost.
@@ -40,7 +40,7 @@ type Testimony struct {
 	Short  []ShortFile // files that are shorter than the witness recorded
 	Gone   bool        // the store had a witness, but no copy of it is readable
 	Epoch  string      // what is wrong with the file EPOCH, which a store with a witness has; empty: nothing
-	Known  bool        // there is a witness: every file that is not in Short is complete
+	Known  bool        // there is a witness, so every log and manifest that is not in Short is complete
 	Spoilt string      // the copy of the witness that is missing or damaged while the other is intact; empty: none
 }
 
@@ -58,7 +58,7 @@ func (t Testimony) ManifestIsShort() bool {
 type Examiner struct {
 	FS   vfs.FS
 	Dir  string      // directory of the store
-	Tell func(error) // called with damage that the other copy of the witness makes up for
+	Tell func(error) // called with damage that needs no repair, such as one damaged copy of the witness
 	// Stopped makes Examine report a damaged file EPOCH in Testimony.Epoch. If Stopped is not set, Examine fails if
 	// EPOCH is damaged.
 	Stopped bool
