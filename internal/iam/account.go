@@ -28,7 +28,7 @@ const (
 	RoleAdmin Role = "admin"
 	// RoleUser may use the buckets that it was granted access to, but may not create buckets.
 	RoleUser Role = "user"
-	// RoleUserPlus may do the same as RoleUser, and may create buckets of its own.
+	// RoleUserPlus has all permissions of RoleUser, and may also create buckets of its own.
 	RoleUserPlus Role = "userplus"
 )
 

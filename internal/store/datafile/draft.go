@@ -20,9 +20,9 @@ import (
 // Draft is a data file that clients write through descriptors that Draft.Open returns. A Draft must be used by one
 // goroutine at a time.
 //
-// The calls are made in this order: NewDraft, Open, Seal, the caller's commit, Writer().Settle, Close. If Seal fails
-// with object.ErrWriterLeft or object.ErrInvalidSums, the draft stays; after any other error of Seal the file is
-// removed. Abort removes the file at any time before the commit.
+// The steps of a draft are, in this order: NewDraft, Open, Seal, the caller's commit, Writer().Settle, Close. If Seal
+// fails with object.ErrWriterLeft or object.ErrInvalidSums, the draft stays; after any other error of Seal the file
+// is removed. Abort removes the file at any time before the commit.
 type Draft struct {
 	f    *Files
 	w    *Writer

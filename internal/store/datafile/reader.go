@@ -29,8 +29,8 @@ type Reader struct {
 }
 
 // OpenRead opens a data file for reading its first size bytes. The function sums returns the sums of the file's
-// blocks. sums is called when a sum is first needed, and not again while the file stays open. If the file is missing
-// or shorter than size, the error is a *Damage.
+// blocks. The Reader calls sums when it first needs a sum, and not again while the file stays open. If the file is
+// missing or shorter than size, the error is a *Damage.
 func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Reader, error) {
 	const op = "open"
 	if err := checkSize(op, id.String(), 0, size); err != nil {

@@ -49,7 +49,7 @@ func (s *settler) stop() error {
 	return s.f.Flush()
 }
 
-// Settle moves the files with these IDs to data/ in the background. The caller's metadata must record the files
+// Settle moves the files with the given IDs to data/ in the background. The caller's metadata must record the files
 // durably before the call of Settle. Until a file is moved, and if the move fails, the file is read from tmp/.
 func (f *Files) Settle(ids ...ID) {
 	s := &f.settler

@@ -59,7 +59,7 @@ func (f *Files) OpenShared(id ID) (*Shared, error) {
 func (s *Shared) ID() ID { return s.id }
 
 // FillAt writes a region at off: exactly size bytes of body, or all bytes of body if size is -1. The returned Pieces
-// are the sums, split at the block boundaries of the file. After an error the bytes of this region are undefined;
+// are the sums, split at the block boundaries of the file. If FillAt fails, the bytes of its region are undefined;
 // other regions are unaffected. The rules for body are those of Writer.Fill.
 func (s *Shared) FillAt(ctx context.Context, body io.Reader, off, size int64, md5 bool) (Written, error) {
 	const op = "write"
@@ -78,7 +78,7 @@ func (s *Shared) FillAt(ctx context.Context, body io.Reader, off, size int64, md
 }
 
 // Sync makes all regions written before and the file's name durable. Concurrent calls share one sync of the disk.
-// After an error, this Shared can make no further writes durable.
+// After a failed Sync, the Shared can make no further writes durable.
 func (s *Shared) Sync(ctx context.Context) error {
 	const op = "sync"
 	if err := context.Cause(ctx); err != nil {

@@ -23,8 +23,8 @@ const (
 
 // Writer writes one new data file. A Writer must be used by one goroutine at a time.
 //
-// The calls are made in this order, each once: Create, Fill or Copy, Sync, the caller's commit, Settle. If Create,
-// Fill, Copy or Sync fails, the file is already removed. Abort removes the file at any time before Settle.
+// The steps of a write are, in this order and each once: Create, Fill or Copy, Sync, the caller's commit, Settle. If
+// Create, Fill, Copy or Sync fails, the file is already removed. Abort removes the file at any time before Settle.
 type Writer struct {
 	f       *Files
 	id      ID
@@ -127,7 +127,7 @@ func (w *Writer) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Settle calls Files.Settle for this file, after the caller's commit. After Settle, Abort does nothing.
+// Settle calls Files.Settle for the file of the Writer, after the caller's commit. After Settle, Abort does nothing.
 func (w *Writer) Settle() {
 	w.gone = true
 	w.f.Settle(w.id)

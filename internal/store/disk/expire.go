@@ -29,11 +29,12 @@ type Expired struct {
 // since then. If told is not nil, ExpireUploads calls it after each aborted upload. An upload with a call in
 // progress, such as PutPart or CompleteUpload, is not aborted.
 //
-// ExpireUploads judges and removes each upload under the upload's own lock. A concurrent part or completion therefore
+// ExpireUploads judges and removes each upload under the upload's own lock. A concurrent PutPart or CompleteUpload
 // either comes first and keeps the upload, or fails with ErrNoSuchUpload. Each removal is one synced batch: after a
 // crash an upload either exists with all its parts, or is gone with all its parts.
 //
-// If an upload cannot be read, ExpireUploads continues with the next one and returns the first such error at the end.
+// If an upload cannot be read, ExpireUploads continues with the next one, and returns the first read error at the
+// end.
 func (s *Store) ExpireUploads(ctx context.Context, before time.Time, told func(Expired)) error {
 	const op = "expire uploads"
 	limit := before.UnixMilli()

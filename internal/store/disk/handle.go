@@ -69,7 +69,7 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 }
 
 // Reopenable returns nil if descriptors from Handle cannot be reopened for writing, or the reason why they can.
-// Without a read-only mount, root and the user of this process can reopen such descriptors for writing.
+// Without a read-only mount, root and the user of this process can reopen a client's descriptor for writing.
 func (s *Store) Reopenable() error { return s.files.Reopenable() }
 
 // fileHandle is a handle of content in a data file.

@@ -55,7 +55,7 @@ type MetadataStats struct {
 	CacheMisses  int64
 }
 
-// BucketStats counts the contents of one bucket. The fields mean the same as in Stats, for this bucket.
+// BucketStats counts the contents of one bucket. The fields of BucketStats mean the same as in Stats, for one bucket.
 type BucketStats struct {
 	Objects, Versions, Markers, Bytes, Uploads, PartBytes int64
 }

@@ -19,8 +19,8 @@ import (
 )
 
 // Fence is a layer between Pebble and the file system. If Pebble cannot write its log or its manifest, Pebble ends
-// the process (by Fatalf, or by a panic under a mutex that it has already unlocked). A Fence prevents this end of the
-// process by not returning errors of the log and the manifest to Pebble:
+// the process (by Fatalf, or by a panic under a mutex that it has already unlocked). A Fence keeps the process alive
+// by not returning errors of the log and the manifest to Pebble:
 //
 //   - No space is left: the Fence gives up the ballast and tries the write again. Without ballast, the write
 //     waits until there is space; meanwhile the store refuses changes with object.ErrNoSpace.
@@ -33,8 +33,8 @@ import (
 // once, so without the pause a full disk would keep a core busy and fill the log. After the store has failed, nothing
 // is retried.
 //
-// If the disk cannot be written while Pebble opens for changes, Pebble would retry a flush forever. The Fence then
-// parks the goroutine of the flush, and OpenDB abandons the Pebble instance.
+// If the disk cannot be written while Pebble opens for changes, Pebble would retry a flush forever. To stop such a
+// flush, the Fence parks its goroutine, and OpenDB abandons the Pebble instance.
 type Fence struct {
 	vfs.FS
 	gate

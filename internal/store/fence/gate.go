@@ -51,8 +51,8 @@ func (f *gate) Fail(err error) {
 // Arm makes the fence hold back errors that would end the process. Arm is called when Pebble is open.
 func (f *gate) Arm() { f.armed.Store(true) }
 
-// Hush suppresses calls of onFail until Speak is called. While a store is opened, the caller of Open gets a failure
-// as an error instead.
+// Hush suppresses calls of onFail until Speak is called. While a store is being opened, a failure is returned by Open
+// and not reported to onFail.
 func (f *gate) Hush() { f.quiet.Store(true) }
 
 // Speak ends the effect of Hush. If the store has failed meanwhile, Speak calls onFail.

@@ -27,7 +27,8 @@ func (Logger) Infof(string, ...any) {}
 // Errorf discards the message, because Pebble also returns the error to the caller.
 func (Logger) Errorf(string, ...any) {}
 
-// Fatalf marks the store as failed and parks the goroutine forever. While Pebble is opening, Fatalf panics instead.
+// Fatalf marks the store as failed and parks the goroutine forever. While Pebble is still opening, Fatalf panics with
+// the error.
 func (l Logger) Fatalf(format string, args ...any) {
 	err := metadb.FatalError(format, args)
 	if !l.Fence.armed.Load() {
@@ -49,8 +50,8 @@ func IsUnsure(err error) bool {
 	return errors.As(err, &u)
 }
 
-// OpenDB opens the metadata through the fence. If the disk accepts no changes, Pebble may hang while it opens. OpenDB
-// then returns the failure, and the fence blocks all further writes of the abandoned Pebble instance.
+// OpenDB opens the metadata through the fence. If the disk accepts no changes, Pebble may hang while it opens. If
+// Pebble hangs, OpenDB returns the failure, and the fence blocks all further writes of the abandoned Pebble instance.
 func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
 	f.opening.Store(!o.ReadOnly)
 	defer f.opening.Store(false)

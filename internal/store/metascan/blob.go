@@ -107,8 +107,8 @@ func (b *BlobFile) readIndex(index []byte) (err error) {
 	return nil
 }
 
-// Value returns the value that a BlobHandle refers to. The error ErrNoValue means that the blob file has no value of
-// this length there; any other error means damage.
+// Value returns the value that a BlobHandle refers to. The error ErrNoValue means that the BlobHandle refers to no
+// value of its length; any other error means damage.
 func (b *BlobFile) Value(h *BlobHandle) ([]byte, error) {
 	at, id := h.Block, h.ID
 	if len(b.virtual) > 0 {

@@ -48,7 +48,8 @@ const (
 	FlagInline             // the version's content is stored under DataKey(seq)
 	FlagParts              // the version's list of parts is stored under PartsKey(seq)
 	// FlagDeclared means that a client wrote the content through the door and declared its sums. The server has not
-	// read this content. If the content and its sums differ later, the sums may have been wrong from the beginning.
+	// read content with declared sums. If the content and its sums differ later, the sums may have been wrong from
+	// the beginning.
 	FlagDeclared
 	flagsEnd // above all known flags
 )

@@ -65,8 +65,8 @@ func versioned(version string) url.Values {
 	return url.Values{"versionId": {version}}
 }
 
-// Head returns the description of an object; an empty version means the current one. The error has kind NotFound or
-// Permission if the server refuses the object for this reason.
+// Head returns the description of an object; an empty version means the current one. Head fails with kind NotFound if
+// the object does not exist, and with kind Permission if access is denied.
 func (c *Client) Head(ctx context.Context, bucket, key, version string) (Info, error) {
 	return c.head(ctx, bucket, key, version, nil)
 }
@@ -128,7 +128,7 @@ func (c *Client) Open(ctx context.Context, bucket, key, version string) (*Object
 	return o, nil
 }
 
-// Info returns the description of this version of the object.
+// Info returns the description of the object's version.
 func (o *Object) Info() Info { return o.info }
 
 // Parallel returns the number of concurrent connections for one object.

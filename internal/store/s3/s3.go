@@ -3,8 +3,8 @@
 // Package s3 is a client for S3 servers, made for moving large content. A caller reads ranges directly from the
 // socket, and parts are sent directly from the caller's blocks.
 //
-// If a transfer breaks off, the client resumes it at the same byte, after a growing pause. Every read requests the
-// version that the first reply named. A caller therefore gets the bytes of one version, or an error.
+// If a read breaks off, the client resumes it at the byte reached, after a growing pause. Every read requests the
+// version that the first reply named. A caller gets the bytes of one version, or an error.
 package s3
 
 import (
@@ -139,7 +139,7 @@ func (c *Client) Sign(ctx context.Context, r *http.Request) error {
 }
 
 // Refused reads the error reply to a request that Sign signed, and closes the body of the reply. again is true if the
-// server refused the request because of the local clock; a request that is signed again then uses the server's clock.
+// server refused the request because of a wrong local clock; the next Sign uses the server's clock.
 func (c *Client) Refused(r *http.Response) (f *Fault, again bool) {
 	f = faultOf(r)
 	return f, f.Code == "RequestTimeTooSkewed" && !f.date.IsZero() && c.skew.CompareAndSwap(0, int64(time.Until(f.date)))

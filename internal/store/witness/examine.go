@@ -206,8 +206,8 @@ func (e Examiner) compareLog(p promise) (*ShortFile, error) {
 		msg: fmt.Sprintf("the log is readable up to byte %d, it was written up to byte %d", scan.Stopped, p.bytes)}, nil
 }
 
-// Check refuses a store with metadata that is shorter than the witness recorded. Without this check, Pebble would
-// take the damage for the end of the log, and acknowledged changes behind the damage would be lost silently.
+// Check refuses a store with metadata that is shorter than the witness recorded. Pebble alone would take the damage
+// for the end of the log, and acknowledged changes behind the damage would be lost silently.
 func (e Examiner) Check() error {
 	const op = "open store"
 	t, err := e.Examine()

@@ -344,8 +344,8 @@ func (t *Tracked) Synced() error {
 	return t.reach.promised(promise{log: t.Log, number: t.Number, bytes: t.Count.Bytes, records: t.Count.Records})
 }
 
-// MarkedManifest returns the number of the manifest that a marker file names. MarkedManifest returns false for any
-// other file name.
+// MarkedManifest returns the number of the manifest that a marker file names. MarkedManifest returns false if the
+// file is no marker of a manifest.
 func MarkedManifest(base string) (uint64, bool) {
 	i := strings.LastIndex(base, ".MANIFEST-")
 	if !strings.HasPrefix(base, "marker.manifest.") || i < 0 {
