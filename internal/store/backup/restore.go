@@ -22,7 +22,7 @@ func chmod(path string, mode os.FileMode) error { return os.Chmod(path, mode) }
 
 // RestoreOptions are the source, the target and the settings of a restore.
 type RestoreOptions struct {
-	// FS is the file system; nil means the real one.
+	// FS is the file system; nil means that of the operating system.
 	FS vfs.FS
 	// From is the directory of the backup.
 	From string

@@ -119,8 +119,8 @@ func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) (
 }
 
 // MaxID returns a lower bound of the highest ID that was ever settled. The returned ID is at least the highest ID in
-// data/ now. ok is false if no file was ever settled. Metadata that would assign lower IDs is older than the data.
-// MaxID lists only three directories, however many files there are.
+// data/ now. MaxID returns false if no file was ever settled. Metadata that would assign lower IDs is older than the
+// data. MaxID lists only three directories, however many files there are.
 func (f *Files) MaxID() (id ID, ok bool, err error) {
 	tops, err := f.numbers(context.Background(), f.data, nil)
 	if err != nil || len(tops) == 0 {

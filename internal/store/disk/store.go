@@ -30,7 +30,7 @@ import (
 // Options are the directory and the settings of a store. Dir is required.
 type Options struct {
 	Dir string
-	// FS is the file system; nil means the real one.
+	// FS is the file system; nil means that of the operating system.
 	FS vfs.FS
 	// Verify decides when reads compare content with its checksums; empty means datafile.VerifyFirst.
 	Verify datafile.Policy
@@ -46,7 +46,7 @@ type Options struct {
 	// ReadOnlyMount opens files for door clients through a read-only mount of Dir, if the process may create one.
 	// Store.Reopenable returns the reason if there is no read-only mount.
 	ReadOnlyMount bool
-	// MemTable is the size of Pebble's memory table in bytes; 0 means a share of Memory. Tests use a small value.
+	// MemTable is the size of Pebble's memory table in bytes; 0 means a share of Memory. Tests set a small MemTable.
 	MemTable int64
 	// Memory is the limit in bytes for the store's caches and memory tables together; 0 means DefaultMemory.
 	Memory int64

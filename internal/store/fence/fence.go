@@ -29,9 +29,9 @@ import (
 //   - Any other error: the store has failed. The goroutine with the error is parked forever, and nothing is
 //     written any more, so that the next Open finds the files as they were at that moment.
 //
-// The Fence returns errors of tables (SST files) to Pebble after a pause. Pebble retries flushes and compactions at
-// once, so without the pause a full disk would keep a core busy and fill the log. After the store has failed, nothing
-// is retried.
+// The Fence returns errors of tables (SST files) to Pebble after a pause. Pebble retries failed flushes and
+// compactions at once; the pause keeps a full disk from occupying a core and filling the log. After the store has
+// failed, nothing is retried.
 //
 // If the disk cannot be written while Pebble opens for changes, Pebble would retry a flush forever. To stop such a
 // flush, the Fence parks its goroutine, and OpenDB abandons the Pebble instance.

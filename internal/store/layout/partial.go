@@ -94,9 +94,9 @@ func CopyFailed(op, dir string, err error) error {
 	return WrapIO(op, dir, err)
 }
 
-// StoreAt returns nil if a directory is a store, or an error that explains why not. The kind is NotFound if the
-// directory contains nothing of a store. The kind is Invalid for a backup or an interrupted copy. The kind is Corrupt
-// if FORMAT is missing but metadata exists.
+// StoreAt returns nil if a directory is a store, or an error that explains why not. StoreAt fails with kind NotFound
+// if the directory contains nothing of a store. StoreAt fails with kind Invalid for a backup or an interrupted
+// restore or salvage. StoreAt fails with kind Corrupt if FORMAT is missing but metadata exists.
 func StoreAt(dir string) error { return storeAt(vfs.Default, dir) }
 
 func storeAt(f vfs.FS, dir string) error {

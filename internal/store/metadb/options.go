@@ -36,7 +36,7 @@ const (
 
 // Settings are the options of Pebble that differ between stores and tools.
 type Settings struct {
-	Memory   int64         // bytes for caches and memory tables together
+	Memory   int64         // limit in bytes for caches and memory tables together
 	MemTable int64         // size of one memory table in bytes
 	BlobAge  time.Duration // the age from which Pebble may rewrite a blob file
 }

@@ -208,7 +208,7 @@ func (m *Manifest) Shadow(t *Table) []byte {
 }
 
 // ParseName returns the number and the kind in the name of a metadata file: 000012.log, 000013.sst, 000014.blob or
-// MANIFEST-000015. ok is false for other names.
+// MANIFEST-000015. ParseName returns false for a name that is no metadata file's.
 func ParseName(name string) (number uint64, kind string, ok bool) {
 	for _, ext := range []string{"log", "sst", "blob"} {
 		if n, found := cutSuffixNumber(name, "."+ext); found {
@@ -238,8 +238,8 @@ func cutSuffixNumber(name, suffix string) (uint64, bool) {
 	return n, true
 }
 
-// BatchHeader returns the sequence number and the number of changes of a batch in a log. ok is false if the record is
-// too short.
+// BatchHeader returns the sequence number and the number of changes of a batch in a log. BatchHeader returns false if
+// the record is too short.
 func BatchHeader(record []byte) (seq uint64, n uint32, ok bool) {
 	if len(record) < 12 {
 		return 0, 0, false

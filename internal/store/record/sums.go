@@ -38,7 +38,7 @@ func EncodeSums(sums []uint64) []byte {
 	return p
 }
 
-// DecodeSums appends the sums in the record b to sums. ok is false if the record is damaged.
+// DecodeSums appends the sums in the record b to sums. DecodeSums returns false if the record is damaged.
 func DecodeSums(b []byte, sums []uint64) (all []uint64, ok bool) {
 	t := codec.Decoder{Rest: b}
 	if t.Byte() != Format || len(t.Rest)%8 != 0 || len(t.Rest) > 8*SumsPerChunk {

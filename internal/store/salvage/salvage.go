@@ -23,7 +23,7 @@ import (
 
 // Options are the source, the target and the settings of a salvage.
 type Options struct {
-	// FS is the file system; nil means the real one.
+	// FS is the file system; nil means that of the operating system.
 	FS vfs.FS
 	// From is the directory of the damaged store.
 	From string
