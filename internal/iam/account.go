@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iam keeps the accounts of a store: access keys, secrets and roles. The S3 front end and the GPUDirect door
-// ask the same Service.
+// Package iam keeps the accounts of a store: access keys, secrets and roles. The S3 front end and the door look up
+// accounts in one shared Service.
 package iam
 
 import (
@@ -13,30 +13,30 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// The sentinels; errors.Is finds them in what this package returns.
+// ErrNoSuchAccount and ErrAccountExists are sentinel errors; find them in this package's errors with errors.Is.
 var (
 	ErrNoSuchAccount = errors.New("no such account")
 	ErrAccountExists = errors.New("the account exists already")
 )
 
-// Role is what an account may do if no policy decides.
+// Role defines the permissions of an account if no bucket policy decides.
 type Role string
 
-// The roles.
+// The roles of an account.
 const (
-	// RoleAdmin manages accounts and owns everything.
+	// RoleAdmin may manage accounts and has full access to every bucket.
 	RoleAdmin Role = "admin"
-	// RoleUser uses the buckets that it was given.
+	// RoleUser may use the buckets that it was granted access to, but may not create buckets.
 	RoleUser Role = "user"
-	// RoleUserPlus also makes buckets of its own.
+	// RoleUserPlus has all permissions of RoleUser, and may also create buckets of its own.
 	RoleUserPlus Role = "userplus"
 )
 
-// Valid reports whether r is one of the roles.
+// Valid reports whether r is one of the three defined roles.
 func (r Role) Valid() bool { return r == RoleAdmin || r == RoleUser || r == RoleUserPlus }
 
-// Account is one account. The numeric identifiers are for programs that map accounts to users of the operating system.
-// The store does not use them.
+// Account is one account of a store. UserID, GroupID and ProjectID are for programs that map accounts to users of the
+// operating system; the store does not use these numbers.
 type Account struct {
 	AccessKey string `json:"access_key"`
 	Secret    string `json:"secret"`
@@ -46,10 +46,10 @@ type Account struct {
 	ProjectID int    `json:"project_id,omitempty"`
 }
 
-// String leaves the secret out, so that an account can be logged.
+// String returns the access key and the role without the secret, so that an account can be logged.
 func (a Account) String() string { return fmt.Sprintf("%s (%s)", a.AccessKey, a.Role) }
 
-// GoString leaves the secret out as String does.
+// GoString returns the same text as String, so that %#v does not print the secret.
 func (a Account) GoString() string { return a.String() }
 
 const (
@@ -57,8 +57,9 @@ const (
 	minSecret, maxSecret       = 8, 256
 )
 
-// Validate returns what is wrong with an account, or nil. An access key has 3 to 128 letters, digits and "._@+-": a
-// slash or a comma would be ambiguous in a signature. A secret has 8 to 256 printable characters.
+// Validate returns an error that describes the first invalid field of an account, or nil if all fields are valid. An
+// access key has 3 to 128 letters, digits and "._@+-". Slashes and commas are refused, because they would be
+// ambiguous in a signature. A secret has 8 to 256 printable ASCII characters without spaces.
 func (a Account) Validate() error {
 	const op = "account"
 	if n := len(a.AccessKey); n < minAccessKey || n > maxAccessKey {
@@ -100,7 +101,7 @@ func NewSecret() string {
 	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
 }
 
-// Change is what Update changes; nil leaves a field as it is.
+// Change lists the fields of an account that Update sets; a nil field is left unchanged.
 type Change struct {
 	Secret                     *string
 	Role                       *Role

@@ -2,20 +2,20 @@
 
 package iam
 
-// Access is what a grant allows.
+// Access is the kind of access that a grant allows.
 type Access string
 
-// The kinds of access.
+// The kinds of access that a grant can allow.
 const (
-	AccessRead      Access = "read"       // list and read objects
-	AccessWrite     Access = "write"      // write and delete objects
-	AccessReadWrite Access = "read-write" // both
+	AccessRead      Access = "read"       // allows listing and reading objects
+	AccessWrite     Access = "write"      // allows writing and deleting objects
+	AccessReadWrite Access = "read-write" // allows listing, reading, writing and deleting objects
 )
 
-// Grant is what an operator allows an account in a bucket.
+// Grant gives an account access to the objects of a bucket.
 type Grant struct {
 	Bucket string `json:"bucket"`
 	User   string `json:"user"`
 	Access Access `json:"access"`
-	Prefix string `json:"prefix,omitempty"` // of the keys; empty: all
+	Prefix string `json:"prefix,omitempty"` // the grant covers only keys with this prefix; empty: all keys
 }

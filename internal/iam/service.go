@@ -15,11 +15,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// recordKind is the kind of the records that accounts are kept in.
+// recordKind is the kind of the store's records that hold accounts.
 const recordKind = "account"
 
-// Service holds the accounts of one store, in the store's records and in memory. All methods are safe for concurrent
-// use.
+// Service holds the accounts of one store, in the store's records and in memory. All methods of Service are safe for
+// concurrent use.
 type Service struct {
 	records object.Records
 	root    Account
@@ -29,8 +29,8 @@ type Service struct {
 	all   map[string]Account
 }
 
-// Open reads the accounts of a store. root is the account of the operator. It always has the role admin, is not stored
-// in the records and cannot be changed.
+// Open reads the accounts of a store. root is the operator's account, which always has the role admin. The root
+// account is not stored in the records and cannot be changed.
 func Open(ctx context.Context, records object.Records, root Account) (*Service, error) {
 	root.Role = RoleAdmin
 	if err := root.Validate(); err != nil {
@@ -72,7 +72,8 @@ func decode(name string, raw []byte) (Account, error) {
 // Root returns the operator's account.
 func (s *Service) Root() Account { return s.root }
 
-// Get returns an account, which may be root, or ErrNoSuchAccount. It does no I/O and keeps no reference to the name.
+// Get returns the account with this access key, or ErrNoSuchAccount. Get also returns the root account. Get does no
+// I/O and keeps no reference to accessKey.
 func (s *Service) Get(accessKey string) (Account, error) {
 	if accessKey == s.root.AccessKey {
 		return s.root, nil
@@ -86,7 +87,7 @@ func (s *Service) Get(accessKey string) (Account, error) {
 	return a, nil
 }
 
-// List returns all accounts but root in the order of their access keys.
+// List returns all accounts except root, sorted by access key.
 func (s *Service) List() []Account {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -95,7 +96,8 @@ func (s *Service) List() []Account {
 	return out
 }
 
-// Add adds an account, durably. It fails with ErrAccountExists if the access key is in use, also as that of root.
+// Add stores a new account durably. Add fails with ErrAccountExists if an account, including root, already has the
+// access key.
 func (s *Service) Add(ctx context.Context, a Account) error {
 	a.AccessKey, a.Secret = strings.Clone(a.AccessKey), strings.Clone(a.Secret)
 	if err := a.Validate(); err != nil {
@@ -109,7 +111,8 @@ func (s *Service) Add(ctx context.Context, a Account) error {
 	return s.put(ctx, a)
 }
 
-// Update changes an account, durably. It fails with ErrNoSuchAccount, and with kind Invalid for root.
+// Update changes an account durably. Update fails with ErrNoSuchAccount if the account does not exist, and with kind
+// Invalid if it is root.
 func (s *Service) Update(ctx context.Context, accessKey string, c Change) error {
 	s.write.Lock()
 	defer s.write.Unlock()
@@ -128,7 +131,8 @@ func (s *Service) Update(ctx context.Context, accessKey string, c Change) error 
 	return s.put(ctx, a)
 }
 
-// Remove removes an account, durably. Its buckets stay. It fails with ErrNoSuchAccount, and with kind Invalid for root.
+// Remove removes an account durably. The buckets of a removed account stay. Remove fails with ErrNoSuchAccount if the
+// account does not exist, and with kind Invalid if it is root.
 func (s *Service) Remove(ctx context.Context, accessKey string) error {
 	s.write.Lock()
 	defer s.write.Unlock()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backup copies a store while it goes on, and makes a store of such a copy.
+// Package backup copies a store to a backup while the store is in use, and restores a store from a backup.
 package backup
 
 import (
@@ -22,47 +22,49 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// partialSuffix ends the name of a backup that is not whole yet.
+// partialSuffix is the end of the name of an unfinished backup.
 const partialSuffix = ".partial"
 
-// backupTries bounds how often a backup begins again because an upload went on under it.
+// backupTries limits how often a backup starts again because an upload changed a file during the copy.
 const backupTries = 3
 
-// Options says where to and how Backup copies.
+// Options are the target directory and the settings of a backup.
 type Options struct {
-	// To is the directory of the backup. It must be missing. Until the backup is whole it has the suffix ".partial".
+	// To is the directory of the backup, which must not exist yet. Until the backup is complete, the directory's name
+	// has the suffix ".partial".
 	To string
 	// Verify reads all copied content again and compares it with its checksums.
 	Verify bool
-	// Progress hears from time to time what was copied; nil is allowed.
+	// Progress is called from time to time with the report so far; nil means no calls.
 	Progress func(Report)
 }
 
-// Report is what a backup or a restore copied.
+// Report counts the files and bytes that a backup or a restore has copied.
 type Report struct {
 	UUID     string
-	Files    int64 // of content
-	Bytes    int64 // of these files
-	Verified int64 // bytes of content that were compared with their checksums
+	Files    int64 // data files copied
+	Bytes    int64 // size of the copied data files in bytes
+	Verified int64 // size of the content, in bytes, that was compared with its checksums
 }
 
-// Source is the store that is copied while it goes on.
+// Source is the running store that a backup copies.
 type Source struct {
 	FS   vfs.FS
 	Dir  string
 	UUID string
 	DB   *pebble.DB
-	// Hold keeps files from being removed until release is called.
+	// Hold prevents the removal of data files until the caller calls release.
 	Hold func() (release func())
-	// Usable says why the store cannot be backed up now, or nil.
+	// Usable returns nil, or the reason why the store cannot be backed up now.
 	Usable func() error
-	// Closed says whether the store is being closed.
+	// Closed reports whether the store is being closed.
 	Closed func() bool
 }
 
-// Copy copies the store as it is at one moment to another directory. All that was acknowledged before the call is in
-// it. Each file is synced, and the backup gets its name when it is whole. Files that clients let go of meanwhile are
-// removed afterwards. Accounts and settings are records of the store, and in the backup too.
+// Copy copies the store's state at one moment to another directory. The backup contains everything that the store
+// acknowledged before the call of Copy. Copy syncs each file, and renames the backup to its final name when the
+// backup is complete. Data files of versions that are deleted during the backup are removed after the backup ends.
+// Accounts and settings are records of the store, so the backup contains them too.
 func (s *Source) Copy(ctx context.Context, o Options) (report Report, err error) {
 	const op = "back up store"
 	b := &backup{ctx: ctx, src: s, fs: s.FS, from: s.Dir, verified: o.Verify, progress: o.Progress}
@@ -88,7 +90,7 @@ func (s *Source) Copy(ctx context.Context, o Options) (report Report, err error)
 	return b.report, nil
 }
 
-// outside returns the full name of a directory, which must not lie in the store.
+// outside returns the full name of a directory, and an error if the directory lies in the store.
 func (s *Source) outside(op, dir string) (string, error) {
 	if dir == "" {
 		return "", errs.New(errs.Invalid, op, "", "no directory is named")
@@ -112,8 +114,8 @@ type backup struct {
 	sums     string // the checksum of the list of the metadata
 }
 
-// movedPart is a part of an upload that is not what its record says: the upload went on while it was copied, or it is
-// damaged.
+// movedPart is the error of an upload's part that differs from its record: the upload went on during the copy, or the
+// part is damaged.
 type movedPart struct {
 	path string // of the file in the store
 	err  error
@@ -121,7 +123,7 @@ type movedPart struct {
 
 func (m movedPart) Error() string { return m.path + ": " + m.err.Error() }
 
-// asError is what a backup ends with that met the part as often as it tries.
+// asError returns the error of a backup that met a changed part in each of its tries.
 func (m movedPart) asError() error {
 	return &errs.Error{Kind: errs.Corrupt, Op: "back up store", Name: m.path, Err: m.err,
 		Msg: fmt.Sprintf("a part of an upload is damaged, or was uploaded anew each of the %d times that it was copied",
@@ -171,7 +173,7 @@ func (b *backup) run() error {
 	return layout.SyncDir(b.fs, b.fs.PathDir(b.to))
 }
 
-// clear removes what an interrupted backup left; anything else under its name is refused.
+// clear removes the rest of an interrupted backup; anything else under that name is refused.
 func (b *backup) clear(partial string) error {
 	names, err := b.fs.List(partial)
 	if errors.Is(err, fs.ErrNotExist) || err == nil &&
@@ -197,7 +199,7 @@ func (b *backup) note(dir, state string) error {
 	return layout.WriteNote(b.fs, dir, layout.BackupName, text)
 }
 
-// once takes the metadata as it is now, and copies the files that it names.
+// once makes a checkpoint of the metadata and copies the files that the checkpoint names.
 func (b *backup) once(dir string) error {
 	b.report.Files, b.report.Bytes, b.report.Verified = 0, 0, 0
 	meta := b.fs.PathJoin(dir, layout.MetaName)
@@ -234,7 +236,7 @@ func (b *backup) once(dir string) error {
 	return nil
 }
 
-// closeDir takes a directory and its files from everybody but their owner.
+// closeDir removes all permissions on a directory and its files from everybody but the owner.
 func closeDir(f vfs.FS, dir string) error {
 	if f != vfs.Default {
 		return nil
@@ -264,7 +266,8 @@ func (b *backup) step(n int64) error {
 	return b.ctx.Err()
 }
 
-// parts compares the parts of uploads with their checksums: an upload may go on in the file that was copied.
+// parts compares the copied parts of uploads with their checksums, because an upload can change its file during the
+// copy.
 func (b *backup) parts(db *pebble.DB, dir string) error {
 	return metadb.Each(db, []byte{record.KindPart}, []byte{record.KindPart + 1}, func(k, v []byte) error {
 		p, _, err := record.SplitPart(k, v, false)

@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// files copies the files that the metadata names. They never change, but for those of uploads.
+// files copies the files that the metadata names. Only files of uploads can change during the copy.
 func (b *backup) files(db *pebble.DB, dir string) error {
 	return metadb.Each(db, []byte{record.KindFile}, []byte{record.KindFile + 1}, func(k, v []byte) error {
 		id, ok := record.NumberOf(k)
@@ -46,11 +46,11 @@ func (b *backup) files(db *pebble.DB, dir string) error {
 	})
 }
 
-// unknownSize says that no readable record tells how long a file is.
+// unknownSize means that no readable record contains the length of a file.
 const unknownSize = -1
 
-// recordedSize is the length that the record of a file's owner names, or unknownSize. The file of an upload grows with
-// its parts, whose checksums are compared afterwards.
+// recordedSize returns the length of a file as its owner's record has it, or unknownSize. The file of an upload grows
+// with its parts, so the checksums of the parts are compared afterwards.
 func recordedSize(db *pebble.DB, id uint64, o *record.Owner) (int64, error) {
 	if o.Part == 0 {
 		return unknownSize, nil
@@ -80,7 +80,7 @@ func recordedSize(db *pebble.DB, id uint64, o *record.Owner) (int64, error) {
 	return unknownSize, nil
 }
 
-// damaged says that a file of the source is not what its record says. A file that is missing is damage too.
+// damaged returns the error for a file of the source that is missing or differs from its record.
 func (b *backup) damaged(name string, cause error) error {
 	if b.src == nil {
 		return damagedBackup(b.from, fmt.Errorf("the file of %s: %w", name, cause))
@@ -90,7 +90,7 @@ func (b *backup) damaged(name string, cause error) error {
 		Fix: "run nebulaio store scrub to see all damage; delete the damaged objects with an S3 client, then back up again"}
 }
 
-// sourceOf is where a data file lies in the source, or belongs.
+// sourceOf returns the path of a data file in the source: the one in tmp/ if it exists, else the settled one.
 func (b *backup) sourceOf(id uint64) string {
 	settled, fresh := datafile.Names(b.fs, b.from, datafile.ID(id))
 	if _, err := b.fs.Stat(fresh); err == nil {
@@ -99,8 +99,8 @@ func (b *backup) sourceOf(id uint64) string {
 	return settled
 }
 
-// file copies a data file, wherever it lies at this moment: as many bytes as its record says, or all where size is
-// unknownSize. A file that is shorter than that is damaged.
+// file copies a data file from tmp/ or data/. It copies as many bytes as the record has, or all bytes if size is
+// unknownSize. A file shorter than its record is damaged.
 func (b *backup) file(id uint64, to string, size int64) (n int64, err error) {
 	settled, fresh := datafile.Names(b.fs, b.from, datafile.ID(id))
 	for _, from := range []string{settled, fresh, settled} {

@@ -20,22 +20,23 @@ import (
 
 func chmod(path string, mode os.FileMode) error { return os.Chmod(path, mode) }
 
-// RestoreOptions says what Restore makes a store of, and where.
+// RestoreOptions are the source, the target and the settings of a restore.
 type RestoreOptions struct {
-	// FS is the file system; nil means the real one.
+	// FS is the file system; nil means that of the operating system.
 	FS vfs.FS
 	// From is the directory of the backup.
 	From string
-	// To is the directory of the new store. It must be missing or empty.
+	// To is the directory of the new store, which must be missing or empty.
 	To string
 	// Verify compares all content with its checksums before the directory becomes a store.
 	Verify bool
-	// Progress hears from time to time what was copied; nil is allowed.
+	// Progress is called from time to time with the report so far; nil means no calls.
 	Progress func(Report)
 }
 
-// Restore makes a store of a backup. The backup stays as it is. Metadata is compared with its checksums in any case. An
-// interrupted Restore leaves a directory that is not taken for a store, and that the next Restore begins anew.
+// Restore creates a store from a backup and leaves the backup unchanged. Restore compares the metadata with its
+// checksums even if Verify is not set. An interrupted Restore leaves a directory that Open does not accept as a
+// store. A Restore to the directory of an interrupted Restore starts from the beginning.
 func Restore(ctx context.Context, o RestoreOptions) (Report, error) {
 	const op = "restore store"
 	if o.To == "" {
@@ -123,7 +124,7 @@ func (b *backup) restoreFiles(meta string) error {
 	return nil
 }
 
-// missing says whether nothing has that name.
+// missing reports whether path does not exist.
 func missing(f vfs.FS, path string) bool {
 	_, err := f.Stat(path)
 	return errors.Is(err, fs.ErrNotExist)

@@ -19,11 +19,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
-// sumsName lists the files of a backup's metadata, each with its length and checksum. The log in there may hold changes
-// that are nowhere else, and a log that was cut short looks like one that ends there.
+// sumsName is the file that lists the files of a backup's metadata, each with its length and checksum. The list is
+// needed because a log that was cut short looks like a log that ends early.
 const sumsName = "SUMS"
 
-// maxSums bounds what is read of the list.
+// maxSums is the largest number of bytes that is read of the list.
 const maxSums = 64 << 20
 
 // fileSum is the length and the checksum of a whole file.
@@ -32,7 +32,7 @@ type fileSum struct {
 	crc  uint64
 }
 
-// summer adds up the checksum of a file from its blocks.
+// summer computes the checksum of a file from its blocks.
 type summer struct {
 	join *checksum.Joiner
 	sum  fileSum
@@ -85,8 +85,8 @@ func sumFile(ctx context.Context, f vfs.FS, path string, join *checksum.Joiner) 
 	return s.sum, err
 }
 
-// readSums reads the list of a backup's metadata and compares it with its own checksum. A backup of an older version
-// has none: then the list is nil.
+// readSums reads the list of a backup's metadata and compares it with its own checksum. The list is nil for a backup
+// of an older version, which has none.
 func readSums(f vfs.FS, dir string, n layout.Note) (map[string]fileSum, error) {
 	want, ok := n["sums"]
 	if !ok {
@@ -117,7 +117,7 @@ func readSums(f vfs.FS, dir string, n layout.Note) (map[string]fileSum, error) {
 	return sums, nil
 }
 
-// damagedBackup says that a file of a backup is not what was written. A file that is missing is damage too.
+// damagedBackup returns the error for a file of a backup that differs from what was written, or is missing.
 func damagedBackup(path string, cause error) error {
 	return &errs.Error{Kind: errs.Corrupt, Op: "restore store", Name: path, Msg: "the backup is damaged", Err: cause,
 		Fix: "restore another backup, or save what is readable of this one with nebulaio store salvage"}
@@ -158,8 +158,8 @@ func (b *backup) copyMeta(meta string, sums map[string]fileSum) error {
 	return nil
 }
 
-// DamagedIn names a file of a backup's metadata that is not what was written, or returns "". A directory that is no
-// backup has no list of them.
+// DamagedIn returns the name of a metadata file of the backup that is damaged or missing, or "" if there is none.
+// DamagedIn also returns "" for a directory that is no backup, because only a backup lists its files.
 func DamagedIn(ctx context.Context, f vfs.FS, dir string) string {
 	n, err := layout.ReadNote(f, f.PathJoin(dir, layout.BackupName))
 	if err != nil || n == nil {

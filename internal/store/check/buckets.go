@@ -18,18 +18,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// lastPlausibleVersion is the highest version that a newer program may give a record. Versions go up one by one, so a
-// higher one is a damaged byte.
+// lastPlausibleVersion is the highest format version that a newer program may give a record. Versions go up one by
+// one, so a higher one means a damaged byte.
 const lastPlausibleVersion = 15
 
-// spoiltBucket is the record of a bucket that cannot be read. Its name is in the key, and whole.
+// spoiltBucket is the record of a bucket that cannot be read. Its name is in the key, which is intact.
 type spoiltBucket struct {
 	name  string
 	value []byte
 	err   error
 }
 
-// bucketRecords reads the buckets. Records that cannot be read are rebuilt: a store with one of them does not open.
+// bucketRecords reads the buckets and rebuilds unreadable records, because a store with one of them does not open.
 func (k *checker) bucketRecords() error {
 	var spoilt []spoiltBucket
 	err := k.each(record.KindBucket, func(key, value []byte) error {
@@ -59,18 +59,18 @@ func (k *checker) bucketRecords() error {
 	return bucketRepair{k}.rebuildBuckets(spoilt)
 }
 
-// addBucket notes a bucket for the rest of the check.
+// addBucket records a bucket for the rest of the check.
 func (k *checker) addBucket(id uint64, o *object.Bucket) {
 	k.top.bucket = max(k.top.bucket, id)
 	k.buckets[id] = &record.Counts{}
 	k.called[id] = o.Name
 }
 
-// bucketRepair rebuilds the records of buckets that cannot be read.
+// bucketRepair rebuilds unreadable bucket records.
 type bucketRepair struct{ *checker }
 
-// rebuildBuckets finds the numbers of buckets whose records cannot be read. The number of a bucket is in the keys of
-// all its objects, so numbers that no other bucket has belong to the damaged records.
+// rebuildBuckets finds the numbers of buckets with unreadable records. All keys of a bucket's objects contain its
+// number, so numbers that no other bucket has belong to the damaged records.
 func (k bucketRepair) rebuildBuckets(spoilt []spoiltBucket) error {
 	free, err := k.bucketsInUse()
 	if err != nil {
@@ -116,7 +116,7 @@ func (k bucketRepair) rebuildBuckets(spoilt []spoiltBucket) error {
 	if len(left) == 0 {
 		return nil
 	}
-	// Which of the numbers belongs to which name is not known. The objects get buckets of their own.
+	// It is unknown which number belongs to which name. The objects get new buckets.
 	for _, id := range free {
 		b := spoiltBucket{name: fmt.Sprintf("recovered-%d", id)}
 		b.err = errs.New(errs.Corrupt, "read metadata", b.name,
@@ -131,7 +131,7 @@ func (k bucketRepair) rebuildBuckets(spoilt []spoiltBucket) error {
 	return nil
 }
 
-// rebuild gives a bucket a record with default settings: root's, private, and versioned where it has noncurrent
+// rebuild gives a bucket a record with default settings: owned by root, private, and versioned if it has noncurrent
 // versions.
 func (k bucketRepair) rebuild(b spoiltBucket, id uint64) error {
 	o := &object.Bucket{Name: b.name, Created: record.Time(k.s.Now().UnixMilli()), ETag: object.ETagMD5}
@@ -152,14 +152,14 @@ func (k bucketRepair) rebuild(b spoiltBucket, id uint64) error {
 		&mend{do: changeTo(record.BucketKey(b.name), record.EncodeBucket(id, o), did)})
 }
 
-// number is what a damaged record says of the bucket's number; 0 where it says nothing.
+// number returns the bucket's number in a damaged record, or 0 if it has none.
 func (b *spoiltBucket) number() uint64 {
 	t := codec.Decoder{Rest: b.value}
 	t.Byte()
 	return t.Uint()
 }
 
-// whole decodes a record of which the version alone is damaged; nil where more is.
+// whole decodes a record in which only the version byte is damaged; it returns nil if more is damaged.
 func (b *spoiltBucket) whole() (uint64, *object.Bucket) {
 	if len(b.value) == 0 {
 		return 0, nil

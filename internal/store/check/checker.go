@@ -1,27 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package check proves the invariants of a stopped store, and repairs what follows from the rest.
+// Package check verifies the invariants of a stopped store, and repairs records that can be derived from other
+// records.
 //
 // # Invariants
 //
-//	I1  Under one key all sequences differ; that under o is above those under v.
-//	I2  Where a key has no o but has v, the newest v is a delete marker.
-//	I3  n exists exactly where a null version is under v, and names it; a key has at most one null version.
-//	I4  A version with content has exactly one of: d of its size; a file of at least its size with f naming the version and all sums.
-//	I5  Every f, d, q, c and p belongs to something that names it.
-//	I6  Every file in data/ has f, or g, or is the file of an upload; a file on g has no f.
+// The letters are kinds of records, which package record lists: for example, o is a current version and v is a
+// noncurrent version.
+//
+//	I1  All versions of a key have different sequences; the sequence of o is above those of v.
+//	I2  If a key has v records but no o record, its newest v record is a delete marker.
+//	I3  An n record exists if and only if a null version is under v, and names it.
+//	    A key has at most one null version.
+//	I4  A version with content has exactly one of: a d record of its size, or a file.
+//	    The file has at least the version's size, all sums, and an f record that names the version.
+//	I5  Every f, d, q, c and p record belongs to a record that names it.
+//	I6  Every file in data/ has an f or g record, or is the file of an upload; a file with g has no f.
 //	I7  The marks are above all numbers in use.
-//	I8  s is what counting gives.
+//	I8  The counts in s equal the result of counting.
 //
 // # Repair
 //
-// Repair never deletes. It puts right what follows from other records (f, n, s, the marks) or from the notes in the
-// root (uuid, epoch, closed). It rebuilds a bucket (b) that cannot be read from the keys of its objects. It moves what
-// belongs to nothing (d, q, c, f, p, files) to quarantine/, but only when everything that can own something is whole. A
-// record that cannot be read may be the owner of whatever seems to have none. The same holds for an object whose file
-// is missing, and for a bucket that is gone. So repair looks twice: the first look finds what it cannot put right, the
-// second changes. Records are durable in quarantine/ before they are changed, and a file's note before the file moves.
-// A removal list that names a file with an owner is wrong about it, at Open as well.
+// Repair deletes nothing. Repair corrects records that can be derived from other records: file owners (f), null
+// versions (n), counts (s) and marks (m). Repair also corrects the UUID, the epoch and the record of a clean close,
+// which are also in text files in the store's root. Repair rebuilds an unreadable bucket record (b) from the keys of
+// the bucket's objects.
+//
+// Repair moves data files, and records of the kinds d, q, c, f and p, to quarantine/ if they have no owner. Repair
+// moves nothing while any possible owner is damaged or missing: an unreadable record, an object without its file, or
+// a missing bucket. Repair walks over the store twice: the first pass finds the damage that cannot be repaired, and
+// the second pass makes the changes.
+//
+// The old value of a record is durable in quarantine/ before repair changes the record. The note about a file is
+// durable before repair moves the file. If a file on the removal list has an owner, the file is kept, by repair and
+// by Open alike.
 package check
 
 import (
@@ -34,7 +46,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// checker walks over a store once in the order of its keys, and gathers what has to fit together.
+// checker walks over a store once in the order of its keys, and collects the records that have to match each other.
 type checker struct {
 	ctx context.Context
 	s   *Subject
@@ -50,7 +62,7 @@ type checker struct {
 	top     struct{ seq, file, bucket uint64 }
 }
 
-// claim is who has a file.
+// claim is the owner of a file and what the file should be.
 type claim struct {
 	owner  record.Owner
 	size   int64 // at least so long
@@ -62,7 +74,7 @@ type claim struct {
 	index  bool   // found under f
 }
 
-// inlined is what a version says of content that lies with the metadata.
+// inlined is the size and the checksum that a version records for its inline content.
 type inlined struct {
 	size int64
 	crc  uint64
@@ -109,7 +121,7 @@ func (k *checker) each(kind byte, f func(key, value []byte) error) error {
 	})
 }
 
-// claim says who has a file; two who have one is a problem.
+// claim records the owner of a file; a second owner is a problem.
 func (k *checker) claim(id uint64, c claim) error {
 	k.top.file = max(k.top.file, id)
 	if other := k.files[id]; other != nil {
@@ -120,8 +132,8 @@ func (k *checker) claim(id uint64, c claim) error {
 	return nil
 }
 
-// itself names the damaged records about the store itself. Metadata that seems older than the data is among them. While
-// it cannot be put right nothing is moved aside: newer files would seem to belong to nobody.
+// itself reports the damaged records about the store itself, including metadata that seems older than the data. While
+// this damage cannot be repaired, nothing is moved to quarantine: newer files would seem to have no owner.
 func (k *checker) itself() error {
 	for _, f := range k.s.Faults {
 		var repair *mend

@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// uploadRecords gathers the uploads.
+// uploadRecords collects the uploads.
 func (k *checker) uploadRecords() error {
 	return k.each(record.KindUpload, func(key, value []byte) error {
 		bucket, _ := record.NumberOf(key)
@@ -89,7 +89,7 @@ func (k *checker) partRecords() error {
 	})
 }
 
-// contents compares d with the versions that have content there.
+// contents compares the d records with the versions that have inline content.
 func (k *checker) contents() error {
 	wrong := map[uint64]string{}
 	err := k.each(record.KindData, func(key, value []byte) error {
@@ -120,8 +120,8 @@ func (k *checker) contents() error {
 	return k.ofVersions(wrong)
 }
 
-// ofVersions notes problems by the sequences of the versions that have them. To name the versions, their records are
-// read again: the names of all would take too much memory.
+// ofVersions reports problems by the sequences of their versions. It reads the records of the versions again for
+// their names, because keeping all names would take too much memory.
 func (k *checker) ofVersions(wrong map[uint64]string) error {
 	for _, kind := range []byte{record.KindObject, record.KindVersion} {
 		if len(wrong) == 0 {
@@ -145,7 +145,7 @@ func (k *checker) ofVersions(wrong map[uint64]string) error {
 	return nil
 }
 
-// partLists compares q with the versions that were completed of parts.
+// partLists compares the q records with the versions that were completed from parts.
 func (k *checker) partLists() error {
 	err := k.each(record.KindParts, func(key, value []byte) error {
 		seq, ok := record.ExactNumber(key)
@@ -172,7 +172,7 @@ func (k *checker) partLists() error {
 	return k.ofVersions(missing)
 }
 
-// sums compares c with the files that need it.
+// sums compares the c records with the files that need them.
 func (k *checker) sums() error {
 	err := k.each(record.KindSums, func(key, value []byte) error {
 		if len(key) != 13 {
@@ -211,7 +211,7 @@ func (k *checker) sums() error {
 	return err
 }
 
-// fileIndex compares f with who has the files.
+// fileIndex compares the f records with the owners of the files.
 func (k *checker) fileIndex() error {
 	err := k.each(record.KindFile, func(key, value []byte) error {
 		id, ok := record.ExactNumber(key)
@@ -223,7 +223,7 @@ func (k *checker) fileIndex() error {
 		o, err := record.DecodeOwner(value)
 		c := k.files[id]
 		if c == nil {
-			// Its content may be wanted by somebody: the file is found without an owner below.
+			// Somebody may need its content: the file is found without an owner below.
 			msg := "the index names an owner that cannot be read"
 			if err == nil {
 				msg = fmt.Sprintf("the index names %s, which does not have it", k.named(*o))
@@ -249,7 +249,7 @@ func (k *checker) fileIndex() error {
 	return err
 }
 
-// removals checks that nothing that somebody has is to be removed.
+// removals checks that no file with an owner is on the removal list.
 func (k *checker) removals() error {
 	return k.each(record.KindGone, func(key, _ []byte) error {
 		id, ok := record.ExactNumber(key)
@@ -274,7 +274,7 @@ func (k *checker) removals() error {
 	})
 }
 
-// disk compares the files that exist with those that should.
+// disk compares the existing files with the expected ones.
 func (k *checker) disk() error {
 	err := k.s.Files.Walk(k.ctx, func(f datafile.Found) error {
 		k.report.Files++
@@ -317,14 +317,14 @@ func (k *checker) disk() error {
 	return err
 }
 
-// unowned judges a file that no record has.
+// unowned judges a file without an owner.
 func (k *checker) unowned(f datafile.Found) error {
 	if out, err := metadb.Has(k.s.DB, record.GoneKey(uint64(f.ID))); out || err != nil {
 		return err
 	}
 	if f.InTmp {
 		if k.doubt != "" {
-			// The next Open removes what the index does not name. While records are damaged, that may be the wrong thing to do.
+			// The next Open removes files that the index does not name. While records are damaged, that may be wrong.
 			if indexed, err := metadb.Has(k.s.DB, record.FileKey(uint64(f.ID))); indexed || err != nil {
 				return err
 			}
@@ -332,7 +332,7 @@ func (k *checker) unowned(f datafile.Found) error {
 				move(f.Path, false))
 		}
 		if k.s.Unproven {
-			// The next Open would remove it. Without a witness, the record that acknowledged it may be the one that is lost.
+			// The next Open would remove the file. Without a witness, the record that acknowledged it may be lost.
 			return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has, while nothing proves that the log is whole",
 				f.Size), move(f.Path, true))
 		}
@@ -343,8 +343,8 @@ func (k *checker) unowned(f datafile.Found) error {
 	return k.problem("I6", f.Path, fmt.Sprintf("%d bytes that nothing has", f.Size), move(f.Path, true))
 }
 
-// twin judges a file that is in data/ and in tmp/ and is not the same file, as copies of a store without hard links
-// are: the one of the right size stays.
+// twin judges a file that is in data/ and in tmp/ as two different files, as in a copy of a store without hard links.
+// The file of the right size stays.
 func (k *checker) twin(f datafile.Found, c *claim, inTmp int64, fits bool, err error) error {
 	if err != nil {
 		return err

@@ -10,20 +10,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// findings are the problems that one look at a store found, and what repair does about them.
+// findings are the problems that one pass over a store found, and what repair does about them.
 type findings struct {
 	o      Options
 	report Report
 	fix    *repairs // nil without Repair
 
-	// suspect is the first problem that repair cannot put right: what seems to belong to nobody may belong to that. doubt
-	// is what the first look left in suspect.
+	// suspect is the first problem that repair cannot correct: files and records without an owner may belong to the
+	// damaged record. doubt is the suspect of the first pass.
 	suspect, doubt string
 
 	called map[uint64]string // the names of buckets by their numbers
 }
 
-// problem notes a broken invariant; repair, where given and asked for, puts it right.
+// problem reports a violated invariant. If repair is not nil and repairs were requested, repair corrects it.
 func (k *findings) problem(invariant, what, msg string, repair *mend) error {
 	p := Problem{Invariant: invariant, What: what, Msg: msg}
 	if repair == nil && k.suspect == "" {
@@ -46,7 +46,8 @@ func (k *findings) problem(invariant, what, msg string, repair *mend) error {
 	return nil
 }
 
-// unreadable notes a record that cannot be decoded. It is left alone, unless it is damaged and may be moved aside.
+// unreadable reports a record that cannot be decoded. The record stays, unless it is damaged and Unreadable allows
+// the move.
 func (k *findings) unreadable(key []byte, err error) error {
 	var repair *mend
 	if k.o.Unreadable && errs.KindOf(err) == errs.Corrupt && key[0] != record.KindBucket {
@@ -55,7 +56,7 @@ func (k *findings) unreadable(key []byte, err error) error {
 	return k.problem("record", k.describe(key), err.Error(), repair)
 }
 
-// bucketName is the name of the bucket that has a number, or the number where no bucket has it.
+// bucketName returns the name of the bucket with this number, or the number if there is no such bucket.
 func (k *findings) bucketName(id uint64) string {
 	if name, ok := k.called[id]; ok {
 		return name
@@ -63,7 +64,7 @@ func (k *findings) bucketName(id uint64) string {
 	return "#" + datafile.ID(id).String()
 }
 
-// describe says in words what a key is the key of.
+// describe returns a readable description of a key.
 func (k *findings) describe(key []byte) string {
 	id, _ := record.NumberOf(key)
 	switch key[0] {
@@ -85,7 +86,7 @@ func (k *findings) describe(key []byte) string {
 	return fmt.Sprintf("record %q", key)
 }
 
-// named says in words who the owner of a file is.
+// named returns a readable description of a file's owner.
 func (k *findings) named(o record.Owner) string {
 	name := fmt.Sprintf("%s/%q", k.bucketName(o.Bucket), o.Key)
 	switch {

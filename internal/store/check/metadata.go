@@ -14,16 +14,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
-// MetaState is what the files of the metadata and the witness say of a stopped store.
+// MetaState is the state of a stopped store's metadata, judged by the metadata files and the witness.
 type MetaState struct {
-	// Damaged says that what the records say of each other proves nothing. Then nothing may be repaired by it.
+	// Damaged means that metadata is damaged, or that the witness is lost and no repair was requested. A damaged
+	// store is not checked further, because its records prove nothing about each other.
 	Damaged   bool
-	Proven    bool // the witness says that the metadata is as new as it was
-	Unproven  bool // the witness is gone, and repair goes on without it
-	EpochLost bool // EPOCH is missing or damaged, and is to be written anew
+	Proven    bool // the witness proves that no recent change of the metadata is lost
+	Unproven  bool // the witness is lost, and repair continues without its proof
+	EpochLost bool // the file EPOCH is missing or damaged, and has to be written again
 }
 
-// ReadMetadata reads every file of the metadata, whatever the others are like, and adds what is damaged to the report.
+// ReadMetadata reads every metadata file, even if some are damaged, and adds each damage to the report.
 func ReadMetadata(ctx context.Context, e witness.Examiner, c Options, report *Report) (state MetaState, err error) {
 	meta := e.FS.PathJoin(e.Dir, layout.MetaName)
 	if name, err := metafile.CurrentManifest(e.FS, meta); name == "" && (err == nil || errors.Is(err, fs.ErrNotExist)) {

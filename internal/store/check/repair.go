@@ -13,28 +13,28 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/quarantine"
 )
 
-// mend is what repair does about one problem.
+// mend is the repair of one problem.
 type mend struct {
-	// sure says that it may only be done when everything that owns something is whole: it takes something from its place.
+	// sure means that the repair takes something away, so it is allowed only if every possible owner is intact.
 	sure bool
 	do   func(r *repairs, what, why string) (outcome, error)
 }
 
-// outcome is what a mend came to.
+// outcome is the result of a mend.
 type outcome struct {
 	text string
 	done bool
 }
 
-// aside moves a record that belongs to nothing to quarantine.
+// aside moves a record without an owner to quarantine.
 func aside(key []byte) *mend {
 	m := change(key, nil)
 	m.sure = true
 	return m
 }
 
-// change replaces a record that follows from others, or moves it to quarantine where value is nil. What was there
-// before goes to quarantine.
+// change replaces a record that follows from others, or moves it to quarantine if value is nil. The old value goes to
+// quarantine.
 func change(key, value []byte) *mend {
 	did := "put right, and what was there is in " + layout.QuarantineName + "/"
 	if value == nil {
@@ -43,7 +43,7 @@ func change(key, value []byte) *mend {
 	return &mend{do: changeTo(key, value, did)}
 }
 
-// changeTo replaces a record as change does, and says in its own words what was done.
+// changeTo replaces a record as change does; did is the text that the report shows.
 func changeTo(key, value []byte, did string) func(r *repairs, what, why string) (outcome, error) {
 	key = bytes.Clone(key)
 	return func(r *repairs, what, why string) (outcome, error) {
@@ -51,14 +51,14 @@ func changeTo(key, value []byte, did string) func(r *repairs, what, why string) 
 	}
 }
 
-// replace is change that needs to be sure: another record may be the one that is right.
+// replace is change with sure set, because another record may be the right one.
 func replace(key, value []byte) *mend {
 	m := change(key, value)
 	m.sure = true
 	return m
 }
 
-// repairs gathers changes of records. Before any of them is made, what was there is durable in quarantine.
+// repairs collects changes of records. The old values are durable in quarantine before any change is made.
 type repairs struct {
 	s     *Subject
 	aside quarantine.Folder
@@ -68,13 +68,13 @@ type repairs struct {
 	when  time.Time
 }
 
-// Bounds of what is gathered before it is made durable.
+// Limits of the changes that are collected before they are made durable.
 const (
 	repairRecords = 4096
 	repairBytes   = 8 << 20
 )
 
-// change notes one change of a record, which is nil where it is to go.
+// change adds one change of a record; a nil value deletes the record.
 func (r *repairs) change(key, value []byte, what, why string) error {
 	old, err := metadb.Get(r.s.DB, key)
 	e := quarantine.SavedRecord{Key: key, Value: old, Absent: old == nil && err == nil, New: value, What: what, Why: why,
@@ -98,7 +98,7 @@ func (r *repairs) change(key, value []byte, what, why string) error {
 	return nil
 }
 
-// flush writes what was there to quarantine, durably, and makes the changes.
+// flush writes the old values to quarantine durably, and then makes the changes.
 func (r *repairs) flush() error {
 	if len(r.saved) == 0 {
 		return nil
@@ -111,7 +111,7 @@ func (r *repairs) flush() error {
 	return r.s.Apply("repair store", r.s.Dir, b)
 }
 
-// move takes a file, or a directory that is none of ours, to quarantine. sure is as in mend.
+// move moves a file, or a directory that is not the store's, to quarantine. sure is as in mend.
 func move(path string, sure bool) *mend {
 	return &mend{sure: sure, do: func(r *repairs, what, why string) (outcome, error) {
 		to, err := r.aside.SetAside(path, why, r.when)

@@ -6,55 +6,58 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metascan"
 )
 
-// Options says what Check does beside looking.
+// Options are the settings of a check.
 type Options struct {
-	// Repair puts right counts, indexes and marks that follow from the rest, and moves aside what nothing refers to. It
-	// also puts right what keeps a store from opening: its identity, and damaged records of buckets. Repair deletes
-	// nothing: files go to quarantine/, and records are written to a file there before they are changed. While anything
-	// is wrong that repair cannot put right, nothing is moved aside: it might belong to that.
+	// Repair corrects counts, indexes and marks that follow from other records, and moves files and records without
+	// an owner to quarantine/. Repair also corrects damage that prevents a store from opening: its identity, and
+	// damaged bucket records. Repair deletes nothing: a changed record is first saved to a file in quarantine/. While
+	// a problem remains that Repair cannot correct, Repair moves nothing, because the damaged record may be the
+	// missing owner.
 	Repair bool
-	// Unreadable makes Repair move aside damaged records of objects, uploads and parts too, after which what belonged to
-	// them can be moved aside. Records of a newer version always stay.
+	// Unreadable makes Repair also move damaged records of objects, uploads and parts to quarantine/. After the
+	// damaged records are moved, Repair can also move the files and records that belonged to them. Records of a newer
+	// format version always stay.
 	Unreadable bool
 	// Content reads all content and compares it with its checksums, as Scrub does.
 	Content bool
-	// Progress hears from time to time how many records and files were looked at; nil is allowed.
+	// Progress is called from time to time with the number of records and files checked so far; nil means no calls.
 	Progress func(records, files int64)
-	// Reading hears from time to time how many bytes of content were read, with Content; nil is allowed.
+	// Reading is called from time to time with the bytes of content read so far, if Content is set; nil means no
+	// calls.
 	Reading func(bytes int64)
 }
 
-// Problem is an invariant that does not hold.
+// Problem describes one violated invariant of a store.
 type Problem struct {
-	// Invariant is I1 to I8, see the package comment; "record", "metadata" or "witness" for what cannot be read; "age" or
-	// "content".
+	// Invariant names the violated rule: I1 to I8 as in the package comment, "age" or "content". For data that cannot
+	// be read, Invariant is "record", "metadata" or "witness".
 	Invariant string
-	What      string // on what: an object, a file, a record
+	What      string // the object, file or record with the problem
 	Msg       string
 	Repaired  bool
-	Did       string // what repair did, or why it did nothing; empty without Repair
+	Did       string // what Repair did, or why it did nothing; empty without Repair
 }
 
-// Report is what Check found.
+// Report is the result of a check.
 type Report struct {
 	UUID     string
 	Records  int64
 	Versions int64
 	Files    int64
 	Bytes    int64
-	Problems []Problem // at most MaxProblems; Found counts all
+	Problems []Problem // the first problems found, at most MaxProblems; Found counts all problems
 	Found    int64
 	Repaired int64
-	// Metadata are the files of the metadata. Where one of them is damaged, the invariants were not looked at.
+	// Metadata lists the metadata files of the store. If a metadata file is damaged, the invariants were not checked.
 	Metadata []metascan.File
-	// Unfinished is work of a stopped store that the next Open does: files to be settled or removed. It is no problem.
+	// Unfinished counts data files that the next Open will settle or remove. Unfinished work is not a problem.
 	Unfinished int64
 }
 
-// MaxProblems bounds the problems that a report names.
+// MaxProblems is the largest number of problems that a report lists.
 const MaxProblems = 10000
 
-// add adds a problem to the report, and counts it.
+// add appends a problem to the report and counts it.
 func (r *Report) add(p Problem) {
 	r.Found++
 	if p.Repaired {

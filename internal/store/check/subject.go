@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Subject is the stopped store that is checked. Whoever checks it holds its lock.
+// Subject is the stopped store that is checked. The caller holds the store's lock during the check.
 type Subject struct {
 	FS    vfs.FS
 	Dir   string
@@ -25,40 +25,43 @@ type Subject struct {
 	Join  *checksum.Joiner
 	UUID  string
 	Names record.Names
-	// Faults are damaged records about the store itself, for which it would not open.
+	// Faults are the damaged records about the store itself; a store with a fault does not open.
 	Faults []Fault
-	// Unproven says that the witness is gone: a record that acknowledged a file may be the one that is lost.
+	// Unproven means that the witness is lost. Without the witness, the newest records may be lost unnoticed,
+	// including records that own data files.
 	Unproven bool
 	Marks    []Mark
 	Now      func() time.Time
-	// Apply makes a change of the metadata durable.
+	// Apply commits a batch of metadata changes durably.
 	Apply func(op, name string, b *pebble.Batch) error
-	// Scrub reads all content. It calls tell with the bytes read so far, and with each damage. bucket names a bucket.
+	// Scrub reads all content. Scrub calls tell with the bytes read so far, and with each damage found. The argument
+	// bucket is a function that returns the name of the bucket with the number id.
 	Scrub func(ctx context.Context, bucket func(id uint64) string, tell func(bytes int64, d *object.Damage)) error
 }
 
-// Mark is a record above all numbers of one kind that were given out.
+// Mark is a record that holds a number above all assigned numbers of one kind: data files, sequences or buckets.
 type Mark struct {
 	Key     []byte
-	Reserve uint64 // how far above them it is kept
+	Reserve uint64 // how far the mark is above the highest assigned number
 }
 
-// Fault is a damaged record of the metadata about the store itself: its UUID, its epoch or its clean end. Open refuses
-// such a store. Check gathers the faults in place of that, and repair writes the right value where one is known.
+// Fault is a damaged record about the store itself: its UUID, its epoch or its clean end. Open refuses a store with a
+// Fault. A check collects all faults, and repair writes the right value if it is known.
 type Fault struct {
 	Invariant string
 	What      string
 	Err       error
-	Key       []byte // the damaged record; nil where no record is known to be the damaged one
-	Right     []byte // what the record should be; nil where nothing proves it
+	Key       []byte // key of the damaged record; nil if it is unknown which record is damaged
+	Right     []byte // the right value of the damaged record; nil if it is unknown
 }
 
-// Run proves the invariants of a stopped store and adds what it finds to the report. With Repair it looks twice.
+// Run verifies the invariants of a stopped store and adds the problems to the report. If Repair is set, Run walks
+// over the store twice.
 func (s *Subject) Run(ctx context.Context, c Options, report Report) (Report, error) {
 	k := newChecker(ctx, s, c)
 	k.report = report
-	// The first look changes nothing. It tells whether everything that owns something is whole: only then it is known what
-	// belongs to nobody.
+	// The first pass changes nothing. It finds out whether every possible owner is intact: only then it is known
+	// which files and records have no owner.
 	k.o.Repair, k.o.Content = false, c.Content && !c.Repair
 	if err := k.run(); err != nil || !c.Repair {
 		return k.report, err

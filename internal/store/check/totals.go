@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// marks checks that no number in use could be given out again.
+// marks checks that no number in use could be assigned again.
 func (k *checker) marks() error {
 	tops := map[string]uint64{"files": k.top.file, "sequences": k.top.seq, "buckets": k.top.bucket}
 	for _, m := range k.s.Marks {
@@ -41,7 +41,7 @@ func (k *checker) marks() error {
 	return nil
 }
 
-// counted compares s with what was counted.
+// counted compares the s records with the result of counting.
 func (k *checker) counted() error {
 	for id, want := range k.buckets {
 		got, err := metadb.LoadCounts(k.s.DB, id)
@@ -65,7 +65,7 @@ func (k *checker) counted() error {
 	})
 }
 
-// others checks what is left: records of others, what the store says of itself, and keys of no kind.
+// others checks the remaining records: those of other packages, those about the store itself, and keys of no kind.
 func (k *checker) others() error {
 	known := []byte{record.KindBucket, record.KindSums, record.KindData, record.KindFile, record.KindGone, record.KindMeta,
 		record.KindNull, record.KindObject, record.KindPart, record.KindParts, record.KindRecord, record.KindCounts,
@@ -100,7 +100,7 @@ func (k *checker) others() error {
 	})
 }
 
-// content reads all content, where that is asked for.
+// content reads all content if that was requested.
 func (k *checker) content() error {
 	if !k.o.Content {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// version checks what one version says of itself.
+// version checks one version by its own record.
 func (k *checker) version(bucket uint64, key string, v *record.Version) error {
 	name := fmt.Sprintf("%s/%q %s", k.bucketName(bucket), key, k.s.Names.Version(v))
 	k.report.Versions++
@@ -60,7 +60,7 @@ func (k *checker) version(bucket uint64, key string, v *record.Version) error {
 	return nil
 }
 
-// versions goes over current and noncurrent versions together, key by key.
+// versions walks over current and noncurrent versions together, key by key.
 func (k *checker) versions() error {
 	it, err := k.s.DB.NewIter(&pebble.IterOptions{LowerBound: []byte{record.KindVersion},
 		UpperBound: []byte{record.KindVersion + 1}})
@@ -68,7 +68,7 @@ func (k *checker) versions() error {
 		return errs.Wrap("check store", "", err)
 	}
 	defer func() { _ = it.Close() }()
-	// The keys of v are in the order of bucket and name, as those of o are.
+	// The keys of v are sorted by bucket and name, as those of o are.
 	old := &oldVersions{k: k, it: it}
 	old.next(it.First())
 	err = k.each(record.KindObject, func(key, value []byte) error {
@@ -193,7 +193,7 @@ func (o *oldVersions) group(head *record.Version) error {
 	return o.err
 }
 
-// nullIndex compares n with the null versions that were found.
+// nullIndex compares the n records with the null versions that were found.
 func (k *checker) nullIndex() error {
 	err := k.each(record.KindNull, func(key, value []byte) error {
 		want, ok := k.nulls[string(key)]

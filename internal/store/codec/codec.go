@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package codec writes and reads the values that records are made of.
+// Package codec encodes and decodes the fields of the store's metadata records.
 package codec
 
 import (
@@ -14,22 +14,22 @@ type Encoder []byte
 // Byte appends one byte.
 func (p *Encoder) Byte(v byte) { *p = append(*p, v) }
 
-// Uint appends a number in as many bytes as it needs.
+// Uint appends an unsigned number as a varint of 1 to 10 bytes.
 func (p *Encoder) Uint(v uint64) { *p = binary.AppendUvarint(*p, v) }
 
-// Int appends a signed number in as many bytes as it needs.
+// Int appends a signed number as a zigzag varint of 1 to 10 bytes.
 func (p *Encoder) Int(v int64) { *p = binary.AppendVarint(*p, v) }
 
-// Word appends a number in 8 bytes, big-endian.
+// Word appends a number as 8 bytes, big-endian.
 func (p *Encoder) Word(v uint64) { *p = binary.BigEndian.AppendUint64(*p, v) }
 
-// Text appends a length and that many bytes.
+// Text appends the length of v and then the bytes of v.
 func (p *Encoder) Text(v string) { p.Uint(uint64(len(v))); *p = append(*p, v...) }
 
-// Words appends a count and that many words.
+// Words appends the number of words and then each word in 8 bytes.
 func (p *Encoder) Words(vs []uint64) { p.Uint(uint64(len(vs))); p.RawWords(vs) }
 
-// RawWords appends words without their count.
+// RawWords appends each word in 8 bytes, without the number of words before them.
 func (p *Encoder) RawWords(vs []uint64) {
 	*p = slices.Grow(*p, 8*len(vs))
 	for _, v := range vs {
@@ -37,7 +37,7 @@ func (p *Encoder) RawWords(vs []uint64) {
 	}
 }
 
-// Pairs appends a map in the order of its names, so that equal maps are equal bytes.
+// Pairs appends a map sorted by its keys, so that equal maps have equal bytes.
 func (p *Encoder) Pairs(m map[string]string) {
 	p.Uint(uint64(len(m)))
 	if len(m) == 0 {
@@ -54,14 +54,15 @@ func (p *Encoder) Pairs(m map[string]string) {
 	}
 }
 
-// Decoder reads values from a record. After the first value that is not there, Bad is set and every further value is
-// zero. So callers look once, at the end. Nothing is allocated beyond what the record's own length allows.
+// Decoder reads values from a record. After the first missing or invalid value, Bad is set and every further value is
+// zero. A caller needs to check for damage only once, after the last value. A damaged length cannot cause an
+// allocation much larger than the record.
 type Decoder struct {
-	Rest []byte // what was not read yet
+	Rest []byte // bytes of the record that were not read yet
 	Bad  bool
 }
 
-// Fail ends the reading: the record is damaged.
+// Fail marks the record as damaged and ends the reading.
 func (t *Decoder) Fail() {
 	t.Bad = true
 	t.Rest = nil
@@ -78,7 +79,7 @@ func (t *Decoder) Byte() byte {
 	return v
 }
 
-// Uint reads what Encoder.Uint wrote.
+// Uint reads an unsigned number that Encoder.Uint wrote.
 func (t *Decoder) Uint() uint64 {
 	v, n := binary.Uvarint(t.Rest)
 	if n <= 0 {
@@ -89,7 +90,7 @@ func (t *Decoder) Uint() uint64 {
 	return v
 }
 
-// Int reads what Encoder.Int wrote.
+// Int reads a signed number that Encoder.Int wrote.
 func (t *Decoder) Int() int64 {
 	v, n := binary.Varint(t.Rest)
 	if n <= 0 {
@@ -100,7 +101,7 @@ func (t *Decoder) Int() int64 {
 	return v
 }
 
-// Word reads what Encoder.Word wrote.
+// Word reads an 8-byte number that Encoder.Word wrote.
 func (t *Decoder) Word() uint64 {
 	if len(t.Rest) < 8 {
 		t.Fail()
@@ -111,7 +112,8 @@ func (t *Decoder) Word() uint64 {
 	return v
 }
 
-// Size reads a length or a count of things that take at least each bytes.
+// Size reads the number of following items, each at least `each` bytes long. If the rest of the record is too short
+// for that many items, Size marks the record as damaged.
 func (t *Decoder) Size(each int) int {
 	n := t.Uint()
 	if n > uint64(len(t.Rest)/each) {
@@ -121,7 +123,7 @@ func (t *Decoder) Size(each int) int {
 	return int(n)
 }
 
-// Text reads what Encoder.Text wrote.
+// Text reads a string that Encoder.Text wrote.
 func (t *Decoder) Text() string {
 	n := t.Size(1)
 	v := string(t.Rest[:n])
@@ -129,13 +131,13 @@ func (t *Decoder) Text() string {
 	return v
 }
 
-// Skip passes over what Encoder.Text wrote.
+// Skip skips a string that Encoder.Text wrote.
 func (t *Decoder) Skip() {
 	n := t.Size(1)
 	t.Rest = t.Rest[n:]
 }
 
-// Words reads what Encoder.Words wrote.
+// Words reads a list of 8-byte numbers that Encoder.Words wrote.
 func (t *Decoder) Words() []uint64 {
 	n := t.Size(8)
 	if n == 0 {
@@ -148,7 +150,7 @@ func (t *Decoder) Words() []uint64 {
 	return vs
 }
 
-// Pairs reads what Encoder.Pairs wrote.
+// Pairs reads a map that Encoder.Pairs wrote.
 func (t *Decoder) Pairs() map[string]string {
 	n := t.Size(2)
 	if n == 0 {
@@ -165,5 +167,5 @@ func (t *Decoder) Pairs() map[string]string {
 	return m
 }
 
-// Done says whether everything was there and nothing is left over.
+// Done reports whether all values were valid and no bytes are left over.
 func (t *Decoder) Done() bool { return !t.Bad && len(t.Rest) == 0 }

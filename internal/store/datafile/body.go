@@ -13,28 +13,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// aheadBy is how much of a body is read ahead of the block that is compared.
+// aheadBy is the number of bytes that are read ahead of the block that is compared.
 const aheadBy = 2 * Block
 
-// body is a range of a file on its way. No memory is held while it waits for its reader: a block is compared in a
-// buffer that is given back before the block is sent from the page cache, so that thousands of slow readers cost
-// nothing. The sending side of a socket spends 85 µs of a core on a MiB that goes by sendfile, and 330 µs where it is
-// read and written.
+// body is a range of a file that a client reads. A body holds no memory while it waits for its reader, so thousands
+// of slow readers cost little: a block is compared in a buffer that is returned before the block is sent from the
+// page cache. Sending 1 MiB to a socket takes 85 µs of a core with sendfile, and 330 µs with read and write.
 type body struct {
 	r        *Reader
 	off, end int64
-	right    int64 // bytes before it were compared by this body
-	asked    int64 // bytes before it were asked for ahead
-	strict   bool  // compare, whatever the policy and whatever was compared before
+	right    int64 // this body has compared all bytes before this offset
+	asked    int64 // read-ahead was requested for all bytes before this offset
+	strict   bool  // compare every block, whatever the policy and whatever was compared before
 	plain    bool  // the writer is no socket
 	closed   bool
 	err      error
 }
 
-// Len is how many bytes are left.
+// Len returns the number of bytes that are not read yet.
 func (b *body) Len() int64 { return b.end - b.off }
 
-// Close lets go of the file.
+// Close releases the file; further calls do nothing.
 func (b *body) Close() error {
 	if b.closed {
 		return nil
@@ -44,8 +43,9 @@ func (b *body) Close() error {
 	return nil
 }
 
-// Verify compares the first block that will be handed out, as the policy says, and hands out nothing: whoever sends a
-// header before the bytes can still send another one. The block is not compared twice.
+// Verify compares the next block with its sum, as the policy requires, and returns no bytes. A server calls Verify
+// before it sends its header, so that it can still send an error. A block that Verify has compared is not compared
+// again when it is read.
 func (b *body) Verify() error {
 	if b.off == b.end {
 		return nil
@@ -54,7 +54,7 @@ func (b *body) Verify() error {
 	return err
 }
 
-// ready returns how many of the next bytes may be handed out, at least one, at most limit.
+// ready returns how many of the next bytes may be returned to the reader: at least one, at most limit.
 func (b *body) ready(limit int64) (int64, error) {
 	if b.closed {
 		return 0, errs.New(errs.Closed, "read", b.r.f.Path(b.r.e.id), "the body is closed")
@@ -88,8 +88,8 @@ func (b *body) ready(limit int64) (int64, error) {
 	return min(right, end) - b.off, nil
 }
 
-// ahead asks the kernel to read the blocks from off on while the one before is compared and sent: many devices read
-// only 128 KiB ahead by themselves, and a file that several bodies read has one state of reading ahead for all of them.
+// ahead asks the kernel to read the blocks from off while the block before is compared and sent. Many devices read
+// only 128 KiB ahead by themselves, and all bodies of a file share one read-ahead state.
 func (b *body) ahead(off int64) {
 	from, to := max(off, b.asked), min(off+aheadBy, b.end)
 	if to > from && b.r.e.fd >= 0 {
@@ -98,7 +98,7 @@ func (b *body) ahead(off int64) {
 	}
 }
 
-// Read hands out bytes through memory.
+// Read copies the next bytes to p, after comparing their blocks as the policy requires.
 func (b *body) Read(p []byte) (int, error) {
 	if b.off == b.end && !b.closed {
 		return 0, io.EOF
@@ -118,8 +118,9 @@ func (b *body) Read(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// WriteTo moves what is left, by sendfile where w is a socket or a bufio.Writer in front of one. A connection that is
-// wrapped has to hand ReadFrom on to it.
+// WriteTo writes the remaining bytes to w. If w is a socket, or a bufio.Writer in front of a socket, WriteTo uses
+// sendfile. A wrapper around the connection must forward ReadFrom to the connection, otherwise the bytes are copied
+// through memory.
 func (b *body) WriteTo(w io.Writer) (int64, error) {
 	begin := b.off
 	for b.off < b.end {
@@ -142,7 +143,7 @@ func (b *body) WriteTo(w io.Writer) (int64, error) {
 	return b.off - begin, nil
 }
 
-// copy moves the bytes up to to through memory.
+// copy copies the bytes before offset `to` through memory.
 func (b *body) copy(w io.Writer, to int64) error {
 	if b.off >= to {
 		return nil
@@ -168,11 +169,11 @@ func (b *body) copy(w io.Writer, to int64) error {
 	return nil
 }
 
-// send moves the bytes up to to by sendfile, or sets plain and moves none.
+// send sends the bytes before offset `to` by sendfile, or sets plain and sends none.
 //
-// The offset is given to the kernel with each call, because all readers of a file share its description. That needs the
-// socket itself, and neither bufio nor the server shows it; but a bufio.Writer that is empty hands its reader on to the
-// connection, and the connection, which can do nothing better with it, hands itself to the reader's WriteTo.
+// Each call passes the offset to the kernel, because all readers of a file share its description. This needs the
+// socket itself, which neither bufio nor the server shows. But an empty bufio.Writer passes its reader on to the
+// connection, and the connection passes itself to the reader's WriteTo.
 func (b *body) send(w io.Writer, to int64) error {
 	if b.r.e.fd < 0 {
 		b.plain = true
@@ -201,17 +202,18 @@ func (b *body) send(w io.Writer, to int64) error {
 	return nil
 }
 
-// sender is what is handed to a connection that is asked to read: it has nothing to read, but takes the socket.
+// sender is a reader without bytes that is given to a connection's ReadFrom in order to receive the socket.
 type sender struct {
 	b    *body
 	to   int64
 	sent bool
 }
 
-// Read says that there is nothing: the writer is no socket, and the bytes are to be written to it.
+// Read returns io.EOF, because sender has no bytes. If Read is called, the writer is no socket, and the body's bytes
+// are written to it afterwards.
 func (s *sender) Read([]byte) (int, error) { return 0, io.EOF }
 
-// WriteTo sends where w is a socket.
+// WriteTo sends the body's bytes to w by sendfile, if w is a socket.
 func (s *sender) WriteTo(w io.Writer) (int64, error) {
 	conn, ok := w.(interface {
 		net.Conn

@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostSums bounds the sums that are kept for files without a reader, 64 MiB of them: those of one file of any size, or
-// of a thousand of 8 GiB. Without it a thousand of the largest files would take 40 GiB.
+// mostSums limits the sums that are kept for files without a reader to 64 MiB: the sums of one file of any size, or
+// of a thousand files of 8 GiB. Without the limit a thousand of the largest files would take 40 GiB.
 const mostSums = 8 << 20
 
-// cache keeps files open between readers, so that a range costs no open, and remembers which blocks were compared.
+// cache keeps files open between readers, so that reading a range needs no open, and remembers which blocks were
+// compared.
 type cache struct {
 	f *Files
 
@@ -27,7 +28,7 @@ type cache struct {
 	closed  bool
 }
 
-// entry is one open file. The fields under mu are the cache's.
+// entry is one open file. The fields under mu belong to the cache.
 type entry struct {
 	id    ID
 	refs  int           // under mu
@@ -52,7 +53,7 @@ func (c *cache) start(f *Files) {
 	c.entries, c.most = map[ID]*entry{}, mostSums
 }
 
-// rest puts an entry without users among the idle ones.
+// rest adds an entry without users to the idle ones.
 func (c *cache) rest(e *entry) {
 	e.sumsMu.Lock()
 	e.kept = len(e.sums)
@@ -61,14 +62,14 @@ func (c *cache) rest(e *entry) {
 	e.place = c.idle.PushFront(e)
 }
 
-// rouse takes an idle entry out from among them.
+// rouse removes an entry from the idle ones.
 func (c *cache) rouse(e *entry) {
 	c.idle.Remove(e.place)
 	c.sums -= e.kept
 	e.place = nil
 }
 
-// stop closes what nobody uses; the rest is closed by its last user.
+// stop closes the unused files; the last user of a file closes it otherwise.
 func (c *cache) stop() {
 	c.mu.Lock()
 	c.closed = true
@@ -106,14 +107,14 @@ func (c *cache) acquire(id ID) (*entry, error) {
 	return e, nil
 }
 
-// again is one more use of a file that is in use.
+// again adds one more user of a file that is in use.
 func (c *cache) again(e *entry) {
 	c.mu.Lock()
 	e.refs++
 	c.mu.Unlock()
 }
 
-// drop lets no new user find the file.
+// drop hides the file from new users.
 func (c *cache) drop(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +124,7 @@ func (c *cache) drop(e *entry) {
 	}
 }
 
-// release ends a use. The file stays open while there is room for it.
+// release ends a use. The file stays open while the cache has room for it.
 func (c *cache) release(e *entry) {
 	c.mu.Lock()
 	var out []*entry
@@ -147,7 +148,7 @@ func (c *cache) release(e *entry) {
 	}
 }
 
-// forget closes a file that was removed, so that its space is given back.
+// forget closes a file that was removed, so that its space is freed.
 func (c *cache) forget(id ID) {
 	c.mu.Lock()
 	e := c.entries[id]
@@ -167,7 +168,7 @@ func (c *cache) forget(id ID) {
 	}
 }
 
-// open finds the file in data/, in tmp/, or, where it was settled in between, in data/.
+// open finds the file in data/, in tmp/, or, if it was settled in between, in data/.
 func (e *entry) open(f *Files) error {
 	file, err := f.find(e.id)
 	if err != nil {
@@ -188,7 +189,7 @@ func (e *entry) open(f *Files) error {
 	return nil
 }
 
-// find opens a file for reading, wherever it is.
+// find opens a file for reading, in data/ or tmp/.
 func (f *Files) find(id ID) (vfs.File, error) {
 	names := []string{f.dataName(id), f.tmpName(id), f.dataName(id)}
 	if f.settler.inTmp(id) {
@@ -214,12 +215,12 @@ func (e *entry) close() {
 	}
 }
 
-// compared says whether block i was found right before.
+// compared reports whether block i was compared before and matched.
 func (e *entry) compared(i int64) bool {
 	return i>>6 < int64(len(e.seen)) && e.seen[i>>6].Load()>>(uint(i)&63)&1 == 1
 }
 
-// remember notes that block i of so many is right. When all are, nobody needs the sums any more.
+// remember records that block i matched. When all blocks have matched, the sums are not needed any more.
 func (e *entry) remember(i, of int64) {
 	if i>>6 >= int64(len(e.seen)) {
 		return
@@ -235,14 +236,14 @@ func (e *entry) remember(i, of int64) {
 	}
 }
 
-// allRight says whether all of so many blocks were found right before.
+// allRight reports whether all blocks were compared before and matched.
 func (e *entry) allRight(of int64) bool {
 	e.sumsMu.Lock()
 	defer e.sumsMu.Unlock()
 	return e.right == of
 }
 
-// load returns the sums, which are asked for once.
+// load returns the sums, which are loaded once.
 func (e *entry) load(sums func() ([]uint64, error)) ([]uint64, error) {
 	e.sumsMu.Lock()
 	defer e.sumsMu.Unlock()

@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyStep is how much the kernel copies before the context is looked at again.
+// copyStep is the number of bytes that the kernel copies between two checks of the context.
 const copyStep = 64 << 20
 
-// Source is a range of another file.
+// Source is a range of another data file: N bytes from offset Off.
 type Source struct {
 	From   *Reader
 	Off, N int64
 }
 
-// Copy writes the whole content: the sources one behind the other.
+// Copy writes the whole content of the file as the concatenation of the sources. Copy is called instead of Fill.
 //
-// Every block is compared with its sum before it is copied, so that a copy is never made of damaged content: whoever
-// has a copy may delete the original. Blocks that keep their place on the grid keep their sums, and are copied by the
-// kernel, which shares them where the file system can. They are read before only if they were not compared since the
-// file was opened. All other bytes are read, and compared on the way to their new sums; with md5 that is all bytes. A
-// damage is returned as it is. Copy stands for Fill.
+// Copy compares every block with its sum before the block is copied, because the owner of a copy may delete the
+// original. If a block begins at a multiple of Block in the source and in the copy, it keeps its sum and the kernel
+// copies it. The kernel shares the storage of a copied block if the file system can. Copy reads a block before the
+// kernel copies it only if nobody has compared it since the source was opened. Copy itself reads, compares and sums
+// all other bytes; if md5 is set, Copy does so with all bytes. If a source is damaged, the error is its *Damage.
 func (w *Writer) Copy(ctx context.Context, sources []Source, md5 bool) (Written, error) {
 	const op = "copy"
 	var size int64
@@ -62,16 +62,17 @@ func (w *Writer) Copy(ctx context.Context, sources []Source, md5 bool) (Written,
 	return out, nil
 }
 
-// copier is a Copy under way.
+// copier is a Copy in progress.
 type copier struct {
 	w      *Writer
 	g      *grid
 	fl     filler
 	md5    hash.Hash
-	placed bool // bytes were placed by the kernel, which does not move the file's own position
+	placed bool // the kernel has copied bytes, which does not move the file's own position
 }
 
-// put writes p at off: at the file's position while only this has written, which works on every file system.
+// put writes p at off. It writes at the file's position as long as the kernel has copied nothing, which works on
+// every file system.
 func (c *copier) put(p []byte, off int64) (int, error) {
 	if c.placed {
 		return c.w.file.WriteAt(p, off)
@@ -118,8 +119,8 @@ func (c *copier) take(ctx context.Context, s Source, last bool) error {
 	return nil
 }
 
-// whole is how many of the next bytes are whole blocks on both grids, the short one at the end of both files among
-// them.
+// whole returns how many of the next bytes are whole blocks in both files, including a short last block of both
+// files.
 func (c *copier) whole(s Source, off int64, last bool) int64 {
 	if c.md5 != nil || c.fl.fd < 0 || s.From.e.fd < 0 || off%Block != 0 || c.g.off%Block != 0 {
 		return 0
@@ -131,8 +132,8 @@ func (c *copier) whole(s Source, off int64, last bool) int64 {
 	return (end - off) / Block * Block
 }
 
-// verify compares the whole blocks of n bytes at off that nobody has compared since the file was opened. With
-// VerifyAlways, and with VerifyNever, which remember nothing, that is all of them.
+// verify compares the blocks in n bytes at off that nobody has compared since the file was opened. VerifyAlways and
+// VerifyNever remember nothing, so with them verify compares all blocks.
 func (c *copier) verify(ctx context.Context, r *Reader, off, n int64) error {
 	for i := off / Block; i*Block < off+n; i++ {
 		if r.e.compared(i) {
@@ -151,7 +152,7 @@ func (c *copier) verify(ctx context.Context, r *Reader, off, n int64) error {
 	return nil
 }
 
-// inKernel copies whole blocks that were compared, and says false where the file systems cannot do that.
+// inKernel copies whole blocks that were compared. It returns false if the file systems do not support that.
 func (c *copier) inKernel(r *Reader, off, n int64) (bool, error) {
 	const op = "copy"
 	if _, err := r.sumOf(off / Block); err != nil {

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package datafile keeps the content of objects: one plain file each, contiguous,
-// never rewritten, with a CRC-64/NVME for every block of 1 MiB.
+// Package datafile keeps the content of objects: one contiguous plain file for each version, never rewritten. Each
+// block of 1 MiB has a CRC-64/NVME checksum.
 //
-// A file is named by a number that the caller allocates in ascending order and never
-// reuses. Content begins its life as tmp/<id> and ends in data/xx/yy/<id>:
+// The name of a data file is a number. The caller assigns the numbers in ascending order and never reuses one. A data
+// file is created as tmp/<id> and then moved to data/xx/yy/<id>:
 //
-//	Create   makes tmp/<id>, Fill writes it, Sync makes bytes and name durable;
+//	Create   creates tmp/<id>, Fill writes it, Sync makes content and name durable;
 //	         then the caller commits its metadata, which is the commit point.
-//	Settle   links tmp/<id> to data/xx/yy/<id> in the background, makes that name
-//	         durable and only then takes the first name away.
-//	Recover  at start settles what the metadata knows and removes the rest of tmp/.
+//	Settle   links tmp/<id> to data/xx/yy/<id> in the background, makes the new name
+//	         durable and only then removes the old name.
+//	Recover  settles the files that the metadata knows, at start, and removes the rest of tmp/.
 //
-// So a file that was acknowledged has, at every instant and after every loss of
-// power, at least one durable name. Whoever opens a file looks in data/, in tmp/,
-// and once more in data/, and therefore finds it while it moves.
+// An acknowledged file has at least one durable name at every moment, even after a power loss. A file is opened by
+// trying its name in data/, then in tmp/, then again in data/, so that it is found while it is settled.
 //
-// A file can be handed out as open descriptions of it (HandOut), keeps its names for as long, and
-// can be written by others in the same way (NewDraft).
+// HandOut gives a client open descriptors of a data file; the file keeps its names until the client is done. NewDraft
+// creates a data file that a client writes.
 //
-// The sums are not kept here: they are returned to the caller, who keeps them with
-// its metadata and hands them in again for reading.
+// Package datafile returns the sums of content to the caller and does not store them. The caller stores the sums with
+// its metadata, and passes them to the functions that read content.
 //
-// Every method may be called from many goroutines at once unless it says otherwise.
+// All methods of this package are safe for concurrent use unless their comment says otherwise.
 package datafile
 
 import (
@@ -40,19 +39,20 @@ import (
 )
 
 const (
-	// Block is the number of bytes that have a sum of their own; the last block of a file may be shorter.
+	// Block is the number of bytes that one sum covers; the last block of a file may be shorter.
 	Block = 1 << 20
-	// MaxSize bounds a file, so that no sum of offsets can overflow: 5 TiB, the largest object of S3.
+	// MaxSize is the largest size of a data file: 5 TiB, the largest object of S3. The limit also keeps sums of
+	// offsets from overflowing.
 	MaxSize = 5 << 40
 )
 
-// ID names a file. IDs are given out by the caller, ascending, each once.
+// ID is the number that names a data file. The caller assigns IDs in ascending order, each only once.
 type ID uint64
 
-// String is the ID as it stands in names: 16 hexadecimal digits.
+// String returns the ID as file names contain it: 16 hexadecimal digits.
 func (id ID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
 
-// ParseID reads what String wrote and accepts no other spelling.
+// ParseID parses the 16 lower-case hexadecimal digits that ID.String returns, and refuses any other text.
 func ParseID(s string) (ID, error) {
 	n, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || ID(n).String() != s {
@@ -62,53 +62,54 @@ func ParseID(s string) (ID, error) {
 	return ID(n), nil
 }
 
-// Policy says when reads compare content with its sums.
+// Policy decides when reads compare content with its sums.
 type Policy string
 
-// The policies.
+// The policies for comparing content with its sums.
 const (
-	// VerifyFirst compares each block once for as long as its file stays open in the cache.
+	// VerifyFirst compares each block once while its file stays open in the cache of open files.
 	VerifyFirst Policy = "first"
-	// VerifyAlways compares each block immediately before each time it is handed out.
+	// VerifyAlways compares a block with its sum each time before the block is returned.
 	VerifyAlways Policy = "always"
-	// VerifyNever leaves finding damage to scrubbing.
+	// VerifyNever compares nothing during reads, so that only a scrub finds damage.
 	VerifyNever Policy = "never"
 )
 
-// Options says where the files are and how they are treated. FS and Dir are required.
+// Options are the directory and the settings of Files. FS and Dir are required.
 type Options struct {
 	FS     vfs.FS
-	Dir    string // tmp/ and data/ lie in it
+	Dir    string // the directory that contains tmp/ and data/
 	Verify Policy // empty: VerifyFirst
-	// OpenFiles bounds how many files stay open without a reader; 0: a quarter of what the process may open, at most 1024.
+	// OpenFiles is the largest number of files that stay open without a reader; 0 means a quarter of the process's
+	// descriptor limit, at most 1024.
 	OpenFiles int
-	// ReadOnlyMount opens what is handed out through a read-only mount of the directory, where the process may make one;
-	// see Reopenable.
+	// ReadOnlyMount makes HandOut open files through a read-only mount of Dir, if the process may create one.
+	// Files.Reopenable returns the reason if there is no read-only mount.
 	ReadOnlyMount bool
-	// Released hears of a file that Remove had to leave because it was held, when the last hold is given back: it can be
-	// removed now. It is called on the goroutine that gave the hold back.
+	// Released is called when the last hold of a file ends and Remove has already asked for that file. After the call
+	// of Released the file can be removed. Released runs on the goroutine that ended the hold.
 	Released func(ID)
-	// Failed hears of an error while settling, which nobody waits for. The file stays readable where it is, and is tried
-	// again.
+	// Failed is called with each error of the background settling. A file that cannot be settled stays readable in
+	// tmp/, and settling it is tried again.
 	Failed func(ID, error)
-	// ReadOnly opens the files for reading alone: nothing is made, changed or synced before BeginWrites.
+	// ReadOnly opens the files only for reading: nothing is created, changed or synced until BeginWrites is called.
 	ReadOnly bool
 }
 
-// Files are the data files of one store. One Files at a time owns a directory; the caller sees to that.
+// Files are the data files of one store. The caller must ensure that only one Files uses a directory at a time.
 type Files struct {
 	fs   vfs.FS
 	opts Options
 	tmp  string
 	data string
 	join *checksum.Joiner
-	// native says that names can be opened by system calls too: the files have descriptors.
+	// native means that the files have descriptors, so that system calls can open their names too.
 	native bool
 
 	tmpDir *group // syncs tmp/
 
-	// names is held for reading while a name is looked up to be opened for writing, or made by settling, and for writing
-	// while names are taken away: opening for writing creates what is not there.
+	// names is held for reading while a name is looked up to be opened for writing, or is created by settling. It is
+	// held for writing while names are removed, because opening for writing would create a missing file.
 	names sync.RWMutex
 
 	settler  settler
@@ -117,14 +118,14 @@ type Files struct {
 	spills   spills
 	drafts   drafts
 	readOnly readOnly
-	ahead    atomic.Int64 // descriptors that Handouts have opened ahead
+	ahead    atomic.Int64 // descriptors that Handouts have opened in advance
 	buffers  buffers
 	hashes   hashes
-	checks   chan struct{} // bounds the blocks that are in memory to be compared
+	checks   chan struct{} // limits the blocks that are in memory for comparison
 }
 
-// Open makes the directories where they are missing, and starts the settling. It looks at no file: see Recover.
-// With ReadOnly it changes nothing: BeginWrites does the rest.
+// Open creates missing directories and starts the background settling. Open examines no data file; Recover does. If
+// ReadOnly is set, Open changes nothing on disk, and BeginWrites creates the directories.
 func Open(o Options) (*Files, error) {
 	const op = "open data files"
 	if o.FS == nil || o.Dir == "" {
@@ -165,15 +166,15 @@ func Open(o Options) (*Files, error) {
 	return f, nil
 }
 
-// BeginWrites makes files that were opened with ReadOnly writable: it makes the directories and their names durable.
-// It is called before anything is written and not at the same time as any other method. It may be called again after an
-// error.
+// BeginWrites makes Files that were opened with ReadOnly writable: it creates the directories and makes their names
+// durable. BeginWrites must be called before any write, and not concurrently with any other method. After an error
+// BeginWrites may be called again.
 func (f *Files) BeginWrites() error {
 	const op = "open data files"
 	if f.tmpDir != nil {
 		return nil
 	}
-	// Above a directory that was there nothing is ours, not even to be opened.
+	// If the store's directory existed before, its parent is not ours, not even to be opened.
 	dirs := []string{f.opts.Dir}
 	if _, err := f.fs.Stat(f.opts.Dir); missing(err) {
 		dirs = append(dirs, f.fs.PathDir(f.opts.Dir))
@@ -200,8 +201,8 @@ func (f *Files) BeginWrites() error {
 	return nil
 }
 
-// Close settles what is committed, and lets go of all files; readers that are still open keep theirs. Writers have to
-// be gone. It is called once.
+// Close settles the committed files and closes all files that no reader uses. Readers that are still open keep their
+// files open. All Writers must have ended before Close. Close may be called only once.
 func (f *Files) Close() error {
 	err := f.settler.stop()
 	f.cache.stop()
@@ -224,19 +225,19 @@ func (f *Files) Close() error {
 	return err
 }
 
-// tmpName is where the content of id is until it is settled.
+// tmpName is the name of id's file until the file is settled.
 func (f *Files) tmpName(id ID) string { return f.fs.PathJoin(f.tmp, id.String()) }
 
-// home is the directory in which id ends: neighbours, 4096 of them, share one, so that one sync makes many names
-// durable.
+// home is the final directory of id's file. 4096 neighbouring files share one directory, so that one sync makes many
+// names durable.
 func (f *Files) home(id ID) string {
 	return f.fs.PathJoin(f.data, fmt.Sprintf("%02x", uint64(id)>>20), fmt.Sprintf("%02x", uint64(id)>>12&0xff))
 }
 
-// dataName is where the content of id is after it was settled.
+// dataName is the name of id's file after the file was settled.
 func (f *Files) dataName(id ID) string { return f.fs.PathJoin(f.home(id), id.String()) }
 
-// Path is the name under which id ends, for messages; the file may still be in tmp/.
+// Path returns the final name of id's file, for messages; the file may still be in tmp/.
 func (f *Files) Path(id ID) string { return f.dataName(id) }
 
 // syncDir makes the names in a directory durable.
@@ -252,10 +253,10 @@ func (f *Files) syncDir(dir string) error {
 	return err
 }
 
-// blocks is how many blocks size bytes have.
+// blocks returns the number of blocks in size bytes.
 func blocks(size int64) int64 { return (size + Block - 1) / Block }
 
-// checkSize refuses what no file can hold.
+// checkSize refuses a range beyond MaxSize.
 func checkSize(op, name string, off, size int64) error {
 	if off < 0 || size < 0 || off > MaxSize || size > MaxSize-off {
 		return object.Fail(op, name, object.ErrTooLarge,

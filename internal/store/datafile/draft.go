@@ -17,33 +17,34 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Draft is a file that others write, through descriptions that Open makes. It is for one goroutine.
+// Draft is a data file that clients write through descriptors that Draft.Open returns. A Draft must be used by one
+// goroutine at a time.
 //
-// NewDraft, Open, then Seal, the caller's commit, Writer().Settle and Close: in this order. An error of Seal that is
-// neither object.ErrWriterLeft nor object.ErrInvalidSums has removed the file; Abort removes it at any point before the
-// commit.
+// The steps of a draft are, in this order: NewDraft, Open, Seal, the caller's commit, Writer().Settle, Close. If Seal
+// fails with object.ErrWriterLeft or object.ErrInvalidSums, the draft stays; after any other error of Seal the file
+// is removed. Abort removes the file at any time before the commit.
 type Draft struct {
 	f    *Files
 	w    *Writer
-	size int64 // room that was asked for
-	// look is open for reading from the beginning on: what the kernel could not write shows in its sync, whoever had
-	// written it.
+	size int64 // reserved size in bytes
+	// look is open for reading from the beginning: its sync returns every write error of the kernel, whoever made the
+	// write.
 	look   vfs.File
-	sealed bool // nobody can write to it
+	sealed bool // nobody else can write to it any more
 	ended  bool
-	left   bool // under drafts.mu; it was aborted while somebody could write to it: look stays open
+	left   bool // under drafts.mu; aborted while somebody could still write to it, so look stays open
 }
 
-// drafts are those that are open.
+// drafts are the open drafts.
 type drafts struct {
-	proved atomic.Bool // leases hold what they promise here
+	proved atomic.Bool // leases work on this file system
 
 	mu   sync.Mutex
 	open map[*Draft]struct{}
 }
 
-// reserved counts the drafts and what they take of the disk, those among them that were aborted and that somebody can
-// still write to.
+// reserved counts the drafts and the disk space they use. Aborted drafts that somebody can still write to are
+// included.
 func (ds *drafts) reserved() (n int, bytes int64) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -55,8 +56,9 @@ func (ds *drafts) reserved() (n int, bytes int64) {
 	return len(ds.open), bytes
 }
 
-// NewDraft makes the file tmp/<id> with room for size bytes, and of that size: writes that make a file longer wait for
-// each other. Kind Unsupported where it cannot be seen whether somebody still writes to a file.
+// NewDraft creates the file tmp/<id> with this size and reserves disk space for it. NewDraft sets the final size at
+// once, because concurrent writes that extend a file wait for each other. The error has kind Unsupported if the file
+// system cannot tell whether somebody can still write to a file.
 func (f *Files) NewDraft(id ID, size int64) (*Draft, error) {
 	const op = "create draft"
 	name := f.tmpName(id)
@@ -81,7 +83,7 @@ func (f *Files) NewDraft(id ID, size int64) (*Draft, error) {
 	return d, nil
 }
 
-// begin gives the file its room, and ends the only description of ours that can write.
+// begin reserves the file's space, and closes our only description that can write.
 func (d *Draft) begin(op string) error {
 	f, w := d.f, d.w
 	if err := checkSize(op, w.name, 0, d.size); err != nil {
@@ -113,7 +115,7 @@ func (d *Draft) begin(op string) error {
 	return nil
 }
 
-// reserve makes a file of that size that has its blocks, where the file system can.
+// reserve sets the size of a file, and allocates its blocks if the file system can.
 func reserve(fd int, size int64) error {
 	if size == 0 {
 		return nil
@@ -125,13 +127,14 @@ func reserve(fd int, size int64) error {
 	return err
 }
 
-// ID is the file's.
+// ID returns the ID of the draft's file.
 func (d *Draft) ID() ID { return d.w.id }
 
-// Path is the file's name.
+// Path returns the name of the draft's file in tmp/.
 func (d *Draft) Path() string { return d.w.name }
 
-// Reserved is how many bytes of the disk the file takes now: clients may write beyond what was announced.
+// Reserved returns the disk space that the draft's file uses now, in bytes. The file may be larger than announced,
+// because clients can write beyond the announced size.
 func (d *Draft) Reserved() int64 {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(d.look.Fd()), &st); err != nil {
@@ -140,8 +143,8 @@ func (d *Draft) Reserved() int64 {
 	return st.Blocks * 512
 }
 
-// Open makes a fresh write-only description, past the page cache with direct; the caller closes it. Kind Unsupported
-// where the file system has no way past the page cache.
+// Open returns a new write-only descriptor of the draft's file; the caller closes it. If direct is set, the
+// descriptor has O_DIRECT. The error has kind Unsupported if the file system does not support O_DIRECT.
 func (d *Draft) Open(direct bool) (*os.File, error) {
 	const op = "open draft"
 	if d.ended {
@@ -155,10 +158,11 @@ func (d *Draft) Open(direct bool) (*os.File, error) {
 	return file, undirected(op, d.w.name, direct, err)
 }
 
-// Seal makes the first size bytes durable, and the file's name, after it has seen that nobody can write to it any more;
-// nobody can before Close. object.ErrWriterLeft where somebody can, object.ErrInvalidSums where the file is shorter:
-// the draft stays as it was. After it nothing but the caller's commit, Writer().Settle or Abort, and Close is left to
-// do.
+// Seal makes the first size bytes and the file's name durable. Seal first verifies that nobody can write to the file
+// any more. After a successful Seal nobody can write to the file until Close. Seal fails with object.ErrWriterLeft if
+// somebody can still write, and with object.ErrInvalidSums if the file is shorter than size. After ErrWriterLeft or
+// ErrInvalidSums the draft is unchanged. After a successful Seal the caller commits and calls Writer().Settle, or
+// calls Abort, and then calls Close.
 func (d *Draft) Seal(ctx context.Context, size int64) error {
 	const op = "seal draft"
 	if d.ended {
@@ -183,15 +187,15 @@ func (d *Draft) Seal(ctx context.Context, size int64) error {
 	return nil
 }
 
-// slack is what a file may take of the disk beyond its size, and a 64th of it, without being cut: blocks are larger
-// than bytes, and where they are is written somewhere.
+// slack is the space that a file may use beyond its size and a 64th of its size without being cut, because blocks and
+// their index need space.
 const slack = 1 << 20
 
-// cuts bounds how often a file is cut that somebody makes longer each time.
+// cuts limits how often a file is cut if somebody makes it longer each time.
 const cuts = 4
 
-// settle leaves the file with exactly size bytes and under a lease. To cut it, it has to be written to, which the lease
-// forbids us too: it is given back for that, and whoever has come meanwhile is found by the next one.
+// settle leaves the file with exactly size bytes and under a lease. The lease forbids us to cut the file too, so it
+// is given back for the cut. Whoever has opened the file meanwhile is found by the next lease.
 func (d *Draft) settle(op string, size int64) error {
 	fd := d.look.Fd()
 	trimmed := false
@@ -207,7 +211,7 @@ func (d *Draft) settle(op string, size int64) error {
 		if err := unix.Fstat(int(fd), &st); err != nil {
 			return err
 		}
-		// A client can reserve room behind the end, which no size shows; what is committed must not keep it.
+		// A client can reserve space behind the end, which the size does not show. A committed file must not keep it.
 		behind := st.Blocks*512 > size+size/64+slack && !trimmed
 		if st.Size == size && !behind {
 			return nil
@@ -232,11 +236,10 @@ func (d *Draft) settle(op string, size int64) error {
 		Fix: "close every descriptor of the file, those of child processes too, unmap it, and commit again"}
 }
 
-// Writer is the sealed file, as the caller's commit takes it.
+// Writer returns the Writer of the sealed file, for the caller's commit.
 func (d *Draft) Writer() *Writer { return d.w }
 
-// Close lets go of the draft, and of what keeps others from writing to its file, which stays. It can be called more
-// than once.
+// Close ends the draft and its write protection; the file stays. Close can be called more than once.
 func (d *Draft) Close() {
 	if d.ended {
 		return
@@ -249,7 +252,7 @@ func (d *Draft) Close() {
 	}
 }
 
-// drop forgets the draft. The lock of the drafts is held.
+// drop forgets the draft. The caller holds drafts.mu.
 func (d *Draft) drop() {
 	delete(d.f.drafts.open, d)
 	if d.look != nil {
@@ -257,8 +260,8 @@ func (d *Draft) drop() {
 	}
 }
 
-// Remains reports whether somebody can still write to the file of an aborted draft, and frees what was written to it
-// meanwhile. Once it has returned false it does so for good. It may be called from any goroutine.
+// Remains reports whether somebody can still write to the file of an aborted draft, and frees the space of later
+// writes. After Remains has returned false once, it always returns false. Remains may be called from any goroutine.
 func (d *Draft) Remains() bool {
 	d.f.drafts.mu.Lock()
 	defer d.f.drafts.mu.Unlock()
@@ -278,8 +281,8 @@ func (d *Draft) remains() bool {
 	return false
 }
 
-// Abort removes the file. It can be called more than once, and after Settle it only closes. What the file has taken of
-// the disk is free then. Where somebody keeps a descriptor of it that can write, Remains frees what is written later.
+// Abort removes the draft's file and frees its disk space. Abort can be called more than once; after Settle it only
+// closes the draft. If a client still has a descriptor for writing, calls of Remains free the space of later writes.
 func (d *Draft) Abort() error {
 	open := !d.ended && !d.sealed && d.look != nil
 	if open {
@@ -295,7 +298,7 @@ func (d *Draft) Abort() error {
 	return err
 }
 
-// fail removes the file and says why.
+// fail removes the file and returns the error.
 func (d *Draft) fail(op string, err error) error {
 	_ = d.Abort()
 	return fail(op, d.w.name, err)

@@ -13,17 +13,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Damage is content of a file that is not what was written. It is an error that wraps object.ErrDamaged.
+// Damage describes a range of a data file that differs from what was written. Damage is an error that wraps
+// object.ErrDamaged.
 type Damage struct {
 	ID   ID
-	File string // its path
-	Off  int64  // where the damaged block begins
-	N    int64  // its length
-	What string // "checksum", "missing", "short", "unreadable"
-	Err  error  // the cause; may be nil
+	File string // path of the damaged file
+	Off  int64  // offset of the damaged range
+	N    int64  // length of the damaged range
+	What string // kind of damage: "checksum", "missing", "short" or "unreadable"
+	Err  error  // cause of the damage; may be nil
 }
 
-// Error says where the damage is.
+// Error returns a text with the file, the range and the kind of the damage.
 func (d *Damage) Error() string {
 	s := fmt.Sprintf("%s: %s: %d bytes at offset %d: %v", d.File, d.What, d.N, d.Off, object.ErrDamaged)
 	if d.Err != nil {
@@ -32,7 +33,8 @@ func (d *Damage) Error() string {
 	return s
 }
 
-// Where is what is damaged within the content, for those who tell a client: paths are the server's own.
+// Where returns the damaged range of the content and the kind of the damage. Where leaves out the path, so that its
+// results can be sent to a client.
 func (d *Damage) Where() (off, n int64, what string) { return d.Off, d.N, d.What }
 
 // Unwrap lets errors.Is find object.ErrDamaged and the cause.
@@ -43,7 +45,7 @@ func (d *Damage) Unwrap() []error {
 	return []error{object.ErrDamaged, d.Err}
 }
 
-// fail says that op failed on name, with the sentinel that the caller can act on.
+// fail returns the error that op failed on name, with a sentinel that the caller can act on.
 func fail(op, name string, err error) error {
 	var sentinel error
 	switch {
@@ -59,19 +61,19 @@ func fail(op, name string, err error) error {
 	return object.Fail(op, name, both{sentinel, err}, "")
 }
 
-// both is an error with two causes, said in one line.
+// both is an error with two causes, printed in one line.
 type both struct{ sentinel, cause error }
 
 func (b both) Error() string   { return b.sentinel.Error() + ": " + b.cause.Error() }
 func (b both) Unwrap() []error { return []error{b.sentinel, b.cause} }
 
-// missing reports whether err says that there is no such name.
+// missing reports whether err means that the name does not exist.
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// exists reports whether err says that the name is taken.
+// exists reports whether err means that the name exists already.
 func exists(err error) bool { return errors.Is(err, fs.ErrExist) }
 
-// rotten reports whether err is the medium's and not the process's: asking again later gives the same.
+// rotten reports whether err comes from the medium and not from the process, so that a retry gives the same error.
 func rotten(err error) bool {
 	for _, no := range []unix.Errno{unix.EIO, unix.ENODATA, unix.EUCLEAN, unix.EBADMSG, unix.EILSEQ} {
 		if errors.Is(err, no) {
@@ -81,8 +83,7 @@ func rotten(err error) bool {
 	return false
 }
 
-// irregular says that a name is taken by something without content. Opening a pipe would wait for somebody who writes
-// to it.
+// irregular returns the error for a name that is no regular file. Opening a pipe would wait for its writer.
 func irregular(name string) error {
 	return &errs.Error{Kind: errs.Corrupt, Op: "open", Name: name, Err: unix.EUCLEAN,
 		Msg: "it is a directory, a pipe or a device, expected a file",

@@ -4,13 +4,13 @@ package datafile
 
 import "sync"
 
-// group lets one sync serve all who asked for it before it began. It does for names what a group commit does for
+// group lets one sync serve all callers that asked before it began. It does for names what a group commit does for
 // records.
 type group struct {
 	sync func() error
 	end  func() error
-	// once: after a sync that failed all later ones fail. The kernel reports a lost write once, and then takes the pages
-	// for written: who had written some of them, and asks later, must not be told that all is well.
+	// once means that after a failed sync all later ones fail. The kernel reports a lost write only once and then
+	// takes the pages for written, so a later sync must not succeed.
 	once bool
 
 	mu      sync.Mutex
@@ -28,8 +28,8 @@ type round struct {
 
 func newGroup(sync, end func() error) *group { return &group{sync: sync, end: end} }
 
-// wait returns when a sync that began after the call has ended, with its error. The first of those who wait does the
-// work, so that nothing runs while nobody asks.
+// wait returns when a sync that began after the call has ended, with its error. The first caller does the work, so
+// that nothing runs while nobody waits.
 func (g *group) wait() error {
 	g.mu.Lock()
 	if g.running {
@@ -62,8 +62,8 @@ func (g *group) try() error {
 	return err
 }
 
-// pass hands the work on to the round that has gathered meanwhile. It runs on a goroutine of its own, for whoever did
-// this round has an answer and must not wait for others.
+// pass starts the next round on its own goroutine, because the caller of this round has its answer and must not wait
+// for others.
 func (g *group) pass() {
 	g.mu.Lock()
 	r := g.next
@@ -80,5 +80,5 @@ func (g *group) pass() {
 	}()
 }
 
-// close lets go of what is synced; nobody waits any more.
+// close closes the synced file; nobody waits any more.
 func (g *group) close() error { return g.end() }

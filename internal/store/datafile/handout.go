@@ -13,25 +13,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Handout is a file that is handed to others as open descriptions of it. While it is open, the file keeps its bytes and
-// the names under which it was opened, removed or not. Its methods may be called from many goroutines at once.
+// Handout is a data file of which clients get open descriptors. While the Handout is open, the file keeps its bytes
+// and its names, even if Remove was called. All methods of Handout are safe for concurrent use.
 type Handout struct {
 	f       *Files
 	id      ID
 	size    int64
 	sums    []uint64
 	release func()
-	gone    func() // after the release; may be nil
+	gone    func() // called after release; may be nil
 
 	mu     sync.Mutex
-	first  *os.File // opened ahead, for the first who asks; may be nil
+	first  *os.File // opened in advance for the first Open; may be nil
 	closed bool
 }
 
-// HandOut holds a file of that size. sums returns the sums of its blocks; it is called now, unless another Handout of
-// the file has them. A file that is missing or shorter is a *Damage.
+// HandOut holds a data file of this size: the file keeps its names until the Handout is closed. The function sums
+// returns the sums of the file's blocks; it is called at once, unless another Handout of the file has loaded them. If
+// the file is missing or shorter, the error is a *Damage.
 //
-// Proof that the file is there is a description of it, which Open then gives away: it costs no open of its own.
+// HandOut opens the file to prove that it exists. The first call of Handout.Open returns the descriptor that HandOut
+// opened, so the file is not opened twice.
 func (f *Files) HandOut(id ID, size int64, sums func() ([]uint64, error)) (*Handout, error) {
 	const op = "hand out"
 	if err := checkSize(op, id.String(), 0, size); err != nil {
@@ -50,7 +52,7 @@ func (f *Files) HandOut(id ID, size int64, sums func() ([]uint64, error)) (*Hand
 	return o, nil
 }
 
-// load returns the sums, which are asked for once however many hold the file.
+// load returns the sums, which are loaded once however many Handouts the file has.
 func (h *hold) load(sums func() ([]uint64, error)) ([]uint64, error) {
 	h.sumsMu.Lock()
 	defer h.sumsMu.Unlock()
@@ -64,7 +66,7 @@ func (h *hold) load(sums func() ([]uint64, error)) ([]uint64, error) {
 	return h.sums, nil
 }
 
-// begin looks whether the file is there and whole.
+// begin checks that the file exists and is long enough.
 func (o *Handout) begin(op string) error {
 	size, err := o.look()
 	switch {
@@ -110,11 +112,10 @@ func (o *Handout) look() (size int64, err error) {
 	return st.Size, nil
 }
 
-// mostAhead bounds the descriptors that are open for Handouts of which nobody has asked for one yet: some never do, and
-// are held for long.
+// mostAhead limits the descriptors that are open in advance: some Handouts live long and never use theirs.
 const mostAhead = 64
 
-// take returns what was opened ahead, nil where nothing is left of it. Under mu.
+// take returns the descriptor that was opened in advance, or nil if there is none. The caller holds mu.
 func (o *Handout) take() *os.File {
 	file := o.first
 	if file != nil {
@@ -124,12 +125,14 @@ func (o *Handout) take() *os.File {
 	return file
 }
 
-// Sums returns those of the blocks from first on, at most n; they are shared.
+// Sums returns the sums of at most n blocks, beginning with block number first. The caller must not change the
+// returned slice.
 func (o *Handout) Sums(first, n int64) ([]uint64, error) {
 	return Window(o.f.Path(o.id), o.sums, first, n)
 }
 
-// Window returns sums from first on, at most n.
+// Window returns at most n elements of sums, beginning with index first. Window fails with kind Invalid if first or n
+// is negative, or first is beyond the end. The argument name appears only in the error.
 func Window(name string, sums []uint64, first, n int64) ([]uint64, error) {
 	all := int64(len(sums))
 	if first < 0 || n < 0 || first > all {
@@ -139,8 +142,9 @@ func Window(name string, sums []uint64, first, n int64) ([]uint64, error) {
 	return sums[first : first+min(n, all-first) : first+min(n, all-first)], nil
 }
 
-// Open makes a fresh, read-only description, past the page cache with direct; the caller closes it. Kind Unsupported
-// where the files have no descriptors, or the file system has no way past the page cache.
+// Open returns a new read-only descriptor of the file; the caller closes it. If direct is set, the descriptor has
+// O_DIRECT. The error has kind Unsupported if the files have no descriptors, or if the file system does not support
+// O_DIRECT.
 func (o *Handout) Open(direct bool) (*os.File, error) {
 	const op = "hand out"
 	o.mu.Lock()
@@ -165,7 +169,7 @@ func (o *Handout) Open(direct bool) (*os.File, error) {
 	return file, undirected(op, o.f.Path(o.id), direct, err)
 }
 
-// Path is the file's name now.
+// Path returns the current name of the file, in tmp/ or in data/.
 func (o *Handout) Path() string {
 	if _, err := o.f.fs.Stat(o.f.tmpName(o.id)); err == nil {
 		return o.f.tmpName(o.id)
@@ -173,7 +177,7 @@ func (o *Handout) Path() string {
 	return o.f.dataName(o.id)
 }
 
-// Close lets go of the file. It can be called more than once.
+// Close ends the hold of the file. Close can be called more than once.
 func (o *Handout) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -191,9 +195,8 @@ func (o *Handout) Close() error {
 	return nil
 }
 
-// describe opens a file by its name, wherever it is: a descriptor without O_NONBLOCK, which cuFile refuses, and of
-// which nobody else has the description. The file is held, so that the name which is found stays, and nobody waits for
-// files that are removed.
+// describe opens a file by its name in data/ or tmp/. The descriptor has a description of its own, and no O_NONBLOCK,
+// which cuFile refuses. The caller holds the file, so that the name stays.
 func (f *Files) describe(id ID, flags int) (*os.File, error) {
 	names := []string{f.dataName(id), f.tmpName(id), f.dataName(id)}
 	if f.settler.inTmp(id) {
@@ -209,8 +212,8 @@ func (f *Files) describe(id ID, flags int) (*os.File, error) {
 	return nil, err
 }
 
-// openHere opens a name relative to a directory, and sees to it that no other user can open the file for writing
-// through the descriptor that it is handed. path is the file's name outside that directory, which may be read-only.
+// openHere opens a name relative to a directory, and removes the write permission of group and others from the file.
+// path is the file's name outside that directory, which may be read-only.
 func openHere(dir int, name, path string, flags int) (*os.File, error) {
 	fd, err := unleased(dir, name, flags)
 	if err != nil {
@@ -227,7 +230,7 @@ func openHere(dir int, name, path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// undirected says of an open past the page cache that was refused for what it is.
+// undirected explains why an O_DIRECT open was refused.
 func undirected(op, name string, direct bool, err error) error {
 	if direct && isErrno(err, unix.EINVAL, unix.EOPNOTSUPP) {
 		return &errs.Error{Kind: errs.Unsupported, Op: op, Name: name,
@@ -237,18 +240,18 @@ func undirected(op, name string, direct bool, err error) error {
 	return fail(op, name, err)
 }
 
-// foreign says that files have no descriptors.
+// foreign returns the error for files without descriptors.
 func (f *Files) foreign(op, name string) error {
 	return errs.New(errs.Unsupported, op, name, "the store's files are not the operating system's, and have no "+
 		"descriptors").
 		WithFix("read and write the bytes through the store")
 }
 
-// spills counts the files that exist for a Handout alone.
+// spills counts the files that exist only for a Handout.
 type spills struct{ count, bytes atomic.Int64 }
 
-// Spill writes content that is no file into one, tmp/<id>, and hands that out. It is no file of the caller's metadata:
-// it goes with the Handout, and after a crash Recover removes it.
+// Spill writes inline content to the file tmp/<id> and returns a Handout of this file. The caller's metadata must not
+// record the file: closing the Handout removes it, and after a crash Recover removes it.
 func (f *Files) Spill(id ID, content []byte, sums []uint64) (*Handout, error) {
 	const op = "spill"
 	name := f.tmpName(id)

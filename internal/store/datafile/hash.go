@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// together is from how many bodies on their MD5s are computed side by side in the lanes of vector registers. Processor
-	// seconds for a GiB with AVX-512, one by one against side by side: 1 stream 1.9 and 2.7, 2 streams 1.9 and 2.4, 3
-	// streams 1.9 and 1.2, 4 streams 1.9 and 0.9, 8 streams 1.9 and 0.45. That is of bodies that never wait; of four that
-	// wait for a network and a busy disk it is seldom that three have something to hash at once, and then lanes cost more
-	// than they save.
+	// together is the number of bodies from which their MD5s are computed in parallel in the lanes of vector
+	// registers. Processor seconds for a GiB with AVX-512, one by one against in parallel: 1 stream 1.9 and 2.7, 2
+	// streams 1.9 and 2.4, 3 streams 1.9 and 1.2, 4 streams 1.9 and 0.9, 8 streams 1.9 and 0.45. This holds for
+	// bodies that never wait. Of four bodies that wait for a network and a busy disk, three seldom have bytes to hash
+	// at the same time, and then lanes cost more than they save.
 	together = 6
-	// lately is for how long it is done after so many were last seen: between two bodies of one client there is always a
-	// gap.
+	// lately is how long hashing continues in lanes after enough bodies were last seen: between two bodies of a
+	// client there is always a gap.
 	lately = time.Second
-	// mostLanes bounds the hashes that are kept for it.
+	// mostLanes limits the hashes that are kept for reuse.
 	mostLanes = 64
 	// ahead is how many pieces of a body wait to be hashed.
 	ahead = 4
@@ -51,8 +51,8 @@ func (h *hashes) stop() {
 	}
 }
 
-// lane returns a hash that is computed side by side with others, or nil. Hashes are used again, because the server
-// keeps something of each one that it ever made.
+// lane returns a hash that is computed in parallel with others, or nil. Hashes are reused, because the server keeps
+// something of each hash that it ever made.
 func (h *hashes) lane() md5simd.Hasher {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,14 +72,15 @@ func (h *hashes) lane() md5simd.Hasher {
 	return h.server.NewHash()
 }
 
-// giveBack takes a hash of lane again.
+// giveBack returns a hash for reuse by lane.
 func (h *hashes) giveBack(x md5simd.Hasher) {
 	h.mu.Lock()
 	h.free = append(h.free, x)
 	h.mu.Unlock()
 }
 
-// hasher computes the MD5 of one body beside its being written, because it takes longer than all else together.
+// hasher computes the MD5 of one body while the body is written, because MD5 takes longer than everything else
+// together.
 type hasher struct {
 	of   *hashes
 	now  hash.Hash      // is given the pieces where they are taken
@@ -90,8 +91,8 @@ type hasher struct {
 	ended bool
 }
 
-// begin returns a hasher for a body of that size, or of -1; beside says that it may work on a piece after take has
-// returned. One that has ended already does nothing.
+// begin returns a hasher for a body of this size, or of unknown size if size is -1. beside means that the hasher may
+// use a piece after take has returned. An ended hasher does nothing.
 func (h *hashes) begin(b *buffers, size int64, beside bool) *hasher {
 	x := &hasher{of: h}
 	active := h.active.Add(1)
@@ -112,8 +113,8 @@ func (h *hashes) begin(b *buffers, size int64, beside bool) *hasher {
 		x.now = sum
 		return x
 	}
-	// Several pieces wait for each hash, so that a lane has something to do while its body is read and written: below
-	// three busy lanes they are computed one by one, and slower than without lanes.
+	// Several pieces wait for each hash, so that a lane has work while its body is read and written: with fewer than
+	// three busy lanes the server computes hashes one by one, slower than without lanes.
 	x.queue, x.done = make(chan *buffer, ahead), make(chan []byte, 1)
 	go func() {
 		for p := range x.queue {
@@ -125,7 +126,7 @@ func (h *hashes) begin(b *buffers, size int64, beside bool) *hasher {
 	return x
 }
 
-// many says whether there are, or were lately, enough bodies to be hashed side by side.
+// many reports whether there are, or were lately, enough bodies for lanes.
 func (h *hashes) many(active int64) bool {
 	now := time.Now().UnixNano()
 	if active >= together {
@@ -135,7 +136,7 @@ func (h *hashes) many(active int64) bool {
 	return now-h.last.Load() < int64(lately)
 }
 
-// take hashes a piece, now or soon.
+// take hashes a piece, at once or later.
 func (x *hasher) take(p *buffer) {
 	switch {
 	case x.ended:
@@ -147,7 +148,7 @@ func (x *hasher) take(p *buffer) {
 	}
 }
 
-// sum is the MD5 of all pieces, or nil. Nothing can be taken any more.
+// sum returns the MD5 of all pieces, or nil. No more pieces can be taken.
 func (x *hasher) sum() (s []byte) {
 	if x.ended {
 		return nil
@@ -162,7 +163,7 @@ func (x *hasher) sum() (s []byte) {
 	return s
 }
 
-// stop ends the hashing where sum was not asked for.
+// stop ends the hashing if sum was not called.
 func (x *hasher) stop() {
 	if x.ended {
 		return

@@ -11,12 +11,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// A read lease tells whether anybody can still write to a file: the kernel refuses it while a description is open for
-// writing anywhere, be it a duplicate, in flight in a socket, of another process, or kept by a shared mapping. While
-// it is held, nobody new gets one: an open for writing waits for the lease to be given back. (The kernel tells the
-// holder by SIGIO, which the runtime of Go passes over.)
+// A read lease tells whether anybody can still write to a file. The kernel refuses the lease while a description is
+// open for writing anywhere: a duplicate, one in flight in a socket, one of another process, or one kept by a shared
+// mapping. While the lease is held, an open for writing waits until the lease is released. (The kernel notifies the
+// holder by SIGIO, which the Go runtime ignores.)
 
-// lease takes a read lease on a file that is open for reading. unix.EAGAIN says that there are writers.
+// lease takes a read lease on a file that is open for reading. The error unix.EAGAIN means that there are writers.
 func lease(fd uintptr) error {
 	return again(func() error {
 		_, err := unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_RDLCK)
@@ -24,7 +24,7 @@ func lease(fd uintptr) error {
 	})
 }
 
-// unlease gives it back.
+// unlease releases the lease.
 func unlease(fd uintptr) error {
 	return again(func() error {
 		_, err := unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK)
@@ -32,8 +32,8 @@ func unlease(fd uintptr) error {
 	})
 }
 
-// blindTo are file systems on which a lease proves nothing: on overlayfs it can be one of another file than the one
-// that is written, and what a server elsewhere hands to others this kernel does not know of.
+// blindTo are file systems on which a lease proves nothing. On overlayfs the lease can be on another file than the
+// written one, and this kernel does not know the clients of a network file system's server.
 var blindTo = map[int64]string{
 	unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.NFS_SUPER_MAGIC: "nfs", unix.FUSE_SUPER_MAGIC: "fuse",
 	unix.SMB_SUPER_MAGIC:  "smb",
@@ -64,8 +64,8 @@ func noLease(op, name, msg string, cause error) error {
 		Fix: "put the store's directory on a local ext4, xfs or tmpfs, or write through S3"}
 }
 
-// prove shows on a file that a lease is refused while there is a writer, and granted when there is none. close ends the
-// writer.
+// prove shows on a file that a lease is refused while there is a writer, and granted when there is none. close closes
+// the writer.
 func prove(op, name string, fd uintptr, close func() error) error {
 	err := lease(fd)
 	switch {
@@ -88,7 +88,7 @@ func prove(op, name string, fd uintptr, close func() error) error {
 	return fail(op, name, unlease(fd))
 }
 
-// isErrno says whether err is one of these.
+// isErrno reports whether err is one of these errors.
 func isErrno(err error, nos ...unix.Errno) bool {
 	for _, no := range nos {
 		if errors.Is(err, no) {

@@ -15,15 +15,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// A process of the server's own user, or root, can take a lease on a file that it has a descriptor of. An open of that
-// file then waits in the kernel for up to 45 s (fs.lease-break-time). So opens here ask with O_NONBLOCK, wait a moment,
-// and say that the file is busy. Nobody can take such a lease while the server has the file open.
+// A process of the server's own user, or root, can take a lease on a file of which it has a descriptor. An open of
+// that file then waits in the kernel for up to 45 s (fs.lease-break-time). For this reason opens here use O_NONBLOCK,
+// wait a moment, and fail with ErrBusy. Nobody can take such a lease while the server has the file open.
 
-// leasePatience is how long an open waits for somebody's lease. Their holder is told at the first try.
+// leasePatience is how long an open waits for a lease of somebody else. The first try notifies the holder.
 const leasePatience = 200 * time.Millisecond
 
-// unleased opens a name relative to a directory, without the flag O_NONBLOCK in the result. object.ErrBusy where
-// somebody keeps a lease on the file.
+// unleased opens a name relative to a directory; the descriptor does not have O_NONBLOCK. The error is object.ErrBusy
+// if somebody keeps a lease on the file.
 func unleased(dir int, name string, flags int) (fd int, err error) {
 	end := time.Time{}
 	for wait := time.Millisecond; ; wait *= 2 {
@@ -44,7 +44,7 @@ func unleased(dir int, name string, flags int) (fd int, err error) {
 		}
 		time.Sleep(wait)
 	}
-	// cuFile refuses descriptors with O_NONBLOCK. Of the flags that can be set here, only O_DIRECT was asked for.
+	// cuFile refuses descriptors with O_NONBLOCK. Of the flags that can be changed here, only O_DIRECT was requested.
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags&unix.O_DIRECT); err != nil {
 		_ = unix.Close(fd)
 		return -1, &os.PathError{Op: "fcntl", Path: name, Err: err}
@@ -58,8 +58,7 @@ func busy(op, name string) error {
 		Fix: "try again; end the process that has the lease (/proc/locks), which the kernel does after fs.lease-break-time"}
 }
 
-// guarded calls open while a description of ours keeps others from taking a lease on name, so that open does not wait
-// for one.
+// guarded calls open while a descriptor of ours prevents leases on name, so that open does not wait for one.
 func (f *Files) guarded(name string, flags int, open func() error) error {
 	if !f.native {
 		return open()
@@ -78,7 +77,8 @@ func (f *Files) guarded(name string, flags int, open func() error) error {
 	return open() // which says what else is wrong
 }
 
-// truncate cuts a file by its name. object.ErrBusy where somebody keeps a lease on it: truncate(2) would wait for that.
+// truncate cuts a file by its name. The error is object.ErrBusy if somebody keeps a lease on it: truncate(2) would
+// wait.
 func truncate(name string, size int64) error {
 	fd, err := unleased(unix.AT_FDCWD, name, unix.O_WRONLY)
 	if err != nil {
@@ -91,10 +91,10 @@ func truncate(name string, size int64) error {
 	return err
 }
 
-// scrubPatience is how long a scrub waits for somebody's lease: the kernel ends leases sooner.
+// scrubPatience is how long a scrub waits for a lease of somebody else: the kernel ends leases sooner.
 const scrubPatience = time.Minute
 
-// openPatiently opens an entry for a scrub, which has time.
+// openPatiently opens an entry for a scrub, which can wait.
 func (e *entry) openPatiently(ctx context.Context, f *Files) error {
 	for end := time.Now().Add(scrubPatience); ; {
 		err := e.open(f)
@@ -118,7 +118,7 @@ func writable(fd uintptr) bool {
 	return errors.Is(err, unix.EAGAIN)
 }
 
-// empty frees what a file takes, by a descriptor of it: the file may have no name.
+// empty frees the space of a file by a descriptor of it: the file may have no name.
 func empty(fd uintptr) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(fd), &st); err != nil || st.Blocks == 0 {

@@ -13,18 +13,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Pieces reads pieces of one file in order, each compared with its sum before a byte of it is handed out. It is for
-// regions of a Shared file, of which not every block is whole. It is for one goroutine.
+// Pieces reads pieces of one data file in order, and compares each piece with its sum before it returns any byte of
+// the piece. Pieces is for reading the regions of a Shared file, in which blocks may be incomplete. A Pieces must be
+// used by one goroutine at a time.
 type Pieces struct {
 	f      *Files
 	id     ID
 	file   vfs.File
 	pieces []Piece
 	block  *[Block]byte
-	left   []byte // of block, not handed out yet
+	left   []byte // bytes of block that were not returned yet
 }
 
-// OpenPieces opens a file to read pieces of it. A file that is missing is a *Damage.
+// OpenPieces opens a data file for reading the given pieces. If the file is missing, the error is a *Damage.
 func (f *Files) OpenPieces(id ID, pieces []Piece) (*Pieces, error) {
 	for _, p := range pieces {
 		if p.N <= 0 || p.Off < 0 || p.Off > MaxSize-Block || p.N > Block-p.Off%Block {
@@ -44,7 +45,7 @@ func (f *Files) OpenPieces(id ID, pieces []Piece) (*Pieces, error) {
 	return &Pieces{f: f, id: id, file: file, pieces: pieces}, nil
 }
 
-// Read is io.Reader's. Content that is not what was written ends it with a *Damage.
+// Read implements io.Reader. If a piece differs from its sum or cannot be read, Read returns a *Damage.
 func (p *Pieces) Read(b []byte) (int, error) {
 	for len(p.left) == 0 {
 		if len(p.pieces) == 0 {
@@ -87,7 +88,7 @@ func (p *Pieces) load(at Piece) error {
 	return nil
 }
 
-// Close lets go of the file.
+// Close closes the file.
 func (p *Pieces) Close() error {
 	if p.block != nil {
 		p.f.buffers.blocks.Put(p.block)
@@ -96,7 +97,8 @@ func (p *Pieces) Close() error {
 	return errs.Wrap("close", p.f.Path(p.id), p.file.Close())
 }
 
-// Length is how long a file is on disk, wherever it is; a file that is missing is a *Damage.
+// Length returns the length of a data file on disk, in tmp/ or in data/. If the file is missing, the error is a
+// *Damage.
 func (f *Files) Length(id ID) (int64, error) {
 	file, err := f.find(id)
 	if missing(err) {
@@ -115,8 +117,8 @@ func (f *Files) Length(id ID) (int64, error) {
 	return info.Size(), nil
 }
 
-// Cut returns the pieces that a region of n bytes at off has on the file's grid; the sums are the caller's, in order.
-// It returns false where their number is another one.
+// Cut splits the n bytes from offset off at the block boundaries of the file, and assigns the sums to the pieces in
+// order. Cut returns false if the number of sums differs from the number of pieces.
 func Cut(off, n int64, sums []uint64) ([]Piece, bool) {
 	if off < 0 || n < 0 || off > MaxSize || n > MaxSize-off {
 		return nil, false

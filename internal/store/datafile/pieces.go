@@ -11,25 +11,26 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Piece is the sum of a part of one block: N bytes from Off of the file, which lie in one block.
+// Piece is the sum of N bytes at offset Off of a file. The N bytes lie within one block.
 type Piece struct {
 	Off, N int64
 	CRC64  uint64
 }
 
-// Written is what is known about content when its last byte has been taken.
+// Written describes content after its last byte was written.
 type Written struct {
 	Size  int64
-	CRC64 uint64   // of all of it
-	Sums  []uint64 // of each block of the file; nil for a region, see Pieces
-	// Pieces are the sums of a region on the file's grid: cut where the file's blocks begin, in order. Nil for a whole
+	CRC64 uint64   // CRC-64/NVME of all bytes written
+	Sums  []uint64 // sums of the file's blocks; nil for a region, which has Pieces
+	// Pieces are the sums of a region, split at the block boundaries of the file, in order. Pieces is nil for a whole
 	// file.
 	Pieces []Piece
-	MD5    []byte // nil where it was not asked for
+	MD5    []byte // MD5 of all bytes written; nil if it was not requested
 }
 
-// JoinPieces makes the sums of a file of the pieces of its regions, given in any order. They have to cover the file
-// from its first byte without gap or overlap; whole is the sum of all bytes, size their number. No content is read.
+// JoinPieces computes the block sums of a file from the pieces of its regions, given in any order. The pieces must
+// cover the file from its first byte without gap or overlap. JoinPieces returns the checksum of the whole file as
+// whole, and its length in bytes as size. JoinPieces reads no content.
 func JoinPieces(pieces []Piece) (sums []uint64, whole uint64, size int64, err error) {
 	const op = "join checksums"
 	join := checksum.NewJoiner()
@@ -56,7 +57,7 @@ func JoinPieces(pieces []Piece) (sums []uint64, whole uint64, size int64, err er
 	return sums, whole, size, nil
 }
 
-// grid sums bytes that come in order from some offset on, block by block.
+// grid sums consecutive bytes from some offset, block by block.
 type grid struct {
 	join   *checksum.Joiner
 	off    int64 // of the next byte
@@ -64,10 +65,10 @@ type grid struct {
 	whole  uint64
 }
 
-// add sums p, which must not reach over the end of the block in which it begins.
+// add sums p, which must not cross the end of the block in which it begins.
 func (g *grid) add(p []byte) { g.know(int64(len(p)), checksum.Of(p)) }
 
-// know takes n bytes whose sum is known, within one block.
+// know adds n bytes with a known sum; the bytes lie within one block.
 func (g *grid) know(n int64, sum uint64) {
 	if n == 0 {
 		return
@@ -83,10 +84,10 @@ func (g *grid) know(n int64, sum uint64) {
 	g.off += n
 }
 
-// left is how many bytes the current block still takes.
+// left returns how many bytes are missing until the end of the current block.
 func (g *grid) left() int64 { return Block - g.off%Block }
 
-// sums are the sums of the blocks, of a file that was summed from its first byte on.
+// sums returns the sums of the blocks, for a file that was summed from its first byte.
 func (g *grid) sums() []uint64 {
 	s := make([]uint64, len(g.pieces))
 	for i, p := range g.pieces {

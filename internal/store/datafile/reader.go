@@ -13,24 +13,24 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Reader is a file that is open for reading. Its bytes stay readable whatever happens to its name.
+// Reader is a data file that is open for reading. The content stays readable even if the file is moved or removed.
 type Reader struct {
 	f    *Files
 	e    *entry
 	size int64
 	sums func() ([]uint64, error)
-	have []uint64 // what sums returned to Load
-	// OnDamage, where set before the first Section, hears of each damage that a read of this reader finds, before the read
-	// returns it.
+	have []uint64 // the sums that Load has loaded
+	// OnDamage is called with each damage that a read of this Reader finds, before the read returns. OnDamage may be
+	// nil, and must be set before the first Section.
 	OnDamage func(*Damage)
 
 	mu     sync.Mutex
 	closed bool
 }
 
-// OpenRead opens a file of that size; a file that is longer is read up to it. sums returns the sums of its blocks; it
-// is called when they are first needed, and not again while the file stays open. A file that is missing or shorter is a
-// *Damage.
+// OpenRead opens a data file for reading its first size bytes. The function sums returns the sums of the file's
+// blocks. The Reader calls sums when it first needs a sum, and not again while the file stays open. If the file is
+// missing or shorter than size, the error is a *Damage.
 func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Reader, error) {
 	const op = "open"
 	if err := checkSize(op, id.String(), 0, size); err != nil {
@@ -54,8 +54,9 @@ func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Rea
 	return &Reader{f: f, e: e, size: size, sums: sums}, nil
 }
 
-// Load asks for the sums now, before the first Section, and keeps them: who reads later needs nobody who still has
-// them. Where no read will compare anything, it asks for none; with strict it always does, for Strict and Copy.
+// Load loads the sums now and keeps them, so that later reads do not call sums. Load must be called before the first
+// Section. If no later read will compare anything, Load loads nothing, unless strict is set. Set strict before a call
+// of Reader.Strict or Writer.Copy, because they always compare.
 func (r *Reader) Load(strict bool) error {
 	if !strict && (r.f.opts.Verify == VerifyNever || r.e.allRight(blocks(r.size))) {
 		return nil
@@ -65,20 +66,21 @@ func (r *Reader) Load(strict bool) error {
 	return err
 }
 
-// Size is what OpenRead was told.
+// Size returns the size that was passed to OpenRead.
 func (r *Reader) Size() int64 { return r.size }
 
-// ID is the file's.
+// ID returns the ID of the file.
 func (r *Reader) ID() ID { return r.e.id }
 
-// Section returns n bytes from off; object.ErrInvalidRange where they do not lie within the file. The body stays valid
-// when the reader is closed.
+// Section returns a body of n bytes from off. The error wraps object.ErrInvalidRange if the range is not within the
+// file. The body stays valid after the Reader is closed.
 func (r *Reader) Section(off, n int64) (object.Body, error) {
 	return r.section(off, n, false)
 }
 
-// Strict is Section with every block compared, whatever the policy and whatever was compared before. Whoever makes new
-// sums of the bytes needs it: else damage would be given a sum that is right.
+// Strict returns the same bytes as Section, but every block is compared, whatever the policy and whatever was
+// compared before. A caller that computes new sums of the bytes must use Strict: otherwise damaged bytes would get
+// matching sums.
 func (r *Reader) Strict(off, n int64) (object.Body, error) { return r.section(off, n, true) }
 
 func (r *Reader) section(off, n int64, strict bool) (object.Body, error) {
@@ -94,7 +96,7 @@ func (r *Reader) section(off, n int64, strict bool) (object.Body, error) {
 	return &body{r: r, off: off, end: off + n, strict: strict}, nil
 }
 
-// within refuses a range that does not lie within the file.
+// within refuses a range that is not within the file.
 func (r *Reader) within(off, n int64) error {
 	if off < 0 || n < 0 || off > r.size || n > r.size-off {
 		return object.Fail("read", r.f.Path(r.e.id), object.ErrInvalidRange,
@@ -103,7 +105,7 @@ func (r *Reader) within(off, n int64) error {
 	return nil
 }
 
-// Close lets go of the file.
+// Close ends the reading; bodies that Section returned stay valid.
 func (r *Reader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +117,7 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// damage tells of a damage and returns it.
+// damage reports a damage to OnDamage and returns it.
 func (r *Reader) damage(off, n int64, what string, err error) error {
 	d := &Damage{ID: r.e.id, File: r.f.Path(r.e.id), Off: off, N: n, What: what, Err: err}
 	if r.OnDamage != nil {
@@ -124,13 +126,13 @@ func (r *Reader) damage(off, n int64, what string, err error) error {
 	return d
 }
 
-// extent is where block i lies.
+// extent returns the offset and the length of block i.
 func (r *Reader) extent(i int64) (off, n int64) {
 	off = i * Block
 	return off, min(Block, r.size-off)
 }
 
-// sumOf is what block i has to sum up to.
+// sumOf returns the expected sum of block i.
 func (r *Reader) sumOf(i int64) (uint64, error) {
 	sums := r.have
 	if sums == nil {
@@ -147,7 +149,7 @@ func (r *Reader) sumOf(i int64) (uint64, error) {
 	return sums[i], nil
 }
 
-// check reads and compares block i, in pieces that stay in the core's cache.
+// check reads and compares block i, in pieces that fit the core's cache.
 func (r *Reader) check(i int64) error {
 	want, err := r.sumOf(i)
 	if err != nil {
@@ -170,7 +172,7 @@ func (r *Reader) check(i int64) error {
 	return r.compare(i, got, want)
 }
 
-// compare judges block i.
+// compare compares the sum of block i with the expected one.
 func (r *Reader) compare(i int64, got, want uint64) error {
 	if got != want {
 		off, n := r.extent(i)
@@ -181,7 +183,7 @@ func (r *Reader) compare(i int64, got, want uint64) error {
 	return nil
 }
 
-// withBlock reads and compares block i and shows it to use: the very bytes that were compared.
+// withBlock reads and compares block i, and passes the compared bytes to use.
 func (r *Reader) withBlock(i int64, use func([]byte) error) error {
 	want, err := r.sumOf(i)
 	if err != nil {
@@ -201,7 +203,7 @@ func (r *Reader) withBlock(i int64, use func([]byte) error) error {
 	return use(b[:n])
 }
 
-// readFull reads p or says why not.
+// readFull fills p with the bytes at off, or returns the reason why not.
 func (r *Reader) readFull(p []byte, off int64) error {
 	n, err := r.e.file.ReadAt(p, off)
 	switch {

@@ -13,18 +13,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// readOnly is a read-only mount of the files' directory. A descriptor that was opened through it cannot be opened again
-// for writing (/proc/self/fd), whoever has it. It covers the directory in a mount namespace of its own, in which no
-// process runs. So no other process sees it, it ends with this process, and the names in /proc/self/fd are the files'
-// own: libcufile opens files again by those names.
+// readOnly is a read-only mount of the files' directory. A descriptor that was opened through the mount cannot be
+// reopened for writing (/proc/self/fd), whoever has it. The mount lies over the directory in a mount namespace of its
+// own, in which no process runs. So no other process sees the mount, and it ends with this process. The names in
+// /proc/self/fd are the files' own, as libcufile needs, which reopens files by these names.
 type readOnly struct {
-	dir       *os.File // of the mount; nil where there is none
+	dir       *os.File // directory of the mount; nil if there is no mount
 	namespace *os.File // keeps the namespace, and with it the files' names
-	root      string   // the directory that it is of
-	err       error    // why there is none
+	root      string   // the directory that is mounted
+	err       error    // why there is no mount
 }
 
-// mount makes the read-only mount of dir. It takes CAP_SYS_ADMIN and Linux 5.12.
+// mount makes the read-only mount of dir. It needs CAP_SYS_ADMIN and Linux 5.12.
 func (r *readOnly) mount(dir string) {
 	const op = "mount read-only"
 	r.root = dir
@@ -84,7 +84,7 @@ func (r *readOnly) cover() error {
 	return r.letGo()
 }
 
-// letGo detaches all mounts of the namespace that the directory does not lie on: they would stay busy after an
+// letGo detaches all mounts of the namespace except those that contain the directory: they would stay busy after an
 // operator unmounts them.
 func (r *readOnly) letGo() error {
 	root, err := filepath.EvalSymlinks(r.root)
@@ -121,7 +121,7 @@ func (r *readOnly) close() {
 	}
 }
 
-// openToRead opens a name to be handed out, through the read-only mount where there is one.
+// openToRead opens a name for a client, through the read-only mount if there is one.
 func (f *Files) openToRead(name string, flags int) (*os.File, error) {
 	if f.readOnly.dir != nil {
 		if rel, ok := strings.CutPrefix(name, f.readOnly.root+"/"); ok {
@@ -131,8 +131,8 @@ func (f *Files) openToRead(name string, flags int) (*os.File, error) {
 	return openHere(unix.AT_FDCWD, name, name, unix.O_RDONLY|flags)
 }
 
-// Reopenable says why a descriptor that HandOut gives away can be opened again for writing by whoever may write to the
-// file; nil where it cannot.
+// Reopenable returns nil if a descriptor from HandOut cannot be reopened for writing, or the reason why it can.
+// Without a read-only mount, anybody with write permission on the file can reopen the descriptor for writing.
 func (f *Files) Reopenable() error {
 	switch {
 	case f.readOnly.dir != nil:

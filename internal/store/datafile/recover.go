@@ -8,16 +8,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Recovered is what Recover did.
+// Recovered is the result of Recover.
 type Recovered struct {
-	Settled []ID     // known to the metadata, now in their places
-	Removed []ID     // unknown: never acknowledged
-	Left    []string // paths that it did not touch because they should not exist; to be looked at by a person
+	Settled []ID     // files known to the metadata, which are now in data/
+	Removed []ID     // files unknown to the metadata, which were removed
+	Left    []string // unexpected paths that Recover did not touch, for a person to inspect
 }
 
-// Recover clears tmp/ after a crash: known files are settled, and unknown ones, which nobody was told of, are removed.
-// Nothing else is ever removed: a file that is unknown and yet has a place in data/, or that differs from the one
-// there, is left and reported, and so is what is no data file. It is called before anything is created.
+// Recover clears tmp/ after a crash: it settles files that the metadata knows, and removes unknown files, which were
+// never acknowledged. Recover does not touch other files, and lists them in Left. Left lists names in tmp/ that are
+// no ID. Left also lists a file and its namesake in data/ if they are different files, or if the metadata does not
+// know them. Recover must be called before any file is created.
 func (f *Files) Recover(known func(ID) bool) (Recovered, error) {
 	const op = "recover"
 	var r Recovered
@@ -50,19 +51,19 @@ func (f *Files) Recover(known func(ID) bool) (Recovered, error) {
 	f.settler.work.Lock()
 	defer f.settler.work.Unlock()
 	f.settler.expect(keep)
-	// What cannot be moved now, on a disk without space for a name, say, is read where it is and tried again: no reason
-	// to refuse a store. Failed is told.
+	// A file that cannot be moved now, for lack of space for a name, say, stays readable in tmp/ and is tried again.
+	// That is no reason to refuse the store. Failed is called.
 	r.Settled, _ = f.settler.settle(keep)
 	return r, nil
 }
 
-// SameFile says whether the names that a file has in tmp/ and in data/, both of which exist, are of the same file.
+// SameFile reports whether the names of id in tmp/ and in data/ lead to the same inode. The two names must exist.
 func (f *Files) SameFile(id ID) (bool, error) {
 	_, same, err := f.placed(id)
 	return same, fail("compare", f.tmpName(id), err)
 }
 
-// placed says whether a file of tmp/ has a name in data/ too, and whether both are the same file.
+// placed reports whether a file of tmp/ has a name in data/ too, and whether both names are the same file.
 func (f *Files) placed(id ID) (placed, same bool, err error) {
 	in, err := f.fs.Stat(f.dataName(id))
 	if missing(err) {
@@ -78,7 +79,7 @@ func (f *Files) placed(id ID) (placed, same bool, err error) {
 	return true, sameFile(in, tmp), nil
 }
 
-// sameFile compares inodes. A file system in memory has none, and a crash of it makes two files of one; there they
+// sameFile compares inodes. A file system in memory has no inodes, and its crash turns one file into two; such files
 // count as the same.
 func sameFile(a, b vfs.FileInfo) bool {
 	x, ok := a.Sys().(*syscall.Stat_t)

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// holds are the files whose names must stay.
+// holds are the files that must keep their names.
 type holds struct {
 	mu sync.Mutex
 	of map[ID]*hold
@@ -16,23 +16,24 @@ type holds struct {
 
 type hold struct {
 	n      int   // under holds.mu
-	size   int64 // under holds.mu; of the content, for those who count
-	wanted bool  // under holds.mu; Remove was asked for it
-	parked bool  // under holds.mu; settling has left its first name, under which it may have been opened
+	size   int64 // under holds.mu; size of the content, for Stats
+	wanted bool  // under holds.mu; Remove was called for it
+	parked bool  // under holds.mu; settling has left the name in tmp/, under which it may be open
 
 	sumsMu sync.Mutex
-	sums   []uint64 // shared by all who were handed the file
+	sums   []uint64 // shared by all Handouts of the file
 	loaded bool
 }
 
-// Hold keeps the file's names until release is called, once: who was handed a descriptor may need the name (cuFile
-// refuses a file without one). Readers need no hold: a file keeps its bytes while it is open.
+// Hold keeps the names of a file until the caller calls release; further calls of release do nothing. A client with a
+// descriptor may need the name, because cuFile refuses a file without one. Readers need no hold: an open file keeps
+// its bytes.
 func (f *Files) Hold(id ID) (release func()) {
 	_, release = f.hold(id, 0)
 	return release
 }
 
-// hold is Hold of content of that size.
+// hold is Hold for content of this size.
 func (f *Files) hold(id ID, size int64) (h *hold, release func()) {
 	f.holds.mu.Lock()
 	defer f.holds.mu.Unlock()
@@ -64,7 +65,7 @@ func (f *Files) hold(id ID, size int64) (h *hold, release func()) {
 	})
 }
 
-// want says whether a file is held, and if so notes that it is to be removed.
+// want reports whether a file is held, and if so records that it is to be removed.
 func (h *holds) want(id ID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,8 +76,8 @@ func (h *holds) want(id ID) bool {
 	return x != nil
 }
 
-// park takes the first name of a file that is settled away, unless the file is held: then it notes that this is left to
-// do, and says so. Nobody comes to hold it in between.
+// park removes the name in tmp/ of a settled file, unless the file is held. For a held file, park records that the
+// removal is left to do, and returns true. Nobody can hold the file in between.
 func (h *holds) park(id ID, take func() error) (parked bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,7 +88,7 @@ func (h *holds) park(id ID, take func() error) (parked bool, err error) {
 	return false, take()
 }
 
-// orphans are the files that exist only because they are held, and their bytes.
+// orphans counts the files that exist only because they are held, and their bytes.
 func (h *holds) orphans() (n int, bytes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,9 +101,9 @@ func (h *holds) orphans() (n int, bytes int64) {
 	return n, bytes
 }
 
-// Remove takes away the names of files, in tmp/ and in data/, durably: after it the caller can strike them off its
-// list. A file that is not there is no error. Those that are held stay and are returned; Options.Released tells when
-// they can be removed.
+// Remove removes the names of files in tmp/ and in data/ durably. Afterwards the caller can delete the files from its
+// removal list. A missing file is no error. Files that are held stay and are returned; Options.Released is called
+// when such a file can be removed.
 func (f *Files) Remove(ids ...ID) (held []ID, err error) {
 	const op = "remove"
 	dirs := map[string]struct{}{}
@@ -118,7 +119,7 @@ func (f *Files) Remove(ids ...ID) (held []ID, err error) {
 			continue
 		}
 		f.settler.forget(id)
-		// First the name that settling links from: after that it can make no other one.
+		// First the name in tmp/, from which settling links: after that, settling can create no other name.
 		tmp, home := f.tmpName(id), f.home(id)
 		if e := f.fs.Remove(tmp); e == nil {
 			dirs[f.tmp] = struct{}{}

@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// gather is how long settling waits for company: one sync of a directory serves all files that end in it, and nobody
+	// gather is how long settling waits for more files: one sync of a directory serves all files in it, and nobody
 	// waits for a file to be settled.
 	gather = 50 * time.Millisecond
-	// batch is from how many files on it does not wait.
+	// batch is the number of pending files at which settling starts at once.
 	batch = 256
-	// mostMade bounds what is remembered of directories; to forget one costs a sync.
+	// mostMade limits the directories that are remembered; forgetting one costs a sync.
 	mostMade = 1024
 )
 
-// settler moves committed files from tmp/ into their places, many at a time.
+// settler moves committed files from tmp/ to data/, many at a time.
 type settler struct {
 	f    *Files
 	wake chan struct{}
 	quit chan struct{}
 	done chan struct{}
 
-	work sync.Mutex // held while files are moved, so that Flush waits for those that are under way
+	work sync.Mutex // held while files are moved, so that Flush waits for moves in progress
 
 	mu      sync.Mutex
 	waiting []ID            // not begun
 	moving  map[ID]struct{} // waiting, begun, or failed and to be tried again
 	late    []ID            // failed
-	made    map[string]bool // directories of data/ that are there and durable
+	made    map[string]bool // directories of data/ that exist durably
 }
 
 func (s *settler) start(f *Files) {
@@ -42,15 +42,15 @@ func (s *settler) start(f *Files) {
 	go s.run()
 }
 
-// stop settles what is left and ends the settling.
+// stop settles the remaining files and ends the settling.
 func (s *settler) stop() error {
 	close(s.quit)
 	<-s.done
 	return s.f.Flush()
 }
 
-// Settle tells that the caller's metadata knows these files durably: they are moved to their places in the background.
-// Until then, and if that fails, they are read where they are.
+// Settle moves the files with the given IDs to data/ in the background. The caller's metadata must record the files
+// durably before the call of Settle. Until a file is moved, and if the move fails, the file is read from tmp/.
 func (f *Files) Settle(ids ...ID) {
 	s := &f.settler
 	s.mu.Lock()
@@ -72,7 +72,7 @@ func (s *settler) rouse() {
 	}
 }
 
-// Flush settles now what is committed, and what failed before.
+// Flush settles all committed files now, including files that could not be settled before.
 func (f *Files) Flush() error {
 	s := &f.settler
 	s.work.Lock()
@@ -81,7 +81,7 @@ func (f *Files) Flush() error {
 	return err
 }
 
-// Retry settles again in the background what failed before.
+// Retry tries again, in the background, to settle the files that could not be settled before.
 func (f *Files) Retry() {
 	s := &f.settler
 	s.mu.Lock()
@@ -123,7 +123,7 @@ func (s *settler) enough() bool {
 	return len(s.waiting) >= batch
 }
 
-// take takes the files that wait, and with them some, or all, of those that failed.
+// take removes the waiting files from the queue, and with them some, or all, of the files that failed.
 func (s *settler) take(all bool) []ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +140,8 @@ func (s *settler) take(all bool) []ID {
 	return ids
 }
 
-// settle moves files, a batch for each directory, and returns those that it moved. The first error is returned, all are
-// told to Failed.
+// settle moves files, a batch for each directory, and returns the moved ones. It returns the first error, and calls
+// Failed with all.
 func (s *settler) settle(ids []ID) (moved []ID, first error) {
 	slices.Sort(ids)
 	for len(ids) > 0 {
@@ -159,7 +159,7 @@ func (s *settler) settle(ids []ID) (moved []ID, first error) {
 	return moved, first
 }
 
-// settleIn moves files that end in one directory: link, sync the directory, and only then take the old names away.
+// settleIn moves files to one directory: it links them, syncs the directory, and only then removes the old names.
 func (s *settler) settleIn(dir string, ids []ID) ([]ID, error) {
 	const op = "settle"
 	var linked []ID
@@ -193,7 +193,7 @@ func (s *settler) settleIn(dir string, ids []ID) ([]ID, error) {
 		case err == nil, exists(err):
 			linked = append(linked, id)
 		case missing(err):
-			// Settled before, or removed meanwhile: there is nothing to move.
+			// The file was settled before, or removed meanwhile: there is nothing to move.
 			s.forget(id)
 		default:
 			lose([]ID{id}, fail(op, s.f.tmpName(id), err))
@@ -224,7 +224,7 @@ func (s *settler) settleIn(dir string, ids []ID) ([]ID, error) {
 	return moved, failed
 }
 
-// resume goes on with a file that settling had left because it was held.
+// resume continues with a file that settling left because it was held.
 func (s *settler) resume(id ID) {
 	s.mu.Lock()
 	if _, ok := s.moving[id]; ok {
@@ -234,7 +234,7 @@ func (s *settler) resume(id ID) {
 	s.rouse()
 }
 
-// expect notes files as such that are to be settled, so that those that fail are tried again.
+// expect records files that are to be settled, so that a failed move is tried again.
 func (s *settler) expect(ids []ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,14 +243,14 @@ func (s *settler) expect(ids []ID) {
 	}
 }
 
-// forget ends the settling of a file, done or not wanted any more.
+// forget ends the settling of a file that is done or not wanted any more.
 func (s *settler) forget(id ID) {
 	s.mu.Lock()
 	delete(s.moving, id)
 	s.mu.Unlock()
 }
 
-// inTmp says whether a file is likely still in tmp/, so that it is looked for there first.
+// inTmp reports whether a file is probably still in tmp/, so that tmp/ is searched first.
 func (s *settler) inTmp(id ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +258,7 @@ func (s *settler) inTmp(id ID) bool {
 	return ok
 }
 
-// makeDir makes a directory of data/ and its parent durable, once.
+// makeDir creates a directory of data/ durably, once.
 func (s *settler) makeDir(dir string) error {
 	s.mu.Lock()
 	made := s.made[dir]

@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Shared is a file whose regions are written one by one, in any order and several at a time: the parts of an upload in
-// their places. No region may be written that was acknowledged before; the caller sees to that.
+// Shared is a data file with regions that are written separately, in any order and concurrently. The regions are the
+// parts of an upload at their final offsets. The caller must not write to a region that was already acknowledged.
 type Shared struct {
 	f     *Files
 	id    ID
@@ -23,19 +23,21 @@ type Shared struct {
 	syncs *group
 
 	mu     sync.Mutex
-	named  bool // the file's name is durable
+	named  bool // the name of the file is durable
 	closed bool
 }
 
-// OpenShared opens the file for writing, or creates it. The caller's record of it has to be durable before: the file is
-// settled like one that is committed, Recover has to know it, and only Remove ends it.
+// OpenShared opens a file for writing, or creates it. The caller's metadata must record the file durably before the
+// call of OpenShared. A shared file is settled like a committed file, Recover must know it, and only Remove removes
+// it.
 func (f *Files) OpenShared(id ID) (*Shared, error) {
 	const op = "open"
 	f.names.RLock()
 	defer f.names.RUnlock()
 	name, named := f.dataName(id), true
 	if _, err := f.fs.Stat(name); missing(err) {
-		// Settling takes a name away only under the lock that is held here, so what is not in data/ is in tmp/ or nowhere.
+		// Settling removes a name only under the lock that is held here, so a file that is not in data/ is in tmp/ or
+		// missing.
 		name, named = f.tmpName(id), false
 	} else if err != nil {
 		return nil, fail(op, name, err)
@@ -53,11 +55,12 @@ func (f *Files) OpenShared(id ID) (*Shared, error) {
 	return &Shared{f: f, id: id, name: name, file: file, named: named, syncs: syncs}, nil
 }
 
-// ID is the file's.
+// ID returns the ID of the file.
 func (s *Shared) ID() ID { return s.id }
 
-// FillAt writes a region: exactly size bytes of body at off, or all of it where size is -1. The sums come as Pieces on
-// the file's grid. An error leaves the region's bytes undefined and the others alone. For the body see Writer.Fill.
+// FillAt writes a region at off: exactly size bytes of body, or all bytes of body if size is -1. The returned Pieces
+// are the sums, split at the block boundaries of the file. If FillAt fails, the bytes of its region are undefined;
+// other regions are unaffected. The rules for body are those of Writer.Fill.
 func (s *Shared) FillAt(ctx context.Context, body io.Reader, off, size int64, md5 bool) (Written, error) {
 	const op = "write"
 	if err := checkSize(op, s.name, off, max(size, 0)); err != nil {
@@ -74,9 +77,8 @@ func (s *Shared) FillAt(ctx context.Context, body io.Reader, off, size int64, md
 	return Written{Size: g.off - off, CRC64: g.whole, Pieces: g.pieces, MD5: sum}, nil
 }
 
-// Sync makes every region that was written before durable, and the file's name with them. One sync of the disk serves
-// all who ask before it begins. After an error nothing that was not acknowledged before can be made durable through
-// this Shared.
+// Sync makes all regions written before and the file's name durable. Concurrent calls share one sync of the disk.
+// After a failed Sync, the Shared can make no further writes durable.
 func (s *Shared) Sync(ctx context.Context) error {
 	const op = "sync"
 	if err := context.Cause(ctx); err != nil {
@@ -98,7 +100,7 @@ func (s *Shared) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Close lets go of the file, which stays. Nobody may be filling or syncing.
+// Close closes the file, which stays on disk. Close must not run concurrently with FillAt or Sync.
 func (s *Shared) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,21 +2,21 @@
 
 package datafile
 
-// Stats is what the files are up to.
+// Stats counts the data files that are in use.
 type Stats struct {
-	Open     int // files that are open for reading, used or kept
-	Settling int // files that are committed and not yet in their places
-	Late     int // of these, those that could not be moved and are tried again
-	// Held are the files that exist only because somebody was handed them: removed meanwhile, or made for that. HeldBytes
-	// are of their content.
+	Open     int // files that are open for reading, including cached files without a reader
+	Settling int // committed files that are not settled yet
+	Late     int // committed files that could not be settled yet and are tried again; Settling includes them
+	// Held counts the files that exist only because a client holds them: files of removed versions, and files that
+	// hold a copy of inline content. HeldBytes is the size of the content of held files.
 	Held      int
 	HeldBytes int64
-	// Drafts are the files that others write; DraftBytes is what they take of the disk.
+	// Drafts counts the files that clients write. DraftBytes is the disk space that drafts use.
 	Drafts     int
 	DraftBytes int64
 }
 
-// Stats costs no I/O.
+// Stats returns the current counts without reading any file.
 func (f *Files) Stats() Stats {
 	var st Stats
 	f.cache.mu.Lock()

@@ -13,17 +13,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Found is a file that Walk came across.
+// Found is a file that Walk found.
 type Found struct {
 	ID    ID
 	Path  string
 	Size  int64
-	InTmp bool // not yet settled; the same ID may be found in data/ too
-	Odd   bool // no data file by its name or place, ID is 0: nothing of ours
+	InTmp bool // the file is in tmp/, so not settled yet; Walk may find the same ID in data/ too
+	Odd   bool // the file is no data file, by its name, place or type; ID is 0
 }
 
-// Walk shows every file, those of tmp/ first, then those of data/ in ascending order. Nothing may change meanwhile: a
-// name that leads nowhere is a link, and odd. An error of fn ends it and is returned.
+// Walk calls fn for every file: first the files in tmp/, then those in data/ in ascending order. The files must not
+// change during the walk, because a name without a file is taken for a dangling link and reported as odd. An error of
+// fn ends the walk and is returned.
 func (f *Files) Walk(ctx context.Context, fn func(Found) error) error {
 	if err := f.walkDir(ctx, f.tmp, func(id ID) bool { return true }, true, fn); err != nil {
 		return err
@@ -49,7 +50,7 @@ func (f *Files) Walk(ctx context.Context, fn func(Found) error) error {
 	return nil
 }
 
-// walkDir shows the files of one directory.
+// walkDir calls fn for the files of one directory.
 func (f *Files) walkDir(ctx context.Context, dir string, here func(ID) bool, tmp bool, fn func(Found) error) error {
 	names, err := f.fs.List(dir)
 	if missing(err) && tmp && f.tmpDir == nil {
@@ -83,11 +84,10 @@ func (f *Files) walkDir(ctx context.Context, dir string, here func(ID) bool, tmp
 	return nil
 }
 
-// regular says whether something has content: no directory, pipe, socket or device.
+// regular reports whether info describes a regular file: no directory, pipe, socket or device.
 func regular(info vfs.FileInfo) bool { return info.Mode().IsRegular() }
 
-// numbers lists the directories of dir by the numbers that they are named with, ascending, and shows what is none of
-// them.
+// numbers returns the directories of dir as the numbers in their names, ascending, and calls fn for everything else.
 func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) ([]uint64, error) {
 	names, err := f.fs.List(dir)
 	if err != nil {
@@ -100,7 +100,7 @@ func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) (
 		}
 		n, err := strconv.ParseUint(name, 16, 64)
 		if err == nil && fmt.Sprintf("%02x", n) == name {
-			// A file of such a name is none of ours.
+			// A file with such a name is not ours.
 			if info, err := f.fs.Stat(f.fs.PathJoin(dir, name)); err == nil && info.IsDir() {
 				ns = append(ns, n)
 				continue
@@ -118,9 +118,9 @@ func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) (
 	return ns, nil
 }
 
-// MaxID returns a number that is no higher than the highest file that was ever settled, and no lower than the highest
-// that is in data/ now; ok is false where nothing was ever settled. Metadata that gives out lower numbers is older than
-// the data. It lists three directories, however many files there are.
+// MaxID returns a lower bound of the highest ID that was ever settled. The returned ID is at least the highest ID in
+// data/ now. MaxID returns false if no file was ever settled. Metadata that would assign lower IDs is older than the
+// data. MaxID lists only three directories, however many files there are.
 func (f *Files) MaxID() (id ID, ok bool, err error) {
 	tops, err := f.numbers(context.Background(), f.data, nil)
 	if err != nil || len(tops) == 0 {
@@ -132,7 +132,8 @@ func (f *Files) MaxID() (id ID, ok bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	// A directory is made for a file that is committed, and stays when its files go: its lowest number was reached.
+	// A directory is created for a committed file and stays when its files are removed: so the lowest number in it
+	// was reached.
 	id = ID(top) << 20
 	if len(subs) == 0 {
 		return id, true, nil
@@ -152,8 +153,9 @@ func (f *Files) MaxID() (id ID, ok bool, err error) {
 	return id, true, nil
 }
 
-// Scrub reads a whole file past the cache of open files, whatever the policy, and returns each damage that it finds; an
-// error other than damage ends it. pace, if not nil, is called after each block with its length, and may wait.
+// Scrub reads a whole data file, whatever the policy, and returns each damage that it finds. Scrub opens the file
+// itself and not through the cache of open files. An error other than damage ends the scrub. pace, if not nil, is
+// called after each block with the block's length, and may wait.
 func (f *Files) Scrub(ctx context.Context, id ID, size int64, sums []uint64, pace func(n int64)) ([]*Damage, error) {
 	const op = "scrub"
 	if err := checkSize(op, id.String(), 0, size); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// refuse returns the error of a fault, unless the store is stopped and checked: then it notes the fault once.
+// refuse returns the error of a fault. For a check of a stopped store it records the fault once instead.
 func (s *Store) refuse(f check.Fault) error {
 	if !s.stopped {
 		return f.Err
@@ -32,7 +32,7 @@ func (s *Store) refuse(f check.Fault) error {
 	return nil
 }
 
-// checkOwner compares the metadata with FORMAT, and finishes making a new store.
+// checkOwner compares the metadata with FORMAT, and finishes the creation of a new store.
 func (s *Store) checkOwner(format, readOnly bool) error {
 	const op = "open store"
 	dir := s.opts.Dir
@@ -96,7 +96,7 @@ func (s *Store) checkOwner(format, readOnly bool) error {
 	return nil
 }
 
-// wasOpened reports whether the store was opened before. EPOCH knows it too: the record may be the one that is lost.
+// wasOpened reports whether the store was opened before. It also reads EPOCH, because the record may be lost.
 func (s *Store) wasOpened() (bool, error) {
 	if s.epoch > 0 {
 		return true, nil
@@ -108,7 +108,7 @@ func (s *Store) wasOpened() (bool, error) {
 	return n != nil, err
 }
 
-// checkAge refuses metadata that is older than what was done since.
+// checkAge refuses metadata that is older than the data.
 func (s *Store) checkAge() error {
 	const op = "open store"
 	dir := s.opts.Dir
@@ -136,10 +136,10 @@ func (s *Store) checkAge() error {
 	return s.checkFileIDs(older)
 }
 
-// compareEpoch compares the epoch and the clean end in the metadata with those in EPOCH.
+// compareEpoch compares the epoch and the clean close in the metadata with those in EPOCH.
 func (s *Store) compareEpoch(n layout.Note, older func(string) error) error {
-	// If the witness says that logs and manifest reach as far as they were durable, the metadata cannot be older.
-	// Then the record is what is damaged, and EPOCH has the right value.
+	// If the witness proves that logs and manifest are complete, the metadata cannot be older. Then the record is
+	// damaged, and EPOCH has the right value.
 	right := func(v uint64) []byte {
 		if !s.proven {
 			return nil
@@ -169,7 +169,7 @@ func (s *Store) compareEpoch(n layout.Note, older func(string) error) error {
 		Err:   older(fmt.Sprintf("it was closed at sequence %d, this state is from before", want))})
 }
 
-// checkFileIDs refuses metadata that does not know of files which exist.
+// checkFileIDs refuses metadata that does not know existing files.
 func (s *Store) checkFileIDs(older func(string) error) error {
 	mark, err := metadb.Get(s.db, record.MetaKey("files"))
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *Store) checkFileIDs(older func(string) error) error {
 	return nil
 }
 
-// beginEpoch makes this opening durable before anything is changed: first in the metadata, then beside it.
+// beginEpoch records this opening durably before anything is changed: first in the metadata, then in EPOCH.
 func (s *Store) beginEpoch() error {
 	const op = "open store"
 	b := s.db.NewBatch()
@@ -215,8 +215,9 @@ func (s *Store) beginEpoch() error {
 	return layout.WriteEpoch(s.fs, s.opts.Dir, s.uuid, layout.Epoch{Number: s.epoch})
 }
 
-// declareWitness makes FORMAT say that the store has a witness, once that witness and EPOCH are durable. From then on
-// the store does not open without one. A store of a version that kept no witness comes here at its first start.
+// declareWitness records in FORMAT that the store has a witness, after the witness and EPOCH are durable. From then
+// on the store does not open without a witness. A store of an older version without a witness gets it at its first
+// start.
 func (s *Store) declareWitness() error {
 	n, err := layout.ReadNote(s.fs, s.fs.PathJoin(s.opts.Dir, layout.FormatName))
 	if err != nil || n["witness"] != "" {
@@ -225,7 +226,7 @@ func (s *Store) declareWitness() error {
 	return layout.WriteNote(s.fs, s.opts.Dir, layout.FormatName, layout.FormatNote(s.uuid, true))
 }
 
-// note writes down, at a clean end, how far the metadata has come.
+// note records a clean close, with the state of the metadata.
 func (s *Store) note() error {
 	if s.fence.Failure() != nil || s.readOnly.Load() != nil {
 		return nil // said by closeDB; nothing was changed

@@ -14,9 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// numbers gives out ascending numbers, each once in the life of the store. The
-// mark in the metadata is above all that were given out, durably so before the
-// first of them is used: it is raised by a whole reserve at a time.
+// numbers assigns ascending numbers, each once in the life of the store. The mark in the metadata is above all
+// assigned numbers, and durable before the first of them is used. The mark is raised by a whole reserve at a time.
 type numbers struct {
 	key     []byte
 	reserve uint64
@@ -25,7 +24,7 @@ type numbers struct {
 	mark    uint64
 }
 
-// The reserves. A crash skips at most one.
+// The reserves. A crash skips the rest of one reserve at most.
 const (
 	fileReserve     = 4096
 	sequenceReserve = 1 << 16
@@ -49,7 +48,7 @@ func (n *numbers) begin(r pebble.Reader, b *pebble.Batch) error {
 	return b.Set(n.key, binary.BigEndian.AppendUint64(nil, n.mark), nil)
 }
 
-// take gives out the next number.
+// take assigns the next number.
 func (n *numbers) take(s *Store) (uint64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -67,8 +66,8 @@ func (n *numbers) take(s *Store) (uint64, error) {
 	return n.next - 1, nil
 }
 
-// raise lifts a mark that is damaged and too low: a number in use must not be given out again, since what lies under it
-// would be overwritten. It looks at the last key of each kind that a number is in, and at no other.
+// raise raises a mark that is damaged and too low: a number in use must not be assigned again, because its records
+// would be overwritten. It reads only the last key of each kind that contains such a number.
 func (s *Store) raise(n *numbers, b *pebble.Batch) error {
 	var highest uint64
 	if n == &s.bucketIDs {
@@ -93,7 +92,7 @@ func (s *Store) raise(n *numbers, b *pebble.Batch) error {
 			if !errs.Is(err, errs.Corrupt) {
 				return err
 			}
-			// The damage is elsewhere than the mark. What can be read is served.
+			// Something other than the mark is damaged. What is readable is served.
 			s.background(err)
 		}
 		if top < n.next || top >= record.Plausible {

@@ -17,9 +17,9 @@ import (
 // for the tables that a flush and a small compaction write.
 const ballastSize = 16 << 20
 
-// ballast is a file that holds space. The reserve (see space) keeps the store itself from filling the disk; the ballast
-// helps where others fill it. When Pebble finds no space the file is removed, so that deletions can go on, which make
-// room. It is made again when there is room for the reserve and for twice its size.
+// ballast is a file that occupies space. The reserve (see space) keeps the store itself from filling the disk; the
+// ballast helps if others fill it. When Pebble finds no space, the file is removed, so that deletions can continue
+// and free space. It is created again when there is room for the reserve and for twice its size.
 type ballast struct {
 	s  *Store
 	mu sync.Mutex
@@ -27,7 +27,7 @@ type ballast struct {
 
 func (b *ballast) path() string { return b.s.fs.PathJoin(b.s.opts.Dir, layout.BallastName) }
 
-// giveUp removes the file and says whether there was one.
+// giveUp removes the file and reports whether it existed.
 func (b *ballast) giveUp() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,7 +37,7 @@ func (b *ballast) giveUp() bool {
 	return b.s.fs.Remove(b.path()) == nil
 }
 
-// take makes the file where it is missing and there is room for it. Where there is none it is tried again later.
+// take creates the file if it is missing and there is room for it. Otherwise it is tried again later.
 func (b *ballast) take() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,7 +69,7 @@ func (b *ballast) take() {
 	}
 }
 
-// fillFile takes the space by writing to it, with bytes that no file system makes shorter.
+// fillFile occupies the space by writing bytes that no file system can compress.
 func fillFile(file vfs.File) error {
 	piece := make([]byte, 1<<20)
 	source := rand.NewChaCha8([32]byte{})
@@ -82,7 +82,7 @@ func fillFile(file vfs.File) error {
 	return nil
 }
 
-// unsupported says whether a file system cannot allocate space ahead.
+// unsupported reports whether a file system cannot allocate space in advance.
 func unsupported(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
 }

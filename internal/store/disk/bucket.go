@@ -16,12 +16,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// bucket is a bucket in memory. Its number is in all its keys, so that one
-// that is made again under the same name sees nothing of the first.
+// bucket is a bucket in memory. All keys of a bucket contain its number, so that a new bucket of the same name sees
+// nothing of the old one.
 type bucket struct {
 	id       uint64
 	settings atomic.Pointer[object.Bucket]
-	mu       sync.RWMutex // held for reading by who changes objects, for writing by who changes the bucket
+	mu       sync.RWMutex // held for reading while objects change, for writing while the bucket changes
 	gone     atomic.Bool
 	countMu  sync.Mutex
 	counts   record.Counts
@@ -50,7 +50,7 @@ func (s *Store) find(op, name string) (*bucket, error) {
 	return b, nil
 }
 
-// hold keeps a bucket from being deleted or changed until release is called.
+// hold prevents deletion and changes of a bucket until release is called.
 func (b *bucket) hold(op string) (release func(), err error) {
 	b.mu.RLock()
 	if b.gone.Load() {
@@ -124,7 +124,7 @@ func (s *Store) setBucket(op string, b *bucket, o *object.Bucket, then func()) e
 	return t.commit(op, o.Name)
 }
 
-// Bucket is object.Buckets'.
+// Bucket implements object.Buckets.
 func (s *Store) Bucket(ctx context.Context, name string) (*object.Bucket, error) {
 	const op = "bucket"
 	end, err := s.begin(ctx, op, name)
@@ -139,7 +139,7 @@ func (s *Store) Bucket(ctx context.Context, name string) (*object.Bucket, error)
 	return b.settings.Load(), nil
 }
 
-// UpdateBucket is object.Buckets'. Turning versioning off again is refused.
+// UpdateBucket implements object.Buckets. UpdateBucket refuses to turn versioning off again.
 func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*object.Bucket) error) error {
 	const op = "update bucket"
 	return s.changeBucket(ctx, op, name, func(b *bucket) error {
@@ -169,7 +169,7 @@ func (s *Store) changeBucket(ctx context.Context, op, name string, change func(*
 	return change(b)
 }
 
-// DeleteBucket is object.Buckets'.
+// DeleteBucket implements object.Buckets.
 func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 	const op = "delete bucket"
 	return s.changeBucket(ctx, op, name, func(b *bucket) error { return s.deleteBucket(op, name, b) })
@@ -204,7 +204,7 @@ func (s *Store) deleteBucket(op, name string, b *bucket) error {
 	return t.commit(op, name)
 }
 
-// ListBuckets is object.Buckets'.
+// ListBuckets implements object.Buckets.
 func (s *Store) ListBuckets(ctx context.Context) ([]object.Bucket, error) {
 	end, err := s.begin(ctx, "list buckets", "")
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/quarantine"
 )
 
-// Check proves the invariants of a store that nobody has open; it takes the
-// store's lock. It looks at every record and at the name and length of every
-// file; it reads the content of files only with Content. Without Repair it changes nothing
-// but the lock. An error means that it could not look; problems are in the report.
+// Check verifies the invariants of a stopped store, and holds the store's lock meanwhile. Check reads every record,
+// and the name and length of every file. Check reads the content of files only if Content is set. If Repair is not
+// set, Check writes only to the files LOCK and OWNER. An error means that the store could not be checked; problems
+// found are in the report.
 func Check(ctx context.Context, o Options, c check.Options) (report check.Report, err error) {
 	s, err := lockStopped("check store", o, c.Repair)
 	if err != nil {
@@ -42,7 +42,7 @@ func Check(ctx context.Context, o Options, c check.Options) (report check.Report
 	return s.subject().Run(ctx, c, report)
 }
 
-// subject is the stopped store as check sees it.
+// subject returns the stopped store as package check needs it.
 func (s *Store) subject() *check.Subject {
 	return &check.Subject{
 		FS: s.fs, Dir: s.opts.Dir, DB: s.db, Files: s.files, Join: s.join, UUID: s.uuid, Names: s.names,
@@ -58,8 +58,8 @@ func (s *Store) subject() *check.Subject {
 	}
 }
 
-// clearNotes moves what is no file from the places of EPOCH and the witness to quarantine, so that they can be written
-// anew.
+// clearNotes moves anything that is no regular file from the names of EPOCH and the witness to quarantine, so that
+// these files can be written again.
 func (s *Store) clearNotes(when time.Time) error {
 	for _, name := range []string{layout.EpochName, layout.WitnessNames[0], layout.WitnessNames[1]} {
 		path := s.fs.PathJoin(s.opts.Dir, name)
@@ -82,7 +82,7 @@ func (o *Options) now() time.Time {
 	return o.Now()
 }
 
-// lockStopped takes the lock of a store that nobody has open, and opens nothing of it yet.
+// lockStopped takes the lock of a stopped store, and opens nothing yet.
 func lockStopped(op string, o Options, change bool) (*Store, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func lockStopped(op string, o Options, change bool) (*Store, error) {
 	return s, nil
 }
 
-// openLocked opens a store that lockStopped locked, for reading unless change is set. What makes Open refuse a store is
-// an error here too, except damaged records about the store itself: they are left in s.faults.
+// openLocked opens a store that lockStopped locked, for reading unless change is set. It fails as Open does, except
+// for damaged records about the store itself: they are left in s.faults.
 func (s *Store) openLocked(change bool) (err error) {
 	if err := s.look(); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (s *Store) openLocked(change bool) (err error) {
 	return nil
 }
 
-// openStopped is lockStopped and openLocked.
+// openStopped calls lockStopped and openLocked.
 func openStopped(op string, o Options, change bool) (*Store, error) {
 	s, err := lockStopped(op, o, change)
 	if err != nil {
@@ -158,7 +158,8 @@ func openStopped(op string, o Options, change bool) (*Store, error) {
 	return s, nil
 }
 
-// Quarantine lists what repair moved aside. It takes no lock and changes nothing.
+// Quarantine lists the files and records that repairs moved to quarantine/. Quarantine takes no lock and changes
+// nothing.
 func Quarantine(ctx context.Context, o Options) ([]quarantine.Entry, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
@@ -166,8 +167,9 @@ func Quarantine(ctx context.Context, o Options) ([]quarantine.Entry, error) {
 	return quarantine.Folder{FS: o.FS, Dir: o.Dir}.List(ctx)
 }
 
-// RestoreQuarantined puts back what repair moved aside: a file to its place, unless another one is there, and records
-// where nothing has changed them since. The store must be stopped.
+// RestoreQuarantined moves one entry of quarantine/ back into the store. A file returns to its old path, unless
+// another file is there. Records are restored if nothing has changed them since the repair. The store must be
+// stopped.
 func RestoreQuarantined(ctx context.Context, o Options, name string) (r quarantine.Restored, err error) {
 	const op = "restore"
 	if err := quarantine.CheckName(op, name); err != nil {

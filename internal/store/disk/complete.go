@@ -23,11 +23,12 @@ type chosen struct {
 	size  int64
 }
 
-// CompleteUpload is object.Uploads'. The order of the parts is judged before
-// their presence, that before their sizes, and the condition last.
+// CompleteUpload implements object.Uploads. CompleteUpload checks the order of the parts first, then that the parts
+// exist, then their sizes, and last the condition.
 //
-// Where the parts lie in place one behind the other, the upload's file becomes
-// the object's, and no byte is read or written. Else they are copied into a new file, each compared with its sums.
+// If the parts lie in the upload's file without gaps, CompleteUpload turns this file into the object's file, and
+// reads and writes no content. If the parts do not lie in one file without gaps, CompleteUpload copies them into a
+// new file, and compares each part with its sums.
 func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.Info, error) {
 	const op = "complete upload"
 	end, err := s.begin(ctx, op, c.Key)
@@ -61,7 +62,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	for {
 		if v == nil {
 			if v, cont, err = s.splice(ctx, op, c.Key, ch); err != nil {
-				// A part that was replaced, or an upload that was ended meanwhile, is the better reason.
+				// A part that was replaced, or an upload that ended meanwhile, is the better reason.
 				l.mu.Lock()
 				e := s.unchanged(op, bk, c, ch)
 				l.mu.Unlock()
@@ -82,10 +83,10 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	}
 }
 
-// errNotOurs says that the upload's file has more in it than the object, so that it cannot become the object's.
+// errNotOurs means that the upload's file contains more than the object, so that it cannot become the object's file.
 var errNotOurs = errors.New("the file has other parts in it")
 
-// finish makes the object and ends the upload, in one change.
+// finish creates the object and ends the upload, in one change.
 func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c object.Complete, ch *chosen,
 	v *record.Version, cont *content) (object.Info, error) {
 	release, err := bk.hold(op)
@@ -107,8 +108,8 @@ func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c ob
 	return s.publishHeld(ctx, p, v)
 }
 
-// onlyHolds says whether the upload's file has nothing but the object in it: a part that was cut off, that is not
-// wanted, or that is on its way may lie behind.
+// onlyHolds checks that the upload's file contains only the object. A part that was cut off, is not wanted, or is
+// being written may lie behind it.
 func (s *Store) onlyHolds(l *live, c object.Complete, v *record.Version) error {
 	length, err := s.files.Length(datafile.ID(v.File))
 	if err != nil {
@@ -121,7 +122,7 @@ func (s *Store) onlyHolds(l *live, c object.Complete, v *record.Version) error {
 	return nil
 }
 
-// choose reads the parts that c names, or says which of them cannot be had.
+// choose reads the parts that c names, or returns which of them is missing or wrong.
 func (s *Store) choose(op string, bk *bucket, c object.Complete) (*chosen, error) {
 	u, raw, err := s.upload(op, bk, c.Key, c.Upload)
 	if err != nil {
@@ -158,7 +159,7 @@ func (s *Store) choose(op string, bk *bucket, c object.Complete) (*chosen, error
 	return ch, nil
 }
 
-// unchanged says whether the upload is still there with the parts that were chosen.
+// unchanged checks that the upload still exists with the chosen parts.
 func (s *Store) unchanged(op string, bk *bucket, c object.Complete, ch *chosen) error {
 	if _, _, err := s.upload(op, bk, c.Key, c.Upload); err != nil {
 		return err
@@ -176,7 +177,7 @@ func (s *Store) unchanged(op string, bk *bucket, c object.Complete, ch *chosen) 
 	return nil
 }
 
-// etag is made of the parts' MD5s where every part has one.
+// etag is made of the parts' MD5s if every part has one.
 func (ch *chosen) etag(crc uint64) string {
 	var sums []byte
 	for _, p := range ch.parts {
@@ -188,8 +189,8 @@ func (ch *chosen) etag(crc uint64) string {
 	return object.CRC64ETag(crc, ch.size, len(ch.parts))
 }
 
-// adopt makes an object of the upload's file, where the parts lie in it one
-// behind the other from its first byte on. It returns nil where that is not so. Whether anything follows, finish looks.
+// adopt makes an object of the upload's file, if the parts lie in it without gaps from its first byte. Otherwise it
+// returns nil. finish checks whether anything follows the parts.
 func (s *Store) adopt(ch *chosen) (*record.Version, *content, error) {
 	var pieces []datafile.Piece
 	var end int64
@@ -237,7 +238,7 @@ func (s *Store) splice(ctx context.Context, op, key string, ch *chosen) (*record
 	return c.version(ch.etag(c.CRC64), nil), c, nil
 }
 
-// partDamage tells of damage that was found in parts.
+// partDamage reports damage that was found in parts.
 func (s *Store) partDamage(c object.Complete, err error) {
 	var d *datafile.Damage
 	if errors.As(err, &d) {
@@ -245,14 +246,14 @@ func (s *Store) partDamage(c object.Complete, err error) {
 	}
 }
 
-// partsReader reads parts one behind the other, each compared with its sums.
+// partsReader reads parts in order, each compared with its sums.
 type partsReader struct {
 	s     *Store
 	parts []*record.Part
 	now   *datafile.Pieces
 }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (r *partsReader) Read(b []byte) (int, error) {
 	for {
 		if r.now == nil {
@@ -288,7 +289,7 @@ func (r *partsReader) close() {
 	}
 }
 
-// readPart reads a part to its end; what it finds is a *datafile.Damage.
+// readPart reads a part to its end; damage is returned as *datafile.Damage.
 func (s *Store) readPart(p *record.Part, pace func(int64)) error {
 	r := &partsReader{s: s, parts: []*record.Part{p}}
 	defer r.close()

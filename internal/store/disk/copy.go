@@ -18,7 +18,7 @@ func (s *Store) openRef(op string, ref object.Ref) (object.Content, error) {
 	return c, err
 }
 
-// source opens the content that ref names, on which cond is judged.
+// source opens the content that ref names, after checking cond on it.
 func (s *Store) source(op string, ref object.Ref, cond object.Condition) (*record.Version, object.Content, error) {
 	bk, err := s.find(op, ref.Bucket)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Store) source(op string, ref object.Ref, cond object.Condition) (*recor
 	return v, c, err
 }
 
-// Copy is object.Objects'. The copy keeps the ETag and the parts of its source, since it has its content.
+// Copy implements object.Objects. The copy gets the ETag and the list of parts of its source.
 func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	const op = "copy"
 	end, err := s.begin(ctx, op, c.Key)
@@ -79,7 +79,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	return s.publish(ctx, publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}, v)
 }
 
-// duplicate makes content of its own with the bytes of another, durable where it is a file.
+// duplicate copies content; the copy is durable if it is a file.
 func (s *Store) duplicate(ctx context.Context, from object.Content) (*content, error) {
 	if in, ok := from.(*object.MemoryContent); ok {
 		i := in.Info()
@@ -105,8 +105,8 @@ func (s *Store) duplicate(ctx context.Context, from object.Content) (*content, e
 	return &content{file: w, sums: got.Sums, Written: object.Written{Size: got.Size, CRC64: got.CRC64}}, nil
 }
 
-// rewrite copies a current null version onto itself where the copy replaces
-// it: only its record changes. It does nothing where that is not so, or where it is not the version seq any more.
+// rewrite copies a current null version onto itself if the copy replaces it: only its record changes. It does nothing
+// in other cases, or if seq is not the current version any more.
 func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs map[string]string) (info object.Info,
 	done bool, err error) {
 	release, err := bk.hold(op)
@@ -152,7 +152,7 @@ func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs 
 	return info, true, err
 }
 
-// move gives what lies under the sequence of a version to the new sequence of it.
+// move moves the records under the old sequence of a version to its new sequence.
 func (t *tx) move(old uint64, v *record.Version, key string) error {
 	move := func(from, to []byte) error {
 		b, err := metadb.Get(t.s.db, from)

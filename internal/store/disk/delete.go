@@ -10,17 +10,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Delete is object.Objects'.
+// Delete implements object.Objects.
 func (s *Store) Delete(ctx context.Context, d object.Deletion) (object.Deleted, error) {
 	out, fails := s.DeleteMany(ctx, d.Bucket, []object.Deletion{d})
 	return out[0], fails[0]
 }
 
-// deleteBatch bounds how many deletions become durable in one step.
+// deleteBatch limits how many deletions become durable in one step.
 const deleteBatch = 1000
 
-// DeleteMany is object.Objects'. Deletions of one key see what those before
-// them did: a key that comes again begins a new step.
+// DeleteMany implements object.Objects. If ds names a key more than once, the later deletion sees the result of the
+// earlier one.
 func (s *Store) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) ([]object.Deleted, []error) {
 	const op = "delete"
 	out, fails := make([]object.Deleted, len(ds)), make([]error, len(ds))
@@ -154,7 +154,8 @@ func (t *tx) removeVersion(key string, head, v *record.Version) error {
 	return nil
 }
 
-// SetAttributes is object.Objects'. A delete marker has none: ErrIsMarker.
+// SetAttributes implements object.Objects. For a delete marker, which has no attributes, SetAttributes fails with
+// ErrIsMarker.
 func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(map[string]string) error) error {
 	const op = "set attributes"
 	end, err := s.begin(ctx, op, ref.Key)

@@ -1,34 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package disk is an object store in a directory: content in plain files, metadata and small objects in Pebble.
+// Package disk implements the object store on a local file system. Content is kept in plain files; metadata and small
+// objects are kept in Pebble.
 //
-// Other packages hold its parts: layout (the directory), record (keys and values), metadb (how Pebble is opened), fence
-// (how Pebble survives a failing disk), witness (the proof that its log is whole), check and quarantine (repair),
-// backup. This package opens a store and serves it.
+// Package disk opens a store and serves its requests. The following packages do parts of the work:
+//
+//	layout      the files and directories of a store
+//	record      keys and values of the metadata
+//	metadb      opening and reading Pebble
+//	datafile    the files that hold content
+//	fence       surviving a failing disk
+//	witness     the proof that the end of Pebble's log is not lost
+//	check       verification and repair
+//	quarantine  files and records that a repair set aside
+//	backup      backup and restore
 //
 // # Changes
 //
-// Content is written and synced before any lock is taken. Then, under the key's lock, the condition is judged and one
-// batch committed: the records, and the removal list for what they replace. That is the commit point. The sync of
-// Pebble's log is shared by all who commit at the same time. A reader of a key waits for a change of it that is not
-// durable yet; listings do not. Files on the removal list are removed afterwards, in the background.
+// A write stores and syncs the content before it takes any lock. Under the lock of the key, the write checks its
+// condition and commits one batch. The batch of a write contains the new records, and puts the files of replaced
+// versions on the removal list. The commit of the batch is the commit point. Concurrent commits share one sync of
+// Pebble's log. A reader of a key waits until a pending change of that key is durable; listings do not wait. Files on
+// the removal list are removed in the background.
 //
-// # Files in the hands of clients
+// # Files that clients have open
 //
-// Handle gives out open descriptions of a version's file. The file is held: if the version goes, the file waits on the
-// removal list until the client lets go of it. The file keeps the name it was opened with even while it settles.
-// Content that lies with the metadata is written to tmp/ for that.
+// Handle gives a client open descriptors of a version's file, and holds the file. If the version is deleted, the held
+// file stays on the removal list until the client closes its handle. A held file keeps the name under which it was
+// opened, even while the file is settled. Inline content is written to a file in tmp/ before a client gets descriptors
+// of it.
 //
-// NewDraft makes a file in tmp/ that a client writes. Commit asks the kernel, by a read lease, whether anybody can
-// still write to it, and then goes the way of Put. A file in tmp/ that no record knows was never acknowledged: a crash
-// ends drafts.
+// NewDraft creates a file in tmp/ for a client to write. The commit of a draft asks the kernel, by a read lease,
+// whether anybody can still write to the file, and then continues as Put does. A file in tmp/ without a record was
+// never acknowledged, so a crash discards all drafts.
 //
 // # When the disk fails
 //
-// If the log of the metadata finds no space, it waits for space, and the store refuses changes meanwhile. If it fails
-// otherwise, the store refuses changes until it is opened again, and goes on reading. A change that was under way at
-// that moment returns an error which says that its outcome is not known. See package fence.
+// If the disk has no space for the metadata's log, the log waits for space and the store refuses changes meanwhile.
+// If the metadata's log fails for another reason than space, the store only serves reads until it is opened again. A
+// change in progress when the log fails returns an error, and its outcome is unknown. Package fence describes the
+// handling of disk failures.
 //
-// A store whose disk is full or read-only when it is opened is opened for reading; see readonly.go. The tender makes it
-// writable again when that is possible. It also has the space of deleted records given back; see sweeper.
+// If the disk is full or read-only when a store is opened, the store is opened for reading (readonly.go). The tender is
+// a background task that makes the store writable again as soon as possible. The tender also compacts Pebble to return
+// the space of deleted records (sweep.go).
 package disk

@@ -30,7 +30,7 @@ type draft struct {
 	ended bool
 }
 
-// NewDraft is object.Handles'.
+// NewDraft implements object.Handles.
 func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, error) {
 	const op = "create draft"
 	end, err := s.begin(ctx, op, d.Key)
@@ -59,7 +59,8 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 	if err != nil {
 		return nil, &errs.Error{Op: op, Name: d.Key, Err: err}
 	}
-	// Several can begin at once, and each has seen room for itself alone: what counts is what is left with all of them.
+	// Drafts that begin at the same time each see the space for themselves alone: check the space that is left with
+	// all of them.
 	if err := s.space.kept(op, d.Key); err != nil {
 		_ = file.Abort() // the refusal itself is told
 		return nil, err
@@ -68,7 +69,7 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 		judge: d.Judge, size: d.Size, file: file}, nil
 }
 
-// copyCondition is a condition of its own: it is judged later.
+// copyCondition returns a copy of a condition, which is checked later.
 func copyCondition(c object.Condition) object.Condition {
 	if c.IfSize != nil {
 		n := *c.IfSize
@@ -81,14 +82,14 @@ func copyCondition(c object.Condition) object.Condition {
 	return c
 }
 
-// Open is object.Drafting's.
+// Open implements object.Drafting.
 func (d *draft) Open(direct bool) (*os.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.file.Open(direct)
 }
 
-// Reserved is object.Drafting's. It does not wait for a commit under way, during which nobody writes.
+// Reserved implements object.Drafting. Reserved does not wait for a commit in progress.
 func (d *draft) Reserved() int64 {
 	if !d.mu.TryLock() {
 		return d.size
@@ -100,10 +101,10 @@ func (d *draft) Reserved() int64 {
 	return d.file.Reserved()
 }
 
-// Path is object.Drafting's.
+// Path implements object.Drafting.
 func (d *draft) Path() string { return d.file.Path() }
 
-// Commit is object.Drafting's.
+// Commit implements object.Drafting.
 func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error) {
 	const op = "commit draft"
 	d.mu.Lock()
@@ -139,7 +140,7 @@ func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 	return d.s.publish(ctx, publication{op: op, bk: d.bk, key: d.key, cond: d.cond, c: w, judge: d.judge}, v)
 }
 
-// believable refuses what cannot be, without a look at the file.
+// believable refuses impossible values without reading the file.
 func (d *draft) believable(op string, c object.Sealed) error {
 	if c.Size < 0 || c.Size > d.size {
 		return object.Fail(op, d.key, object.ErrTooLarge,
@@ -155,7 +156,7 @@ func (d *draft) believable(op string, c object.Sealed) error {
 	return nil
 }
 
-// Abort is object.Drafting's.
+// Abort implements object.Drafting.
 func (d *draft) Abort() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,10 +171,11 @@ func (d *draft) abort() error {
 	return d.file.Abort()
 }
 
-// Remains is object.Drafting's.
+// Remains implements object.Drafting.
 func (d *draft) Remains() bool { return d.file.Remains() }
 
-// CanDraft says why NewDraft cannot work here, nil where it can: it tries, and leaves nothing.
+// CanDraft returns nil if NewDraft works in this store, or the reason why not. CanDraft creates a draft to find out,
+// and removes it again.
 func (s *Store) CanDraft(ctx context.Context) error {
 	const op = "create draft"
 	end, err := s.begin(ctx, op, s.opts.Dir)

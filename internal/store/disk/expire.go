@@ -21,19 +21,20 @@ const expirePage = 256
 type Expired struct {
 	object.Upload
 	Parts int
-	Bytes int64     // of its parts
-	Last  time.Time // when its last part came, or when it began
+	Bytes int64     // size of the upload's parts in bytes
+	Last  time.Time // time of the upload's last part, or of its start if it has no part
 }
 
-// ExpireUploads aborts every multipart upload that began before a time and got no part since then. It calls told, where
-// given, after each of them. An upload that a call is under way for is left alone: its part, or its completion, counts
-// as a sign of life.
+// ExpireUploads aborts every multipart upload that has started before the time `before` and has received no part
+// since then. If told is not nil, ExpireUploads calls it after each aborted upload. An upload with a call in
+// progress, such as PutPart or CompleteUpload, is not aborted.
 //
-// Each upload is judged under its own lock, in the change that removes it. So a part or a completion that comes at the
-// same moment either comes first, and the upload stays, or gets ErrNoSuchUpload. Each change is one synced batch: after
-// a crash an upload is there with all its parts, or gone with all of them.
+// ExpireUploads judges and removes each upload under the upload's own lock. A concurrent PutPart or CompleteUpload
+// either comes first and keeps the upload, or fails with ErrNoSuchUpload. Each removal is one synced batch: after a
+// crash an upload either exists with all its parts, or is gone with all its parts.
 //
-// An upload that cannot be read does not keep the others from being looked at; the first such error is returned.
+// If an upload cannot be read, ExpireUploads continues with the next one, and returns the first read error at the
+// end.
 func (s *Store) ExpireUploads(ctx context.Context, before time.Time, told func(Expired)) error {
 	const op = "expire uploads"
 	limit := before.UnixMilli()
@@ -75,8 +76,8 @@ func (s *Store) ExpireUploads(ctx context.Context, before time.Time, told func(E
 	return first
 }
 
-// oldUploads returns uploads of a bucket that began before limit, at most a page of them, and where the next page
-// begins. It calls bad for each record that cannot be read, and goes on behind it.
+// oldUploads returns uploads of a bucket that began before limit, at most one page, and the start of the next page.
+// It calls bad for each record that cannot be read, and continues behind it.
 func (s *Store) oldUploads(
 	ctx context.Context, op, bucket string, from []byte, limit int64, bad func(error),
 ) (old []object.Upload, next []byte, more bool, err error) {
@@ -123,7 +124,7 @@ func (s *Store) oldUploads(
 	return old, next, more, errs.Wrap(op, bucket, err)
 }
 
-// expireUpload aborts an upload whose last sign of life is before limit; nil where it is not.
+// expireUpload aborts an upload if its last part or its start is before limit; otherwise it returns nil.
 func (s *Store) expireUpload(ctx context.Context, op string, want object.Upload, limit int64) (*Expired, error) {
 	end, err := s.begin(ctx, op, want.Key)
 	if err != nil {
@@ -180,7 +181,7 @@ func (s *Store) expireUpload(ctx context.Context, op string, want object.Upload,
 	return e, t.commit(op, want.Key)
 }
 
-// others reports whether calls beside the asking one are under way for an upload.
+// others reports whether other calls for this upload are in progress.
 func (u *uploads) others(l *live) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Stat is object.Objects'.
+// Stat implements object.Objects.
 func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	const op = "stat"
 	end, err := s.begin(ctx, op, ref.Key)
@@ -75,7 +75,7 @@ func (s *Store) withContent(ctx context.Context, op string, ref object.Ref,
 	return use(bk, v, latest)
 }
 
-// resolveContent is resolve for those who need content: a delete marker has none.
+// resolveContent is resolve for a version with content; a delete marker has none.
 func (s *Store) resolveContent(op string, bk *bucket, ref object.Ref) (*record.Version, bool, error) {
 	v, latest, err := s.resolve(op, bk, ref)
 	if err == nil && v.Marker() {
@@ -84,8 +84,8 @@ func (s *Store) resolveContent(op string, bk *bucket, ref object.Ref) (*record.V
 	return v, latest, err
 }
 
-// openVersion opens the content of a version under the key's lock. Its sums are read now, for they go when the version
-// goes; with strict also where the policy compares nothing.
+// openVersion opens the content of a version under the key's lock. Its sums are read now, because they are removed
+// with the version; if strict is set, also if the policy compares nothing.
 func (s *Store) openVersion(op string, bk *bucket, key string, v *record.Version, latest, strict bool) (object.Content,
 	error) {
 	i, err := s.fullInfo(bk, key, v, latest)
@@ -125,7 +125,7 @@ func (s *Store) fileDamage(i object.Info, v *record.Version, d *datafile.Damage)
 		N: d.N, What: v.Wrong(d.What)})
 }
 
-// inlineOf reads content that lies with the metadata. It is small: it is compared each time.
+// inlineOf reads inline content, which is small and compared each time.
 func (s *Store) inlineOf(op string, i object.Info, v *record.Version) ([]byte, error) {
 	b, what, err := metadb.LoadInline(s.db, v)
 	if err != nil || what == "" {
@@ -148,7 +148,7 @@ var _ object.Stricter = (*fileContent)(nil)
 // Info is object.Content's.
 func (c *fileContent) Info() object.Info { return c.info.Clone() }
 
-// Section is object.Content's.
+// Section implements object.Content.
 func (c *fileContent) Section(r object.Range) (object.Body, error) {
 	if c.closed.Load() {
 		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
@@ -156,7 +156,7 @@ func (c *fileContent) Section(r object.Range) (object.Body, error) {
 	return c.r.Section(r.Off, r.N)
 }
 
-// Strict is object.Stricter's.
+// Strict implements object.Stricter.
 func (c *fileContent) Strict(r object.Range) (object.Body, error) {
 	if c.closed.Load() {
 		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
@@ -164,7 +164,7 @@ func (c *fileContent) Strict(r object.Range) (object.Body, error) {
 	return c.r.Strict(r.Off, r.N)
 }
 
-// strictly is a section of content of which every byte is compared with its sum: for who makes new sums of it.
+// strictly returns a section of content with every byte compared with its sum, for a caller that computes new sums.
 func strictly(c object.Content, r object.Range) (object.Body, error) {
 	if f, ok := c.(object.Stricter); ok {
 		return f.Strict(r)
@@ -172,7 +172,7 @@ func strictly(c object.Content, r object.Range) (object.Body, error) {
 	return c.Section(r) // was compared when it was opened
 }
 
-// Close is object.Content's.
+// Close implements object.Content.
 func (c *fileContent) Close() error {
 	if c.closed.Swap(true) {
 		return nil

@@ -61,11 +61,11 @@ func (s *Store) handOut(op string, bk *bucket, key string, v *record.Version, la
 	return &fileHandle{info: i, out: out}, nil
 }
 
-// Reopenable says why what Handle opens can be opened again for writing by root and by this process's user; nil where
-// it cannot.
+// Reopenable returns nil if descriptors from Handle cannot be reopened for writing, or the reason why they can.
+// Without a read-only mount, root and the user of this process can reopen a client's descriptor for writing.
 func (s *Store) Reopenable() error { return s.files.Reopenable() }
 
-// fileHandle is content in a file of its own, handed out.
+// fileHandle is a handle of content in a data file.
 type fileHandle struct {
 	info object.Info
 	out  *datafile.Handout
@@ -74,22 +74,22 @@ type fileHandle struct {
 // Info is object.Handle's.
 func (h *fileHandle) Info() object.Info { return h.info.Clone() }
 
-// Inline is object.Handle's.
+// Inline implements object.Handle.
 func (h *fileHandle) Inline() ([]byte, bool) { return nil, false }
 
-// Sums is object.Handle's.
+// Sums implements object.Handle.
 func (h *fileHandle) Sums(first, n int64) ([]uint64, error) { return h.out.Sums(first, n) }
 
-// Open is object.Handle's.
+// Open implements object.Handle.
 func (h *fileHandle) Open(direct bool) (*os.File, error) { return h.out.Open(direct) }
 
-// Path is object.Handle's.
+// Path implements object.Handle.
 func (h *fileHandle) Path() string { return h.out.Path() }
 
-// Close is object.Handle's.
+// Close implements object.Handle.
 func (h *fileHandle) Close() error { return h.out.Close() }
 
-// inlineHandle is content that lies with the metadata, and in a file while somebody needs one.
+// inlineHandle is a handle of inline content, which is also in a file while somebody needs one.
 type inlineHandle struct {
 	s    *Store
 	info object.Info
@@ -104,15 +104,15 @@ type inlineHandle struct {
 // Info is object.Handle's.
 func (h *inlineHandle) Info() object.Info { return h.info.Clone() }
 
-// Inline is object.Handle's.
+// Inline implements object.Handle.
 func (h *inlineHandle) Inline() ([]byte, bool) { return h.data, true }
 
-// Sums is object.Handle's.
+// Sums implements object.Handle.
 func (h *inlineHandle) Sums(first, n int64) ([]uint64, error) {
 	return datafile.Window(h.info.Key, h.sums, first, n)
 }
 
-// Open is object.Handle's.
+// Open implements object.Handle.
 func (h *inlineHandle) Open(direct bool) (*os.File, error) {
 	const op = "spill"
 	h.mu.Lock()
@@ -146,7 +146,7 @@ func (h *inlineHandle) write(op string) error {
 	return err
 }
 
-// Path is object.Handle's.
+// Path implements object.Handle.
 func (h *inlineHandle) Path() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,7 +156,7 @@ func (h *inlineHandle) Path() string {
 	return h.spill.Path()
 }
 
-// Close is object.Handle's.
+// Close implements object.Handle.
 func (h *inlineHandle) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

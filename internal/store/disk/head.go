@@ -15,8 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// current reads the current version of a key, nil where it has none. A delete
-// marker can only be current in a bucket that has, or had, versioning.
+// current reads the current version of a key, or returns nil if it has none. A delete marker can only be current in a
+// bucket that has, or had, versioning.
 func (s *Store) current(bk *bucket, key string) (*record.Version, error) {
 	return currentIn(s.db, bk.id, key, bk.settings.Load().Versioning != object.VersioningOff)
 }
@@ -39,8 +39,8 @@ func currentIn(r pebble.Reader, bucket uint64, key string, versioned bool) (*rec
 	return newestOld(r, bucket, key, ^uint64(0))
 }
 
-// newestOld reads the newest noncurrent version or delete marker of a key with
-// a sequence below seq, nil where there is none.
+// newestOld reads the newest noncurrent version or delete marker of a key with a sequence below `below`, or returns
+// nil.
 func newestOld(r pebble.Reader, bucket uint64, key string, below uint64) (*record.Version, error) {
 	prefix := record.VersionPrefix(bucket, key)
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: record.After(prefix)})
@@ -58,7 +58,7 @@ func newestOld(r pebble.Reader, bucket uint64, key string, below uint64) (*recor
 	return record.DecodeVersion(b, false)
 }
 
-// oldAt reads the noncurrent version of a key with that sequence, nil where there is none.
+// oldAt reads the noncurrent version of a key with this sequence, or returns nil.
 func oldAt(r pebble.Reader, bucket uint64, key string, seq uint64) (*record.Version, error) {
 	b, err := metadb.Get(r, record.VersionKey(bucket, key, seq))
 	if b == nil || err != nil {
@@ -67,7 +67,7 @@ func oldAt(r pebble.Reader, bucket uint64, key string, seq uint64) (*record.Vers
 	return record.DecodeVersion(b, false)
 }
 
-// oldNull reads the null version of a key where it is not the current one.
+// oldNull reads the null version of a key if it is not the current one.
 func oldNull(r pebble.Reader, bucket uint64, key string) (*record.Version, error) {
 	b, err := metadb.Get(r, record.NullKey(bucket, key))
 	if b == nil || err != nil {
@@ -79,8 +79,7 @@ func oldNull(r pebble.Reader, bucket uint64, key string) (*record.Version, error
 	return oldAt(r, bucket, key, binary.BigEndian.Uint64(b))
 }
 
-// named reads the version that has an identifier, nil where there is none; head
-// is the current one, or nil.
+// named reads the version with an identifier, or returns nil; head is the current version, or nil.
 func (s *Store) named(bk *bucket, key, id string, head *record.Version) (*record.Version, error) {
 	if id == object.NullVersion {
 		if head != nil && head.Null() {
@@ -106,8 +105,8 @@ func (s *Store) named(bk *bucket, key, id string, head *record.Version) (*record
 	return v, nil
 }
 
-// resolve reads the version that ref names, under the key's lock. Where the
-// current version is a delete marker, it is returned with ErrNoSuchKey.
+// resolve reads the version that ref names, under the key's lock. If the current version is a delete marker, resolve
+// returns it with ErrNoSuchKey.
 func (s *Store) resolve(op string, bk *bucket, ref object.Ref) (v *record.Version, latest bool, err error) {
 	head, err := s.current(bk, ref.Key)
 	if err != nil {
@@ -132,7 +131,7 @@ func (s *Store) resolve(op string, bk *bucket, ref object.Ref) (v *record.Versio
 	return v, head != nil && head.Seq == v.Seq, nil
 }
 
-// info is what callers see of a version.
+// info returns the description of a version that callers see.
 func (s *Store) info(bk *bucket, key string, v *record.Version, latest bool) object.Info {
 	i := object.Info{
 		Bucket: bk.settings.Load().Name, Key: key, Version: s.names.Version(v), Latest: latest, Marker: v.Marker(),
@@ -163,7 +162,7 @@ func loadParts(r pebble.Reader, v *record.Version) ([]object.PartInfo, error) {
 	return record.DecodeParts(b)
 }
 
-// holds judges a condition on a version, nil where there is none; a delete marker is none.
+// holds checks a condition on a version; v is nil if there is none, and a delete marker counts as none.
 func holds(op, key string, c object.Condition, v *record.Version) error {
 	if c == (object.Condition{}) {
 		return nil

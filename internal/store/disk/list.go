@@ -24,7 +24,7 @@ func limitOf(limit int) int {
 	return limit
 }
 
-// group returns the common prefix that stands for key, or nothing where key stands for itself.
+// group returns the common prefix of key, or "" if key is listed itself.
 func group(key, prefix, delimiter string) string {
 	if delimiter == "" {
 		return ""
@@ -48,7 +48,7 @@ type cursor struct {
 	err  error
 }
 
-// open places a cursor before all keys of the bucket with a prefix.
+// cursor returns a cursor over all keys of the bucket with a prefix.
 func (s *Store) cursor(r pebble.Reader, kind byte, bucket uint64, prefix string) (*cursor, error) {
 	c := &cursor{s: s, kind: kind, id: bucket}
 	lower := c.at(prefix)
@@ -60,7 +60,7 @@ func (s *Store) cursor(r pebble.Reader, kind byte, bucket uint64, prefix string)
 	return c, nil
 }
 
-// at is where the keys that begin with name begin.
+// at returns the beginning of all keys that begin with name.
 func (c *cursor) at(name string) []byte {
 	k := record.Numbered(c.kind, c.id, len(name)+16)
 	if c.kind == record.KindObject {
@@ -69,10 +69,10 @@ func (c *cursor) at(name string) []byte {
 	return record.Escape(k, name)
 }
 
-// seek goes to the first key that is not before name.
+// seek moves to the first key that is not before name.
 func (c *cursor) seek(name string) { c.set(c.it.SeekGE(c.at(name))) }
 
-// past goes behind all keys that begin with name.
+// past moves behind all keys that begin with name.
 func (c *cursor) past(name string) {
 	end := record.After(c.at(name))
 	if end == nil {
@@ -82,7 +82,7 @@ func (c *cursor) past(name string) {
 	c.set(c.it.SeekGE(end))
 }
 
-// behind goes to the first key after name itself.
+// behind moves to the first key after name itself.
 func (c *cursor) behind(name string) {
 	if c.kind == record.KindObject {
 		c.set(c.it.SeekGE(append(c.at(name), 0)))
@@ -113,7 +113,7 @@ func (c *cursor) set(ok bool) {
 	}
 }
 
-// version decodes what the cursor is at.
+// version decodes the record at the cursor.
 func (c *cursor) version(brief bool) (*record.Version, error) {
 	b, err := c.it.ValueAndErr()
 	if err != nil {
@@ -129,11 +129,11 @@ func (c *cursor) close() error {
 	return errs.Wrap("list", "", c.err)
 }
 
-// List is object.Lister's. It goes over the keys on the page and, for each
-// common prefix, makes one jump behind all keys of it.
+// List implements object.Lister. List reads only the keys on the page, and skips all keys of a common prefix with one
+// seek.
 //
-// What it shows is one state of the bucket. It may show a change a moment
-// before the one who made it is told, that is, while it is becoming durable.
+// A page shows one consistent state of the bucket. A page may include a change that is not yet durable and not yet
+// acknowledged.
 func (s *Store) List(ctx context.Context, l object.List) (object.Page, error) {
 	const op = "list"
 	end, err := s.begin(ctx, op, l.Bucket)
@@ -171,7 +171,7 @@ type pager struct {
 	n     int
 }
 
-// full notes where the next page begins, when there is something left for it.
+// full reports whether the page is full, and marks it as truncated.
 func (p *pager) full() bool {
 	if p.n < p.limit {
 		return false
@@ -205,7 +205,7 @@ func (p *pager) add(key string, v *record.Version, latest bool) error {
 	return nil
 }
 
-// done clears what only a truncated page has.
+// done clears the markers of a page that is not truncated.
 func (p *pager) done() {
 	if !p.page.Truncated {
 		p.page.Next, p.page.NextVersion = "", ""

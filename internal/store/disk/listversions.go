@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// listVersions merges current and noncurrent versions, which lie in spaces of
-// their own. Both are looked at in one state of the bucket.
+// listVersions merges current and noncurrent versions, which have different kinds of keys. Both are read in one
+// consistent state of the bucket.
 func (s *Store) listVersions(ctx context.Context, bk *bucket, l object.List) (object.Page, error) {
 	snap := s.db.NewSnapshot()
 	defer func() { _ = snap.Close() }()
@@ -82,7 +82,8 @@ func (p *pager) versions(now, old *cursor) error {
 	return nil
 }
 
-// place puts both cursors where the page begins; passed tells that newer versions of the key After were passed over.
+// place puts both cursors at the beginning of the page; passed means that newer versions of the key After were
+// skipped.
 func (p *pager) place(now, old *cursor) (passed bool, err error) {
 	l := p.l
 	if l.After == "" || l.After < l.Prefix {
@@ -119,8 +120,8 @@ func (p *pager) place(now, old *cursor) (passed bool, err error) {
 	return passed, nil
 }
 
-// sequence finds the place of a version, also of one that is gone. Of a null
-// version that is gone nobody knows the place: none is left out.
+// sequence finds the place of a version, even of a deleted one. The place of a deleted null version is unknown, so no
+// version is left out.
 func (p *pager) sequence(key, id string, now *cursor) (uint64, error) {
 	if id != object.NullVersion {
 		raw, ok := record.ParseName(id)

@@ -22,10 +22,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
-// Open opens the store in a directory, or makes one where the directory is
-// missing or has neither data nor metadata. It takes the store's lock, refuses
-// what is not whole or not its own without changing anything, replays the log
-// of the metadata, and finishes what a crash left undone. It walks over no data.
+// Open opens the store in a directory. If the directory is missing, or has neither data nor metadata, Open creates a
+// new store in it. Open takes the store's lock. A directory that is damaged, or that is not a store, is refused and
+// left unchanged. Open replays the log of the metadata and finishes the work that a crash interrupted. Open does not
+// walk over the data files.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	const op = "open store"
 	if o.Dir == "" {
@@ -45,7 +45,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// abandon lets go of what open had got hold of.
+// abandon releases everything that open has acquired.
 func (s *Store) abandon() {
 	s.tender.stop()
 	if s.remover.running {
@@ -90,7 +90,7 @@ func (s *Store) open(ctx context.Context) error {
 	return s.openReadOnly(why)
 }
 
-// openWritable opens the metadata and the files for changes, and finishes what a crash left undone.
+// openWritable opens the metadata and the files for changes, and finishes the work that a crash interrupted.
 func (s *Store) openWritable(ctx context.Context) error {
 	s.fence.Hush()
 	if err := s.openMeta(false); err != nil {
@@ -128,10 +128,10 @@ func (s *Store) openWritable(ctx context.Context) error {
 	return nil
 }
 
-// makeDirs makes a directory and those above it that are missing. Before there is a store in it, all of their names are
-// made durable: what is synced in a directory whose own name can be lost is lost with it. One that was there may be of
-// another owner, or on a file system that cannot be synced; it is tried, since an Open that was killed may have made
-// it.
+// makeDirs creates a directory and its missing parents. Before a store is created in it, the names of all parents are
+// made durable, because a file is lost if the name of its directory is lost. A parent that existed before may belong
+// to another owner or a file system without sync; its sync may fail. It is tried, since a killed Open may have
+// created it.
 func makeDirs(f vfs.FS, dir string) error {
 	if _, err := f.Stat(f.PathJoin(dir, layout.FormatName)); err == nil {
 		return nil
@@ -155,8 +155,8 @@ func makeDirs(f vfs.FS, dir string) error {
 	return nil
 }
 
-// look refuses a directory that is not whole or not a store's own. Pebble
-// changes its files when it is opened, so it is opened for reading first: what is refused stays as it is.
+// look refuses a directory that is damaged or no store. Pebble changes its files when it is opened for writing, so
+// look opens it for reading: a refused directory stays unchanged.
 func (s *Store) look() error {
 	exists, err := s.metaExists(s.fs.PathJoin(s.opts.Dir, layout.MetaName))
 	if err != nil {
@@ -210,7 +210,7 @@ func (s *Store) examiner() witness.Examiner {
 	return witness.Examiner{FS: s.fs, Dir: s.opts.Dir, Tell: s.background, Stopped: s.stopped}
 }
 
-// checkData refuses a store whose data is elsewhere, on a disk that is not mounted for one.
+// checkData refuses a store without data/, for example because its disk is not mounted.
 func (s *Store) checkData() error {
 	_, err := s.fs.Stat(s.fs.PathJoin(s.opts.Dir, layout.DataName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -232,7 +232,7 @@ func (s *Store) fileOptions(readOnly bool) datafile.Options {
 	}
 }
 
-// openMeta checks what the directory is and opens its metadata.
+// openMeta checks the directory and opens its metadata.
 func (s *Store) openMeta(readOnly bool) error {
 	const op = "open store"
 	dir := s.opts.Dir
@@ -287,7 +287,7 @@ func isVersionMarker(name string) bool { return strings.HasPrefix(name, versionM
 // isMetaFile reports whether a name is that of a manifest, a log, a table or a blob file of the metadata.
 func isMetaFile(name string) bool { _, _, ok := metafile.ParseName(name); return ok }
 
-// refuseWithoutMeta refuses a directory in which there was a store.
+// refuseWithoutMeta refuses a directory that has held a store.
 func (s *Store) refuseWithoutMeta(format bool) error {
 	found := layout.FormatName
 	if !format {
@@ -317,14 +317,14 @@ func (s *Store) refuseWithoutMeta(format bool) error {
 		WithFix("restore " + layout.MetaName + "/ from the same backup as " + layout.DataName + "/; nothing was changed")
 }
 
-// recover finishes what a crash left undone: files on the removal list are
-// removed, files in tmp/ that the metadata knows are settled, and those that it does not know removed.
+// recover finishes the work that a crash interrupted. It settles files in tmp/ that the metadata knows, and removes
+// unknown ones and the files on the removal list.
 func (s *Store) recover(ctx context.Context) error {
 	const op = "recover store"
 	var failed error
 	var err error
 	s.recovered, err = s.files.Recover(func(id datafile.ID) bool {
-		// What is on the removal list is known too: it is removed below, under both its names.
+		// A file on the removal list is known too: it is removed below, under both its names.
 		known, err := metadb.Has(s.db, record.FileKey(uint64(id)), record.GoneKey(uint64(id)))
 		if err != nil && failed == nil {
 			failed = err
@@ -347,7 +347,7 @@ func (s *Store) recover(ctx context.Context) error {
 			s.background(record.Unreadable("removal", k))
 			return nil
 		}
-		// A file that has an owner is never removed, whatever the list says: one of the two records is damaged.
+		// A file with an owner is never removed, whatever the list contains: one of the two records is damaged.
 		owned, err := metadb.Has(s.db, record.FileKey(id))
 		if err != nil {
 			return err
@@ -363,7 +363,7 @@ func (s *Store) recover(ctx context.Context) error {
 	})
 }
 
-// each calls f with every key of a kind and its value, which are Pebble's.
+// each calls f with every key of a kind and its value; both belong to Pebble.
 func (s *Store) each(kind byte, f func(k, v []byte) error) error {
 	return metadb.EachKind(s.db, kind, f)
 }

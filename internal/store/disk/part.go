@@ -16,10 +16,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// PutPart is object.Uploads'. Part n of an upload whose first part had S bytes
-// has its place at (n-1)*S of the upload's file. It is written there when it
-// has at most S bytes and nothing acknowledged or under way lies there, and
-// else into a file of its own. An acknowledged part is never overwritten.
+// PutPart implements object.Uploads. If the first part that arrives has S bytes, part n belongs at offset (n-1)*S of
+// the upload's file. PutPart writes a part at its offset in the upload's file if the part has at most S bytes and
+// nobody has written, or is writing, that range. PutPart writes any other part into a file of its own. An
+// acknowledged part is never overwritten.
 func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo, error) {
 	const op = "put part"
 	end, err := s.begin(ctx, op, p.Key)
@@ -30,7 +30,7 @@ func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo,
 	return s.putPart(ctx, op, p)
 }
 
-// arriving is a part on its way.
+// arriving is a part that is being received.
 type arriving struct {
 	s      *Store
 	op     string
@@ -39,7 +39,7 @@ type arriving struct {
 	kind   object.ETagKind
 	seq    uint64
 	l      *live
-	shared *datafile.Shared // nil: into a file of its own
+	shared *datafile.Shared // nil: the part goes into a file of its own
 	off    int64
 	side   *datafile.Writer
 	part   record.Part
@@ -63,7 +63,7 @@ func (s *Store) putPart(ctx context.Context, op string, p object.PutPart) (objec
 	a := &arriving{s: s, op: op, bk: bk, p: p, kind: bk.settings.Load().ETag, seq: s.uploadSeq(raw)}
 	a.l = s.uploads.acquire(a.seq)
 	defer s.uploads.release(a.seq, a.l)
-	// Before the place is chosen: the size of parts that a change still owes is not to be seen.
+	// Before the place is chosen: the part size of a change that still waits cannot be seen.
 	if err := s.space.check(op, p.Key, p.Size); err != nil {
 		return object.PartInfo{}, err
 	}
@@ -146,7 +146,7 @@ func (a *arriving) place() error {
 	return nil
 }
 
-// leave gives the place back.
+// leave releases the place.
 func (a *arriving) leave() {
 	if a.shared == nil {
 		return
@@ -164,7 +164,7 @@ func (s *Store) partAt(upload uint64, number int, brief bool) (*record.Part, err
 	return record.DecodePart(b, brief)
 }
 
-// write takes the body.
+// write receives the body.
 func (a *arriving) write(ctx context.Context) (object.Written, error) {
 	withMD5 := a.p.MD5 || a.kind == object.ETagMD5
 	var w datafile.Written
@@ -209,7 +209,7 @@ func (a *arriving) sync(ctx context.Context) error {
 	return nil
 }
 
-// commit acknowledges the part, in place of one with its number.
+// commit acknowledges the part, and replaces an older one with its number.
 func (a *arriving) commit(ctx context.Context, w object.Written) error {
 	if err := ctx.Err(); err != nil {
 		return errs.Wrap(a.op, a.p.Key, err)
@@ -248,8 +248,8 @@ func (a *arriving) commit(ctx context.Context, w object.Written) error {
 	return t.commit(a.op, a.p.Key)
 }
 
-// CopyPart is object.Uploads'. The bytes pass through memory, where they are compared with their sums, and go to the
-// part's place.
+// CopyPart implements object.Uploads. CopyPart reads the source into memory, compares it with its sums, and writes it
+// as PutPart does.
 func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInfo, error) {
 	const op = "copy part"
 	if err := checkNumber(op, c.Key, c.Number); err != nil {
@@ -285,7 +285,7 @@ func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInf
 	})
 }
 
-// ListParts is object.Uploads'.
+// ListParts implements object.Uploads.
 func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]object.PartInfo, bool,
 	error) {
 	const op = "list parts"

@@ -14,13 +14,13 @@ import (
 )
 
 // others are the permission bits of group and others. Secrets and small objects are in the metadata, so no entry of a
-// store has any of them. The directory of the store itself keeps the mode that its operator gave it: the door's socket
-// may lie in it, and other users have to reach that.
+// store has any of these bits. The directory of the store itself keeps the mode that its operator gave it: the door's
+// socket may lie in it, and other users have to reach the socket.
 const others = 0o077
 
-// closeUp takes the entries of a store away from other users, whatever the umask was when they were made. It runs
-// before Pebble opens anything. Files below meta/, data/, tmp/ and quarantine/ need no look: nobody reaches them
-// through a directory of mode 0700. An entry that this process may not change is reported and stays.
+// closeUp removes the access of other users to the entries of a store, whatever the umask was when they were created.
+// It runs before Pebble opens anything. Files below meta/, data/, tmp/ and quarantine/ need no check: nobody reaches
+// them through a directory of mode 0700. An entry that this process may not change is reported and stays.
 func (s *Store) closeUp() {
 	if s.fs != vfs.Default {
 		return // files in memory have no permissions
@@ -36,7 +36,7 @@ func (s *Store) closeUp() {
 	}
 }
 
-// closeEntry takes one entry away from other users, where it is there and of the kind that is expected.
+// closeEntry removes the access of other users to one entry, if it exists and is of the expected kind.
 func (s *Store) closeEntry(path string, kind func(fs.FileMode) bool) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (!kind(info.Mode()) || info.Mode().Perm()&others == 0) {

@@ -17,8 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// content is what a body left behind: bytes that go into the metadata, or a
-// file that is durable and waits for its commit.
+// content is the result of receiving a body: bytes for the metadata, or a durable file that waits for its commit.
 type content struct {
 	object.Written
 	inline []byte
@@ -34,7 +33,7 @@ func (c *content) abort() {
 	}
 }
 
-// receive takes a body: small content into memory, larger content into a file, not synced yet.
+// receive reads a body: small content into memory, larger content into a file that is not synced yet.
 func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, size int64, withMD5 bool) (*content,
 	error) {
 	if size < -1 {
@@ -49,7 +48,7 @@ func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, si
 	if size > s.opts.Inline {
 		return s.receiveFile(ctx, body, size, withMD5)
 	}
-	// One byte more than announced, or than fits, tells that the body goes on.
+	// Reading one byte more than announced, or than fits, shows that the body has more.
 	limit := size
 	if size < 0 {
 		limit = s.opts.Inline
@@ -79,8 +78,8 @@ func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, si
 	return c, nil
 }
 
-// readFull fills p. Unlike io.ReadFull it tells a body that ended, io.EOF, from
-// one that was cut off and says so itself: that one must not pass for a shorter one.
+// readFull fills p. Unlike io.ReadFull it distinguishes a body that ended (io.EOF) from a body that was cut off and
+// reports that itself, which must not pass for a shorter body.
 func readFull(body io.Reader, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var k int
@@ -117,7 +116,7 @@ func (c *content) sync(ctx context.Context) error {
 	return c.file.Sync(ctx)
 }
 
-// version makes a record of content.
+// version returns a record of the content.
 func (c *content) version(etag string, attrs map[string]string) *record.Version {
 	v := &record.Version{Size: c.Size, CRC: c.CRC64, ETag: etag, Attrs: attrs}
 	if c.file != nil {
@@ -160,8 +159,8 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	return s.publish(ctx, publication{op: op, bk: bk, key: p.Key, cond: p.Condition, c: c, judge: p.Judge}, v)
 }
 
-// publication is content on its way to become the newest version of a key. The version is no part of it: it goes beside
-// it as a parameter, and so stays on the stack.
+// publication is content that is to become the newest version of a key. The version is passed beside it as a
+// parameter, so that it stays on the stack.
 type publication struct {
 	op    string
 	bk    *bucket
@@ -172,8 +171,8 @@ type publication struct {
 	more  func(t *tx) error // adds to the change; may be nil
 }
 
-// publish makes content the newest version of a key: the commit point of all that makes objects. Content that was not
-// committed is removed.
+// publish makes content the newest version of a key. It is the commit point of every write of an object. Content that
+// was not committed is removed.
 func (s *Store) publish(ctx context.Context, p publication, v *record.Version) (object.Info, error) {
 	release, err := p.bk.hold(p.op)
 	if err != nil {
@@ -251,7 +250,7 @@ func (t *tx) supersede(op, key string, head, v *record.Version, judge object.Jud
 	if state != object.VersioningEnabled {
 		v.Flags |= record.FlagNull
 	}
-	// All is read before anything is changed: in a step of several deletions the others go on.
+	// Everything is read before anything is changed: in a step of several deletions the others go on.
 	var old *record.Version
 	if v.Null() && state != object.VersioningOff {
 		if old, err = oldNull(t.s.db, t.bk.id, key); err != nil {

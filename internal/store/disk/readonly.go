@@ -19,19 +19,20 @@ import (
 
 // A store that cannot be written when it is opened is opened for reading: its disk is full, or its file system or its
 // directory is read-only. Pebble then replays its log into memory and writes nothing. The store refuses changes, and
-// tries from time to time whether it can be written; then it opens its metadata again, between two calls.
+// tries from time to time whether it can be written. As soon as it can, the store opens its metadata again, between
+// two calls.
 
-// openRoom is the space that Pebble needs to be opened for changes, beside that for what is in its log: a new log, a
-// manifest, and directories.
+// openRoom is the space that Pebble needs to be opened for changes, beside the space for the contents of its log: a
+// new log, a manifest, and directories.
 const openRoom = 8 << 20
 
-// hindered says whether an error is one for which a store is opened for reading instead.
+// hindered reports whether an error is one for which a store is opened for reading instead.
 func hindered(err error) bool {
 	return errors.Is(err, object.ErrNoSpace) || errors.Is(err, object.ErrReadOnly)
 }
 
-// takeLock makes this process the owner of the store. Where the file system takes no changes, the process shares the
-// store with other readers, and readOnly says why.
+// takeLock makes this process the owner of the store. If the file system accepts no changes, the process shares the
+// store with other readers, and readOnly is the reason.
 func (s *Store) takeLock() (readOnly, err error) {
 	if s.lock, err = layout.Lock(s.fs, s.opts.Dir); !hindered(err) {
 		return nil, err
@@ -43,8 +44,8 @@ func (s *Store) takeLock() (readOnly, err error) {
 	return readOnly, nil
 }
 
-// ownLock makes a reader of the store its owner. The kernel has one lock of a process on a file, so that nobody comes
-// in between.
+// ownLock makes a reader of the store its owner. The kernel has one lock of a process on a file, so that nobody else
+// can take the lock in between.
 func (s *Store) ownLock() error {
 	if s.lock != nil {
 		return nil
@@ -54,7 +55,7 @@ func (s *Store) ownLock() error {
 		s.lock = lock
 		return nil
 	}
-	// The failed try may have taken the lock of this process away with it.
+	// The failed try may have released the lock of this process.
 	if file, ok := s.shared.(vfs.File); ok {
 		if e := layout.LockForReading(file); e != nil {
 			return layout.TakenBy(s.fs, s.opts.Dir, e)
@@ -63,7 +64,7 @@ func (s *Store) ownLock() error {
 	return err
 }
 
-// unlock lets go of the store.
+// unlock releases the store.
 func (s *Store) unlock() error {
 	var err error
 	if s.lock != nil {
@@ -77,7 +78,7 @@ func (s *Store) unlock() error {
 	return err
 }
 
-// openReadOnly opens the metadata for reading, and says so; why is the reason.
+// openReadOnly opens the metadata for reading and reports it; why is the reason.
 func (s *Store) openReadOnly(why error) error {
 	exists, err := s.metaExists(s.fs.PathJoin(s.opts.Dir, layout.MetaName))
 	if err != nil {
@@ -98,7 +99,7 @@ func (s *Store) openReadOnly(why error) error {
 	return nil
 }
 
-// refused is what changes of a store that was opened for reading are told.
+// refused returns the error for changes of a store that was opened for reading.
 func (s *Store) refused(op, name string, why error) error {
 	sentinel := object.ErrReadOnly
 	if layout.IsNoSpace(why) {
@@ -120,8 +121,9 @@ func (s *Store) letGo() {
 	s.newFence()
 }
 
-// room says why there is not enough space to open the metadata for changes, or nil. It believes the file system where
-// that reports plenty, unless it shall try; else it asks for the space, gives up the ballast, and asks again.
+// room returns nil, or the reason why there is not enough space to open the metadata for changes. If the file system
+// reports plenty, room believes it, unless try is set. Otherwise room reserves the space, gives up the ballast if
+// that fails, and tries again.
 func (s *Store) room(try bool) error {
 	need := openRoom + s.logSize()
 	if free := s.space.look(); !try && (free < 0 || free >= 2*need) {
@@ -134,7 +136,7 @@ func (s *Store) room(try bool) error {
 	return layout.WrapIO("open store", s.opts.Dir, err)
 }
 
-// logSize is how long Pebble's logs are: what they hold is written to tables when they are replayed.
+// logSize returns the size of Pebble's logs, which is written to tables when they are replayed.
 func (s *Store) logSize() int64 {
 	meta := s.fs.PathJoin(s.opts.Dir, layout.MetaName)
 	names, err := s.fs.List(meta)
@@ -150,10 +152,10 @@ func (s *Store) logSize() int64 {
 	return sum
 }
 
-// tryFiles is how many new files Pebble makes when it is opened for changes, or a few more.
+// tryFiles is at least the number of new files that Pebble creates when it is opened for changes.
 const tryFiles = 8
 
-// tryRoom takes space and inodes from the file system and gives them back: quotas are not seen in another way.
+// tryRoom takes space and inodes from the file system and gives them back: this is the only way to see quotas.
 func (s *Store) tryRoom(need int64) error {
 	dir := s.fs.PathJoin(s.opts.Dir, layout.MetaName)
 	if _, err := s.fs.Stat(dir); err != nil {
@@ -182,7 +184,7 @@ func (s *Store) tryRoom(need int64) error {
 	return err
 }
 
-// revive opens the metadata for changes where that is possible again. It says whether it was tried: a try that fails is
+// revive opens the metadata for changes if that is possible again. It returns whether it tried: a failed try is
 // expensive.
 func (s *Store) revive(ctx context.Context) (tried bool) {
 	if s.tries >= mostTries {
@@ -219,11 +221,10 @@ func (s *Store) revive(ctx context.Context) (tried bool) {
 	return true
 }
 
-// mostTries bounds how often the metadata is opened for changes in vain: each time costs the memory that Pebble had
-// taken.
+// mostTries limits how often opening the metadata for changes may fail: each failure costs the memory of that Pebble.
 const mostTries = 10
 
-// quiesce waits for a moment without calls, and keeps new ones waiting. It never makes a call wait for another one.
+// quiesce waits for a moment without calls, and keeps new calls waiting. It never makes a call wait for another one.
 func (s *Store) quiesce(ctx context.Context) bool {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -240,8 +241,9 @@ func (s *Store) quiesce(ctx context.Context) bool {
 	return false
 }
 
-// Writable says why the store takes no new content now, nil while it does: the disk is full up to the reserve, the
-// store is open for reading only, or it has failed. object.ErrNoSpace, object.ErrReadOnly, object.ErrClosed.
+// Writable returns nil if the store accepts new content now, or the reason why not. The store refuses content if too
+// little space is free, if the store is open for reading only, or after a failure. The error wraps object.ErrNoSpace,
+// object.ErrReadOnly or object.ErrClosed.
 func (s *Store) Writable(ctx context.Context) error {
 	const op = "write to store"
 	end, err := s.begin(ctx, op, s.opts.Dir)

@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// maxRecord bounds the value of a record.
+// maxRecord is the largest size of a record's value, in bytes.
 const maxRecord = 1 << 20
 
 func checkRecord(op, kind, name string) error {
@@ -23,7 +23,7 @@ func checkRecord(op, kind, name string) error {
 	return nil
 }
 
-// PutRecord is object.Records'.
+// PutRecord implements object.Records.
 func (s *Store) PutRecord(ctx context.Context, kind, name string, value []byte) error {
 	const op = "put record"
 	end, err := s.begin(ctx, op, name)
@@ -47,7 +47,7 @@ func (s *Store) PutRecord(ctx context.Context, kind, name string, value []byte) 
 	return s.apply(op, name, b, nil)
 }
 
-// Record is object.Records'.
+// Record implements object.Records.
 func (s *Store) Record(ctx context.Context, kind, name string) ([]byte, error) {
 	const op = "record"
 	end, err := s.begin(ctx, op, name)
@@ -75,7 +75,7 @@ func (s *Store) record(op, kind, name string) ([]byte, error) {
 	return b[1:], nil
 }
 
-// DeleteRecord is object.Records'.
+// DeleteRecord implements object.Records.
 func (s *Store) DeleteRecord(ctx context.Context, kind, name string) error {
 	const op = "delete record"
 	end, err := s.begin(ctx, op, name)
@@ -95,7 +95,7 @@ func (s *Store) DeleteRecord(ctx context.Context, kind, name string) error {
 	return s.apply(op, name, b, nil)
 }
 
-// RecordNames is object.Records'.
+// RecordNames implements object.Records.
 func (s *Store) RecordNames(ctx context.Context, kind string) ([]string, error) {
 	const op = "record names"
 	end, err := s.begin(ctx, op, kind)

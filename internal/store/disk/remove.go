@@ -12,12 +12,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// removeBatch bounds how many files are removed at a time: their directories are synced once.
+// removeBatch limits how many files are removed at a time: their directories are synced once.
 const removeBatch = 256
 
-// remover removes the files that no version has any more, behind the scenes.
-// The removal list in the metadata is durable before a file gets here, so that
-// what is not done at the end is done after the next Open.
+// remover removes the files without a version in the background. The removal list in the metadata is durable before a
+// file gets here, so that unfinished removals are done after the next Open.
 type remover struct {
 	s       *Store
 	mu      sync.Mutex
@@ -27,11 +26,11 @@ type remover struct {
 	busy    bool
 	ending  bool
 	running bool
-	holds   int // of backups: while there is one, nothing is removed
+	holds   int // number of backups: while there is one, nothing is removed
 	done    chan struct{}
 }
 
-// hold keeps files from being removed until the function it returns is called.
+// hold prevents the removal of files until release is called.
 func (r *remover) hold() (release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +57,7 @@ func (r *remover) start() {
 	go r.run()
 }
 
-// add hands over files that are on the removal list.
+// add queues files that are on the removal list.
 func (r *remover) add(ids ...datafile.ID) {
 	if len(ids) == 0 {
 		return
@@ -69,7 +68,7 @@ func (r *remover) add(ids ...datafile.ID) {
 	r.cond.Broadcast()
 }
 
-// retry tries again to remove what could not be removed.
+// retry tries again to remove the files that could not be removed.
 func (r *remover) retry() {
 	r.mu.Lock()
 	ids := r.late
@@ -78,7 +77,7 @@ func (r *remover) retry() {
 	r.add(ids...)
 }
 
-// stop removes what is waiting, and ends.
+// stop removes the queued files and ends the remover.
 func (r *remover) stop() {
 	if !r.running {
 		return
@@ -130,8 +129,8 @@ func (r *remover) run() {
 	}
 }
 
-// remove removes files and strikes them off the list. What cannot be removed
-// stays on it, and is tried again by retry and by the next Open.
+// remove removes files and deletes them from the list. A file that cannot be removed stays on the list, and is tried
+// again by retry and by the next Open.
 func (r *remover) remove(ids []datafile.ID) {
 	held, err := r.s.files.Remove(ids...)
 	if err != nil {

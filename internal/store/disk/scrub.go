@@ -16,29 +16,30 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// ScrubOptions says how content is read.
+// ScrubOptions are the settings of a scrub.
 type ScrubOptions struct {
-	// Rate bounds the bytes read in a second; 0 means as fast as it goes.
+	// Rate limits the bytes read per second; 0 means no limit.
 	Rate int64
-	// Progress hears from time to time how far it is, and of each damage at once; nil is allowed.
+	// Progress is called from time to time with the report so far, and at once with each damage found; nil means no
+	// calls. The second argument is nil for a call without damage.
 	Progress func(ScrubReport, *object.Damage)
 }
 
-// ScrubReport is what was read and found.
+// ScrubReport is the result of a scrub.
 type ScrubReport struct {
-	Objects int64 // versions with content, of which Files in files
+	Objects int64 // versions with content that were read; Files counts those with a data file
 	Files   int64
 	Bytes   int64
-	Damage  []object.Damage // at most MaxScrubDamage; Damaged counts all
+	Damage  []object.Damage // the first damages found, at most MaxScrubDamage; Damaged counts all damages
 	Damaged int64
 }
 
-// MaxScrubDamage bounds the damage that a report names.
+// MaxScrubDamage is the largest number of damages that a ScrubReport lists.
 const MaxScrubDamage = 10000
 
-// Scrub reads the content of every version and of every part, and compares it
-// with its checksums. Objects that are replaced or deleted meanwhile are left
-// out. It returns an error when it could not go on; damage is no error.
+// Scrub reads the content of every version and every part, and compares it with its checksums. Objects that are
+// replaced or deleted during the scrub are skipped. Scrub returns an error only if it cannot continue; damage is no
+// error.
 func (s *Store) Scrub(ctx context.Context, o ScrubOptions) (ScrubReport, error) {
 	const op = "scrub"
 	end, err := s.begin(ctx, op, s.opts.Dir)
@@ -59,7 +60,7 @@ type scrubber struct {
 	report ScrubReport
 	began  time.Time
 	told   int64
-	still  bool // nothing changes meanwhile
+	still  bool // the store does not change during the scrub
 
 	bucketName func(id uint64) string
 }
@@ -73,11 +74,11 @@ func (sc *scrubber) run() error {
 	return sc.parts()
 }
 
-// scrubStep is how many versions are looked at under one iterator: one that is
-// open for hours would keep Pebble from giving back what was deleted meanwhile.
+// scrubStep is the number of versions that are read under one iterator. An iterator that is open for hours would keep
+// Pebble from freeing the space of deleted records.
 const scrubStep = 256
 
-// versions reads all versions of one space, a few at a time.
+// versions reads all versions of one kind, a few at a time.
 func (sc *scrubber) versions(kind byte) error {
 	type item struct {
 		bucket uint64
@@ -119,7 +120,7 @@ func (sc *scrubber) versions(kind byte) error {
 	return nil
 }
 
-// unread tells of a record that cannot be read, and of which the content therefore cannot be found.
+// unread reports a record that cannot be read, so that its content cannot be found.
 func (sc *scrubber) unread(bucket uint64, key string, err error) {
 	sc.s.background(&errs.Error{Op: "scrub", Name: key, Err: err})
 	sc.found(object.Damage{Ref: object.Ref{Bucket: sc.bucketName(bucket), Key: key}, What: object.DamageRecord})
@@ -160,7 +161,7 @@ func (sc *scrubber) version(bucket uint64, key string, v *record.Version) error 
 	return sc.file(ref, v, sums, gone)
 }
 
-// gone says whether a version was deleted or replaced meanwhile: its content goes with it.
+// gone reports whether a version was deleted or replaced meanwhile, so that its content is removed too.
 func (sc *scrubber) gone(bucket uint64, key string, v *record.Version) (bool, error) {
 	if sc.still {
 		return false, nil
@@ -249,7 +250,7 @@ func (sc *scrubber) part(o *record.Owner, upload uint64, number int, p *record.P
 	return nil
 }
 
-// pace counts bytes, and waits where they came too fast.
+// pace counts bytes, and waits if the scrub is faster than its rate.
 func (sc *scrubber) pace(n int64) {
 	sc.report.Bytes += n
 	if sc.report.Bytes-sc.told > 64<<20 {
@@ -284,7 +285,7 @@ func (sc *scrubber) tell(d *object.Damage) {
 	}
 }
 
-// bucketName is the name of a bucket that has a number, or its number where it is gone.
+// bucketName returns the name of the bucket with this number, or the number if the bucket does not exist.
 func (s *Store) bucketName(id uint64) string {
 	s.bucketMu.RLock()
 	defer s.bucketMu.RUnlock()

@@ -10,20 +10,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// spaceFor is how long what the file system said about its space is believed.
+// spaceFor is how long a reading of the free space is used.
 const spaceFor = 100 * time.Millisecond
 
-// space refuses what would fill the disk before the disk is full, so that the
-// metadata can always be written: deletions need space too.
+// space refuses content before the disk is full, so that the metadata can always be written: deletions need space
+// too.
 type space struct {
 	s    *Store
 	when atomic.Int64 // Unix nanoseconds of the last look
-	free atomic.Int64 // -1: the file system does not tell
+	free atomic.Int64 // -1: unknown
 }
 
 func (p *space) init(s *Store) { p.s = s }
 
-// left is how many bytes are free, or -1 where that is unknown.
+// left returns the free bytes, or -1 if that is unknown.
 func (p *space) left() int64 {
 	now := time.Now().UnixNano()
 	last := p.when.Load()
@@ -44,7 +44,7 @@ func (p *space) look() int64 {
 	return p.free.Load()
 }
 
-// check refuses n bytes more where they do not fit beside the reserve.
+// check refuses n more bytes if they do not fit beside the reserve.
 func (p *space) check(op, name string, n int64) error {
 	if err := p.s.writable(op, name); err != nil {
 		return err
@@ -56,14 +56,14 @@ func (p *space) check(op, name string, n int64) error {
 	if !short(p.left()) {
 		return nil
 	}
-	// A refusal rests on a fresh look: space may have been freed just now.
+	// Read the free space again before a refusal: space may have been freed just now.
 	if free := p.look(); short(free) {
 		return p.full(op, name, free)
 	}
 	return nil
 }
 
-// kept says, by a fresh look, whether the reserve is still there after something was taken.
+// kept checks, by reading the free space, whether the reserve is still free after space was taken.
 func (p *space) kept(op, name string) error {
 	if p.s.opts.Reserve < 0 {
 		return nil

@@ -10,56 +10,58 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Stats is what a store holds and does. Counts are kept with every change and
-// cost nothing to ask for; what Pebble and the file system say is asked for anew.
+// Stats describes the contents and the state of a store. The counts in Stats are kept in memory and updated with
+// every change. The values of Pebble and of the file system are read when Stats is called.
 type Stats struct {
 	UUID    string
 	Epoch   uint64 // how often the store was opened
 	Buckets int64
-	Objects int64 // keys with a current version that is no delete marker
-	// Versions are the noncurrent ones that are no delete markers.
+	Objects int64 // keys with a current version that is not a delete marker
+	// Versions counts noncurrent versions without delete markers; Markers counts delete markers.
 	Versions, Markers int64
-	Bytes             int64 // of content, of current and noncurrent versions
-	InlineBytes       int64 // of these, kept with the metadata
-	Files             int64 // versions whose content is a file
+	Bytes             int64 // size of the content of all versions, current and noncurrent, in bytes
+	InlineBytes       int64 // bytes of content that is stored with the metadata; Bytes includes them
+	Files             int64 // versions with their content in a data file
 	Uploads           int64
-	PartBytes         int64 // of the parts of uploads
-	Removing          int64 // files that wait for being removed
-	Unsettled         int64 // files that wait for their place in data/
-	OpenFiles         int64 // data files kept open
-	// HeldFiles exist only because somebody was handed them: files that were removed meanwhile, and small content in a
-	// file of its own.
+	PartBytes         int64 // size of the parts of uploads in progress, in bytes
+	Removing          int64 // data files that wait to be removed
+	Unsettled         int64 // committed data files that wait to be settled
+	OpenFiles         int64 // data files that are open for reading or cached
+	// HeldFiles counts files that exist only because a client has them open: files of removed versions, and files
+	// with a copy of inline content. HeldBytes is the size of the content of held files.
 	HeldFiles, HeldBytes int64
-	// DraftFiles are being written by clients; DraftBytes is what they take of the disk.
+	// DraftFiles counts the drafts that clients are writing; DraftBytes is their space on disk.
 	DraftFiles, DraftBytes int64
-	Damage                 int64 // damage met since the store was opened, each time it was met
-	FreeBytes              int64 // of the file system; -1 where it does not tell
+	Damage                 int64 // number of damages found since the store was opened; damage found twice counts twice
+	FreeBytes              int64 // free space of the file system in bytes; -1 if it is unknown
 	Failure                string
-	// Refusing says why the store takes no new content now; empty while it does. See Store.Writable.
+	// Refusing is the reason why the store accepts no new content now; empty if it accepts content. Store.Writable
+	// returns the text of Refusing as an error.
 	Refusing string
 	Metadata MetadataStats
 }
 
-// MetadataStats is what Pebble says.
+// MetadataStats are Pebble's own statistics.
 type MetadataStats struct {
-	DiskBytes    uint64 // of all its files
-	LogBytes     uint64 // of the log that would be read again after a crash
+	DiskBytes    uint64 // size of all files of Pebble on disk in bytes
+	LogBytes     uint64 // size of the log that Pebble would replay after a crash, in bytes
 	LogFiles     int64
-	MemTables    uint64 // bytes
+	MemTables    uint64 // size of Pebble's memory tables in bytes
 	Compactions  int64
 	Flushes      int64
-	WrittenBytes uint64 // to the log, since the store was opened
-	SyncCount    uint64 // syncs of the log
+	WrittenBytes uint64 // bytes written to the log since the store was opened
+	SyncCount    uint64 // number of syncs of Pebble's log since the store was opened
 	CacheHits    int64
 	CacheMisses  int64
 }
 
-// BucketStats is what a bucket holds; the fields mean what they mean in Stats.
+// BucketStats counts the contents of one bucket. The fields of BucketStats mean the same as in Stats, for one bucket.
 type BucketStats struct {
 	Objects, Versions, Markers, Bytes, Uploads, PartBytes int64
 }
 
-// BucketStats describes one bucket, without I/O. object.ErrNoSuchBucket.
+// BucketStats returns the counts of one bucket without I/O. The error wraps object.ErrNoSuchBucket if the bucket does
+// not exist.
 func (s *Store) BucketStats(ctx context.Context, name string) (BucketStats, error) {
 	const op = "bucket stats"
 	end, err := s.begin(ctx, op, name)
@@ -76,7 +78,7 @@ func (s *Store) BucketStats(ctx context.Context, name string) (BucketStats, erro
 		PartBytes: c.Parts}, nil
 }
 
-// Stats describes the store. It fails only when the store is closed.
+// Stats returns the statistics of the store. Stats fails only if the store is closed.
 func (s *Store) Stats() (Stats, error) {
 	end, err := s.begin(context.Background(), "stats", s.opts.Dir)
 	if err != nil {

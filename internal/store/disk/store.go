@@ -27,27 +27,30 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Options says where a store is and how it behaves. Dir is required.
+// Options are the directory and the settings of a store. Dir is required.
 type Options struct {
 	Dir string
-	// FS is the file system; nil means the real one.
+	// FS is the file system; nil means that of the operating system.
 	FS vfs.FS
-	// Verify says when reads compare content with its checksums; empty means "first".
+	// Verify decides when reads compare content with its checksums; empty means datafile.VerifyFirst.
 	Verify datafile.Policy
-	// Inline is the size up to which content is kept with the metadata; 0 means 16 KiB, negative means none.
+	// Inline is the largest size, in bytes, of content that is stored with the metadata; 0 means 16 KiB, negative
+	// means none.
 	Inline int64
-	// Reserve is the free space below which the store refuses what needs space; 0 means 64 MiB, negative means none.
+	// Reserve is the free space, in bytes, below which the store refuses new content; 0 means 64 MiB, negative means
+	// no limit.
 	Reserve int64
-	// OpenFiles bounds how many data files stay open without a reader; 0 means what the process can afford.
+	// OpenFiles is the largest number of data files that stay open without a reader; 0 means a quarter of the
+	// process's descriptor limit, at most 1024.
 	OpenFiles int
-	// ReadOnlyMount hands files out through a read-only mount of the directory, where the process may make one; see
-	// Reopenable.
+	// ReadOnlyMount opens files for door clients through a read-only mount of Dir, if the process may create one.
+	// Store.Reopenable returns the reason if there is no read-only mount.
 	ReadOnlyMount bool
-	// MemTable bounds what of the metadata is in memory only; 0 means a share of Memory. Tests make it small.
+	// MemTable is the size of Pebble's memory table in bytes; 0 means a share of Memory. Tests set a small MemTable.
 	MemTable int64
-	// Memory is what the store's caches and memory tables may take together; 0 means DefaultMemory.
+	// Memory is the limit in bytes for the store's caches and memory tables together; 0 means DefaultMemory.
 	Memory int64
-	// Events hears what nobody asked for.
+	// Events receives asynchronous notifications from the store.
 	Events Events
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -56,30 +59,31 @@ type Options struct {
 	blobAge time.Duration // see blobAge; tests make it short
 }
 
-// Events are told as they happen, on the goroutine that met them; they must not
-// call the store and should not take long. Each may be nil.
+// Events are callbacks for events in the store. The store calls a callback on the goroutine where the event occurs. A
+// callback must not call the store and should return quickly. Each callback may be nil.
 type Events struct {
-	// Damage hears of content that is not what was written, each time it is met.
+	// Damage is called each time the store finds damaged content, even if that damage was found before.
 	Damage func(object.Damage)
-	// Failed hears, once, that the store takes no more changes, and why.
+	// Failed is called once, with the cause, when the store stops accepting changes after a failure.
 	Failed func(error)
-	// Exposed receives each entry of the store that other users could reach, with the mode that it had. err is nil where
-	// the entry was closed to them, and says what to do where this process may not change it.
+	// Exposed is called for each file or directory of the store that other users could access; was is its mode
+	// before. err is nil if the store has removed the access of other users. If this process may not change the mode,
+	// err explains what the operator has to do.
 	Exposed func(path string, was fs.FileMode, err error)
-	// Background hears of work behind the scenes that went wrong and is tried again.
+	// Background is called with each error of background work that the store will try again.
 	Background func(error)
 }
 
-// DefaultInline is the size up to which content lies with the metadata where Options does not say.
+// DefaultInline is the value of Options.Inline, in bytes, if none is set.
 const DefaultInline = 16 << 10
 
-// DefaultReserve is the free space that is left alone where Options does not say.
+// DefaultReserve is the value of Options.Reserve, in bytes, if none is set.
 const DefaultReserve = 64 << 20
 
-// DefaultMemory is what caches and memory tables may take where Options does not say.
+// DefaultMemory is the value of Options.Memory, in bytes, if none is set.
 const DefaultMemory = 128 << 20
 
-// Store is a store on disk.
+// Store is an object store in a directory on disk.
 type Store struct {
 	opts  Options
 	fs    vfs.FS
@@ -91,12 +95,12 @@ type Store struct {
 	uuid  string
 	names record.Names
 
-	life   sync.RWMutex // held for reading by every call under way
+	life   sync.RWMutex // held for reading by every call in progress
 	closed atomic.Bool
 
 	fileIDs, seqs, bucketIDs numbers
 	epoch                    uint64
-	unproven                 bool // the witness of the metadata was judged by others
+	unproven                 bool // the caller has judged the witness of the metadata itself
 
 	bucketMu sync.RWMutex // guards the map
 	buckets  map[string]*bucket
@@ -111,28 +115,28 @@ type Store struct {
 	tender  tender
 	sweeper sweeper
 
-	readOnly atomic.Pointer[error] // why the store was opened for reading alone; nil where it was not
-	shared   io.Closer             // the lock of a reader, where the store could not be locked as its owner
-	tries    int                   // to make the store writable again, in vain
-	yield    atomic.Bool           // the store is being made writable: long calls end, new ones wait
+	readOnly atomic.Pointer[error] // why the store was opened only for reading; nil if it is writable
+	shared   io.Closer             // the lock of a reader, if the store could not be locked as its owner
+	tries    int                   // failed tries to make the store writable again
+	yield    atomic.Bool           // the store is becoming writable: long calls end, new ones wait
 
 	damaged atomic.Int64
 	steps   atomic.Int64 // of iterators, by listings
 
 	recovered datafile.Recovered
 
-	stopped   bool          // looked at and not served: see openStopped
-	proven    bool          // of a stopped store: the witness says that its metadata is as new as it was
-	epochLost bool          // of a stopped store: EPOCH is missing or damaged, and is to be written anew
-	faults    []check.Fault // of a stopped store: what makes Open refuse it
+	stopped   bool          // opened for a tool and not served: see openStopped
+	proven    bool          // of a stopped store: the witness proves that no recent change of its metadata is lost
+	epochLost bool          // of a stopped store: EPOCH is missing or damaged, and has to be written again
+	faults    []check.Fault // of a stopped store: the reasons why Open refuses it
 }
 
 var _ object.Store = (*Store)(nil)
 
-// ID is the store's identity: made with it, and the same for as long as it exists.
+// ID returns the UUID of the store, which is created with the store and never changes.
 func (s *Store) ID() string { return s.uuid }
 
-// begin starts a call: it returns how to end it, unless the call is pointless.
+// begin starts a call and returns the function that ends it, or an error if the call cannot succeed.
 func (s *Store) begin(ctx context.Context, op, name string) (end func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, errs.Wrap(op, name, err)
@@ -140,9 +144,9 @@ func (s *Store) begin(ctx context.Context, op, name string) (end func(), err err
 	if s.closed.Load() {
 		return nil, object.Fail(op, name, object.ErrClosed, "")
 	}
-	// Who closes waits for the calls under way. A call that comes meanwhile is refused and does not wait in turn: it may
-	// be made by the hook of one that is waited for. Who makes the store writable again begins when there are no calls: it
-	// is waited for.
+	// Close waits for the calls in progress. A call that comes meanwhile is refused and does not wait: it may come
+	// from the hook of a call that Close waits for. Making the store writable begins only without calls, so a new
+	// call waits for it.
 	if !s.life.TryRLock() {
 		if s.closed.Load() || !s.yield.Load() {
 			return nil, object.Fail(op, name, object.ErrClosed, "")
@@ -158,7 +162,7 @@ func (s *Store) begin(ctx context.Context, op, name string) (end func(), err err
 
 func (s *Store) now() int64 { return s.opts.Now().UnixMilli() }
 
-// damage tells of damaged content and counts it.
+// damage reports damaged content and counts it.
 func (s *Store) damage(d object.Damage) {
 	s.damaged.Add(1)
 	if d.Time.IsZero() {
@@ -207,13 +211,13 @@ func (o *Options) defaults() error {
 	return nil
 }
 
-// db are the settings of Pebble among the options.
+// db returns the settings of Pebble.
 func (o *Options) db() metadb.Settings {
 	return metadb.Settings{Memory: o.Memory, MemTable: o.MemTable, BlobAge: o.blobAge}
 }
 
-// Close is object.Store's. After a failure it lets go of the store at once,
-// leaves what Pebble had in hand to the next Open, and returns why.
+// Close implements object.Store. After a failure Close releases the store at once and returns the cause of the
+// failure. Work that Pebble has not finished is left to the next Open.
 func (s *Store) Close() error {
 	const op = "close store"
 	if s.closed.Swap(true) {
@@ -253,7 +257,7 @@ func newStore(o Options) *Store {
 	return s
 }
 
-// newFence puts a new fence before the file system. What is still owed behind the old one is owed no more.
+// newFence puts a new fence in front of the file system. Changes that still wait behind the old fence are forgotten.
 func (s *Store) newFence() {
 	o := &s.opts
 	s.fence = fence.New(o.FS, o.FS.PathJoin(o.Dir, layout.MetaName), func(err error) {
@@ -265,10 +269,10 @@ func (s *Store) newFence() {
 	s.fence.Witness.Tell = s.background
 }
 
-// nonce is a random word.
+// nonce returns a random word.
 func nonce() uint64 { return rand.Uint64() }
 
-// Backup copies the store as it is at one moment to another directory, while it goes on.
+// Backup copies the store's state at one moment to another directory, while the store stays in use.
 func (s *Store) Backup(ctx context.Context, o backup.Options) (report backup.Report, err error) {
 	const op = "back up store"
 	end, err := s.begin(ctx, op, s.opts.Dir)

@@ -8,14 +8,13 @@ import (
 	"sync"
 )
 
-// stripeCount is how many locks keys share: enough that hundreds of writers in
-// flight seldom meet, since a lock is held while the log is synced.
+// stripeCount is the number of locks that keys share: enough that hundreds of concurrent writers seldom meet, since a
+// lock is held while the log is synced.
 const stripeCount = 8192
 
-// stripes are the locks of keys. Who changes a key holds its lock from the
-// reading of its state until the change is durable; who reads it holds it for
-// reading. So conditions are judged in the instant of the change, and nobody
-// is shown what a loss of power could still take back.
+// stripes are the locks of keys. A change of a key holds its lock from reading the state until the change is durable;
+// a read holds it for reading. So conditions are checked at the moment of the change, and nobody sees a change that a
+// power loss could still undo.
 type stripes struct {
 	seed  maphash.Seed
 	locks [stripeCount]sync.RWMutex
@@ -36,7 +35,7 @@ func (s *stripes) of(bucket uint64, key string) *sync.RWMutex {
 	return &s.locks[s.index(bucket, key)]
 }
 
-// lockAll locks the stripes of several keys, each once and in order, and returns how to unlock them.
+// lockAll locks the stripes of several keys, each once and in order, and returns the function that unlocks them.
 func (s *stripes) lockAll(bucket uint64, keys []string) (unlock func()) {
 	is := make([]int, len(keys))
 	for i, k := range keys {

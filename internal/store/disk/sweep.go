@@ -15,36 +15,36 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 )
 
-// The bounds of sweeping.
+// The limits of sweeping.
 const (
-	sweepLeast    = 4 << 20          // bytes of records that were deleted
-	sweepShare    = 10               // of the metadata, one in so many bytes
-	sweepQuiet    = 3 * time.Second  // without changes, before it begins
-	sweepPatience = 30 * time.Second // after which it begins in spite of changes
+	sweepLeast    = 4 << 20          // a sweep needs at least so many bytes of deleted records
+	sweepShare    = 10               // and at least one in so many bytes of the metadata
+	sweepQuiet    = 3 * time.Second  // time without changes before a sweep begins
+	sweepPatience = 30 * time.Second // time after which a sweep begins in spite of changes
 	sweepSlice    = 32 << 20         // bytes of tables that are compacted at a time
-	sweepDeleted  = 20               // of the entries of a part one in so many is a deletion, else it is left alone
-	recordCost    = 96               // about what a record takes beside its content
-	mostProds     = 6                // how often Pebble is asked to rewrite files of values after a sweep
+	sweepDeleted  = 20               // a part is compacted only if at least one in so many entries is a deletion
+	recordCost    = 96               // about the size of a record without its content
+	mostProds     = 6                // how often Pebble is asked to rewrite blob files after a sweep
 )
 
-// sweeper gives the space of deleted records back while the store runs. Pebble does so by itself only when more is
-// written: after a mass deletion nothing would happen until then. It begins when a tenth of the metadata was deleted
-// and the store is quiet, compacts a part of the keys at a time, and rests after each as long as that took.
+// sweeper frees the space of deleted records while the store runs. Pebble does so by itself only when more is
+// written, so nothing would happen after a mass deletion. A sweep begins when a tenth of the metadata was deleted and
+// the store is quiet. It compacts a part of the keys at a time, and rests after each part as long as that took.
 type sweeper struct {
 	s       *Store
 	freed   atomic.Int64 // bytes of records that were deleted since the last sweep
-	changes atomic.Int64 // that were committed
+	changes atomic.Int64 // committed changes
 
-	seen  int64     // of changes, at the last step
-	quiet time.Time // since when there were none
+	seen  int64     // value of changes at the last step
+	quiet time.Time // since when there were no changes
 	due   time.Time // since when there is enough to sweep
-	after time.Time // a sweep that failed is not tried again before
+	after time.Time // a failed sweep is not tried again before this time
 
-	prods int       // how often Pebble is still asked to rewrite files of values
-	prod  time.Time // when it is asked next
+	prods int       // how often Pebble is still asked to rewrite blob files
+	prod  time.Time // when Pebble is asked next
 }
 
-// step sweeps where it is time to.
+// step sweeps if it is time to.
 func (w *sweeper) step(ctx context.Context, now time.Time) {
 	if n := w.changes.Load(); n != w.seen || w.quiet.IsZero() {
 		w.seen, w.quiet = n, now
@@ -74,8 +74,8 @@ func (w *sweeper) step(ctx context.Context, now time.Time) {
 	w.prods, w.prod = mostProds, time.Now().Add(w.s.opts.blobAge)
 }
 
-// rewrite has Pebble rewrite files of values of which much was deleted. Pebble leaves young files alone, and looks for
-// others only after a flush or a compaction. So there is a flush when they are old enough.
+// rewrite makes Pebble rewrite blob files with many deleted values. Pebble leaves young files alone, and looks for
+// others only after a flush or a compaction. For this reason rewrite flushes when the files are old enough.
 func (w *sweeper) rewrite(ctx context.Context, now time.Time) {
 	w.prods--
 	w.prod = now.Add(w.s.opts.blobAge)
@@ -89,7 +89,7 @@ func (w *sweeper) rewrite(ctx context.Context, now time.Time) {
 	}
 }
 
-// sweep compacts the parts of the keys in which much was deleted.
+// sweep compacts the parts of the keys with many deletions.
 func (w *sweeper) sweep(ctx context.Context) error {
 	if err := w.flush(ctx); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (w *sweeper) sweep(ctx context.Context) error {
 	return nil
 }
 
-// flush writes what is in memory to tables: the deletions have to be there to meet what they delete.
+// flush writes memory tables to disk: only then a compaction can apply the deletions.
 func (w *sweeper) flush(ctx context.Context) error {
 	done, err := w.s.db.AsyncFlush()
 	if err != nil {
@@ -135,10 +135,10 @@ func (w *sweeper) flush(ctx context.Context) error {
 	}
 }
 
-// keyRange is a part of the keys, both ends included.
+// keyRange is a range of keys, both ends included.
 type keyRange struct{ from, to []byte }
 
-// parts are the parts of the keys that are worth compacting, each with about sweepSlice bytes of tables.
+// parts returns the ranges of keys that are worth compacting, each with about sweepSlice bytes of tables.
 func (w *sweeper) parts() ([]keyRange, error) {
 	levels, err := w.s.db.SSTables()
 	if err != nil {
@@ -174,7 +174,7 @@ func (w *sweeper) parts() ([]keyRange, error) {
 	return slices.DeleteFunc(out, func(r keyRange) bool { return !worth(r, all) }), nil
 }
 
-// worth says whether enough of a part was deleted, or whether that is not known yet.
+// worth reports whether enough of a range was deleted, or whether that is unknown.
 func worth(r keyRange, all []pebble.SSTableInfo) bool {
 	var entries, deletions uint64
 	for _, t := range all {

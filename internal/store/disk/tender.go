@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// The tender's times.
+// The intervals of the tender.
 const (
 	tendEvery  = time.Second
-	retryEvery = 15 * time.Second // between two tries of what failed in the background
+	retryEvery = 15 * time.Second // between two retries of failed background work
 	reviveLast = 30 * time.Second // the longest time between two tries to make the store writable
 )
 
-// tender does now and then what a store needs while it runs: it makes the store writable again, takes the ballast
-// again, tries again what failed in the background, and has the space of deleted metadata given back.
+// tender does periodic work while a store runs: it makes the store writable again, creates the ballast again, retries
+// failed background work, and frees the space of deleted metadata.
 type tender struct {
 	s       *Store
 	mu      sync.Mutex
@@ -24,7 +24,7 @@ type tender struct {
 	done    chan struct{}
 }
 
-// start begins the work; it does nothing where the work goes on.
+// start starts the work, unless it is already running.
 func (t *tender) start() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,8 +39,8 @@ func (t *tender) start() {
 	}()
 }
 
-// stop ends the work and waits for its end. Where Pebble waits for space or has failed, its end may never come: it is
-// not waited for.
+// stop ends the work and waits for its end. If Pebble waits for space or has failed, the end may never come, so stop
+// does not wait.
 func (t *tender) stop() {
 	t.mu.Lock()
 	stop, done := t.stopped, t.done

@@ -15,16 +15,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// tx gathers one change of a bucket: it becomes durable and visible whole, or
-// not at all. The caller holds the locks of the keys it touches, and the
-// bucket's for reading. The first error stays and is returned by commit.
+// tx collects one change of a bucket, which becomes durable and visible completely or not at all. The caller holds
+// the locks of the changed keys, and the bucket's lock for reading. commit returns the first error.
 type tx struct {
 	s     *Store
 	bk    *bucket
 	b     *pebble.Batch
 	delta record.Counts
 	gone  []datafile.ID
-	freed int64  // bytes of records that are deleted, about
+	freed int64  // approximate bytes of deleted records
 	then  func() // called when the change is durable
 	err   error
 }
@@ -44,7 +43,7 @@ func (t *tx) del(k []byte) {
 	}
 }
 
-// commit makes the change. See Store.apply for what an error means.
+// commit makes the change. Store.apply describes its errors.
 func (t *tx) commit(op, name string) error {
 	if t.err == nil && t.delta != (record.Counts{}) {
 		t.err = t.b.Merge(record.CountsKey(t.bk.id), t.delta.Encode(), nil)
@@ -55,8 +54,8 @@ func (t *tx) commit(op, name string) error {
 	}
 	if t.b.Empty() {
 		_ = t.b.Close()
-		// Where the store has failed, a change whose outcome is not known may still come to light, so that even
-		// "nothing to delete" would be a promise too much.
+		// If the store has failed, a change with an unknown outcome may still become visible, so that even "nothing
+		// to delete" would promise too much.
 		return t.s.writable(op, name)
 	}
 	return t.s.apply(op, name, t.b, func() {
@@ -70,7 +69,7 @@ func (t *tx) commit(op, name string) error {
 	})
 }
 
-// cancel gives up the change.
+// cancel discards the change.
 func (t *tx) cancel() { _ = t.b.Close() }
 
 // putCurrent writes v as the current version of key.
@@ -79,7 +78,7 @@ func (t *tx) putCurrent(key string, v *record.Version) {
 	t.delta.Hold(v, true, 1)
 }
 
-// takeCurrent takes v, the current version, out of its place; its content stays.
+// takeCurrent removes the record of v as the current version; its content stays.
 func (t *tx) takeCurrent(key string, v *record.Version) {
 	t.del(record.ObjectKey(t.bk.id, key))
 	t.delta.Hold(v, true, -1)
@@ -94,7 +93,7 @@ func (t *tx) putOld(key string, v *record.Version) {
 	t.delta.Hold(v, false, 1)
 }
 
-// takeOld takes v out from among them; its content stays.
+// takeOld removes v from the noncurrent versions; its content stays.
 func (t *tx) takeOld(key string, v *record.Version) {
 	t.del(record.VersionKey(t.bk.id, key, v.Seq))
 	if v.Null() {
@@ -115,7 +114,7 @@ func (t *tx) promote(key string, v *record.Version) {
 	t.putCurrent(key, v)
 }
 
-// putContent writes what belongs to a new version beside its record.
+// putContent writes the records that belong to a new version.
 func (t *tx) putContent(key string, v *record.Version, inline []byte, sums []uint64, parts []object.PartInfo) {
 	if v.Inline() {
 		t.set(record.DataKey(v.Seq), inline)
@@ -130,7 +129,7 @@ func (t *tx) putContent(key string, v *record.Version, inline []byte, sums []uin
 	}
 }
 
-// putSums keeps few sums in the record and many beside it.
+// putSums stores few sums in the record, and many in chunks of their own.
 func (t *tx) putSums(v *record.Version, sums []uint64) {
 	if len(sums) <= record.SumsInRecord {
 		v.Sums = sums
@@ -142,10 +141,10 @@ func (t *tx) putSums(v *record.Version, sums []uint64) {
 	}
 }
 
-// own notes whose a file is.
+// own records the owner of a data file.
 func (t *tx) own(file uint64, o record.Owner) { t.set(record.FileKey(file), o.Encode()) }
 
-// dropContent gives up the content of a version whose record is taken away.
+// dropContent removes the content of a version that is deleted.
 func (t *tx) dropContent(v *record.Version) {
 	if v.Inline() {
 		t.del(record.DataKey(v.Seq))
@@ -165,9 +164,9 @@ func (t *tx) dropSums(v *record.Version) {
 	}
 }
 
-// dropFile puts a file of the version or the upload seq on the removal list; it is removed when the change is durable.
-// A file that belongs to another one by the index stays, and dropFile says false: one of the records is damaged, and to
-// remove the file might take the content of an object that is whole.
+// dropFile puts a file of the version or the upload seq on the removal list; the file is removed when the change is
+// durable. If the index names another owner, the file stays and dropFile returns false: one of the records is
+// damaged, and removing the file might destroy the content of an intact object.
 func (t *tx) dropFile(id, seq uint64) bool {
 	b, err := metadb.Get(t.s.db, record.FileKey(id))
 	if err != nil {

@@ -16,20 +16,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// uploads are the uploads that calls are under way for.
+// uploads are the uploads with calls in progress.
 type uploads struct {
 	s  *Store
 	mu sync.Mutex
 	of map[uint64]*live
 }
 
-// live is what the calls under way for one upload share. Its mutex is taken
-// after the bucket's lock and before the key's, and held over every change of the upload.
+// live is the state that calls in progress for one upload share. Its mutex is taken after the bucket's lock and
+// before the key's, and held during every change of the upload.
 type live struct {
 	refs int // guarded by uploads.mu
 
 	mu       sync.Mutex
-	shared   *datafile.Shared // open while a part is, or was, written in place
+	shared   *datafile.Shared // open while a part is written in place, and afterwards
 	partSize int64            // decided by the first part that came
 	busy     map[int]bool     // parts that are being written in place
 }
@@ -86,8 +86,8 @@ func (s *Store) uploadSeq(raw [16]byte) uint64 {
 	return seq
 }
 
-// CreateUpload is object.Uploads'. The file that parts are written to is the
-// upload's from now on, so that it is never taken for a leftover.
+// CreateUpload implements object.Uploads. CreateUpload records the file for the parts as owned by the upload, so that
+// Recover never removes it as unknown.
 func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes map[string]string) (string, error) {
 	const op = "create upload"
 	end, err := s.begin(ctx, op, key)
@@ -129,7 +129,7 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes
 	return record.Crockford.EncodeToString(raw[:]), nil
 }
 
-// GetUpload is object.Uploads'.
+// GetUpload implements object.Uploads.
 func (s *Store) GetUpload(ctx context.Context, bucket, key, id string) (object.Upload, error) {
 	const op = "get upload"
 	end, err := s.begin(ctx, op, key)
@@ -154,7 +154,7 @@ func uploadInfo(u *record.Upload, bucket, key string, raw [16]byte) object.Uploa
 		Started: record.Time(u.Started), Attributes: object.MergeAttributes(u.Attrs, nil)}
 }
 
-// AbortUpload is object.Uploads'.
+// AbortUpload implements object.Uploads.
 func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 	const op = "abort upload"
 	end, err := s.begin(ctx, op, key)
@@ -232,7 +232,7 @@ func (t *tx) dropUploads() error {
 		})
 }
 
-// ListUploads is object.Uploads'.
+// ListUploads implements object.Uploads.
 func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.UploadPage, error) {
 	const op = "list uploads"
 	var page object.UploadPage
@@ -301,12 +301,12 @@ func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.Up
 	return page, errs.Wrap(op, l.Bucket, metadb.WrapRead("", it.Error()))
 }
 
-// afterID is the least raw identifier whose text comes after id, which need not be one of ours.
+// afterID returns the smallest raw identifier that sorts after the text id, which need not be a valid identifier.
 func afterID(id string) []byte {
 	if raw, ok := record.ParseName(id); ok {
 		return append(raw[:], 0)
 	}
-	// Texts of one length are in the order of their bytes: find the least one above id by halving.
+	// Texts of one length sort as their bytes: find the smallest one above id by bisection.
 	var low [16]byte
 	for bit := range 128 {
 		try := low

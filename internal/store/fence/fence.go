@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fence keeps a failing disk from ending the process: it stands between Pebble and the file system.
+// Package fence keeps a failing disk from ending the process. A Fence is a file system for Pebble that handles errors
+// of the real file system.
 package fence
 
 import (
@@ -17,37 +18,33 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
-// Fence stands between Pebble and the file system. Pebble ends the process
-// (Fatalf, or a panic under a mutex that it has already unlocked) when its log
-// or its manifest cannot be written. So that this never happens, an error of
-// those files does not return to it:
+// Fence is a layer between Pebble and the file system. If Pebble cannot write its log or its manifest, Pebble ends
+// the process (by Fatalf, or by a panic under a mutex that it has already unlocked). A Fence keeps the process alive
+// by not returning errors of the log and the manifest to Pebble:
 //
-//   - no space left: the ballast is given up, and the write is tried again. Where
-//     there is none, the write waits until there is space; meanwhile the store
-//     refuses changes with object.ErrNoSpace;
-//   - the file system has become read-only, or the directory may not be written:
-//     nothing was written, so the write waits too, and changes are refused with
-//     object.ErrReadOnly. A sync that fails is another matter, see below;
-//   - anything else: the store has failed. The goroutine that met the error is
-//     parked for good, and nothing is written any more, so that the next Open
-//     finds what was there at that moment.
+//   - No space is left: the Fence gives up the ballast and tries the write again. Without ballast, the write
+//     waits until there is space; meanwhile the store refuses changes with object.ErrNoSpace.
+//   - The file system has become read-only, or the directory may not be written: nothing was written, so the
+//     write waits too, and the store refuses changes with object.ErrReadOnly. A failed sync is never tried again.
+//   - Any other error: the store has failed. The goroutine with the error is parked forever, and nothing is
+//     written any more, so that the next Open finds the files as they were at that moment.
 //
-// Errors of tables are returned, after a while: Pebble tries flushes and
-// compactions again by itself, and at once, so that a full disk would keep a
-// core busy and fill the log. When the store has failed, they are not tried again.
+// The Fence returns errors of tables (SST files) to Pebble after a pause. Pebble retries failed flushes and
+// compactions at once; the pause keeps a full disk from occupying a core and filling the log. After the store has
+// failed, nothing is retried.
 //
-// While Pebble opens for changes it would try a flush again for ever on a disk that cannot be written. Then the
-// goroutine is parked, and OpenDB abandons that Pebble.
+// If the disk cannot be written while Pebble opens for changes, Pebble would retry a flush forever. To stop such a
+// flush, the Fence parks its goroutine, and OpenDB abandons the Pebble instance.
 type Fence struct {
 	vfs.FS
 	gate
-	home    string          // the directory of the metadata; other files are none of its business
-	Syncs   atomic.Uint64   // syncs of logs and manifests
-	Witness *witness.Keeper // the witness of how far logs and manifests reach
+	home    string          // the directory of the metadata; other files are passed through
+	Syncs   atomic.Uint64   // number of syncs of Pebble's logs and manifests
+	Witness *witness.Keeper // records how far logs and manifests are durable
 }
 
-// New returns a fence before the metadata in the directory home. The fence calls onFail, which may be nil, once when
-// the store has failed.
+// New returns a Fence for the metadata in the directory home. If the store fails, the Fence calls onFail once; onFail
+// may be nil.
 func New(under vfs.FS, home string, onFail func(error)) *Fence {
 	f := &Fence{FS: under, home: home, gate: gate{
 		Closed: make(chan struct{}), onFail: onFail, Waiting: 200 * time.Millisecond, pause: time.Second,
@@ -61,7 +58,8 @@ func vital(name string) bool {
 	return strings.HasSuffix(name, ".log") || strings.Contains(name, "MANIFEST") || strings.Contains(name, "marker.")
 }
 
-// inside says whether a file is one of the metadata. A backup goes through the fence too, and its errors are its own.
+// inside reports whether a file belongs to the metadata. A backup goes through the fence too, but its errors are its
+// own.
 func (f *Fence) inside(name string) bool { return f.PathDir(name) == f.home }
 
 func (f *Fence) file(name string, open func() (vfs.File, error)) (vfs.File, error) {
@@ -80,10 +78,9 @@ func (f *Fence) file(name string, open func() (vfs.File, error)) (vfs.File, erro
 	return &fencedFile{File: file, fence: f, vital: v, track: f.Witness.Track(f.PathBase(name))}, nil
 }
 
-// Create makes the names in a directory durable before it makes a marker there.
-// Pebble syncs the directory once after it has made both a manifest and the
-// marker that names it; where a power cut keeps only the second, the store
-// could not be opened any more.
+// Create creates a file. Before it creates a marker file, Create makes the names in the directory durable. Pebble
+// creates a manifest and the marker that names it, and then syncs the directory only once. If a power cut kept only
+// the marker, the store could not be opened any more.
 func (f *Fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if strings.HasPrefix(f.PathBase(name), "marker.") {
 		if err := layout.SyncDir(f, f.PathDir(name)); err != nil {
@@ -97,25 +94,25 @@ func (f *Fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return file, err
 }
 
-// OpenReadWrite opens a file that only the store's user can read.
+// OpenReadWrite opens a file for reading and writing, with access for the store's user only.
 func (f *Fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	return f.file(name, func() (vfs.File, error) { return layout.Private(f.FS.OpenReadWrite(name, c, opts...)) })
 }
 
-// ReuseForWrite renames an old log and opens it for writing. The witness forgets the old name.
+// ReuseForWrite renames an old log and opens it for writing. The witness drops its entry for the old name.
 func (f *Fence) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	f.forget(old)
 	return f.file(name, func() (vfs.File, error) { return layout.Private(f.FS.ReuseForWrite(old, name, c)) })
 }
 
-// forget strikes a log or manifest off the witness that is about to go. What Pebble removes it does not need any more.
+// forget removes a log or manifest from the witness before Pebble removes the file, which it does not need any more.
 func (f *Fence) forget(name string) {
 	if t := f.Witness.Track(f.PathBase(name)); t != nil && f.inside(name) {
 		f.Witness.Forget(t.Log, t.Number)
 	}
 }
 
-// OpenDir opens a directory. Failed syncs of the metadata's directory count as failures of the metadata.
+// OpenDir opens a directory. If a sync of the metadata's directory fails, the store has failed.
 func (f *Fence) OpenDir(name string) (vfs.File, error) {
 	if name != f.home {
 		return f.FS.OpenDir(name)
@@ -132,7 +129,7 @@ func (f *Fence) OpenDir(name string) (vfs.File, error) {
 	return &fencedFile{File: file, fence: f, vital: true, dir: true}, nil
 }
 
-// Rename renames a file. A failure inside of the metadata counts as its failure.
+// Rename renames a file. Errors in the metadata's directory are handled as the comment of Fence describes.
 func (f *Fence) Rename(old, name string) error {
 	if !f.inside(name) {
 		return f.FS.Rename(old, name)
@@ -140,7 +137,7 @@ func (f *Fence) Rename(old, name string) error {
 	return f.do(vital(name), func() error { return f.FS.Rename(old, name) })
 }
 
-// Link links a file inside of the metadata, and refuses links to other places.
+// Link creates a hard link in the metadata's directory, and refuses links elsewhere with EXDEV.
 func (f *Fence) Link(old, name string) error {
 	if !f.inside(name) {
 		return syscall.EXDEV // a backup that shares files with the store shares their damage: Pebble copies instead
@@ -148,7 +145,7 @@ func (f *Fence) Link(old, name string) error {
 	return f.do(vital(name), func() error { return f.FS.Link(old, name) })
 }
 
-// Remove removes a file. The witness forgets a log or manifest first.
+// Remove removes a file. Before the removal of a log or a manifest, the witness drops its entry for the file.
 func (f *Fence) Remove(name string) error {
 	if !f.inside(name) {
 		return f.FS.Remove(name)
@@ -160,7 +157,7 @@ func (f *Fence) Remove(name string) error {
 	return f.do(false, func() error { return f.FS.Remove(name) })
 }
 
-// RemoveAll removes a directory. A failure inside of the metadata counts as its failure.
+// RemoveAll removes a directory. Errors in the metadata's directory are handled as the comment of Fence describes.
 func (f *Fence) RemoveAll(name string) error {
 	if !f.inside(name) {
 		return f.FS.RemoveAll(name)
@@ -168,8 +165,8 @@ func (f *Fence) RemoveAll(name string) error {
 	return f.do(false, func() error { return f.FS.RemoveAll(name) })
 }
 
-// Lock gives Pebble a lock that is none: the store has its own over the whole
-// directory, which does not outlive the store when Pebble had to be abandoned.
+// Lock returns a lock without effect, because the store locks its whole directory itself. The lock of the store is
+// released even if Pebble had to be abandoned.
 func (f *Fence) Lock(string) (io.Closer, error) { return layout.NoLock{}, nil }
 
 func (f *Fence) Unwrap() vfs.FS { return f.FS }
@@ -182,12 +179,12 @@ type fencedFile struct {
 	track *witness.Tracked // of a log or a manifest
 }
 
-// Write goes on after a short write where the file system had no space in between.
+// Write writes p completely, and continues after a short write when the file system has space again.
 func (f *fencedFile) Write(p []byte) (n int, err error) {
 	var count metafile.Counter
 	if f.track != nil {
 		count = f.track.Count
-		count.Wrote(p) // now: what is below may scramble the buffer, as Pebble's own file system in memory does under test
+		count.Wrote(p) // now: the file below may change the buffer, as Pebble's file system in memory does under test
 	}
 	err = f.fence.do(f.vital, func() error {
 		k, err := f.File.Write(p[n:])
@@ -211,7 +208,8 @@ func (f *fencedFile) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// A sync that failed is not tried again, whatever the reason: the kernel may have dropped what it could not write.
+// synced runs a sync. A failed sync is not tried again, whatever the reason: the kernel may have dropped the
+// unwritten data.
 func (f *fencedFile) synced(step func() error) error {
 	if f.vital {
 		f.fence.Syncs.Add(1)
@@ -244,7 +242,7 @@ func (f *fencedFile) SyncTo(n int64) (full bool, err error) {
 	return full, err
 }
 
-// Close makes the witness durable with the end of each log.
+// Close closes the file. If the file is a log, Close then makes the witness durable.
 func (f *fencedFile) Close() error {
 	err := f.File.Close()
 	if err == nil && f.track != nil && f.track.Log {
@@ -254,7 +252,7 @@ func (f *fencedFile) Close() error {
 }
 
 func (f *fencedFile) Preallocate(off, n int64) error {
-	// Room made ahead is a help, no need: a log that finds none is told so when it writes.
+	// Preallocation is optional: a log without space gets the error when it writes.
 	if err := f.File.Preallocate(off, n); err != nil && !f.vital {
 		return err
 	}

@@ -14,27 +14,28 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
-// gate decides what happens to an error of the file system: it is returned, waited for, or ends all writing.
+// gate decides how an error of the file system is handled: the error is returned, the write waits, or all writing
+// ends.
 type gate struct {
 	armed   atomic.Bool   // false while Pebble opens: errors are returned, but see opening
 	opening atomic.Bool   // true while Pebble opens for changes: if it cannot write, the opening is abandoned
-	quiet   atomic.Bool   // true while the store opens: whoever opens it gets a failure as an error
-	Closed  chan struct{} // closed when the store has failed, or is abandoned
+	quiet   atomic.Bool   // true while the store opens: the caller of Open gets a failure as an error
+	Closed  chan struct{} // closed when the store has failed or is abandoned
 	once    sync.Once
 	mu      sync.Mutex
 	err     error                 // why the store has failed
-	full    atomic.Int32          // writers that wait until they can write
+	full    atomic.Int32          // number of writers that wait until they can write
 	cause   atomic.Pointer[error] // why the last of them waits
-	owed    atomic.Int32          // changes that are made when there is space, and whose callers were told so
+	owed    atomic.Int32          // changes that are made when there is space; their callers got an error
 	onFail  func(error)
-	OnFull  func() bool // frees space, if there is some to free, and says whether it did
+	OnFull  func() bool // frees space if it can, and returns whether it did
 
 	Waiting  time.Duration // between two tries
-	Patience time.Duration // how long a change waits before its caller is told
+	Patience time.Duration // how long a change waits before its caller gets an error
 	pause    time.Duration // before Pebble gets the error of a table that could not be written
 }
 
-// Fail ends all writing; the first error stays.
+// Fail ends all writing of the store. Only the error of the first call is kept as the cause.
 func (f *gate) Fail(err error) {
 	f.once.Do(func() {
 		f.mu.Lock()
@@ -47,13 +48,14 @@ func (f *gate) Fail(err error) {
 	})
 }
 
-// Arm lets the fence hold back errors that Pebble does not survive. Pebble is open from now on.
+// Arm makes the fence hold back errors that would end the process. Arm is called when Pebble is open.
 func (f *gate) Arm() { f.armed.Store(true) }
 
-// Hush keeps the fence from telling of a failure until Speak, because whoever opens the store gets it as an error.
+// Hush suppresses calls of onFail until Speak is called. While a store is being opened, a failure is returned by Open
+// and not reported to onFail.
 func (f *gate) Hush() { f.quiet.Store(true) }
 
-// Speak ends the quiet of an opening.
+// Speak ends the effect of Hush. If the store has failed meanwhile, Speak calls onFail.
 func (f *gate) Speak() {
 	f.quiet.Store(false)
 	if err := f.Failure(); err != nil && f.onFail != nil {
@@ -61,7 +63,7 @@ func (f *gate) Speak() {
 	}
 }
 
-// waits is why writers wait, or were the last to wait: there is no space, unless the file system has refused them.
+// waits returns why writers wait, or waited last: there is no space, or the file system refused the write.
 func (f *gate) waits() error {
 	if p := f.cause.Load(); p != nil {
 		return *p
@@ -69,7 +71,7 @@ func (f *gate) waits() error {
 	return object.ErrNoSpace
 }
 
-// Failure is why the store takes no changes any more, or nil.
+// Failure returns the error after which the store accepts no changes, or nil if the store has not failed.
 func (f *gate) Failure() error {
 	select {
 	case <-f.Closed:
@@ -81,7 +83,7 @@ func (f *gate) Failure() error {
 	}
 }
 
-// Writable says why the metadata takes no change now, or nil.
+// Writable returns nil if the metadata accepts changes now, or the reason why not.
 func (f *gate) Writable(op, name string) error {
 	if err := f.Failure(); err != nil {
 		return failed(op, name, err)
@@ -92,7 +94,7 @@ func (f *gate) Writable(op, name string) error {
 	return nil
 }
 
-// waitingError is the error of changes while the log waits until it can be written.
+// waitingError returns the error for changes while the log waits until it can be written.
 func (f *gate) waitingError(op, name, more string) error {
 	cause := f.waits()
 	if layout.IsNoSpace(cause) {
@@ -104,25 +106,26 @@ func (f *gate) waitingError(op, name, more string) error {
 		Fix: "make the file system and the directory writable: the store then takes changes again by itself"}
 }
 
-// Stalled says whether the log waits until it can be written, or a change is still owed. The caller of an owed change
-// got an error and let go of the locks before the change was made. A later change would undo half of it.
+// Stalled reports whether the log waits until it can be written, or a change is still owed. A change is owed if its
+// caller got an error and released its locks before the change was made. While a change is owed, later changes are
+// refused, because they could undo half of it.
 func (f *gate) Stalled() bool { return f.full.Load() > 0 || f.owed.Load() > 0 }
 
-// park keeps a goroutine of Pebble from going on with an error it does not survive.
+// park stops a goroutine of Pebble forever, before it handles an error that would end the process.
 func park() { select {} }
 
-// do runs one step on a file. It returns only what the caller survives. A step that the file system refused has done
-// nothing, so it is tried again when the file system takes changes.
+// do runs one step on a file. It returns only errors that the caller survives. A step that the file system refused
+// has done nothing, so it is tried again when the file system accepts changes.
 func (f *gate) do(vital bool, step func() error) error {
 	return f.run(vital, layout.IsUnwritable, step)
 }
 
-// doSynced is do for a step that syncs. Where it fails for another reason than space, the kernel may have dropped what
-// was to be written, so it is not tried again.
+// doSynced is do for a step that syncs. If it fails for another reason than space, the kernel may have dropped the
+// unwritten data, so it is not tried again.
 func (f *gate) doSynced(step func() error) error { return f.run(true, layout.IsNoSpace, step) }
 
-// run runs a step until it succeeds, or returns what the caller survives. waits says of which errors it waits for
-// better.
+// run runs a step until it succeeds, or returns an error that the caller survives. For errors for which waits returns
+// true, run waits and tries again.
 func (f *gate) run(vital bool, waits func(error) bool, step func() error) error {
 	for {
 		if err := f.Failure(); err != nil && f.armed.Load() {

@@ -14,20 +14,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 )
 
-// stallPatience is how long a change waits for space before its caller is told.
+// stallPatience is how long a change waits for space before its caller gets an error.
 const stallPatience = 3 * time.Second
 
-// Logger receives Pebble's messages. It never ends the process. What Pebble takes for fatal makes the store refuse
-// changes, and parks the goroutine that it came from.
+// Logger receives Pebble's messages and never ends the process. After a fatal error of Pebble, Logger makes the store
+// refuse changes and parks the goroutine.
 type Logger struct{ Fence *Fence }
 
-// Infof drops the message.
+// Infof discards the message.
 func (Logger) Infof(string, ...any) {}
 
-// Errorf drops the message: the error reaches the caller too.
+// Errorf discards the message, because Pebble also returns the error to the caller.
 func (Logger) Errorf(string, ...any) {}
 
-// Fatalf makes the store refuse changes and does not return.
+// Fatalf marks the store as failed and parks the goroutine forever. While Pebble is still opening, Fatalf panics with
+// the error.
 func (l Logger) Fatalf(format string, args ...any) {
 	err := metadb.FatalError(format, args)
 	if !l.Fence.armed.Load() {
@@ -37,20 +38,20 @@ func (l Logger) Fatalf(format string, args ...any) {
 	park()
 }
 
-// unsure is the error of a change whose outcome is known only after the store is opened again. The files of such a
-// change must neither be removed nor settled.
+// unsure is the error of a change with an outcome that is known only after the store is opened again. The files of
+// such a change must neither be removed nor settled.
 type unsure struct{ error }
 
 func (u unsure) Unwrap() error { return u.error }
 
-// IsUnsure says whether an error of apply leaves the outcome of the change open.
+// IsUnsure reports whether err, returned by Apply, means that the outcome of the change is unknown.
 func IsUnsure(err error) bool {
 	var u unsure
 	return errors.As(err, &u)
 }
 
-// OpenDB opens the metadata behind the fence. If the disk takes no changes, Pebble may never return. Then OpenDB
-// returns the failure, and the fence lets the abandoned Pebble do nothing more.
+// OpenDB opens the metadata through the fence. If the disk accepts no changes, Pebble may hang while it opens. If
+// Pebble hangs, OpenDB returns the failure, and the fence blocks all further writes of the abandoned Pebble instance.
 func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
 	f.opening.Store(!o.ReadOnly)
 	defer f.opening.Store(false)
@@ -63,7 +64,7 @@ func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
 	}
 }
 
-// failed is the error of changes after the metadata could not be written.
+// failed returns the error for changes after the metadata could not be written.
 func failed(op, name string, cause error) error {
 	e := &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: layout.Both{Sentinel: object.ErrReadOnly, Cause: cause},
 		Msg: "the metadata could not be written, so the store takes no more changes",
@@ -74,11 +75,12 @@ func failed(op, name string, cause error) error {
 	return e
 }
 
-// Apply makes a batch durable and calls then, which may be nil, once that is so. An error for which IsUnsure is true
-// leaves the outcome open: the log failed and the store has to be opened again, or the log still waits for space.
+// Apply commits a batch durably. If then is not nil, Apply calls it after the commit. If IsUnsure is true for the
+// error, the outcome is unknown: the log has failed, or it still waits for space. After a failure of the log the
+// store must be opened again.
 //
-// Pebble shares the sync of its log among all who commit at the same time. The sync runs on a goroutine of its own,
-// because it does not return when the log fails.
+// Concurrent commits share one sync of Pebble's log. The commit runs on its own goroutine, because it does not return
+// if the log fails.
 func (f *Fence) Apply(db *pebble.DB, op, name string, b *pebble.Batch, then func()) error {
 	if err := f.Writable(op, name); err != nil {
 		_ = b.Close()
@@ -118,7 +120,8 @@ func (f *Fence) Apply(db *pebble.DB, op, name string, b *pebble.Batch, then func
 	}
 }
 
-// ApplyLazily makes a change that may be lost, because it would be made again.
+// ApplyLazily commits a change without a sync. The change may be lost, so it must be one that the store would make
+// again.
 func (f *Fence) ApplyLazily(db *pebble.DB, change func(*pebble.Batch) error) {
 	if f.Failure() != nil || f.Stalled() {
 		return

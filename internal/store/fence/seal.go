@@ -13,9 +13,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// seal gives the metadata of a restored or salvaged store its witness, as a clean close would leave it. So damage to
-// the log is noticed from the moment on when the directory becomes a store, also before the first start. It returns
-// when all of it is durable. The directory has no FORMAT yet, so nobody else can open it.
+// seal creates the witness for the metadata of a restored or salvaged store, as a clean close would leave it. So
+// damage to the log is noticed from the moment when the directory becomes a store, even before the first start. seal
+// returns when everything is durable. The directory has no FORMAT yet, so nobody else can open it.
 func seal(f vfs.FS, dir, uuid string) error {
 	meta := f.PathJoin(dir, layout.MetaName)
 	guard := New(f, meta, nil)
@@ -34,7 +34,7 @@ func seal(f vfs.FS, dir, uuid string) error {
 	return err
 }
 
-// writeSeal starts the witness and notes a clean end.
+// writeSeal starts the witness and records a clean end.
 func (f *Fence) writeSeal(db *pebble.DB, dir, uuid string) error {
 	if err := f.Witness.Start(dir, uuid); err != nil {
 		return err
@@ -51,15 +51,15 @@ func (f *Fence) writeSeal(db *pebble.DB, dir, uuid string) error {
 	return f.NoteEnd(db, CleanEnd{Dir: dir, UUID: uuid, Epoch: max(1, epoch), Next: next})
 }
 
-// CleanEnd is a clean end of a store: how far its metadata has come.
+// CleanEnd is the state that is recorded when a store is closed cleanly.
 type CleanEnd struct {
-	Dir   string // of the store
+	Dir   string // directory of the store
 	UUID  string
 	Epoch uint64
-	Next  uint64 // the next sequence
+	Next  uint64 // the sequence that is assigned next
 }
 
-// NoteEnd writes a clean end into the metadata, then into EPOCH.
+// NoteEnd records a clean close of the store in the metadata, and then in the file EPOCH.
 func (f *Fence) NoteEnd(db *pebble.DB, e CleanEnd) error {
 	b := db.NewBatch()
 	if err := b.Set(record.MetaKey("epoch"), binary.BigEndian.AppendUint64(nil, e.Epoch), nil); err != nil {
@@ -74,7 +74,8 @@ func (f *Fence) NoteEnd(db *pebble.DB, e CleanEnd) error {
 	return layout.WriteEpoch(f.FS, e.Dir, e.UUID, layout.Epoch{Number: e.Epoch, Closed: true, Next: e.Next})
 }
 
-// FinishPartial makes a directory a store with a witness, as the last step. Nobody has its metadata open.
+// FinishPartial turns a restored or salvaged directory into a store. FinishPartial writes the witness first and then
+// the file FORMAT. Nobody may have the metadata open during the call.
 func FinishPartial(f vfs.FS, dir, uuid string) error {
 	if err := seal(f, dir, uuid); err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filecopy copies files durably and compares them with their checksums.
+// Package filecopy copies files durably, and compares files with their checksums.
 package filecopy
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// ErrSums says that content does not have the checksum that its record names.
+// ErrSums is the error for content that does not match its recorded checksum.
 var ErrSums = errors.New("the content does not have its checksum")
 
-// CopyFile copies the first size bytes of a file durably: as a clone where the file system shares blocks between files,
-// else byte by byte and without holes. check, where given, gets each block of a megabyte as it was written, holes as
-// zeros; its error ends the copy.
+// CopyFile copies the first size bytes of a file and syncs the copy. If the file system can share blocks between
+// files, CopyFile clones the whole file. If check is not nil, CopyFile calls it with each block of 1 MiB in order;
+// holes are passed as zeros. An error of check ends the copy. If CopyFile fails, it removes the target file.
 func CopyFile(ctx context.Context, f vfs.FS, from, to string, size int64,
 	check func(off int64, block []byte) error) error {
 	src, err := layout.OpenRegular(f, from)
@@ -64,7 +64,7 @@ func CopyFile(ctx context.Context, f vfs.FS, from, to string, size int64,
 	return err
 }
 
-// cloneFile shares the blocks of a whole file with another; false means that it cannot be done.
+// cloneFile shares the blocks of a whole file with another; it returns false if that is not possible.
 func cloneFile(src, dst vfs.File, size int64) bool {
 	if src.Fd() == vfs.InvalidFd || dst.Fd() == vfs.InvalidFd {
 		return false
@@ -75,9 +75,9 @@ func cloneFile(src, dst vfs.File, size int64) bool {
 	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil
 }
 
-// copyHoles copies the first size bytes of a sparse file and leaves its holes out: those of an upload whose first parts
-// are missing, or of a damaged file. It returns false, and has copied nothing, where the file has no hole or the file
-// system does not tell.
+// copyHoles copies the first size bytes of a sparse file and keeps its holes: those of an upload without its first
+// parts, or of a damaged file. It returns false, and has copied nothing, if the file has no hole or the file system
+// cannot tell.
 func copyHoles(ctx context.Context, src, dst vfs.File, size int64) (bool, error) {
 	if src.Fd() == vfs.InvalidFd || dst.Fd() == vfs.InvalidFd {
 		return false, nil
@@ -117,7 +117,7 @@ func copyHoles(ctx context.Context, src, dst vfs.File, size int64) (bool, error)
 	return true, unix.Ftruncate(int(dst.Fd()), size)
 }
 
-// EachBlock reads the first size bytes of a file block by block.
+// EachBlock reads the first size bytes of a file, and calls f with each block of 1 MiB.
 func EachBlock(ctx context.Context, file io.Reader, size int64, f func(off int64, block []byte) error) error {
 	b := make([]byte, min(record.BlockSize, max(size, 1)))
 	for off := int64(0); off < size; {
@@ -136,7 +136,7 @@ func EachBlock(ctx context.Context, file io.Reader, size int64, f func(off int64
 	return nil
 }
 
-// SumsOf returns a check of blocks against the sums of a file.
+// SumsOf returns a function that compares a block with its sum in sums, and returns ErrSums if they differ.
 func SumsOf(sums []uint64) func(off int64, block []byte) error {
 	return func(off int64, b []byte) error {
 		if i := off / record.BlockSize; i >= int64(len(sums)) || checksum.Of(b) != sums[i] {
@@ -146,7 +146,7 @@ func SumsOf(sums []uint64) func(off int64, block []byte) error {
 	}
 }
 
-// PiecesOf checks a region of a file against the sums of its pieces.
+// PiecesOf reads the pieces of a file and returns ErrSums if one of them differs from its sum.
 func PiecesOf(ctx context.Context, file io.ReaderAt, pieces []datafile.Piece) error {
 	b := make([]byte, record.BlockSize)
 	for _, p := range pieces {
@@ -166,14 +166,14 @@ func PiecesOf(ctx context.Context, file io.ReaderAt, pieces []datafile.Piece) er
 	return nil
 }
 
-// DirSet makes directories for their owner alone, and syncs them all at the end.
+// DirSet creates directories with access for their owner only, and syncs them all at the end.
 type DirSet struct {
 	FS   vfs.FS
 	Root string
 	made map[string]bool
 }
 
-// Make makes a directory below the root with those above it.
+// Make creates a directory below the root, together with missing parents.
 func (d *DirSet) Make(dir string) error {
 	if d.made[dir] {
 		return nil
@@ -193,7 +193,7 @@ func (d *DirSet) Make(dir string) error {
 	return nil
 }
 
-// Sync makes all names in the directories durable, and that of the root.
+// Sync makes all created directories and the names in them durable.
 func (d *DirSet) Sync() error {
 	for dir := range d.made {
 		if err := layout.SyncDir(d.FS, dir); err != nil {

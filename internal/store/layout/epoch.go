@@ -10,14 +10,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Epoch is what EPOCH says of a store.
+// Epoch is the content of the file EPOCH.
 type Epoch struct {
 	Number uint64 // how often the store was opened
-	Closed bool   // the last end was clean
-	Next   uint64 // after a clean end: the next sequence
+	Closed bool   // the store was last closed cleanly
+	Next   uint64 // the sequence that is assigned next; set only if Closed
 }
 
-// ReadEpoch reads EPOCH. The note is nil if there is none. An error means that the note cannot be used.
+// ReadEpoch reads the file EPOCH. ReadEpoch returns a nil Note if the file does not exist. ReadEpoch fails if EPOCH
+// is damaged or cannot be read.
 func ReadEpoch(f vfs.FS, dir string) (Note, error) {
 	path := f.PathJoin(dir, EpochName)
 	n, err := ReadNote(f, path)
@@ -33,7 +34,7 @@ func ReadEpoch(f vfs.FS, dir string) (Note, error) {
 	return n, err
 }
 
-// WriteEpoch replaces EPOCH, whole or not at all.
+// WriteEpoch replaces the file EPOCH atomically.
 func WriteEpoch(f vfs.FS, dir, uuid string, e Epoch) error {
 	text := fmt.Sprintf("uuid %s\nepoch %d\nreach 1\n", uuid, e.Number)
 	if e.Closed {

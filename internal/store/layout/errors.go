@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// WrapIO returns an error that says that op failed on name. For a full or read-only disk the error also wraps
-// object.ErrNoSpace or object.ErrReadOnly, so that callers can test for it with errors.Is.
+// WrapIO returns an error for op on name, or nil if err is nil. For a full or read-only disk the error also wraps
+// object.ErrNoSpace or object.ErrReadOnly, so that callers can use errors.Is.
 func WrapIO(op, name string, err error) error {
 	switch {
 	case err == nil:
@@ -24,19 +24,20 @@ func WrapIO(op, name string, err error) error {
 	return errs.Wrap(op, name, err)
 }
 
-// Both is a sentinel and what it came from.
+// A Both is an error that wraps a sentinel and the cause behind it.
 type Both struct{ Sentinel, Cause error }
 
 func (b Both) Error() string { return b.Sentinel.Error() + ": " + b.Cause.Error() }
 
 func (b Both) Unwrap() []error { return []error{b.Sentinel, b.Cause} }
 
-// IsNoSpace says whether an error means that the disk, or a quota, is full.
+// IsNoSpace reports whether err means that the disk or a quota is full.
 func IsNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, object.ErrNoSpace)
 }
 
-// IsUnwritable says whether an error is of a file system that takes no changes.
+// IsUnwritable reports whether err means that the file system accepts no changes: it is full, read-only, or denies
+// permission.
 func IsUnwritable(err error) bool {
 	return IsNoSpace(err) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EACCES) ||
 		errors.Is(err, syscall.EPERM)

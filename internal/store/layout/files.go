@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenRegular opens a file to be read. It refuses what is none: opening a pipe waits until somebody writes to it.
+// OpenRegular opens a regular file for reading and refuses anything else. Opening a pipe, for example, would wait for
+// a writer.
 func OpenRegular(f vfs.FS, path string, opts ...vfs.OpenOption) (vfs.File, error) {
 	info, err := f.Stat(path)
 	if err != nil {
@@ -25,7 +26,7 @@ func OpenRegular(f vfs.FS, path string, opts ...vfs.OpenOption) (vfs.File, error
 	return f.Open(path, opts...)
 }
 
-// MakePrivate makes a file for its owner alone, and opens it to be written.
+// MakePrivate creates a file with access for its owner only, and opens it for writing.
 func MakePrivate(f vfs.FS, path string) (vfs.File, error) {
 	file, err := f.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -40,8 +41,8 @@ func MakePrivate(f vfs.FS, path string) (vfs.File, error) {
 	return file, nil
 }
 
-// Private gives a file that was just opened for writing to its owner alone: a umask may have left more. A file system
-// without permissions refuses, and loses nothing by it.
+// Private sets the mode of a just opened file to 0600, because the umask may allow more. Private ignores errors of
+// file systems without permissions.
 func Private(file vfs.File, err error) (vfs.File, error) {
 	if err == nil && file.Fd() != vfs.InvalidFd {
 		_ = unix.Fchmod(int(file.Fd()), 0o600) // the directory is closed to others too
@@ -62,7 +63,7 @@ func SyncDir(f vfs.FS, dir string) error {
 	return err
 }
 
-// Exists says whether a name is taken, also by a link that leads nowhere.
+// Exists reports whether a name exists, even as a dangling symbolic link.
 func Exists(f vfs.FS, path string) bool {
 	if f == vfs.Default {
 		_, err := os.Lstat(path)

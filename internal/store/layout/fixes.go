@@ -2,12 +2,12 @@
 
 package layout
 
-// SaveFix says what to do about damaged metadata that check has looked at.
+// SaveFix is the advice for damaged metadata after a check has examined it.
 const SaveFix = "restore a backup with nebulaio store restore, or save what is readable with nebulaio store salvage"
 
-// MetaFix says what to do about damaged metadata.
+// MetaFix is the advice for damaged metadata before a check.
 const MetaFix = "run nebulaio store check to see all damage; " + SaveFix
 
-// FormatFix says what to do about a damaged FORMAT.
+// FormatFix is the advice for a damaged file FORMAT.
 const FormatFix = "restore " + FormatName + " from a backup, or save the store with nebulaio store salvage; nothing " +
 	"was changed"

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock makes this process the one owner of a store.
+// Lock makes this process the only owner of a store, until the returned lock is closed.
 func Lock(f vfs.FS, dir string) (io.Closer, error) {
 	const op = "open store"
 	lock, err := f.Lock(f.PathJoin(dir, LockName))
@@ -34,9 +34,9 @@ func Lock(f vfs.FS, dir string) (io.Closer, error) {
 	return lock, nil
 }
 
-// noteOwner writes the number of this process to OWNER, in place and always equally long: it needs no space where the
-// file exists. OWNER only helps a person to find the process. Where it cannot be written, it is removed: no number is
-// better than a wrong one.
+// noteOwner writes the number of this process to OWNER, in place and with a fixed length, so that it needs no space
+// if the file exists. OWNER only helps a person to find the process. If OWNER cannot be written, it is removed: no
+// number is better than a wrong one.
 func noteOwner(f vfs.FS, dir string) {
 	path := f.PathJoin(dir, OwnerName)
 	file, err := Private(f.OpenReadWrite(path, vfs.WriteCategoryUnspecified))
@@ -51,7 +51,8 @@ func noteOwner(f vfs.FS, dir string) {
 	}
 }
 
-// TakenBy refuses a store that another process has locked, by its number where that is known.
+// TakenBy returns the error for a store that another process has locked. The error names the process number if it is
+// known.
 func TakenBy(f vfs.FS, dir string, err error) error {
 	holder := "another process"
 	n, _ := ReadNote(f, f.PathJoin(dir, OwnerName))
@@ -62,16 +63,15 @@ func TakenBy(f vfs.FS, dir string, err error) error {
 		Fix: "stop it first, or use its admin interface"}
 }
 
-// lockTaken tells a lock that somebody holds from a file that cannot be opened.
+// lockTaken distinguishes a lock that somebody holds from a file that cannot be opened.
 func lockTaken(err error) bool {
 	var path *fs.PathError
 	return !errors.As(err, &path) && (errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) ||
 		strings.Contains(err.Error(), "lock held"))
 }
 
-// LockQuietly keeps others from changing a store without writing to it: not even LOCK is touched, so it works on a
-// read-only file system too. If the file LOCK does not exist, no process has
-// the store open, and LockQuietly locks nothing.
+// LockQuietly prevents others from changing a store, and writes nothing itself, so it works on a read-only file
+// system too. If the file LOCK cannot be opened, LockQuietly locks nothing and returns no error.
 func LockQuietly(f vfs.FS, dir string) (func(), error) {
 	file, err := OpenRegular(f, f.PathJoin(dir, LockName))
 	if err != nil {
@@ -89,7 +89,8 @@ func LockQuietly(f vfs.FS, dir string) (func(), error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// Share locks a store for reading, against those who would change it.
+// Share locks a store for reading, so that no other process can change it. If the file LOCK does not exist, Share
+// locks nothing.
 func Share(f vfs.FS, dir string) (io.Closer, error) {
 	file, err := f.Open(f.PathJoin(dir, LockName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +106,7 @@ func Share(f vfs.FS, dir string) (io.Closer, error) {
 	return file, nil
 }
 
-// LockForReading takes the lock of a reader on an open LOCK.
+// LockForReading takes a shared lock on the open file LOCK.
 func LockForReading(file vfs.File) error {
 	fd := file.Fd()
 	if fd == vfs.InvalidFd {
@@ -114,7 +115,7 @@ func LockForReading(file vfs.File) error {
 	return unix.FcntlFlock(fd, unix.F_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart})
 }
 
-// NoLock is a lock that keeps nobody out.
+// NoLock is a lock without effect.
 type NoLock struct{}
 
 // Close does nothing.

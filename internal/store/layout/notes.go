@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package layout knows the directory of a store: its entries, its notes, its lock, and when it is whole.
+// Package layout defines the files and directories of a store: their names, the small text files in the root, and the
+// lock.
 //
 //	FORMAT        what this directory is: format version, UUID, and that there is a witness
 //	EPOCH         how often the store was opened, and where the last clean close was
@@ -12,7 +13,8 @@
 //	PARTIAL       a restore or a salvage fills this directory
 //	quarantine/   what repair moved aside: files with a note each, and records as they were
 //
-// All of them are the owner's alone: directories have mode 0700, files in the root and in meta/ 0600.
+// All files and directories of a store are accessible to their owner only. Directories have mode 0700; files in the
+// root and in meta/ have mode 0600.
 package layout
 
 import (
@@ -28,43 +30,44 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// FormatVersion is what this code reads and writes.
+// FormatVersion is the newest store format that this program reads, and the format that it writes.
 const FormatVersion = 1
 
-// The names in the root of a store.
+// The names of the files and directories in the root of a store.
 const (
-	FormatName     = "FORMAT" // what this directory is, and whether it has a witness; it must exist
-	EpochName      = "EPOCH"  // how new the metadata has to be; written at each open and close
+	FormatName     = "FORMAT" // this file identifies a directory as a store and records whether there is a witness
+	EpochName      = "EPOCH"  // this file records how new the metadata has to be; it is written at each open and close
 	LockName       = "LOCK"
-	OwnerName      = "OWNER"   // the process that holds the lock
-	BallastName    = "BALLAST" // space that is given up when the disk is full
+	OwnerName      = "OWNER"   // this file contains the number of the process that holds the lock
+	BallastName    = "BALLAST" // this file occupies space that is freed if the disk is full
 	MetaName       = "meta"
 	DataName       = "data"
 	TmpName        = "tmp"
 	QuarantineName = "quarantine"
 
-	// a restore or a salvage fills this directory; it goes when the directory has become a store
+	// PartialName is the file that marks an unfinished restore or salvage; it is removed when the store is complete.
 	PartialName = "PARTIAL"
-	BackupName  = "BACKUP"      // this directory is a backup; it has no FORMAT, so that no server starts on it
-	ScratchName = "salvage.tmp" // where a salvage gathers what it read
+	BackupName  = "BACKUP"      // this file marks a backup, which has no FORMAT, so that no server starts on it
+	ScratchName = "salvage.tmp" // the temporary directory of a salvage
 )
 
-// WitnessNames are the two copies of the witness.
+// WitnessNames are the file names of the two copies of the witness.
 var WitnessNames = [2]string{"REACH.0", "REACH.1"}
 
-// maxNote bounds what is read of a note.
+// maxNote is the largest number of bytes that is read of a note.
 const maxNote = 4096
 
-// Note is a small file of lines "name value" in the root of a store.
+// Note is a small text file in the root of a store, with a name and a value in each line.
 type Note map[string]string
 
-// Number is the value of a name as a number.
+// Number returns the value of a name as an unsigned number. Number returns false if the name is missing or its value
+// is not a number.
 func (n Note) Number(name string) (uint64, bool) {
 	v, err := strconv.ParseUint(n[name], 10, 64)
 	return v, err == nil
 }
 
-// parseNote reads the lines; a line that is none, or a name that comes twice, is an error.
+// parseNote parses the lines; a malformed line or a repeated name is an error.
 func parseNote(b []byte) (Note, error) {
 	n := Note{}
 	for line := range strings.Lines(string(b)) {
@@ -77,7 +80,7 @@ func parseNote(b []byte) (Note, error) {
 	return n, nil
 }
 
-// ReadNote returns nil where the file does not exist.
+// ReadNote reads a note. ReadNote returns nil without an error if the file does not exist.
 func ReadNote(f vfs.FS, path string) (Note, error) {
 	const op = "open store"
 	fix := "restore the file from a backup; nothing was changed"
@@ -106,7 +109,7 @@ func ReadNote(f vfs.FS, path string) (Note, error) {
 	return n, nil
 }
 
-// WriteNote replaces a note: whole or not at all.
+// WriteNote replaces a note atomically and durably.
 func WriteNote(f vfs.FS, dir, name, text string) error {
 	const op = "write store note"
 	path, tmp := f.PathJoin(dir, name), f.PathJoin(dir, name+".new")
@@ -136,8 +139,9 @@ func WriteNote(f vfs.FS, dir, name, text string) error {
 	return WrapIO(op, path, err)
 }
 
-// FormatNote is the text of FORMAT. A store whose witness is durable says so there: without FORMAT no store opens, so
-// the witness cannot disappear unnoticed. Programs that know no witness pass over that line.
+// FormatNote returns the text of the file FORMAT. If witness is set, FORMAT records that the store has a durable
+// witness. No store opens without FORMAT, so a lost witness is always noticed. Older programs ignore the line about
+// the witness.
 func FormatNote(uuid string, witness bool) string {
 	text := fmt.Sprintf("nebulaio store\nformat %d\nuuid %s\n", FormatVersion, uuid)
 	if witness {
@@ -146,7 +150,7 @@ func FormatNote(uuid string, witness bool) string {
 	return text
 }
 
-// CheckFormat refuses a directory that this code must not touch.
+// CheckFormat returns the UUID in FORMAT, or an error if FORMAT is damaged, is not a store's, or has a newer format.
 func CheckFormat(dir string, n Note) (uuid string, err error) {
 	const op = "open store"
 	v, ok := n.Number("format")

@@ -14,8 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// BeginPartial makes a directory ready for a new store. It must be missing, empty, or what an interrupted run of the
-// same kind left: that is removed.
+// BeginPartial prepares a directory for a new store. The directory must be missing, be empty, or hold the rest of an
+// interrupted run of the same kind, which BeginPartial removes.
 func BeginPartial(op string, f vfs.FS, dir, kind string) error {
 	names, err := f.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,11 +56,11 @@ func BeginPartial(op string, f vfs.FS, dir, kind string) error {
 // partialNote is the text of PARTIAL.
 func partialNote(kind string) string { return "partial " + kind + "\n" }
 
-// begunSuffix ends the name that a missing directory has until it holds PARTIAL.
+// begunSuffix is appended to the name of a new directory until it contains PARTIAL.
 const begunSuffix = ".nebulaio-begun"
 
-// makePartial makes a directory that holds PARTIAL from its first moment on. Without the mark, an empty directory would
-// be left by a kill, and a server would make a new store there.
+// makePartial creates a directory that contains PARTIAL from the beginning. Otherwise a kill could leave an empty
+// directory, and a server would create a new store there.
 func makePartial(op string, f vfs.FS, dir, kind string) error {
 	begun := dir + begunSuffix
 	names, err := f.List(begun)
@@ -85,7 +85,7 @@ func makePartial(op string, f vfs.FS, dir, kind string) error {
 	return WrapIO(op, dir, SyncDir(f, f.PathDir(dir)))
 }
 
-// CopyFailed is the error of a backup, restore or salvage, with a remedy where the disk is full.
+// CopyFailed returns the error of a backup, restore or salvage. If the disk is full, the error includes a fix.
 func CopyFailed(op, dir string, err error) error {
 	if IsNoSpace(err) && errs.FixOf(err) == "" {
 		return &errs.Error{Kind: errs.IO, Op: op, Name: dir, Err: err,
@@ -94,8 +94,9 @@ func CopyFailed(op, dir string, err error) error {
 	return WrapIO(op, dir, err)
 }
 
-// StoreAt says why a directory is no store that can be opened; nil where it is one. The kind is NotFound where there is
-// nothing of a store, Invalid where it is a backup or an interrupted copy, and Corrupt where only FORMAT is missing.
+// StoreAt returns nil if a directory is a store, or an error that explains why not. StoreAt fails with kind NotFound
+// if the directory contains nothing of a store. StoreAt fails with kind Invalid for a backup or an interrupted
+// restore or salvage. StoreAt fails with kind Corrupt if FORMAT is missing but metadata exists.
 func StoreAt(dir string) error { return storeAt(vfs.Default, dir) }
 
 func storeAt(f vfs.FS, dir string) error {
@@ -123,7 +124,8 @@ func storeAt(f vfs.FS, dir string) error {
 
 const namedFix = "name its directory with --data, --config or NEBULAIO_DATA"
 
-// CheckMade refuses a directory without FORMAT that holds a backup, or what an interrupted restore or salvage left.
+// CheckMade refuses a directory without FORMAT that contains a backup, or the rest of an interrupted restore or
+// salvage.
 func CheckMade(f vfs.FS, dir string) error {
 	const op = "open store"
 	if _, err := f.Stat(f.PathJoin(dir, FormatName)); !errors.Is(err, fs.ErrNotExist) {
@@ -144,8 +146,8 @@ func CheckMade(f vfs.FS, dir string) error {
 	return nil
 }
 
-// CheckApart refuses a directory that lies within another one, which is not to be changed. It sees through symbolic
-// links.
+// CheckApart returns an error if dir is outer or lies within it, also through symbolic links. The argument what is
+// the description of outer in the error.
 func CheckApart(op string, f vfs.FS, dir, outer, what string) error {
 	a, b := RealName(f, dir), RealName(f, outer)
 	if a == b || strings.HasPrefix(a, strings.TrimSuffix(b, "/")+"/") {
@@ -154,7 +156,7 @@ func CheckApart(op string, f vfs.FS, dir, outer, what string) error {
 	return nil
 }
 
-// RealName is the full name of something that may not exist yet, without symbolic links.
+// RealName returns the absolute path without symbolic links; the file need not exist yet.
 func RealName(f vfs.FS, path string) string {
 	if f != vfs.Default {
 		return path

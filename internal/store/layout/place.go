@@ -10,8 +10,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Resolve returns the file system and the directory of a store. A file system that is nil means the real one. There the
-// directory is made absolute and without symbolic links: a process knows a lock by its path, so one directory has one.
+// Resolve returns the file system and the directory of a store. If f is nil, Resolve returns the real file system and
+// makes the directory absolute and free of symbolic links. A directory must have only one path, because the process
+// recognizes its own lock by the path.
 func Resolve(f vfs.FS, dir string) (vfs.FS, string, error) {
 	if f != nil {
 		return f, dir, nil

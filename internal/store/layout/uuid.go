@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// NewUUID is a random UUID, version 4.
+// NewUUID returns a random UUID of version 4.
 func NewUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -15,8 +15,8 @@ func NewUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// IsSpoiltUUID reports whether a UUID in the metadata is a damaged form of the right one, and not that of another
-// store. One that is well-formed is never replaced by one that is not.
+// IsSpoiltUUID reports whether the UUID have is a damaged form of the UUID right, and not the UUID of another store.
+// If have is well-formed and right is not, the result is false.
 func IsSpoiltUUID(have, right string) bool {
 	if !IsWellFormedUUID(have) {
 		return true
@@ -30,13 +30,14 @@ func IsSpoiltUUID(have, right string) bool {
 	return IsWellFormedUUID(right) && alike >= uuidAlike
 }
 
-// uuidLength is the length of a UUID in text, and uuidAlike how many of its characters two random ones never share.
+// uuidLength is the length of a UUID in text. uuidAlike is a number of equal characters that two random UUIDs
+// practically never reach.
 const (
 	uuidLength = 36
 	uuidAlike  = 24
 )
 
-// IsWellFormedUUID reports whether a text can be the UUID of a store.
+// IsWellFormedUUID reports whether text has the form of a UUID in lower case.
 func IsWellFormedUUID(text string) bool {
 	if len(text) != uuidLength {
 		return false

@@ -16,16 +16,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// The end of a blob file: a checksum of the rest, the place of the index, two kinds, the number of the file, a magic
-// word.
+// BlobFooter is the length in bytes of the footer of a blob file. The footer has a checksum of its rest, the place of
+// the index, two kinds, the file number and a magic word. BlobNumberAt is the offset of the file number in the
+// footer.
 const (
 	BlobFooter   = 38
 	BlobNumberAt = 22
 )
 
-// blobFS shows Pebble only files, and only blob files that are what their names say. Pebble panics where the end of
-// such a file is damaged, and where the file is another one it follows numbers that mean nothing there, up to the end
-// of the process.
+// blobFS shows Pebble only regular files, and only blob files that match their names. Pebble panics if the end of a
+// blob file is damaged. With a wrong blob file Pebble follows meaningless numbers, which can end the process.
 type blobFS struct{ vfs.FS }
 
 func (f blobFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -48,7 +48,8 @@ func (f blobFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 
 func (f blobFS) Unwrap() vfs.FS { return f.FS }
 
-// CheckBlob compares the end of a blob file with its checksum, and the number in it with that in its name.
+// CheckBlob compares the footer of a blob file with its checksum, and the file number in the footer with the number
+// in the name.
 func CheckBlob(file vfs.File, name string, number uint64) error {
 	damaged := func(format string, args ...any) error {
 		return errs.New(errs.Corrupt, "read metadata", name, "a file of the metadata is damaged: "+
@@ -75,8 +76,8 @@ func CheckBlob(file vfs.File, name string, number uint64) error {
 	return nil
 }
 
-// CheckBlobs refuses metadata whose blob files are not all there: Pebble looks for its tables at the start, and for
-// these only when a value is read.
+// CheckBlobs refuses metadata with a missing or damaged blob file. Pebble checks at the start that its tables exist,
+// but opens a blob file only when it reads a value from it.
 func CheckBlobs(f vfs.FS, dir string) error {
 	meta := f.PathJoin(dir, layout.MetaName)
 	name, err := metafile.CurrentManifest(f, meta)

@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// counting is Pebble's merger of counts: addition.
+// counting is Pebble's merge operator for counts: addition.
 var counting = &pebble.Merger{
 	Name: "nebulaio.counts",
 	Merge: func(_, value []byte) (pebble.ValueMerger, error) {

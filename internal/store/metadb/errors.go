@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
-// KindOf is the kind of an error of Pebble: what is neither cancelled nor an error of the system is damage. A file that
-// is missing is damage too.
+// KindOf returns the kind of an error of Pebble. An error that is neither a cancellation nor an error of the
+// operating system counts as Corrupt. A missing file counts as Corrupt too.
 func KindOf(err error) errs.Kind {
 	var no syscall.Errno
 	switch k := errs.KindOf(err); {
@@ -28,8 +28,8 @@ func KindOf(err error) errs.Kind {
 	return errs.Corrupt
 }
 
-// WrapRead is the error of a read of the metadata. Damage is named as what it is: Pebble's text has the file and the
-// place.
+// WrapRead returns the error of a failed read of the metadata. If the metadata is damaged, the error has kind
+// Corrupt; Pebble's text names the file and the offset.
 func WrapRead(name string, err error) error {
 	if err == nil || errors.As(err, new(*errs.Error)) {
 		return err
@@ -41,8 +41,8 @@ func WrapRead(name string, err error) error {
 	return e
 }
 
-// OpenFix is the remedy where the metadata cannot be opened. A full or failing disk is no damage.
-// checked says that check has looked at the metadata already.
+// OpenFix returns the advice for metadata that cannot be opened. A full or failing disk does not count as damage.
+// checked means that a check has already examined the metadata.
 func OpenFix(err error, checked bool) string {
 	switch {
 	case layout.IsNoSpace(err):

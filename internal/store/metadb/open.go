@@ -9,7 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// FatalError is what Pebble held for fatal, with the error that it came from: that tells a full disk from damage.
+// FatalError returns an error for the arguments of Pebble's Fatalf. FatalError wraps the error among the arguments,
+// so that callers can distinguish a full disk from damage.
 func FatalError(format string, args []any) error {
 	err := fmt.Errorf(format, args...)
 	for _, a := range args {
@@ -20,27 +21,29 @@ func FatalError(format string, args []any) error {
 	return err
 }
 
-// because is an error that is said in other words than its cause.
+// because is an error with a text of its own and a cause.
 type because struct{ said, cause error }
 
 func (b because) Error() string { return b.said.Error() }
 
 func (b because) Unwrap() error { return b.cause }
 
-// Open opens metadata that nothing guards, for a tool. It turns whatever Pebble does on a failure into an error.
+// Open opens metadata for a tool, without a fence. If Pebble panics with an error or reports a fatal one, Open
+// returns that error.
 func Open(dir string, o *pebble.Options) (*pebble.DB, error) {
 	done := OpenAside(dir, o)
 	r := <-done
 	return r.DB, r.Err
 }
 
-// Opened is what came of an attempt to open metadata.
+// Opened is the result of opening metadata.
 type Opened struct {
 	DB  *pebble.DB
 	Err error
 }
 
-// OpenAside opens metadata on a goroutine of its own. A panic with an error becomes that error.
+// OpenAside opens metadata on a separate goroutine and sends the result to the channel. A panic with an error becomes
+// Opened.Err.
 func OpenAside(dir string, o *pebble.Options) <-chan Opened {
 	done := make(chan Opened, 1)
 	go func() {

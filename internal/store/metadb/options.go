@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metadb opens the metadata in Pebble, reads it, and tells damage from a failing disk.
+// Package metadb opens and reads the metadata in Pebble, and distinguishes damage from a failing disk.
 package metadb
 
 import (
@@ -13,33 +13,36 @@ import (
 )
 
 const (
-	// MinMemTable and MaxMemTable bound what is in memory only. That bounds the log that has to be read again after a
-	// crash: it is about two of them.
+	// MinMemTable and MaxMemTable limit the size of a memory table in bytes. The log that is replayed after a crash
+	// is about as long as two memory tables.
 	MinMemTable = 4 << 20
 	MaxMemTable = 32 << 20
-	// memTables is how many memory tables there may be: one that is filled, and others that wait to be written.
+	// memTables is the largest number of memory tables: one that is being filled, and others that wait to be written.
 	memTables = 4
-	// ToolMemory bounds the blocks of metadata that tools keep in memory, which have no setting for it.
+	// ToolMemory is the size in bytes of Pebble's caches in tools, which have no setting for it.
 	ToolMemory = 64 << 20
-	// minCache bounds the blocks of metadata in memory from below.
+	// minCache is the smallest size of the block cache in bytes.
 	minCache = 8 << 20
-	// separated is the length from which a value is kept apart from its key, in a blob file. Then listings do not read
-	// it, and compactions do not rewrite it. Records without many attributes are shorter. Without blob files, 80,000
-	// writes of 4 KiB to 50,000 keys rewrote 1.9 times the bytes, and took 1.2 to 1.6 times the CPU time.
+	// separated is the length from which a value is stored apart from its key, in a blob file. Listings then do not
+	// read the value, and compactions do not rewrite it. Records without many attributes are shorter. Without blob
+	// files, 80,000 writes of 4 KiB to 50,000 keys rewrote 1.9 times the bytes, and took 1.2 to 1.6 times the CPU
+	// time.
 	separated = 1 << 10
-	// BlobGarbage is the share of deleted values from which files of values are rewritten, once they are BlobAge old.
+	// BlobGarbage is the share of deleted values in a blob file from which Pebble rewrites the file. Pebble rewrites
+	// only blob files that are at least BlobAge old.
 	BlobGarbage = 0.3
 	BlobAge     = 10 * time.Second
 )
 
-// Settings are what a store decides about Pebble.
+// Settings are the options of Pebble that differ between stores and tools.
 type Settings struct {
-	Memory   int64         // for caches and memory tables together
-	MemTable int64         // one memory table
-	BlobAge  time.Duration // the age from which files of values are rewritten
+	Memory   int64         // limit in bytes for caches and memory tables together
+	MemTable int64         // size of one memory table in bytes
+	BlobAge  time.Duration // the age from which Pebble may rewrite a blob file
 }
 
-// Options are Pebble's.
+// Options returns Pebble's options for the metadata of a store. Pebble calls background with errors of background
+// work.
 func Options(fs vfs.FS, so Settings, readOnly bool, l pebble.Logger, background func(error)) *pebble.Options {
 	o := &pebble.Options{
 		FS:                          blobFS{fs},
@@ -75,13 +78,13 @@ func Options(fs vfs.FS, so Settings, readOnly bool, l pebble.Logger, background 
 	return o
 }
 
-// ToolOptions are Pebble's for check, backup and salvage, which open metadata without a store around it.
+// ToolOptions returns Pebble's options for check, backup and salvage, which open metadata without a running store.
 func ToolOptions(fs vfs.FS, memTable int64, readOnly bool) *pebble.Options {
 	so := Settings{Memory: ToolMemory, MemTable: memTable, BlobAge: BlobAge}
 	return Options(fs, so, readOnly, quiet{}, func(error) {})
 }
 
-// quiet is a Pebble logger that drops what it is told, and turns what Pebble holds for fatal into a panic.
+// quiet is a Pebble logger that discards messages, and turns a fatal error of Pebble into a panic.
 type quiet struct{}
 
 func (quiet) Infof(string, ...any) {}

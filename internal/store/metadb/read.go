@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Get reads a value; it returns nil and no error where there is none.
+// Get returns a copy of the value of a key, or nil without an error if the key does not exist.
 func Get(r pebble.Reader, key []byte) ([]byte, error) {
 	v, closer, err := r.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -24,14 +24,15 @@ func Get(r pebble.Reader, key []byte) ([]byte, error) {
 		return nil, WrapRead("", err)
 	}
 	c := append(make([]byte, 0, len(v)), v...)
-	// A value that could not be fetched from a blob file comes empty, and only the end says why.
+	// If a value cannot be read from its blob file, it is empty, and only Close returns the error.
 	if err := closer.Close(); err != nil {
 		return nil, WrapRead("", err)
 	}
 	return c, nil
 }
 
-// GetNumber reads a number of 8 bytes. It returns otherwise where there is none, or none of that length.
+// GetNumber returns the value of a key as an 8-byte number. GetNumber returns the argument otherwise if the key does
+// not exist or its value has another length.
 func GetNumber(r pebble.Reader, key []byte, otherwise uint64) (uint64, error) {
 	b, err := Get(r, key)
 	if err != nil || len(b) != 8 {
@@ -40,7 +41,7 @@ func GetNumber(r pebble.Reader, key []byte, otherwise uint64) (uint64, error) {
 	return binary.BigEndian.Uint64(b), nil
 }
 
-// Has says whether one of the keys exists.
+// Has reports whether at least one of the keys exists.
 func Has(r pebble.Reader, keys ...[]byte) (bool, error) {
 	for _, k := range keys {
 		v, err := Get(r, k)
@@ -51,7 +52,8 @@ func Has(r pebble.Reader, keys ...[]byte) (bool, error) {
 	return false, nil
 }
 
-// Each calls f with every key from from up to to, and its value. Both are Pebble's and must not be kept.
+// Each calls f with every key from `from` up to, but not including, `to`, and with its value. Pebble owns the key and
+// the value, so f must not keep them.
 func Each(r pebble.Reader, from, to []byte, f func(k, v []byte) error) error {
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
@@ -72,7 +74,7 @@ func Each(r pebble.Reader, from, to []byte, f func(k, v []byte) error) error {
 	return WrapRead("", it.Close())
 }
 
-// LoadCounts reads what a bucket holds.
+// LoadCounts reads the Counts of a bucket; they are zero if the bucket has none.
 func LoadCounts(r pebble.Reader, bucket uint64) (record.Counts, error) {
 	b, closer, err := r.Get(record.CountsKey(bucket))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -85,7 +87,7 @@ func LoadCounts(r pebble.Reader, bucket uint64) (record.Counts, error) {
 	return record.DecodeCounts(b)
 }
 
-// LoadSums reads the sums of a version's file.
+// LoadSums reads the sums of the blocks of a version's data file.
 func LoadSums(r pebble.Reader, v *record.Version) ([]uint64, error) {
 	chunks := record.ChunksOf(v.Size)
 	if chunks == 0 {
@@ -109,7 +111,8 @@ func LoadSums(r pebble.Reader, v *record.Version) ([]uint64, error) {
 	return sums, nil
 }
 
-// LoadInline reads content that lies with the metadata; what says what is wrong with it.
+// LoadInline reads the inline content of a version. what is "missing", "short" or "checksum" if the content is
+// damaged, else "".
 func LoadInline(r pebble.Reader, v *record.Version) (b []byte, what string, err error) {
 	if v.Size == 0 {
 		return nil, "", nil
@@ -128,10 +131,11 @@ func LoadInline(r pebble.Reader, v *record.Version) (b []byte, what string, err 
 	return b, what, nil
 }
 
-// ErrStop ends an iteration that looks for anything at all.
+// ErrStop is returned by a callback of Each to end the iteration early.
 var ErrStop = errors.New("found")
 
-// EachKind calls f with every key of a kind and its value, which are Pebble's.
+// EachKind calls f with every key of a kind and with its value. Pebble owns the key and the value, so f must not keep
+// them.
 func EachKind(r pebble.Reader, kind byte, f func(k, v []byte) error) error {
 	return Each(r, []byte{kind}, []byte{kind + 1}, f)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metafile reads the formats of Pebble's logs and manifests, also behind damage.
+// Package metafile reads Pebble's logs and manifests, and continues behind damaged ranges.
 package metafile
 
 import (
@@ -9,9 +9,10 @@ import (
 	"io"
 )
 
-// Pebble's logs and manifests are made of blocks, and those of chunks. A chunk is a header and a part of a record:
-// a checksum (4 bytes), a length (2), a type (1), in logs the log's number (4), and in newer logs a synced offset (8).
-// A chunk never crosses a block. What is left of a block that fits no header is zero.
+// Pebble's logs and manifests consist of blocks, and blocks consist of chunks. A chunk is a header and a part of a
+// record. The header has a checksum (4 bytes), a length (2), a type (1), in logs the log's number (4), and in newer
+// logs a synced offset (8). A chunk never crosses a block. The rest of a block that is too short for a header is
+// zero.
 const (
 	chunkBlock   = 32 << 10
 	plainHeader  = 7  // of manifests: types 1 to 4
@@ -19,10 +20,10 @@ const (
 	syncedHeader = 19 // of logs that name the synced offset: types 9 to 12
 )
 
-// Castagnoli is the table of the checksums in Pebble's files.
+// Castagnoli is the CRC-32C table for the checksums in Pebble's files.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum is the checksum of a chunk as Pebble stores it.
+// Checksum returns the checksum of a chunk in the masked form that Pebble stores.
 func Checksum(b []byte) uint32 {
 	c := crc32.Checksum(b, Castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8
@@ -40,31 +41,31 @@ func header(kind byte) (header int, first, last bool) {
 // Span is a range of bytes of a file.
 type Span struct{ From, To int64 }
 
-// Result is what a scan of a log or a manifest found.
+// Result is the result of scanning a log or a manifest.
 type Result struct {
-	Records int64  // whole records
-	Before  int64  // whole records before the first damage: those that Pebble replays
-	Damaged []Span // ranges without a readable chunk, before the last readable one
-	End     int64  // behind the last readable chunk
-	Stopped int64  // where the first unreadable chunk begins: damage, or the end of what was written
+	Records int64  // complete records in the file
+	Before  int64  // complete records before the first damage, which are the records that Pebble replays
+	Damaged []Span // unreadable ranges before the last readable chunk
+	End     int64  // the offset after the last readable chunk
+	Stopped int64  // the offset of the first unreadable chunk: damage, or the end of the written data
 }
 
-// scanner reads a log or a manifest chunk by chunk and goes on behind damage at the next block.
+// scanner reads a log or a manifest chunk by chunk and continues behind damage.
 type scanner struct {
 	number uint32 // of the log
 	log    bool   // false: a manifest, whose chunks have no number
 	each   func(record []byte) error
 
 	scan    Result
-	pending []byte // a record whose last chunk has not come yet
+	pending []byte // a record without its last chunk so far
 	within  bool
 	lost    int64 // where unreadable bytes begin; -1: none
 	broken  bool  // something was unreadable already
 }
 
-// Scan reads all chunks of a log (number) or of a manifest (log is false). It calls each, where given, with every
-// whole record. A chunk counts only if its checksum is right and it carries the log's own number, so that what an
-// earlier use of the same file left behind is no record. An error is that of reading or of each.
+// Scan reads all chunks of the log with this number, or of a manifest if log is false. If each is not nil, Scan calls
+// it with every complete record. A chunk of a log counts only if its checksum is right and it carries the log's own
+// number, because Pebble reuses log files. Scan returns an error only if reading fails or each returns one.
 func Scan(r io.Reader, log bool, number uint64, each func(record []byte) error) (Result, error) {
 	s := &scanner{number: uint32(number), log: log, each: each, lost: -1}
 	s.scan.Stopped = -1
@@ -88,7 +89,7 @@ func Scan(r io.Reader, log bool, number uint64, each func(record []byte) error) 
 	}
 }
 
-// block reads the chunks of one block. Behind one that is not readable it goes on with the next that is.
+// block reads the chunks of one block. Behind an unreadable chunk it continues with the next readable one.
 func (s *scanner) block(b []byte, off int64) error {
 	for at := 0; len(b)-at >= plainHeader; {
 		length, next, state := s.chunk(b, at)
@@ -142,7 +143,8 @@ func (s *scanner) block(b []byte, off int64) error {
 	return nil
 }
 
-// resume finds the next readable chunk in a block, or -1. A checksum that fits by chance is as good as impossible.
+// resume finds the next readable chunk in a block, or returns -1. A checksum that matches by chance is practically
+// impossible.
 func (s *scanner) resume(b []byte, at int) int {
 	for ; len(b)-at >= plainHeader; at++ {
 		header, _, _ := header(b[at+6])
@@ -173,7 +175,7 @@ const (
 	chunkBad
 )
 
-// chunk judges the chunk at b[at:], as Pebble's reader does: what stops that one is bad here.
+// chunk judges the chunk at b[at:] as Pebble's reader does: a chunk that stops Pebble's reader is bad.
 func (s *scanner) chunk(b []byte, at int) (length, next int, state state) {
 	c := b[at:]
 	sum, length, kind := binary.LittleEndian.Uint32(c), int(binary.LittleEndian.Uint16(c[4:])), c[6]
@@ -200,7 +202,7 @@ func (s *scanner) chunk(b []byte, at int) (length, next int, state state) {
 	return length, at + header + length, chunkGood
 }
 
-// IsZero says whether all bytes are zero.
+// IsZero reports whether all bytes of b are zero.
 func IsZero(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {
@@ -210,13 +212,14 @@ func IsZero(b []byte) bool {
 	return true
 }
 
-// Counter counts the whole records in what is written to a log or a manifest. Pebble writes whole chunks at a time.
+// Counter counts the complete records that are written to a log or a manifest. Each write must consist of whole
+// chunks, as Pebble's writes do.
 type Counter struct {
 	Bytes   int64
 	Records int64
 }
 
-// Wrote counts what was written next.
+// Wrote counts the records in p, the bytes of the next write.
 func (c *Counter) Wrote(p []byte) {
 	for len(p) > 0 {
 		room := chunkBlock - c.Bytes%chunkBlock

@@ -29,41 +29,42 @@ const (
 	customBlobs  = 69
 )
 
-// Table is a table that a manifest names.
+// Table is an SST file of Pebble that a manifest names.
 type Table struct {
 	Number   uint64
 	level    uint64
 	size     uint64
 	Smallest []byte // user keys
 	Largest  []byte
-	Blobs    []uint64 // identifiers of the blob files its values lie in
+	Blobs    []uint64 // identifiers of the blob files with the table's values
 	raw      []byte   // the entry as the manifest has it, from its tag on
 }
 
-// Blob is a blob file that a manifest names.
+// Blob is a blob file of Pebble that a manifest names.
 type Blob struct {
 	id     uint64
-	Number uint64 // of the file
+	Number uint64 // number of the blob file
 	Size   uint64
 	raw    []byte
 }
 
-// Manifest is the state that a chain of version edits leads to: which files the metadata consists of.
+// Manifest is the list of metadata files that results from the version edits in Pebble's manifest.
 type Manifest struct {
 	Comparer string
-	MinLog   uint64 // logs from here on are not in tables yet
+	MinLog   uint64 // changes in logs with this or a higher number are not in tables yet
 	nextFile uint64
 	lastSeq  uint64
 	Tables   map[uint64]*Table
 	Blobs    map[uint64]*Blob // by identifier
 }
 
-// NewManifest is the state before the first edit.
+// NewManifest returns an empty Manifest, which is the state before the first edit.
 func NewManifest() *Manifest {
 	return &Manifest{Tables: map[uint64]*Table{}, Blobs: map[uint64]*Blob{}}
 }
 
-// ReadManifest reads the records of a manifest as far as they can be decoded; the first that cannot is the error.
+// ReadManifest reads the edits of a manifest up to the first edit that cannot be decoded, and returns the error of
+// that edit.
 func ReadManifest(r io.Reader) (*Manifest, Result, error) {
 	m := NewManifest()
 	var bad error
@@ -184,7 +185,8 @@ func (d *editReader) table(tag uint64) *Table {
 // userKey cuts the trailer (sequence number and kind) off an internal key.
 func userKey(k string) []byte { return []byte(k[:max(0, len(k)-8)]) }
 
-// Shadow is the text of a manifest that names one table and its blob files alone, so that Pebble reads just that table.
+// Shadow returns the text of a manifest that names only one table and its blob files, so that Pebble reads just this
+// table.
 func (m *Manifest) Shadow(t *Table) []byte {
 	p := codec.Encoder{}
 	p.Uint(editComparer)
@@ -205,7 +207,8 @@ func (m *Manifest) Shadow(t *Table) []byte {
 	return append(p, t.raw...)
 }
 
-// ParseName is the number in the name of a file of the metadata: 000012.log, 000013.sst, 000014.blob, MANIFEST-000015.
+// ParseName returns the number and the kind in the name of a metadata file: 000012.log, 000013.sst, 000014.blob or
+// MANIFEST-000015. ParseName returns false for a name that is no metadata file's.
 func ParseName(name string) (number uint64, kind string, ok bool) {
 	for _, ext := range []string{"log", "sst", "blob"} {
 		if n, found := cutSuffixNumber(name, "."+ext); found {
@@ -235,7 +238,8 @@ func cutSuffixNumber(name, suffix string) (uint64, bool) {
 	return n, true
 }
 
-// BatchHeader is the sequence number and the number of changes of a batch in a log.
+// BatchHeader returns the sequence number and the number of changes of a batch in a log. BatchHeader returns false if
+// the record is too short.
 func BatchHeader(record []byte) (seq uint64, n uint32, ok bool) {
 	if len(record) < 12 {
 		return 0, 0, false

@@ -9,13 +9,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// LogName is the name of a log by its number.
+// LogName returns the file name of the log with this number.
 func LogName(n uint64) string { return fmt.Sprintf("%06d.log", n) }
 
-// ManifestName is the name of a manifest by its number.
+// ManifestName returns the file name of the manifest with this number.
 func ManifestName(n uint64) string { return fmt.Sprintf("MANIFEST-%06d", n) }
 
-// CurrentManifest is the name of the manifest that the marker in a directory names, or "" if no marker names one.
+// CurrentManifest returns the name of the manifest that the marker file in a directory names, or "" if there is none.
 func CurrentManifest(f vfs.FS, dir string) (string, error) {
 	desc, err := pebble.Peek(dir, f)
 	if err != nil || !desc.Exists {

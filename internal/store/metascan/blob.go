@@ -16,21 +16,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 )
 
-// BlobHandle is what a table says of a value in a blob file. Which file that is, only the manifest knows: the table
-// numbers the files it refers to from 0 on.
+// BlobHandle is a table's reference to a value in a blob file. The table numbers its blob files from 0, and only the
+// manifest maps these numbers to files.
 type BlobHandle struct {
-	Table          uint64 // the number of the table
-	Ref, Block, ID uint64 // the table's own number of the file, the block there, the value in the block
-	Size           uint64 // of the value
+	Table          uint64 // number of the table with the reference
+	Ref, Block, ID uint64 // the table's own number of the blob file, the block in it, the value in the block
+	Size           uint64 // length of the value in bytes
 }
 
-// ErrUnnamed says that it is not known in which blob file a value lies.
+// ErrUnnamed is the error for a value in an unknown blob file.
 var ErrUnnamed = errors.New("the value lies in a blob file, and the manifest that names the file is lost")
 
-// ErrNoValue says that a blob file has no value at the place that a handle names.
+// ErrNoValue is the error for a BlobHandle that refers to no value in the blob file.
 var ErrNoValue = errors.New("the blob file has no such value")
 
-// noteHandles returns what a table does with references to blob files, and tells note of each of them first.
+// noteHandles wraps do, which handles references to blob files, and calls note with each reference first.
 func noteHandles[V any](do func(blob.InlineHandlePreface, []byte) V,
 	note func(BlobHandle)) func(blob.InlineHandlePreface, []byte) V {
 	return func(p blob.InlineHandlePreface, rest []byte) V {
@@ -43,18 +43,18 @@ func noteHandles[V any](do func(blob.InlineHandlePreface, []byte) V,
 	}
 }
 
-// BlobFile reads values of one blob file by their place. Each block is compared with its checksum.
+// BlobFile reads single values of one blob file. BlobFile compares each block with its checksum.
 type BlobFile struct {
 	fs      vfs.FS
 	path    string
-	virtual []uint64 // of a file that was rewritten: where the blocks of the first file are now
-	ends    []uint64 // where each block begins, and where the last one ends
-	Cached  int      // the block in values; -1: none
+	virtual []uint64 // of a rewritten file: where the blocks of the first file are now
+	ends    []uint64 // where each block begins, and where the last block ends
+	Cached  int      // the number of the cached block; -1: none
 	values  [][]byte
-	damage  error // why the block in cached cannot be read
+	damage  error // why the cached block cannot be read
 }
 
-// OpenBlob reads the index of a blob file.
+// OpenBlob opens a blob file and reads its index.
 func OpenBlob(f vfs.FS, path string, number uint64) (b *BlobFile, err error) {
 	file, err := layout.OpenRegular(f, path)
 	if err != nil {
@@ -80,7 +80,7 @@ func OpenBlob(f vfs.FS, path string, number uint64) (b *BlobFile, err error) {
 	return b, b.readIndex(index)
 }
 
-// readIndex decodes the index: two columns of numbers behind the number of rows of the first.
+// readIndex decodes the index: two columns of numbers after the number of rows of the first.
 func (b *BlobFile) readIndex(index []byte) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -107,8 +107,8 @@ func (b *BlobFile) readIndex(index []byte) (err error) {
 	return nil
 }
 
-// Value returns the value at the place that a handle names. ErrNoValue means that there is none of that length; any
-// other error that the block is damaged.
+// Value returns the value that a BlobHandle refers to. The error ErrNoValue means that the BlobHandle refers to no
+// value of its length; any other error means damage.
 func (b *BlobFile) Value(h *BlobHandle) ([]byte, error) {
 	at, id := h.Block, h.ID
 	if len(b.virtual) > 0 {
@@ -160,5 +160,5 @@ func (b *BlobFile) readValues(from, to uint64) (values [][]byte, err error) {
 	return values, nil
 }
 
-// Forget gives the memory of the last block back.
+// Forget frees the memory of the cached block.
 func (b *BlobFile) Forget() { b.Cached, b.values, b.damage = -1, nil, nil }

@@ -15,9 +15,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// scanBlob finds the blocks of a blob file whose end cannot be read, one behind the other, each by its own checksum. It
-// stops at the first damage: behind that it is not known which block is which. The file must not be a rewritten one,
-// whose index alone knows where its blocks were before.
+// scanBlob finds the blocks of a blob file with an unreadable end, one after the other, each by its own checksum. It
+// stops at the first damage, because the numbers of the blocks behind it are unknown. The file must not be a
+// rewritten one: only the index of such a file knows the old places of its blocks.
 func scanBlob(f vfs.FS, path string, number uint64) (*BlobFile, error) {
 	file, err := layout.OpenRegular(f, path)
 	if err != nil {
@@ -49,8 +49,8 @@ func scanBlob(f vfs.FS, path string, number uint64) (*BlobFile, error) {
 	}
 }
 
-// blockOf returns how long the block is that begins with a text, with its trailer; 0 where none does. is tells the kind
-// of block that is meant.
+// blockOf returns the length of the block at the beginning of a text, with its trailer, or 0 if there is none. is
+// recognizes the kind of block.
 func blockOf(text []byte, is func([]byte) bool) int {
 	crc := ^uint32(0)
 	for n := 0; n < rawBlock && n+blockTrailer <= len(text); n++ {
@@ -68,7 +68,7 @@ func blockOf(text []byte, is func([]byte) bool) int {
 	return 0
 }
 
-// looksLikeValues reports whether a block is one of values, by its head: it has one column, of bytes.
+// looksLikeValues reports, by its head, whether a block contains values: it has one column, of bytes.
 func looksLikeValues(b []byte) bool {
 	return len(b) >= blockHead+columnHead && b[0] == byte(colblk.Version1) && binary.LittleEndian.Uint16(b[1:]) == 1 &&
 		colblk.DataType(b[blockHead]) == colblk.DataTypeBytes

@@ -14,10 +14,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// The end of a block of a table or a blob file: how it is compressed, and the checksum of the block with that byte.
+// The end of a block of a table or a blob file: the compression, and the checksum of the block with that byte.
 const (
 	blockTrailer = block.TrailerLen
-	maxBlock     = 64 << 20 // bounds what is read, or decompressed, as one block
+	maxBlock     = 64 << 20 // limits what is read, or decompressed, as one block
 )
 
 var errBlockSum = errors.New("a block does not have its checksum")
@@ -79,7 +79,7 @@ const (
 	columnsOfKeys
 )
 
-// columnTypes are what the columns of a block of keys hold.
+// columnTypes are the types of the columns of a block of keys.
 var columnTypes = [columnsOfKeys]colblk.DataType{colblk.DataTypePrefixBytes, colblk.DataTypeBytes, colblk.DataTypeUint,
 	colblk.DataTypeBool, colblk.DataTypeBytes, colblk.DataTypeBool, colblk.DataTypeBool}
 
@@ -90,7 +90,7 @@ const (
 	columnHead = 5
 )
 
-// looksLikeKeys reports whether a block is one of keys, by its head. Other blocks of a table have other columns.
+// looksLikeKeys reports, by its head, whether a block contains keys. Other blocks of a table have other columns.
 func looksLikeKeys(b []byte) bool {
 	const head = keysHead + blockHead + columnHead*columnsOfKeys
 	if len(b) < head || b[keysHead] != byte(colblk.Version1) ||
@@ -109,8 +109,8 @@ func looksLikeKeys(b []byte) bool {
 	return binary.LittleEndian.Uint32(b[keysHead+3:]) > 0
 }
 
-// eachKey calls f with each row of a block of keys: the key, its trailer, its value, and whether the value is
-// elsewhere.
+// eachKey calls f with each row of a block of keys: the key, its trailer, its value, and whether the value is in a
+// blob file.
 func eachKey(b []byte, f func(key []byte, trailer uint64, value []byte, external bool) error) (err error) {
 	if !looksLikeKeys(b) {
 		return errors.New("it is no block of keys")

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// rawBlock bounds the blocks of keys that are looked for: Pebble ends one at about 4 KiB, and no entry is over 3 KiB.
+	// rawBlock limits the size of the blocks of keys that are searched for: Pebble ends one at about 4 KiB, and no
+	// entry is over 3 KiB.
 	rawBlock = 16 << 10
-	// rawSkip bounds how far the next block is looked for behind a damaged one. Each byte of it costs some microseconds.
+	// rawSkip limits how far the next block is searched for behind a damaged one. Each byte costs some microseconds.
 	rawSkip = 256 << 10
 )
 
-// rawTable reads a table whose index cannot be read. The blocks of keys stand at its beginning, one behind the other,
-// each with its checksum. So the end of a block is where the checksum fits, and behind a damaged block every place is
-// tried.
+// rawTable reads a table with an unreadable index. The blocks of keys are at its beginning, one after the other, each
+// with its checksum. A block ends where the checksum matches, and behind a damaged block every offset is tried.
 type rawTable struct {
 	ctx    context.Context
 	text   []byte
@@ -37,7 +37,7 @@ type rawTable struct {
 	gaps []Gap
 }
 
-// maxRawTable bounds the tables that are read so. Pebble's are smaller.
+// maxRawTable limits the size of tables that are read without their index. Pebble's tables are smaller.
 const maxRawTable = 256 << 20
 
 // readRaw reads a whole file for rawTable.
@@ -52,7 +52,7 @@ func readRaw(file io.ReaderAt, size int64) ([]byte, error) {
 	return text, nil
 }
 
-// run reads all blocks of keys. why is what is wrong with the index; it is the reason of all gaps.
+// run reads all blocks of keys. why is the damage of the index, which is the reason of all gaps.
 func (r *rawTable) run(t *metafile.Table, why error) error {
 	off, lost := 0, -1 // lost is where the damage begins behind which a block is looked for
 	for off < len(r.text) && (r.end < 0 || off < r.end) {
@@ -81,7 +81,7 @@ func (r *rawTable) run(t *metafile.Table, why error) error {
 	return nil
 }
 
-// blockAt finds the block of keys that begins at an offset. It returns how long the block is with its trailer, or 0.
+// blockAt finds the block of keys at an offset. It returns the length of the block with its trailer, or 0.
 func (r *rawTable) blockAt(off int) (int, []byte) {
 	n := blockOf(r.text[off:], looksLikeKeys)
 	if n == 0 {
@@ -94,7 +94,7 @@ func (r *rawTable) blockAt(off int) (int, []byte) {
 	return n, b
 }
 
-// keys hands on the entries of a block. behind says that a damaged place lies before it.
+// keys passes the entries of a block on. behind means that a damaged place lies before it.
 func (r *rawTable) keys(b []byte, behind bool, why error) error {
 	var failed error
 	err := eachKey(b, func(key []byte, trailer uint64, value []byte, external bool) error {
@@ -117,7 +117,7 @@ func (r *rawTable) keys(b []byte, behind bool, why error) error {
 	return failed
 }
 
-// handle reads where a value lies that is not in the table.
+// handle decodes the reference to a value that is not in the table.
 func (r *rawTable) handle(v []byte) (*BlobHandle, error) {
 	const most = blob.MaxInlineHandleLength
 	if len(v) < 2 || len(v) > 1+most || !block.ValuePrefix(v[0]).IsBlobValueHandle() {

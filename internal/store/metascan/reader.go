@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metascan reads the files of the metadata one by one as far as they can be read, where Pebble gives up.
+// Package metascan reads the metadata files of a damaged store one by one, as far as they are readable. Pebble itself
+// stops at the first damage.
 package metascan
 
 import (
@@ -20,46 +21,47 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// Entry is one change of a key, as a file of the metadata holds it.
+// Entry is one change of a key, as it is stored in a metadata file.
 type Entry struct {
 	Key   []byte
 	Seq   uint64
 	Kind  pebble.InternalKeyKind
 	Value []byte
-	Lost  error       // why the value cannot be read; the key and its number can
-	Blob  *BlobHandle // where the value lies, if the manifest does not name the blob file; Lost is ErrUnnamed then
+	Lost  error       // why the value cannot be read; nil if it was read
+	Blob  *BlobHandle // reference to a value in a blob file that the manifest does not name; Lost is then ErrUnnamed
 }
 
-// Gap is a range of keys that a file may hold and that cannot be read. Both ends are outside; nil is open.
+// Gap is a range of keys that a file may contain and that cannot be read. From and To are not part of the range; nil
+// means an open end.
 type Gap struct {
 	From, To []byte
 	err      error
-	empty    bool // the table is damaged, and all its keys were read all the same
+	empty    bool // the table is damaged, but all its keys were read
 }
 
-// Reader reads the files of the metadata one by one as far as they can be read, where Pebble gives up at the first
-// damage. It changes nothing.
+// Reader reads metadata files one by one, as far as they are readable, and changes nothing. Pebble itself stops at
+// the first damage.
 type Reader struct {
 	fs   vfs.FS
 	Dir  string
 	opts *pebble.Options // for tables
 
 	manifest  *metafile.Manifest
-	Damage    error // why the manifest is not whole; then which tables count is partly guessed
-	unnamed   error // why it is not known which manifest is the right one; the newest is taken
+	Damage    error // damage of the manifest, which makes the list of tables partly guessed; nil if it is intact
+	unnamed   error // why the current manifest is unknown; the newest one is used
 	tables    []*metafile.Table
-	logs      []uint64 // that are not in tables yet
+	logs      []uint64 // logs that are not in tables yet
 	blobs     []string // names of blob files that tables refer to
 	leftovers int      // files that the manifest does not name
 	opened    map[uint64]*BlobFile
-	Rescue    bool // values are also read from blob files whose end is damaged
+	Rescue    bool // values are also read from blob files with a damaged end
 }
 
-// probes bounds how often a damaged table is looked into for keys between two damaged places.
+// probes limits how often a damaged table is searched for keys between two damaged places.
 const probes = 100
 
-// Open finds out which files the metadata consists of. strict says that a manifest whose end cannot be read is
-// damaged. Otherwise that end is what a crash left of an edit that never counted.
+// Open finds the files that the metadata consists of. If strict is set, a manifest with an unreadable end counts as
+// damaged. If strict is not set, an unreadable end of the manifest is taken for an edit that a crash interrupted.
 func Open(f vfs.FS, dir string, strict bool) (*Reader, error) {
 	r := &Reader{fs: f, Dir: dir, manifest: metafile.NewManifest()}
 	names, err := f.List(dir)
@@ -100,7 +102,7 @@ func Open(f vfs.FS, dir string, strict bool) (*Reader, error) {
 	return r, nil
 }
 
-// readManifest reads the manifest that the marker names, or the newest that there is.
+// readManifest reads the manifest that the marker names, or the newest one.
 func (r *Reader) readManifest(names []string, strict bool) {
 	name := ""
 	if current, err := metafile.CurrentManifest(r.fs, r.Dir); err == nil && current != "" {
@@ -141,7 +143,7 @@ func (r *Reader) readManifest(names []string, strict bool) {
 	}
 }
 
-// log reads the batches of a log, also those behind damage.
+// log reads the batches of a log, including those behind damage.
 func (r *Reader) log(ctx context.Context, number uint64, each func(Entry) error) (metafile.Result, error) {
 	file, err := layout.OpenRegular(r.fs, r.fs.PathJoin(r.Dir, metafile.LogName(number)))
 	if err != nil {
@@ -156,8 +158,8 @@ func (r *Reader) log(ctx context.Context, number uint64, each func(Entry) error)
 	})
 }
 
-// eachChange takes a batch of a log apart. A batch that is none is left out: its checksum was right, so it is of a kind
-// that this store never writes.
+// eachChange decodes a batch of a log. An invalid batch is skipped: its checksum was right, so it is of a kind that
+// this store never writes.
 func eachChange(repr []byte, each func(Entry) error) error {
 	seq, _, ok := metafile.BatchHeader(repr)
 	if !ok {
@@ -182,8 +184,7 @@ func eachChange(repr []byte, each func(Entry) error) error {
 	}
 }
 
-// table reads all changes that a table holds. What cannot be read is in the gaps; err is that of each or of the
-// context.
+// table reads all changes in a table. The gaps are the unreadable ranges; err comes from each or from the context.
 func (r *Reader) table(ctx context.Context, t *metafile.Table, each func(Entry) error) (gaps []Gap, err error) {
 	all := func(err error) []Gap { return []Gap{{From: t.Smallest, To: t.Largest, err: err}} }
 	file, err := layout.OpenRegular(r.fs, r.fs.PathJoin(r.Dir, fmt.Sprintf("%06d.sst", t.Number)))
@@ -229,8 +230,8 @@ func (r *Reader) table(ctx context.Context, t *metafile.Table, each func(Entry) 
 	return s.gaps, err
 }
 
-// openTable opens a table. An error means that its index, or what leads to it, cannot be read; the reader may be nil
-// then. end is where the blocks of keys end, or -1 where that cannot be read either.
+// openTable opens a table. An error means that its index, or what leads to it, cannot be read; the reader may then be
+// nil. end is where the blocks of keys end, or -1 if that cannot be read either.
 func (r *Reader) openTable(ctx context.Context, t *metafile.Table) (reader *sstable.Reader, end int, err error) {
 	end = -1
 	file, err := layout.OpenRegular(r.fs, r.fs.PathJoin(r.Dir, fmt.Sprintf("%06d.sst", t.Number)))
@@ -315,8 +316,8 @@ func (r *Reader) named(t *metafile.Table, h *BlobHandle) ([]byte, error) {
 	return bytes.Clone(v), err
 }
 
-// damagedBlocks counts the blocks of keys in a table that do not have their checksum. Between one and none there is
-// nothing to look for, and looking is dear: Pebble tries all bits of a damaged block in turn.
+// damagedBlocks counts the blocks of keys in a table with a wrong checksum. With one or none there is nothing to
+// search for, and searching is expensive: Pebble tries all bits of a damaged block in turn.
 func damagedBlocks(reader *sstable.Reader, file vfs.File) (n int) {
 	defer func() {
 		if recover() != nil {

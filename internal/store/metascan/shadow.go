@@ -19,7 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// shadowGet reads a value through Pebble, which panics where a blob file is not what the table says.
+// shadowGet reads a value through Pebble, which panics if a blob file does not match the table.
 func shadowGet(db *pebble.DB, key []byte, broken *bool) (v []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -38,8 +38,8 @@ func shadowGet(db *pebble.DB, key []byte, broken *bool) (v []byte, err error) {
 	return v, nil
 }
 
-// shadow opens a database that consists of one table and the blob files that it refers to. Only Pebble itself can
-// follow a reference from a table to a blob file.
+// shadow opens a database that consists of one table and its blob files. Only Pebble itself can follow a reference
+// from a table to a blob file.
 func (r *Reader) shadow(t *metafile.Table) (*pebble.DB, error) {
 	mem := vfs.NewMem()
 	o := metadb.ToolOptions(mem, 1<<20, false)
@@ -98,7 +98,7 @@ func (f *shadowFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if path, ok := f.real(name); ok {
 		file, err := layout.OpenRegular(f.under, path, opts...)
 		if errors.Is(err, fs.ErrNotExist) {
-			// Pebble takes a missing file for its own fault, and an empty one for damage.
+			// Pebble takes a missing file for its own mistake, and an empty one for damage.
 			return f.FS.Create(name, vfs.WriteCategoryUnspecified)
 		}
 		return file, err

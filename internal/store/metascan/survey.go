@@ -17,35 +17,35 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
-// File is one file of the metadata, and how much of it can be read.
+// File describes one metadata file and how much of it is readable.
 type File struct {
-	Name    string // within meta/
-	Changes int64  // that it holds and that can be read
-	Lost    int64  // changes that are known to be lost; those in unreadable ranges cannot be counted
-	Damage  string // empty: it is whole
+	Name    string // name of the file in meta/
+	Changes int64  // readable changes in the file
+	Lost    int64  // changes known to be lost; changes in unreadable ranges cannot be counted
+	Damage  string // what is damaged; empty: the file is intact
 }
 
-// shownGaps bounds the ranges that are named of one file.
+// shownGaps limits the unreadable ranges that are reported for one file.
 const shownGaps = 20
 
-// Damage is something that cannot be read in a file of the metadata.
+// Damage describes one unreadable place in a metadata file.
 type Damage struct {
-	Name string // of the file, within meta/
+	Name string // name of the file in meta/
 	Msg  string
 }
 
-// Survey reads every file of the metadata, whatever the others are like, and gathers what is damaged.
+// Survey reads every metadata file, even if other files are damaged, and collects the damage.
 type Survey struct {
 	Ctx    context.Context
 	Files  []File
 	Damage []Damage
-	Told   func()            // called for each file that was read
-	Each   func(Entry) error // where given, gets all changes that can be read
-	Gaps   func([]Gap)       // where given, gets the ranges of keys that cannot
-	Later  bool              // values whose blob file is not known are looked for later, and not lost yet
+	Told   func()            // called after each metadata file; may be nil
+	Each   func(Entry) error // called with each readable change; may be nil
+	Gaps   func([]Gap)       // called with the unreadable ranges of keys; may be nil
+	Later  bool              // a value in an unknown blob file does not count as lost, because the caller searches for it
 }
 
-// Run reads all files. known says that there is a witness: what it does not complain of is whole.
+// Run reads all metadata files. known means that there is a witness, so a log that is not in short is complete.
 func (k *Survey) Run(r *Reader, short []witness.ShortFile, known bool) error {
 	k.manifest(r, short)
 	if err := k.logs(r, short, known); err != nil {
@@ -54,7 +54,7 @@ func (k *Survey) Run(r *Reader, short []witness.ShortFile, known bool) error {
 	return k.tables(r)
 }
 
-// keep hands a change on.
+// keep passes a change on to Each.
 func (k *Survey) keep(e Entry) error {
 	if k.Each == nil {
 		return nil
@@ -122,7 +122,7 @@ func (k *Survey) logs(r *Reader, short []witness.ShortFile, known bool) error {
 	return nil
 }
 
-// tables reads each table with the values that lie in blob files, and names what cannot be read.
+// tables reads each table with its values in blob files, and reports everything unreadable.
 func (k *Survey) tables(r *Reader) error {
 	k.blobs(r)
 	for _, t := range r.tables {
@@ -170,8 +170,8 @@ func (k *Survey) tables(r *Reader) error {
 	return nil
 }
 
-// blobs names the blob files that are missing, too short or damaged at their end. A table whose values lie there is
-// whole.
+// blobs reports blob files that are missing, too short or damaged at their end. Tables with values in such a file are
+// intact.
 func (k *Survey) blobs(r *Reader) {
 	for _, id := range slices.Sorted(maps.Keys(r.manifest.Blobs)) {
 		b := r.manifest.Blobs[id]

@@ -14,7 +14,7 @@ import (
 
 type tableIter = sstable.Iterator
 
-// tableScan reads a table from both ends, and looks between two damaged places for what is readable there.
+// tableScan reads a table from both ends, and searches between two damaged places for readable entries.
 type tableScan struct {
 	ctx    context.Context
 	open   func() (tableIter, error)
@@ -22,14 +22,14 @@ type tableScan struct {
 	named  func(*BlobHandle) ([]byte, error) // reads it where blobs cannot, block by block; nil: that is not tried
 	each   func(Entry) error
 	unsure bool // the manifest is damaged: the blob file that it names may not be the one any more
-	// between says whether something may be readable between the first and the last damage.
+	// between reports whether something may be readable between the first and the last damage.
 	between func() bool
 	gaps    []Gap
 	left    int         // probes
 	handle  *BlobHandle // where the value of the entry lies that the iterator is at; nil: in the table
 }
 
-// blobMark begins what the iterator of a table returns in place of a value that lies in a blob file.
+// blobMark is the beginning of the text that the iterator of a table returns in place of a value in a blob file.
 var blobMark = []byte("blob-value:")
 
 func (s *tableScan) run() error {
@@ -51,7 +51,7 @@ func (s *tableScan) run() error {
 	return s.halve([]Gap{{From: last, To: first, err: bad}})
 }
 
-// halve looks into gaps by halving them, until they are small or all probes are spent.
+// halve searches gaps by bisection, until they are small or all probes are used.
 func (s *tableScan) halve(open []Gap) error {
 	for len(open) > 0 {
 		g := open[0]
@@ -70,7 +70,8 @@ func (s *tableScan) halve(open []Gap) error {
 		if err != nil {
 			return err
 		}
-		// What is not readable is left of first, or right of last. Where nothing was readable from mid on, mid is the border.
+		// Unreadable entries are left of first, or right of last. If nothing was readable from mid on, mid is the
+		// border.
 		if last == nil {
 			last = mid
 		}
@@ -88,8 +89,8 @@ func (s *tableScan) halve(open []Gap) error {
 	return nil
 }
 
-// forward reads from a key on (nil: the first) up to another (nil: the end), and returns the last key it read. bad is
-// why it could not go on.
+// forward reads from a key (nil: the first) up to another (nil: the end), and returns the last key that it read. bad
+// is the reason why it stopped.
 func (s *tableScan) forward(from, to []byte) (last []byte, bad, err error) {
 	return s.walk(from, to, true)
 }
@@ -112,7 +113,7 @@ func (s *tableScan) walk(from, to []byte, up bool) (last []byte, bad, err error)
 	kv := none(it.First)
 	var value []byte
 	var lost error
-	// A panic of the reader, which meets bytes that are no table's, counts as an error.
+	// A panic of the reader on bytes that are not a table's counts as an error.
 	step := func(first bool) (bad error) {
 		s.handle = nil
 		defer func() {
@@ -160,7 +161,8 @@ func (s *tableScan) walk(from, to []byte, up bool) (last []byte, bad, err error)
 	}
 }
 
-// resolve replaces a reference to a blob file by the value; false means that a newer change in the same table hides it.
+// resolve replaces a reference to a blob file by the value; false means that a newer change in the same table hides
+// it.
 func (s *tableScan) resolve(e *Entry) bool {
 	if e.Lost != nil || s.handle == nil || !bytes.HasPrefix(e.Value, blobMark) {
 		return true
@@ -178,7 +180,8 @@ func (s *tableScan) resolve(e *Entry) bool {
 	return true
 }
 
-// midKey is a key between two others, about half-way; false where there is none, or no use in looking.
+// midKey returns a key about half-way between two others; it returns false if there is none, or if searching is
+// useless.
 func midKey(from, to []byte) ([]byte, bool) {
 	const most = 1100 // bytes of the longest key
 	if to == nil {
@@ -207,7 +210,7 @@ func midKey(from, to []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// joinGaps brings gaps together that touch each other.
+// joinGaps joins gaps that touch each other.
 func joinGaps(gaps []Gap) []Gap {
 	var out []Gap
 	for _, g := range gaps {

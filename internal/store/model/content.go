@@ -15,7 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// take reads a body of size bytes, -1 for any, to its end.
+// take reads a body of size bytes, or of any size if size is -1, to its end.
 func take(ctx context.Context, op, name string, body io.Reader, size int64) ([]byte, error) {
 	if size < -1 {
 		return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("size %d, expected -1 or more", size))
@@ -48,7 +48,7 @@ func take(ctx context.Context, op, name string, body io.Reader, size int64) ([]b
 	return data, nil
 }
 
-// written describes data; its MD5 is there where it was asked for.
+// written describes data, with its MD5 if that was requested.
 func written(data []byte, withMD5 bool) object.Written {
 	w := object.Written{Size: int64(len(data)), CRC64: checksum.Of(data)}
 	if withMD5 {

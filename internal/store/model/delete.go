@@ -8,7 +8,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Delete is object.Objects'.
+// Delete implements object.Objects.
 func (s *Store) Delete(ctx context.Context, d object.Deletion) (object.Deleted, error) {
 	const op = "delete"
 	if err := s.enter(ctx, op, d.Bucket); err != nil {
@@ -18,7 +18,8 @@ func (s *Store) Delete(ctx context.Context, d object.Deletion) (object.Deleted, 
 	return s.remove(op, d)
 }
 
-// DeleteMany is object.Objects'; one deletion sees what those before it did.
+// DeleteMany implements object.Objects. If two deletions name the same key, the later one sees the result of the
+// earlier one.
 func (s *Store) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) ([]object.Deleted, []error) {
 	const op = "delete"
 	out, fails := make([]object.Deleted, len(ds)), make([]error, len(ds))

@@ -18,13 +18,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Inline is the size up to which a handle has its content inline.
+// Inline is the largest size, in bytes, of content that a handle returns inline.
 const Inline = 16 << 10
 
 var _ object.Handles = (*Store)(nil)
 
-// NewIn returns an empty store that hands out files, which it makes in dir. Each handle has one of its own; the objects
-// stay in memory.
+// NewIn returns an empty store that writes files for its handles into dir. Each handle has a file of its own; the
+// objects stay in memory.
 func NewIn(dir string) *Store {
 	s := New()
 	s.dir = dir
@@ -46,7 +46,7 @@ func sumsOf(data []byte) []uint64 {
 	return sums
 }
 
-// Handle is object.Handles'.
+// Handle implements object.Handles.
 func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, error) {
 	const op = "open"
 	if err := s.enter(ctx, op, ref.Bucket); err != nil {
@@ -82,7 +82,7 @@ type handle struct {
 // Info is object.Handle's.
 func (h *handle) Info() object.Info { return h.info.Clone() }
 
-// Inline is object.Handle's.
+// Inline implements object.Handle.
 func (h *handle) Inline() ([]byte, bool) {
 	if len(h.data) > Inline {
 		return nil, false
@@ -90,7 +90,7 @@ func (h *handle) Inline() ([]byte, bool) {
 	return h.data, true
 }
 
-// Sums is object.Handle's.
+// Sums implements object.Handle.
 func (h *handle) Sums(first, n int64) ([]uint64, error) {
 	all := int64(len(h.sums))
 	if first < 0 || n < 0 || first > all {
@@ -100,7 +100,7 @@ func (h *handle) Sums(first, n int64) ([]uint64, error) {
 	return h.sums[first : first+min(n, all-first)], nil
 }
 
-// Open is object.Handle's.
+// Open implements object.Handle.
 func (h *handle) Open(direct bool) (*os.File, error) {
 	const op = "hand out"
 	h.mu.Lock()
@@ -145,14 +145,14 @@ func describe(op, path string, flags int, direct bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Path is object.Handle's.
+// Path implements object.Handle.
 func (h *handle) Path() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.path
 }
 
-// Close is object.Handle's.
+// Close implements object.Handle.
 func (h *handle) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,7 +164,7 @@ func (h *handle) Close() error {
 	return errs.Wrap("close", h.path, os.Remove(h.path))
 }
 
-// NewDraft is object.Handles'.
+// NewDraft implements object.Handles.
 func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, error) {
 	const op = "create draft"
 	if err := object.CheckNew(op, d.Key, d.Attributes); err != nil {
@@ -205,7 +205,7 @@ type draft struct {
 	ended bool
 }
 
-// Open is object.Drafting's.
+// Open implements object.Drafting.
 func (w *draft) Open(direct bool) (*os.File, error) {
 	const op = "open draft"
 	if w.ended {
@@ -214,7 +214,7 @@ func (w *draft) Open(direct bool) (*os.File, error) {
 	return describe(op, w.path, unix.O_WRONLY, direct)
 }
 
-// Reserved is object.Drafting's.
+// Reserved implements object.Drafting.
 func (w *draft) Reserved() int64 {
 	var st unix.Stat_t
 	if w.ended || unix.Stat(w.path, &st) != nil {
@@ -223,13 +223,14 @@ func (w *draft) Reserved() int64 {
 	return st.Blocks * 512
 }
 
-// Remains is object.Drafting's. The model does not follow its files beyond their end.
+// Remains implements object.Drafting. Remains always returns false, because the model forgets the file of an ended
+// draft.
 func (w *draft) Remains() bool { return false }
 
-// Path is object.Drafting's.
+// Path implements object.Drafting.
 func (w *draft) Path() string { return w.path }
 
-// Abort is object.Drafting's.
+// Abort implements object.Drafting.
 func (w *draft) Abort() error {
 	if w.ended {
 		return nil
@@ -238,7 +239,7 @@ func (w *draft) Abort() error {
 	return errs.Wrap("abort draft", w.path, os.Remove(w.path))
 }
 
-// Commit is object.Drafting's. It keeps the bytes as they are, whatever they sum up to.
+// Commit implements object.Drafting. Commit stores the bytes without comparing them with the client's sums.
 func (w *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error) {
 	const op = "commit draft"
 	if w.ended {

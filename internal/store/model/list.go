@@ -12,10 +12,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// MaxPage is the most entries that a page holds.
+// MaxPage is the largest number of entries on a page.
 const MaxPage = 1000
 
-// limitOf is how many entries a page may have that was asked for with limit.
+// limitOf returns the number of entries on a page that was requested with limit.
 func limitOf(limit int) int {
 	if limit <= 0 || limit > MaxPage {
 		return MaxPage
@@ -23,7 +23,7 @@ func limitOf(limit int) int {
 	return limit
 }
 
-// group returns the common prefix that stands for key, or nothing where key stands for itself.
+// group returns the common prefix of key, and false if key is listed itself.
 func group(key, prefix, delimiter string) (string, bool) {
 	if delimiter == "" {
 		return "", false
@@ -42,7 +42,7 @@ type entry struct {
 	info   object.Info
 }
 
-// List is object.Lister's: it makes the whole listing, and cuts the page out of it.
+// List implements object.Lister. List computes the whole listing and cuts the page out of it.
 func (s *Store) List(ctx context.Context, l object.List) (object.Page, error) {
 	const op = "list"
 	if err := s.enter(ctx, op, l.Bucket); err != nil {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model is an object store in memory: the contracts of package object
-// in their plainest form, which other stores are compared with in tests.
+// Package model is an object store in memory. Package model implements the contracts of package object in the
+// simplest way, as a reference for tests of other stores.
 //
-// Everything lies in maps under one mutex and every listing sorts all keys, so
-// that each rule can be read off the code. Nothing is durable.
+// All data is in maps under one mutex, and every listing sorts all keys, so that each rule is easy to see in the
+// code. Nothing is durable.
 package model
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// MaxRecord bounds the value of a record, in bytes.
+// MaxRecord is the largest size of a record's value, in bytes.
 const MaxRecord = 1 << 20
 
-// Store is an object.Store in memory. The zero value is not usable; New makes one.
+// Store is an object.Store in memory. The zero value is not usable; call New.
 type Store struct {
 	mu      sync.Mutex
 	closed  bool
@@ -123,7 +123,7 @@ func (s *Store) Bucket(ctx context.Context, name string) (*object.Bucket, error)
 	return b.settings, nil
 }
 
-// UpdateBucket is object.Buckets'. Turning versioning off again is refused.
+// UpdateBucket implements object.Buckets. UpdateBucket refuses to turn versioning off again.
 func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*object.Bucket) error) error {
 	const op = "update bucket"
 	if err := s.enter(ctx, op, name); err != nil {
@@ -142,7 +142,7 @@ func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*obje
 	return nil
 }
 
-// DeleteBucket is object.Buckets'.
+// DeleteBucket implements object.Buckets.
 func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 	const op = "delete bucket"
 	if err := s.enter(ctx, op, name); err != nil {
@@ -160,7 +160,7 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 	return nil
 }
 
-// ListBuckets is object.Buckets'.
+// ListBuckets implements object.Buckets.
 func (s *Store) ListBuckets(ctx context.Context) ([]object.Bucket, error) {
 	if err := s.enter(ctx, "list buckets", ""); err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (s *Store) ListBuckets(ctx context.Context) ([]object.Bucket, error) {
 	return out, nil
 }
 
-// Close is object.Store's.
+// Close implements object.Store.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,7 +40,7 @@ func holds(op, key string, c object.Condition, v *version) error {
 	return nil
 }
 
-// current returns the newest version of a key, be it a delete marker, or nil.
+// current returns the newest version of a key, which may be a delete marker, or nil.
 func (b *bucket) current(key string) *version {
 	if vs := b.keys[key]; len(vs) > 0 {
 		return vs[0]
@@ -48,14 +48,14 @@ func (b *bucket) current(key string) *version {
 	return nil
 }
 
-// describe returns what callers see of a version of a bucket.
+// describe returns the description of a version that callers see.
 func (b *bucket) describe(v *version) object.Info {
 	i := v.info.Clone()
 	i.Latest = b.current(i.Key) == v
 	return i
 }
 
-// drop takes one version away; others keep their order, so that the next one becomes current.
+// drop removes one version; the others keep their order, so that the next one becomes current.
 func (b *bucket) drop(key string, v *version) {
 	vs := slices.DeleteFunc(slices.Clone(b.keys[key]), func(o *version) bool { return o == v })
 	if len(vs) == 0 {
@@ -75,7 +75,7 @@ func (b *bucket) named(key, id string) *version {
 	return nil
 }
 
-// add makes v the newest version of its key, as the bucket's versioning says; the mutex is held.
+// add makes v the newest version of its key, as the bucket's versioning requires; the caller holds the mutex.
 func (s *Store) add(b *bucket, v *version) object.Info {
 	key := v.info.Key
 	v.seq = s.next()
@@ -132,7 +132,7 @@ func seqOf(id string) (seq uint64, ok bool) {
 	return seq, true
 }
 
-// Put is object.Objects'.
+// Put implements object.Objects.
 func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	const op = "put"
 	if err := object.CheckNew(op, p.Key, p.Attributes); err != nil {
@@ -183,8 +183,8 @@ func (s *Store) still(op, name string, before *bucket) (*bucket, error) {
 	return b, err
 }
 
-// resolve finds the version that ref names; the mutex is held. Where the current
-// version is a delete marker, it returns it with ErrNoSuchKey.
+// resolve finds the version that ref names; the caller holds the mutex. If the current version is a delete marker,
+// resolve returns it with ErrNoSuchKey.
 func (s *Store) resolve(op string, ref object.Ref) (*bucket, *version, error) {
 	b, err := s.find(op, ref.Bucket)
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *Store) content(op string, ref object.Ref) (*bucket, *version, error) {
 	return b, v, err
 }
 
-// Stat is object.Objects'.
+// Stat implements object.Objects.
 func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	const op = "stat"
 	if err := s.enter(ctx, op, ref.Bucket); err != nil {
@@ -230,7 +230,7 @@ func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	return b.describe(v), err
 }
 
-// Open is object.Objects'.
+// Open implements object.Objects.
 func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error) {
 	const op = "open"
 	if err := s.enter(ctx, op, ref.Bucket); err != nil {
@@ -244,7 +244,7 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error
 	return object.NewMemoryContent(b.describe(v), v.data), nil
 }
 
-// Copy is object.Objects'. The copy keeps the ETag and the parts of its source, since it has its content.
+// Copy implements object.Objects. The copy gets the ETag and the list of parts of its source.
 func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	const op = "copy"
 	if err := object.CheckNew(op, c.Key, c.Attributes); err != nil {
@@ -276,7 +276,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	return s.judged(op, b, c.Judge, v)
 }
 
-// SetAttributes is object.Objects'. A delete marker has none: ErrIsMarker.
+// SetAttributes implements object.Objects. For a delete marker, SetAttributes fails with ErrIsMarker.
 func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(map[string]string) error) error {
 	const op = "set attributes"
 	if err := s.enter(ctx, op, ref.Bucket); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// PutRecord is object.Records'.
+// PutRecord implements object.Records.
 func (s *Store) PutRecord(ctx context.Context, kind, name string, value []byte) error {
 	const op = "put record"
 	if kind == "" || name == "" {
@@ -27,7 +27,7 @@ func (s *Store) PutRecord(ctx context.Context, kind, name string, value []byte) 
 	return nil
 }
 
-// Record is object.Records'.
+// Record implements object.Records.
 func (s *Store) Record(ctx context.Context, kind, name string) ([]byte, error) {
 	const op = "record"
 	if err := s.enter(ctx, op, name); err != nil {
@@ -41,7 +41,7 @@ func (s *Store) Record(ctx context.Context, kind, name string) ([]byte, error) {
 	return slices.Clone(v), nil
 }
 
-// DeleteRecord is object.Records'.
+// DeleteRecord implements object.Records.
 func (s *Store) DeleteRecord(ctx context.Context, kind, name string) error {
 	const op = "delete record"
 	if err := s.enter(ctx, op, name); err != nil {
@@ -56,7 +56,7 @@ func (s *Store) DeleteRecord(ctx context.Context, kind, name string) error {
 	return nil
 }
 
-// RecordNames is object.Records'.
+// RecordNames implements object.Records.
 func (s *Store) RecordNames(ctx context.Context, kind string) ([]string, error) {
 	if err := s.enter(ctx, "record names", kind); err != nil {
 		return nil, err

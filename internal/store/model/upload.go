@@ -28,7 +28,7 @@ type part struct {
 	md5  []byte // nil where the bucket's ETags are not made of it
 }
 
-// CreateUpload is object.Uploads'.
+// CreateUpload implements object.Uploads.
 func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes map[string]string) (string, error) {
 	const op = "create upload"
 	if err := object.CheckNew(op, key, attributes); err != nil {
@@ -63,7 +63,7 @@ func (s *Store) upload(op, bucket, key, id string) (*bucket, *upload, error) {
 	return b, u, nil
 }
 
-// GetUpload is object.Uploads'.
+// GetUpload implements object.Uploads.
 func (s *Store) GetUpload(ctx context.Context, bucket, key, id string) (object.Upload, error) {
 	const op = "get upload"
 	if err := s.enter(ctx, op, bucket); err != nil {
@@ -88,7 +88,7 @@ func checkNumber(op, key string, n int) error {
 	return nil
 }
 
-// PutPart is object.Uploads'.
+// PutPart implements object.Uploads.
 func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo, error) {
 	const op = "put part"
 	if err := checkNumber(op, p.Key, p.Number); err != nil {
@@ -137,7 +137,7 @@ func (s *Store) keepPart(ctx context.Context, op string, p object.PutPart, kind 
 	return object.CloneParts([]object.PartInfo{n.info})[0], nil
 }
 
-// CopyPart is object.Uploads'.
+// CopyPart implements object.Uploads.
 func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInfo, error) {
 	const op = "copy part"
 	if err := checkNumber(op, c.Key, c.Number); err != nil {
@@ -169,7 +169,7 @@ func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInf
 	return s.keepPart(ctx, op, p, kind, v.data[c.Off:c.Off+c.N])
 }
 
-// ListParts is object.Uploads'.
+// ListParts implements object.Uploads.
 func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]object.PartInfo, bool,
 	error) {
 	const op = "list parts"
@@ -193,8 +193,8 @@ func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, li
 	return object.CloneParts(all), false, nil
 }
 
-// CompleteUpload is object.Uploads'. The order of the parts is judged before
-// their presence, that before their sizes, and the condition last.
+// CompleteUpload implements object.Uploads. CompleteUpload checks the order of the parts first, then that the parts
+// exist, then their sizes, and last the condition.
 func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.Info, error) {
 	const op = "complete upload"
 	if err := s.enter(ctx, op, c.Bucket); err != nil {
@@ -240,7 +240,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 	return info, err
 }
 
-// choose returns the parts that c names, or says which of them cannot be had.
+// choose returns the parts that c names, or an error that names a missing or wrong part.
 func (u *upload) choose(op string, c object.Complete) ([]*part, error) {
 	if err := c.CheckOrder(op); err != nil {
 		return nil, err
@@ -282,7 +282,7 @@ func join(parts []*part) *version {
 	return v
 }
 
-// AbortUpload is object.Uploads'.
+// AbortUpload implements object.Uploads.
 func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 	const op = "abort upload"
 	if err := s.enter(ctx, op, bucket); err != nil {
@@ -297,7 +297,7 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 	return nil
 }
 
-// ListUploads is object.Uploads': it makes the whole listing, and cuts the page out of it.
+// ListUploads implements object.Uploads. ListUploads computes the whole listing and cuts the page out of it.
 func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.UploadPage, error) {
 	const op = "list uploads"
 	if err := s.enter(ctx, op, l.Bucket); err != nil {

@@ -19,18 +19,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
-// Entry is one thing that repair moved aside.
+// Entry is a file, or a set of records, that a repair moved to quarantine/.
 type Entry struct {
-	Name     string    // in quarantine/
-	Kind     string    // "file", "records", or "unknown" for what has no note
-	Path     string    // of a file: where it was, within the store's directory
-	Records  int       // of records: how many
-	Why      string    // of records: the first reason
-	When     time.Time // zero where there is no note
-	Restored bool      // put back before
+	Name     string    // name of the entry in quarantine/
+	Kind     string    // "file", "records", or "unknown" for an entry without a note
+	Path     string    // old path of a file, relative to the store's directory
+	Records  int       // number of records in an entry of kind "records"
+	Why      string    // reason of the repair; of several records, the reason for the first
+	When     time.Time // time of the repair; zero if there is no note
+	Restored bool      // the records of this entry were already put back
 }
 
-// List lists what repair moved aside. It takes no lock and changes nothing.
+// List lists the entries of quarantine/. List takes no lock and changes nothing.
 func (q Folder) List(ctx context.Context) ([]Entry, error) {
 	dir := q.FS.PathJoin(q.Dir, layout.QuarantineName)
 	names, err := q.FS.List(dir)
@@ -54,7 +54,7 @@ func (q Folder) List(ctx context.Context) ([]Entry, error) {
 	return all, nil
 }
 
-// describe says what one entry of the directory is.
+// describe describes one entry of the directory.
 func (q Folder) describe(name string) Entry {
 	e := Entry{Name: name, Kind: "unknown"}
 	bare := strings.TrimSuffix(name, restoredMark)
@@ -95,8 +95,8 @@ func (q Folder) fileNote(name string) (*fileNote, error) {
 	return parseFileNote(path, text)
 }
 
-// parseFileNote reads the note of a file. A path that leads out of the folders for content is refused: the note is a
-// file that anybody who can write to quarantine/ may have written.
+// parseFileNote parses the note of a file. A path outside of the folders for content is refused, because anybody who
+// can write to quarantine/ may have written the note.
 func parseFileNote(name string, text []byte) (*fileNote, error) {
 	var n fileNote
 	if err := json.Unmarshal(text, &n); err != nil {

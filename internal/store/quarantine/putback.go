@@ -18,21 +18,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Restored is what PutBack did.
+// Restored is the result of PutBack.
 type Restored struct {
-	Path    string   // of a file: where it is now
-	Records int      // put back
-	Kept    []string // records that have changed since repair, and were left as they are
+	Path    string   // path of a restored file
+	Records int      // number of records put back
+	Kept    []string // records that were left unchanged, because they have changed since the repair
 }
 
-// Metadata is what PutBack needs of the store, which is stopped.
+// Metadata gives PutBack access to the metadata of a stopped store.
 type Metadata struct {
 	DB *pebble.DB
-	// Apply makes a change durable.
+	// Apply commits a batch of changes durably.
 	Apply func(op, name string, b *pebble.Batch) error
 }
 
-// CheckName refuses what cannot be the name of an entry.
+// CheckName refuses a name that cannot be the name of an entry in quarantine/.
 func CheckName(op, name string) error {
 	if name != filepath.Base(name) || name == "." || name == ".." || name == "" {
 		return errs.New(errs.Invalid, op, name, "expected a name that store quarantine list shows")
@@ -40,8 +40,8 @@ func CheckName(op, name string) error {
 	return nil
 }
 
-// PutBack puts back what repair moved aside. A file goes to its place, unless another one is there. Records go back if
-// nothing has changed them since.
+// PutBack moves an entry of quarantine/ back into the store. A file returns to its old path; PutBack fails if another
+// file is there. Records are restored if nothing has changed them since the repair.
 func (q Folder) PutBack(ctx context.Context, m Metadata, name string) (r Restored, err error) {
 	const op = "restore"
 	path := q.FS.PathJoin(q.Dir, layout.QuarantineName, name)
@@ -79,7 +79,7 @@ func (q Folder) PutBack(ctx context.Context, m Metadata, name string) (r Restore
 	return r, layout.WrapIO(op, name, q.FS.Remove(path+noteSuffix))
 }
 
-// wouldStay refuses to put a file into tmp/ that the next start would remove, because no record knows it.
+// wouldStay refuses to put a file into tmp/ that the next start would remove, because no record names it.
 func (q Folder) wouldStay(op string, db *pebble.DB, path string) error {
 	if q.FS.PathBase(q.FS.PathDir(path)) != layout.TmpName {
 		return nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quarantine keeps what repair moved aside, and puts it back.
+// Package quarantine keeps the files and records that a repair moved out of a store, and puts them back on request.
 package quarantine
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
-// What repair moves aside lies in quarantine/. A file has a note beside it, with its name and noteSuffix. Records are
-// lines of JSON in files that begin with recordsPrefix.
+// Names in quarantine/. A file has a note beside it, with its name and noteSuffix. Records are lines of JSON in files
+// that begin with recordsPrefix.
 const (
 	noteSuffix    = ".json"
 	recordsPrefix = "records-"
@@ -26,10 +26,10 @@ const (
 	restoredMark  = ".restored"
 )
 
-// maxSavedLine bounds one saved record: values have at most a few MiB.
+// maxSavedLine limits the length of one saved record: values have at most a few MiB.
 const maxSavedLine = 64 << 20
 
-// fileNote says what a file in quarantine is.
+// fileNote describes a file in quarantine.
 type fileNote struct {
 	Path string    `json:"path"` // within the store's directory
 	Link string    `json:"link,omitempty"`
@@ -37,12 +37,12 @@ type fileNote struct {
 	When time.Time `json:"when"`
 }
 
-// SavedRecord is one record as it was before repair changed it.
+// SavedRecord is a metadata record as it was before a repair changed it.
 type SavedRecord struct {
 	Key    []byte    `json:"key"`
 	Value  []byte    `json:"value"`
-	Absent bool      `json:"absent,omitempty"` // there was none
-	New    []byte    `json:"new"`              // what repair wrote; null where it took the record away
+	Absent bool      `json:"absent,omitempty"` // the record did not exist before the repair
+	New    []byte    `json:"new"`              // the value that the repair wrote; null if it deleted the record
 	What   string    `json:"what"`
 	Why    string    `json:"why"`
 	When   time.Time `json:"when"`
@@ -51,10 +51,10 @@ type SavedRecord struct {
 // Folder is the directory quarantine/ of a store.
 type Folder struct {
 	FS  vfs.FS
-	Dir string // of the store
+	Dir string // directory of the store
 }
 
-// asideDir makes quarantine/ durably and returns its path.
+// asideDir creates quarantine/ durably and returns its path.
 func (q Folder) asideDir() (string, error) {
 	dir := q.FS.PathJoin(q.Dir, layout.QuarantineName)
 	if _, err := q.FS.Stat(dir); err == nil {
@@ -66,10 +66,10 @@ func (q Folder) asideDir() (string, error) {
 	return dir, layout.WrapIO("quarantine", dir, layout.SyncDir(q.FS, q.Dir))
 }
 
-// maxAsideName bounds the names in quarantine/, so that the name of a note is none that the file system refuses.
+// maxAsideName limits the length of names in quarantine/, so that the file system also accepts the name of the note.
 const maxAsideName = 128
 
-// freeName is a name in dir that neither a file nor a note has.
+// freeName returns a name in dir that neither a file nor a note has.
 func (q Folder) freeName(dir, base, end string) string {
 	base = base[:min(len(base), maxAsideName)]
 	for n := 0; ; n++ {
@@ -83,8 +83,8 @@ func (q Folder) freeName(dir, base, end string) string {
 	}
 }
 
-// SetAside moves a file to quarantine. Its note is durable before it moves: after a crash in between the file is where
-// it was, and the note names a file that is not there.
+// SetAside moves a file to quarantine/, and returns its new path relative to the store. The note about the file is
+// durable before the move. After a crash between the note and the move, the file is still at its old path.
 func (q Folder) SetAside(path, why string, when time.Time) (string, error) {
 	const op = "quarantine"
 	dir, err := q.asideDir()
@@ -115,7 +115,8 @@ func (q Folder) SetAside(path, why string, when time.Time) (string, error) {
 		_ = q.FS.Remove(to + noteSuffix) // the file stays where it was
 		return "", layout.WrapIO(op, path, err)
 	}
-	// The new name first: a file that has two names after a crash is named by the next check, one that has none is lost.
+	// Sync the new name first: after a crash the next check reports a file with two names, but a file with none is
+	// lost.
 	for _, d := range []string{dir, q.FS.PathDir(path)} {
 		if err := layout.SyncDir(q.FS, d); err != nil {
 			return "", layout.WrapIO(op, d, err)
@@ -124,7 +125,7 @@ func (q Folder) SetAside(path, why string, when time.Time) (string, error) {
 	return layout.QuarantineName + "/" + name, nil
 }
 
-// SaveRecords writes records to a file in quarantine, durably.
+// SaveRecords writes records durably to a new file in quarantine/.
 func (q Folder) SaveRecords(records []SavedRecord, when time.Time) error {
 	dir, err := q.asideDir()
 	if err != nil {

@@ -24,7 +24,7 @@ func EncodeBucket(id uint64, b *object.Bucket) []byte {
 	return p
 }
 
-// DecodeBucket reads what EncodeBucket wrote.
+// DecodeBucket decodes a record that EncodeBucket wrote, and returns the bucket's number and settings.
 func DecodeBucket(name string, b []byte) (uint64, *object.Bucket, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "bucket"); err != nil {

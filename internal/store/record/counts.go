@@ -6,16 +6,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
-// Counts are what a bucket holds. They are kept under CountsKey as a sum that
-// every batch adds to with a merge, so that they are exact after a crash and
-// cost neither a read nor a scan.
+// Counts are the numbers of objects, versions and bytes in a bucket. Each batch adds its changes to the Counts with a
+// Pebble merge. Counts are exact even after a crash, and reading them needs no scan.
 type Counts struct {
-	Objects  int64 // keys whose current version is not a delete marker
+	Objects  int64 // keys with a current version that is not a delete marker
 	Versions int64 // noncurrent versions, without delete markers
 	Markers  int64 // delete markers
 	Bytes    int64 // bytes of content of all versions
 	Inline   int64 // bytes of content that is stored inside the metadata; Bytes includes them
-	Files    int64 // versions whose content is a data file
+	Files    int64 // versions with their content in a data file
 	Uploads  int64 // multipart uploads in progress
 	Parts    int64 // bytes of the parts of multipart uploads in progress
 }
@@ -32,7 +31,7 @@ func (c *Counts) Add(d Counts) {
 	}
 }
 
-// Encode is the record of the counts.
+// Encode returns the record of the counts.
 func (c Counts) Encode() []byte {
 	p := make(codec.Encoder, 0, 24)
 	p.Byte(Format)
@@ -42,7 +41,7 @@ func (c Counts) Encode() []byte {
 	return p
 }
 
-// DecodeCounts reads what Encode wrote.
+// DecodeCounts decodes a record that Counts.Encode wrote.
 func DecodeCounts(b []byte) (Counts, error) {
 	var c Counts
 	t := codec.Decoder{Rest: b}
@@ -58,7 +57,7 @@ func DecodeCounts(b []byte) (Counts, error) {
 	return c, nil
 }
 
-// Hold counts a version, current or not, sign times.
+// Hold adds version v to the counts sign times: 1 adds the version, -1 subtracts it.
 func (c *Counts) Hold(v *Version, current bool, sign int64) {
 	switch {
 	case v.Marker():

@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 )
 
-// The first byte of every key says what it is a key of. The package comment has the table.
+// The first byte of every key is the kind of its record. The package comment lists the kinds.
 const (
 	KindBucket  = 'b'
 	KindSums    = 'c'
@@ -25,8 +25,9 @@ const (
 	KindVersion = 'v'
 )
 
-// Escape appends name so that the order of bytes stays and an end can follow:
-// 0x00 becomes 0x00 0xff, and the end is 0x00 0x01, which sorts before all that could stand in its place.
+// Escape appends name so that another field can follow in the key and the byte order of names is kept. Escape
+// replaces 0x00 by 0x00 0xff. The caller appends the end mark 0x00 0x01, which sorts before every continuation of the
+// name.
 func Escape(dst []byte, name string) []byte {
 	for {
 		i := indexZero(name)
@@ -47,7 +48,7 @@ func indexZero(s string) int {
 	return -1
 }
 
-// Unescape reads what Escape and an end wrote, and returns what follows the end.
+// Unescape reads a name that Escape wrote up to its end mark, and returns the bytes after the end mark as rest.
 func Unescape(key []byte) (name string, rest []byte, ok bool) {
 	i := bytes.IndexByte(key, 0)
 	if i < 0 || i+1 >= len(key) {
@@ -72,43 +73,45 @@ func Unescape(key []byte) (name string, rest []byte, ok bool) {
 	}
 }
 
-// Numbered is a key of a kind and a number, with room for more bytes behind them.
+// Numbered returns a key that consists of a kind and a number, with capacity for `more` further bytes.
 func Numbered(kind byte, n uint64, more int) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, 9+more), kind), n)
 }
 
-// MetaKey is the key of something that the store says of itself.
+// MetaKey returns the key of a record about the store itself.
 func MetaKey(name string) []byte { return append([]byte{KindMeta}, name...) }
 
-// BucketKey is the key of a bucket.
+// BucketKey returns the key of a bucket's record.
 func BucketKey(name string) []byte { return append([]byte{KindBucket}, name...) }
 
-// CountsKey is the key of what a bucket holds.
+// CountsKey returns the key of a bucket's Counts.
 func CountsKey(bucket uint64) []byte {
 	return Numbered(KindCounts, bucket, 0)
 }
 
-// ObjectKey is the key of the current version of an object.
+// ObjectKey returns the key of the record of an object's current version.
 func ObjectKey(bucket uint64, key string) []byte {
 	return append(Numbered(KindObject, bucket, len(key)), key...)
 }
 
-// NullKey is the key of the sequence of a noncurrent null version.
+// NullKey returns the key of the record that holds the sequence of an object's noncurrent null version.
 func NullKey(bucket uint64, key string) []byte {
 	return append(Numbered(KindNull, bucket, len(key)), key...)
 }
 
-// VersionPrefix is what all noncurrent versions of a key begin with.
+// VersionPrefix returns the common prefix of the keys of all noncurrent versions of an object.
 func VersionPrefix(bucket uint64, key string) []byte {
 	return append(Escape(Numbered(KindVersion, bucket, len(key)+16), key), 0, 1)
 }
 
-// VersionKey has the sequence inverted: newest first.
+// VersionKey returns the key of a noncurrent version. The key contains the inverted sequence, so that newer versions
+// sort first.
 func VersionKey(bucket uint64, key string, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(VersionPrefix(bucket, key), ^seq)
 }
 
-// SplitVersionKey is the reverse of VersionKey; the bucket is the caller's.
+// SplitVersionKey returns the object key and the sequence that VersionKey was called with. The bucket is not
+// returned, because the caller knows it.
 func SplitVersionKey(k []byte) (key string, seq uint64, ok bool) {
 	if len(k) < 9 {
 		return "", 0, false
@@ -120,17 +123,18 @@ func SplitVersionKey(k []byte) (key string, seq uint64, ok bool) {
 	return key, ^binary.BigEndian.Uint64(rest), true
 }
 
-// UploadPrefix is what all uploads of a key begin with.
+// UploadPrefix returns the common prefix of the keys of all uploads of an object.
 func UploadPrefix(bucket uint64, key string) []byte {
 	return append(Escape(Numbered(KindUpload, bucket, len(key)+24), key), 0, 1)
 }
 
-// UploadKey is the key of an upload.
+// UploadKey returns the key of the record of a multipart upload.
 func UploadKey(bucket uint64, key string, id [16]byte) []byte {
 	return append(UploadPrefix(bucket, key), id[:]...)
 }
 
-// SplitUploadKey is the reverse of UploadKey; the bucket is the caller's.
+// SplitUploadKey returns the object key and the upload identifier that UploadKey was called with. The bucket is not
+// returned, because the caller knows it.
 func SplitUploadKey(k []byte) (key string, id [16]byte, ok bool) {
 	if len(k) < 9 {
 		return "", id, false
@@ -143,34 +147,34 @@ func SplitUploadKey(k []byte) (key string, id [16]byte, ok bool) {
 	return key, id, true
 }
 
-// PartKey is the key of a part of an upload.
+// PartKey returns the key of the record of one part of an upload.
 func PartKey(upload uint64, number int) []byte {
 	return binary.BigEndian.AppendUint16(Numbered(KindPart, upload, 2), uint16(number))
 }
 
-// Key is the key of a record of others.
+// Key returns the key of a record that another package keeps in the store, such as an account.
 func Key(kind, name string) []byte {
 	return append(append(Escape([]byte{KindRecord}, kind), 0, 1), name...)
 }
 
-// DataKey is the key of content that lies with the metadata.
+// DataKey returns the key of a version's inline content.
 func DataKey(seq uint64) []byte { return Numbered(KindData, seq, 0) }
 
-// PartsKey is the key of the list of parts that a version was completed of.
+// PartsKey returns the key of the list of parts that a version was completed from.
 func PartsKey(seq uint64) []byte { return Numbered(KindParts, seq, 0) }
 
-// FileKey is the key of the owner of a file.
+// FileKey returns the key of the record that names the owner of a data file.
 func FileKey(id uint64) []byte { return Numbered(KindFile, id, 0) }
 
-// GoneKey is the key of a file on the removal list.
+// GoneKey returns the key of a data file's entry on the removal list.
 func GoneKey(id uint64) []byte { return Numbered(KindGone, id, 0) }
 
-// SumsKey is the key of one chunk of the sums of a file.
+// SumsKey returns the key of one chunk of a data file's sums.
 func SumsKey(id uint64, chunk uint32) []byte {
 	return binary.BigEndian.AppendUint32(Numbered(KindSums, id, 4), chunk)
 }
 
-// NumberOf is the number that a key made by Numbered begins with.
+// NumberOf returns the 8-byte number that follows the kind in a key. NumberOf returns false if the key is too short.
 func NumberOf(k []byte) (uint64, bool) {
 	if len(k) < 9 {
 		return 0, false
@@ -178,13 +182,14 @@ func NumberOf(k []byte) (uint64, bool) {
 	return binary.BigEndian.Uint64(k[1:]), true
 }
 
-// ExactNumber is the number of a key made by Numbered, of which nothing is missing and nothing left over.
+// ExactNumber returns the number in a key that consists only of a kind and a number. ExactNumber returns false for a
+// shorter or longer key.
 func ExactNumber(k []byte) (uint64, bool) {
 	n, ok := NumberOf(k)
 	return n, ok && len(k) == 9
 }
 
-// After is the first key behind all that begin with prefix, or nil where there is none.
+// After returns the first key that sorts after all keys with this prefix, or nil if there is none.
 func After(prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] != 0xff {
@@ -196,5 +201,6 @@ func After(prefix []byte) []byte {
 	return nil
 }
 
-// Plausible bounds the numbers that a mark follows: a damaged record may name any number, and a mark must not overflow.
+// Plausible is the upper limit for numbers that raise a mark. A damaged record can contain any number, and a mark
+// must not overflow.
 const Plausible = 1 << 62

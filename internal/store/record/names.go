@@ -9,31 +9,31 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Names turns sequences into identifiers for clients and back. An identifier
-// is 16 bytes in 26 characters whose order is that of the bytes: a random word,
-// then the sequence hidden by that word and a secret of the store.
+// Names converts sequences to the identifiers that clients see, and back. An identifier has 16 bytes, written in 26
+// characters that sort as the bytes do. The first 8 bytes of an identifier are a random nonce. The last 8 bytes of an
+// identifier are the sequence, hidden by the nonce and a secret of the store.
 type Names struct{ secret uint64 }
 
-// Raw is the identifier of a sequence; nonce makes it unguessable.
+// Raw returns the 16 bytes of a sequence's identifier; nonce makes the identifier hard to guess.
 func (n Names) Raw(nonce, seq uint64) (id [16]byte) {
 	binary.BigEndian.PutUint64(id[:], nonce)
 	binary.BigEndian.PutUint64(id[8:], seq^mix(nonce^n.secret))
 	return id
 }
 
-// Split is the reverse of Raw.
+// Split returns the nonce and the sequence of an identifier that Raw made.
 func (n Names) Split(id [16]byte) (nonce, seq uint64) {
 	nonce = binary.BigEndian.Uint64(id[:])
 	return nonce, binary.BigEndian.Uint64(id[8:]) ^ mix(nonce^n.secret)
 }
 
-// Text is the identifier of a sequence as clients see it.
+// Text returns the identifier of a sequence in the 26 characters that clients see.
 func (n Names) Text(nonce, seq uint64) string {
 	id := n.Raw(nonce, seq)
 	return Crockford.EncodeToString(id[:])
 }
 
-// Version is the identifier of v that clients see.
+// Version returns the version identifier of v that clients see.
 func (n Names) Version(v *Version) string {
 	if v.Null() {
 		return object.NullVersion
@@ -41,10 +41,10 @@ func (n Names) Version(v *Version) string {
 	return n.Text(v.Nonce, v.Seq)
 }
 
-// Crockford writes identifiers in 26 characters whose order is that of the bytes.
+// Crockford encodes the 16 bytes of an identifier in 26 characters that sort as the bytes do.
 var Crockford = base32.NewEncoding("0123456789ABCDEFGHJKMNPQRSTVWXYZ").WithPadding(base32.NoPadding)
 
-// ParseName reads the text of an identifier.
+// ParseName decodes the 26 characters of an identifier. ParseName returns false for a text that is no identifier.
 func ParseName(s string) (id [16]byte, ok bool) {
 	if len(s) != 26 {
 		return id, false
@@ -65,7 +65,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// NamesOf makes and reads the identifiers of the store with this UUID.
+// NamesOf returns the Names of the store with this UUID.
 func NamesOf(uuid string) Names {
 	var secret uint64
 	for _, c := range []byte(uuid) {

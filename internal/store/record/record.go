@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record encodes the metadata of a store: its keys and its values. It does no I/O.
+// Package record encodes and decodes the keys and values of a store's metadata. Package record does no I/O.
 //
 // # Keys
 //
-// A key begins with a letter for its kind. Numbers are big-endian: those of buckets, files and sequences have 8 bytes.
-// A name that something follows is escaped (0x00 becomes 0x00 0xff) and ended by 0x00 0x01. So the order of keys is the
-// order of the names' bytes. Every value begins with a version byte, 1, except numbers, which are 8 bytes.
+// A key begins with a letter for the kind of its record. Numbers in keys are big-endian. Numbers of buckets, files
+// and sequences have 8 bytes. If a field follows a name, the name is escaped (0x00 becomes 0x00 0xff) and ended by
+// 0x00 0x01. Escaped names keep their order, so keys sort by the bytes of the names in them. Every value begins with
+// the format version byte 1, except plain numbers, which have 8 bytes.
 //
 //	b name                       a bucket: number, settings
 //	o bucket name                the current version of a key, unless that is a delete marker
@@ -23,9 +24,9 @@
 //	s bucket                     what the bucket holds, a sum that batches add to
 //	m name                       uuid, epoch, closed, and the marks: files, sequences, buckets
 //
-// A version has one record and no copy of it. Its sequence is given out in ascending order under the lock of its key,
-// and is never used twice. The sequence is hidden in the identifier that clients see, so a version is found by a point
-// read.
+// Each version of an object has exactly one record. The sequence of a version is assigned in ascending order under
+// the lock of its key, and is never used twice. The version identifier that clients see contains the hidden sequence,
+// so one point read finds the version.
 package record
 
 import (
@@ -37,55 +38,57 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
-// Format is the first byte of every record.
+// Format is the format version, which is the first byte of every record.
 const Format = 1
 
-// What a version is.
+// Flags of a version.
 const (
-	FlagMarker = 1 << iota // a delete marker
-	FlagNull               // the null version of its key
-	FlagInline             // its content lies under DataKey(seq)
-	FlagParts              // its parts lie under PartsKey(seq)
-	// FlagDeclared says that a client wrote the content through the door and declared its sums. The server has not read
-	// the content then: if the two differ later, the sums may have been wrong from the beginning.
+	FlagMarker = 1 << iota // the version is a delete marker
+	FlagNull               // the version is the null version of its key
+	FlagInline             // the version's content is stored under DataKey(seq)
+	FlagParts              // the version's list of parts is stored under PartsKey(seq)
+	// FlagDeclared means that a client wrote the content through the door and declared its sums. The server has not
+	// read content with declared sums. If the content and its sums differ later, the sums may have been wrong from
+	// the beginning.
 	FlagDeclared
-	flagsEnd // above all that are known
+	flagsEnd // above all known flags
 )
 
-// BlockSize is what one sum is of; SumsInRecord is how many sums a record holds
-// before they get keys of their own, SumsPerChunk how many each of those holds.
+// BlockSize is the number of bytes that one sum covers. SumsInRecord is the largest number of sums that a version's
+// record holds; more sums are stored in chunks under their own keys. SumsPerChunk is the largest number of sums in
+// one chunk.
 const (
 	BlockSize    = 1 << 20
 	SumsInRecord = 8
 	SumsPerChunk = 8192
 )
 
-// Version is one version of an object, or a delete marker. Seq orders the
-// versions of a key and names its content; it is never used twice.
+// Version is one version of an object, or a delete marker. The number Seq orders the versions of a key and names the
+// version's inline content; no number is used twice.
 type Version struct {
 	Flags    byte
 	Seq      uint64
-	Nonce    uint64 // makes the identifier unguessable
+	Nonce    uint64 // random number that makes the version's identifier hard to guess
 	Modified int64  // Unix milliseconds
 	Size     int64
 	CRC      uint64
 	ETag     string
-	File     uint64   // 0: no file
-	Sums     []uint64 // of the file's blocks, where they are at most SumsInRecord
+	File     uint64   // number of the version's data file; 0: no data file
+	Sums     []uint64 // sums of the file's blocks, if there are at most SumsInRecord
 	Attrs    map[string]string
 }
 
-// Marker says whether v is a delete marker.
+// Marker reports whether v is a delete marker.
 func (v *Version) Marker() bool { return v.Flags&FlagMarker != 0 }
 
-// Null says whether v is the null version of its key.
+// Null reports whether v is the null version of its key.
 func (v *Version) Null() bool { return v.Flags&FlagNull != 0 }
 
-// Inline says whether the content of v lies with the metadata.
+// Inline reports whether the content of v is stored with the metadata.
 func (v *Version) Inline() bool { return v.Flags&FlagInline != 0 }
 
-// Wrong is the word for content of v that is not what its record says: what, or "declared" where a checksum that
-// differs may be the mistake of the client that declared it.
+// Wrong returns the kind of a damage of v's content, as reports name it. Wrong returns "declared" if what is
+// "checksum" and a client declared the sums of v; otherwise Wrong returns what.
 func (v *Version) Wrong(what string) string {
 	if what == "checksum" && v.Flags&FlagDeclared != 0 {
 		return object.DamageDeclared
@@ -93,7 +96,7 @@ func (v *Version) Wrong(what string) string {
 	return what
 }
 
-// Encode is the record of v.
+// Encode returns the record of v.
 func (v *Version) Encode() []byte {
 	p := make(codec.Encoder, 0, 96+8*len(v.Sums))
 	p.Byte(Format)
@@ -113,7 +116,7 @@ func (v *Version) Encode() []byte {
 	return p
 }
 
-// DecodeVersion reads a version; brief leaves out the sums and the attributes.
+// DecodeVersion decodes the record of a version; brief leaves out the sums and the attributes.
 func DecodeVersion(b []byte, brief bool) (*Version, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "version"); err != nil {
@@ -156,7 +159,7 @@ func checkVersion(t *codec.Decoder, what string) error {
 	return nil
 }
 
-// Unreadable is the error of a damaged record.
+// Unreadable returns the error for a damaged record.
 func Unreadable(what string, b []byte) error {
 	n := min(len(b), 16)
 	return errs.New(errs.Corrupt, "read metadata", what,
@@ -168,11 +171,11 @@ func Unreadable(what string, b []byte) error {
 type Owner struct {
 	Bucket uint64
 	Key    string
-	Seq    uint64 // of the version, or of the upload
-	Part   int    // -1: a version's; 0: the upload's own file; else a side file of this part
+	Seq    uint64 // sequence of the version or of the upload
+	Part   int    // -1: a version owns the file; 0: an upload; above 0: the part with this number
 }
 
-// Encode is the record of o.
+// Encode returns the record of o.
 func (o *Owner) Encode() []byte {
 	p := make(codec.Encoder, 0, 32+len(o.Key))
 	p.Byte(Format)
@@ -183,7 +186,7 @@ func (o *Owner) Encode() []byte {
 	return p
 }
 
-// DecodeOwner reads what Encode wrote.
+// DecodeOwner decodes a record that Owner.Encode wrote.
 func DecodeOwner(b []byte) (*Owner, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "file"); err != nil {
@@ -196,5 +199,5 @@ func DecodeOwner(b []byte) (*Owner, error) {
 	return o, nil
 }
 
-// Time is the moment of Unix milliseconds.
+// Time converts Unix milliseconds to a UTC time.
 func Time(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

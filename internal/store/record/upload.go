@@ -7,15 +7,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
-// Upload is an upload in progress.
+// Upload is the record of a multipart upload in progress.
 type Upload struct {
-	File     uint64 // where parts are written in place
-	PartSize int64  // 0: no part has decided it yet
+	File     uint64 // number of the upload's file, into which parts are written at their final offsets
+	PartSize int64  // size of the parts in the upload's file, in bytes; 0: not known yet
 	Started  int64
 	Attrs    map[string]string
 }
 
-// Encode is the record of u.
+// Encode returns the record of u.
 func (u *Upload) Encode() []byte {
 	p := make(codec.Encoder, 0, 64)
 	p.Byte(Format)
@@ -26,7 +26,7 @@ func (u *Upload) Encode() []byte {
 	return p
 }
 
-// DecodeUpload reads what Encode wrote.
+// DecodeUpload decodes a record that Upload.Encode wrote.
 func DecodeUpload(b []byte) (*Upload, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "upload"); err != nil {
@@ -39,21 +39,21 @@ func DecodeUpload(b []byte) (*Upload, error) {
 	return u, nil
 }
 
-// Part is one part of an upload: in place at off of the upload's file, or in a
-// side file of its own.
+// Part is the record of one part of an upload. The part's bytes are either in the upload's file at offset Off, or in
+// a file of the part's own.
 type Part struct {
 	Size     int64
 	CRC      uint64
 	Modified int64
 	ETag     string
 	MD5      []byte
-	Off      int64    // in place: where it begins; else 0
-	File     uint64   // the upload's file or the side file; 0: no bytes
-	Sums     []uint64 // of the pieces that the grid of the file cuts it into
+	Off      int64    // offset of the part in the upload's file; 0 if the part has a file of its own
+	File     uint64   // number of the upload's file or of the part's own file; 0: the part is empty
+	Sums     []uint64 // sums of the part's pieces, which end at the file's block boundaries
 	Attrs    map[string]string
 }
 
-// Encode is the record of r.
+// Encode returns the record of r.
 func (r *Part) Encode() []byte {
 	p := make(codec.Encoder, 0, 96+8*len(r.Sums))
 	p.Byte(Format)
@@ -69,7 +69,7 @@ func (r *Part) Encode() []byte {
 	return p
 }
 
-// DecodePart reads a part; brief leaves out the sums.
+// DecodePart decodes a record that Part.Encode wrote; brief leaves out the sums.
 func DecodePart(b []byte, brief bool) (*Part, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "part"); err != nil {
@@ -90,13 +90,13 @@ func DecodePart(b []byte, brief bool) (*Part, error) {
 	return r, nil
 }
 
-// Info describes the part to clients.
+// Info returns the description of the part that clients see.
 func (r *Part) Info(number int) object.PartInfo {
 	return object.PartInfo{Number: number, Size: r.Size, ETag: r.ETag, CRC64: r.CRC, Modified: Time(r.Modified),
 		Attributes: r.Attrs}
 }
 
-// EncodeParts is the list of the parts that an object was completed of.
+// EncodeParts returns the record that lists the parts from which an object was completed.
 func EncodeParts(ps []object.PartInfo) []byte {
 	p := make(codec.Encoder, 0, 64*len(ps))
 	p.Byte(Format)
@@ -112,7 +112,7 @@ func EncodeParts(ps []object.PartInfo) []byte {
 	return p
 }
 
-// DecodeParts reads what EncodeParts wrote.
+// DecodeParts decodes a record that EncodeParts wrote.
 func DecodeParts(b []byte) ([]object.PartInfo, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "parts"); err != nil {
@@ -129,7 +129,7 @@ func DecodeParts(b []byte) ([]object.PartInfo, error) {
 	return ps, nil
 }
 
-// SplitPart reads a part and its number from a key and its value; brief leaves out the sums.
+// SplitPart decodes a part from its record, and its number from its key; brief leaves out the sums.
 func SplitPart(k, b []byte, brief bool) (*Part, int, error) {
 	if len(k) != 11 {
 		return nil, 0, Unreadable("part key", k)

@@ -22,8 +22,8 @@ type kept struct {
 	sum       uint64
 }
 
-// keptOf finds it in a reply. That of an object in parts may be one of the sums
-// of its parts, which is another thing.
+// keptOf finds the checksum in a reply. The checksum of an object in parts may be one of the sums of its parts, which
+// is ignored.
 func keptOf(h http.Header) kept {
 	if t := h.Get("x-amz-checksum-type"); t != "" && !strings.EqualFold(t, "FULL_OBJECT") {
 		return kept{}
@@ -41,9 +41,8 @@ func keptOf(h http.Header) kept {
 	return kept{}
 }
 
-// content holds what is read of an object against the checksum of the whole:
-// where every byte is read once, in ranges of any order, the last of them brings
-// the verdict. The sums are made by who reads, of bytes that are still near its core.
+// content compares what is read of an object with the checksum of the whole. If every byte is read once, in ranges of
+// any order, the last range gives the result. The reader sums its bytes while they are in its core's cache.
 type content struct {
 	kept
 	size   int64
@@ -59,10 +58,10 @@ type content struct {
 
 type stretch struct{ lo, hi int64 }
 
-// mostStretches bounds what is remembered of an object that is read in pieces.
+// mostStretches limits the ranges that are remembered of an object that is read in pieces.
 const mostStretches = 1 << 16
 
-// newContent returns nil where there is nothing to compare with.
+// newContent returns nil if there is nothing to compare with.
 func newContent(k kept, size int64, join *checksum.Joiner) *content {
 	c := &content{kept: k, size: size}
 	switch {
@@ -83,8 +82,8 @@ func newContent(k kept, size int64, join *checksum.Joiner) *content {
 	return c
 }
 
-// took records that [lo, hi) was read, with its sum. The error, of kind
-// Corrupt, is the verdict on the whole.
+// took records that [lo, hi) was read, with its sum. An error of kind Corrupt means that the whole differs from its
+// checksum.
 func (c *content) took(name string, lo, hi int64, sum uint64) error {
 	if c == nil || lo == hi {
 		return nil
@@ -127,7 +126,7 @@ func (c *content) took(name string, lo, hi int64, sum uint64) error {
 		WithFix("read it again; if it differs again, the object is damaged on the server: store it anew from a good copy")
 }
 
-// note tells what was compared.
+// note describes what was compared.
 func (c *content) note() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

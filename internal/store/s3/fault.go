@@ -22,22 +22,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/plain"
 )
 
-// Fault is a server's refusal, as it said it.
+// Fault is an error reply of an S3 server.
 type Fault struct {
-	Status    int    // of HTTP
-	Code      string // of S3, "NoSuchKey"; made from the status where the reply has none
+	Status    int    // HTTP status
+	Code      string // S3 error code such as "NoSuchKey"; derived from the status if the reply has none
 	Message   string
 	RequestID string
-	Region    string // that the server would have the request signed for
+	Region    string // the region for which the server requires the signature; empty if the reply names none
 
 	after     time.Duration // Retry-After
-	location  string        // where it sends the client
+	location  string        // where the server redirects the client
 	date      time.Time     // the server's clock
-	foreign   bool          // the reply is not one of S3
-	anonymous bool          // the request was not signed, for the client has no keys
+	foreign   bool          // the reply is not from an S3 server
+	anonymous bool          // the request was not signed, because the client has no keys
 }
 
-// Error is one line.
+// Error returns the code, the message, the HTTP status and the request ID in one line.
 func (f *Fault) Error() string {
 	s := "the server says " + plain.Text(f.Code)
 	if f.Message != "" {
@@ -50,8 +50,8 @@ func (f *Fault) Error() string {
 	return s + ")"
 }
 
-// Is lets errors.Is find the system's own error for what the server says. The kind of the error around a fault does the
-// same for what is missing or denied.
+// Is makes errors.Is match ENOSPC for a full server, and fs.ErrExist for a bucket that exists already. Missing and
+// denied objects are matched by the kind of the error that wraps the Fault.
 func (f *Fault) Is(target error) bool {
 	switch f.Code {
 	case "InsufficientStorage", "XMinioStorageFull":
@@ -62,7 +62,7 @@ func (f *Fault) Is(target error) bool {
 	return f.Status == http.StatusInsufficientStorage && target == syscall.ENOSPC
 }
 
-// CodeOf is the S3 code that a server refused with, "" for other errors.
+// CodeOf returns the S3 error code of a Fault in err, or "" for other errors.
 func CodeOf(err error) string {
 	var f *Fault
 	if errors.As(err, &f) {
@@ -71,7 +71,7 @@ func CodeOf(err error) string {
 	return ""
 }
 
-// mostError bounds how much of a refusal is read, and mostText how much of its words is kept.
+// mostError limits how much of an error reply is read, and mostText how much of its text is kept.
 const (
 	mostError = 64 << 10
 	mostText  = 1 << 10
@@ -85,7 +85,7 @@ func clip(s string) string {
 	return s
 }
 
-// parseFault reads a refusal's body; false where it is none of S3's.
+// parseFault parses the body of an error reply; it returns false if the body is not one of S3.
 func parseFault(body []byte) (Fault, bool) {
 	var x struct {
 		XMLName   xml.Name `xml:"Error"`
@@ -100,7 +100,7 @@ func parseFault(body []byte) (Fault, bool) {
 	return Fault{Code: clip(x.Code), Message: clip(x.Message), RequestID: clip(x.RequestID), Region: clip(x.Region)}, true
 }
 
-// faultOf reads a reply that is no success; it closes its body.
+// faultOf reads an error reply and closes its body.
 func faultOf(r *http.Response) *Fault {
 	defer r.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(r.Body, mostError))
@@ -127,19 +127,19 @@ func faultOf(r *http.Response) *Fault {
 	return &f
 }
 
-// foreign reports whether a reply comes from a web server, and not from one of S3. That one answers in XML, or without
-// a type, and names the request.
+// foreign reports whether a reply comes from a web server that is no S3 server. An S3 server answers in XML, or
+// without a type, and names the request.
 func foreign(r *http.Response) bool {
 	missing := r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusMethodNotAllowed
 	return missing && strings.HasPrefix(r.Header.Get("Content-Type"), "text/") && r.Header.Get("x-amz-request-id") == ""
 }
 
-// foreignFix is the remedy where an address does not speak S3.
+// foreignFix is the advice for an address that does not speak S3.
 const foreignFix = "this address does not speak S3: check the endpoint; NebulaIO's S3 address is its address " +
 	"(default port 9000), " +
 	"its console_address (default port 9001) is not"
 
-// codeOfStatus stands for the code of replies without a body, as those to HEAD are.
+// codeOfStatus returns a code for replies without a body, such as those to HEAD.
 func codeOfStatus(status int) string {
 	switch status {
 	case http.StatusNotFound:
@@ -225,7 +225,7 @@ func (f *Fault) fix() string {
 	return ""
 }
 
-// transient reports whether the same request may well succeed a little later.
+// transient reports whether the same request may succeed a little later.
 func (f *Fault) transient() bool {
 	switch f.Code {
 	case "SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException", "Throttling",
@@ -241,8 +241,7 @@ func (f *Fault) transient() bool {
 	return false
 }
 
-// transient reports whether to try again after err; replies that make no sense
-// count, for a proxy may have cut them.
+// transient reports whether to retry after err. Replies that make no sense count, because a proxy may have cut them.
 func transient(err error) bool {
 	var f *Fault
 	var src *sourceError
@@ -264,7 +263,7 @@ func transient(err error) bool {
 	return true
 }
 
-// failure is the error of a request that is not repeated.
+// failure returns the error of a request that is not retried.
 func failure(op, name string, err error) error {
 	var f *Fault
 	var src *sourceError

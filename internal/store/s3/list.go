@@ -15,17 +15,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Listing asks for the objects of a bucket, in order of their keys.
+// Listing is a request for the objects of a bucket, sorted by key.
 type Listing struct {
 	Bucket    string
 	Prefix    string
-	Delimiter string // groups keys that have it behind the prefix; empty: none are
-	After     string // begins behind this key
-	Token     string // goes on where a page ended; After does not count then
-	Limit     int    // of entries and groups; 0: as many as the server gives
+	Delimiter string // groups keys that have equal text between the prefix and this delimiter; empty: no groups
+	After     string // only keys after this one are listed
+	Token     string // Page.Next of the page before; if it is set, After is ignored
+	Limit     int    // the largest number of entries and groups; 0: as many as the server returns
 }
 
-// Entry is one object of a listing.
+// Entry is one object in a listing.
 type Entry struct {
 	Key      string
 	Size     int64
@@ -33,20 +33,20 @@ type Entry struct {
 	Modified time.Time
 }
 
-// Page is a part of a listing.
+// Page is one page of a listing.
 type Page struct {
 	Entries []Entry
-	Groups  []string // common prefixes, with the delimiter at their end
-	Next    string   // the token of the next page, empty behind the last one
+	Groups  []string // common prefixes, including the delimiter at their end
+	Next    string   // the token of the next page; empty on the last page
 }
 
-// Bounds of what a reply can make us hold.
+// Limits of the memory that a reply can take.
 const (
 	mostList    = 16 << 20
 	mostEntries = 10_000
 )
 
-// List gives one page. Kind NotFound for a bucket that does not exist.
+// List returns one page of a listing. The error has kind NotFound if the bucket does not exist.
 func (c *Client) List(ctx context.Context, l Listing) (Page, error) {
 	if l.Limit < 0 || l.Limit > 1000 {
 		return Page{}, errs.New(errs.Invalid, "list", URL(l.Bucket, l.Prefix),

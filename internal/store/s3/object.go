@@ -21,20 +21,20 @@ import (
 // Info describes one version of an object.
 type Info struct {
 	Bucket, Key string
-	Version     string // empty where the server names none
+	Version     string // version ID; empty if the server names none
 	ETag        string // without its quotes
 	Size        int64
 	Modified    time.Time
 	ContentType string
-	Metadata    map[string]string // x-amz-meta-…, without the prefix, in lower case
-	// CRC64 is the CRC-64/NVME of the whole content, where HasCRC64.
+	Metadata    map[string]string // values of the x-amz-meta-… headers; names are in lower case and without the prefix
+	// CRC64 is the CRC-64/NVME of the whole content; valid if HasCRC64 is set.
 	CRC64    uint64
 	HasCRC64 bool
 
 	kept kept
 }
 
-// infoOf reads what a reply says of an object of size bytes.
+// infoOf reads the description of an object of size bytes from the headers of a reply.
 func infoOf(bucket, key string, h http.Header, size int64) Info {
 	i := Info{Bucket: bucket, Key: key, Size: size, Version: h.Get("x-amz-version-id"), ETag: unquote(h.Get("ETag")),
 		ContentType: h.Get("Content-Type")}
@@ -65,7 +65,8 @@ func versioned(version string) url.Values {
 	return url.Values{"versionId": {version}}
 }
 
-// Head describes an object; an empty version is the current one. Kind NotFound, Permission.
+// Head returns the description of an object; an empty version means the current one. Head fails with kind NotFound if
+// the object does not exist, and with kind Permission if access is denied.
 func (c *Client) Head(ctx context.Context, bucket, key, version string) (Info, error) {
 	return c.head(ctx, bucket, key, version, nil)
 }
@@ -102,19 +103,20 @@ func checkName(bucket, key string) error {
 	return nil
 }
 
-// Object is one version of an object, read in ranges: a vfs.Remote.
+// Object is one version of an S3 object that is read in ranges. Object implements vfs.Remote.
 type Object struct {
 	c       *Client
 	info    Info
 	traffic traffic
 
 	mu      sync.Mutex
-	notes   map[string]int // how often each was noted
-	content *content       // nil: nothing is compared here
-	trusted bool           // nobody wants it compared
+	notes   map[string]int // how often each cause was noted
+	content *content       // nil: Object compares nothing itself
+	trusted bool           // the caller wants no comparison
 }
 
-// Open looks at an object and holds its readers to the version it is now.
+// Open requests the description of an object and returns an Object for it. All reads of the Object return the version
+// that Open found, even if the object is replaced later.
 func (c *Client) Open(ctx context.Context, bucket, key, version string) (*Object, error) {
 	o := &Object{c: c, notes: map[string]int{}}
 	var err error
@@ -126,23 +128,23 @@ func (c *Client) Open(ctx context.Context, bucket, key, version string) (*Object
 	return o, nil
 }
 
-// Info describes the version.
+// Info returns the description of the object's version.
 func (o *Object) Info() Info { return o.info }
 
-// Parallel is how many connections carry the object at once.
+// Parallel returns the number of concurrent connections for one object.
 func (o *Object) Parallel() int { return o.c.o.Connections }
 
-// Traffic is what was asked for the object so far.
+// Traffic returns the requests, retries and connections for the object so far.
 func (o *Object) Traffic() vfs.Traffic { return o.traffic.count() }
 
-// File is the object as a file that is read over the network.
+// File returns the object as a file that is read over the network.
 func (o *Object) File() *vfs.File {
 	return vfs.NewRemote(URL(o.info.Bucket, o.info.Key), o.info.Size, o)
 }
 
-// Sums is what a reader of the whole object compares it with: its one sum that
-// the server keeps, as a block of all bytes; nil where it keeps none of this
-// kind. Who asks for it compares: the object itself does not any more. It is asked for before the first Fetch.
+// Sums returns the server's CRC-64/NVME of the whole object, as the sum of one block of all bytes. Sums returns nil
+// if the server has no CRC-64/NVME of the object. After Sums has returned a checksum, the caller must compare the
+// content, because the Object no longer does. Sums must be called before the first Fetch.
 func (o *Object) Sums() *checksum.Sums {
 	if !o.info.HasCRC64 || o.info.Size == 0 {
 		return nil
@@ -151,16 +153,14 @@ func (o *Object) Sums() *checksum.Sums {
 	return &checksum.Sums{Size: o.info.Size, Block: o.info.Size, Blocks: []uint64{o.info.CRC64}}
 }
 
-// Trust lets what is read go without a comparison, for a caller that wants
-// none. It is called before the first Fetch.
+// Trust turns off the comparison of content with its checksum. Trust must be called before the first Fetch.
 func (o *Object) Trust() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.content, o.trusted = nil, true
 }
 
-// Notes tell what a report should: how often reads had to be taken up again,
-// and what no checksum stands for.
+// Notes returns remarks for the report: how often reads were resumed and why, and which content no checksum covers.
 func (o *Object) Notes() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -183,7 +183,7 @@ func (o *Object) Notes() []string {
 	return out
 }
 
-// mostNotes bounds the causes that are told apart.
+// mostNotes limits the number of distinct causes.
 const mostNotes = 8
 
 func (o *Object) note(err error) {
@@ -198,7 +198,7 @@ func (o *Object) note(err error) {
 	}
 }
 
-// Fetch asks for n bytes from off; see vfs.Remote.
+// Fetch requests n bytes from off, as vfs.Remote describes.
 func (o *Object) Fetch(ctx context.Context, off, n int64) (io.ReadCloser, error) {
 	if off < 0 || n < 0 || n > o.info.Size-off {
 		return nil, errs.New(errs.Invalid, "get", URL(o.info.Bucket, o.info.Key),
@@ -214,8 +214,8 @@ func (o *Object) Fetch(ctx context.Context, off, n int64) (io.ReadCloser, error)
 	return r, nil
 }
 
-// ReadAll reads a whole object of at most limit bytes with one request, and
-// compares it with the checksum that the server sends along.
+// ReadAll reads a whole object of at most limit bytes with one request. ReadAll compares the content with the
+// checksum that the server sends in the reply.
 func (c *Client) ReadAll(ctx context.Context, bucket, key, version string, limit int64) ([]byte, Info, error) {
 	data, o, err := c.Get(ctx, bucket, key, version, limit)
 	if err != nil {
@@ -224,7 +224,7 @@ func (c *Client) ReadAll(ctx context.Context, bucket, key, version string, limit
 	return data, o.info, nil
 }
 
-// Get is ReadAll with the object, which tells what it cost and what was compared.
+// Get does the same as ReadAll and also returns the Object, for its Traffic and Notes.
 func (c *Client) Get(ctx context.Context, bucket, key, version string, limit int64) ([]byte, *Object, error) {
 	if err := checkName(bucket, key); err != nil {
 		return nil, nil, err

@@ -15,9 +15,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// payload is the body of a request made of blocks. Framed, each block is a
-// chunk of aws-chunked and the checksum of all follows as a trailer, for it is
-// known only when the last block is gone. Each block is summed right before it is sent.
+// payload is the body of a request, made of blocks. If framed, each block is a chunk of aws-chunked, and the checksum
+// of all blocks follows as a trailer, because it is known only after the last block. Each block is summed right
+// before it is sent.
 type payload struct {
 	src    vfs.Blocks
 	join   *checksum.Joiner
@@ -34,7 +34,7 @@ type payload struct {
 
 const trailerName = "x-amz-checksum-crc64nvme"
 
-// framedSize is how long size bytes in blocks of that length are with their frames.
+// framedSize returns the length of size bytes in blocks of this length, including their frames.
 func framedSize(size, block int64) int64 {
 	frame := func(n int64) int64 { return int64(len(strconv.FormatInt(n, 16))) + 2 + n + 2 }
 	total := size / block * frame(block)
@@ -48,8 +48,8 @@ func sumText(sum uint64) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint64(nil, sum))
 }
 
-// parseSum reads a CRC-64/NVME out of a header; false for none, or one of
-// parts, which is another thing.
+// parseSum parses a CRC-64/NVME in a header. It returns false if there is none, or if it is a checksum of checksums
+// of parts.
 func parseSum(s string) (uint64, bool) {
 	b, err := base64.StdEncoding.DecodeString(s)
 	if err != nil || len(b) != 8 {
@@ -58,7 +58,7 @@ func parseSum(s string) (uint64, bool) {
 	return binary.BigEndian.Uint64(b), true
 }
 
-// fill makes pending the next block; io.EOF behind the last one.
+// fill makes pending the next block; it returns io.EOF after the last one.
 func (p *payload) fill() error {
 	for len(p.pending) == 0 {
 		if p.whole {
@@ -86,7 +86,7 @@ func (p *payload) fill() error {
 	return nil
 }
 
-// Read is how TLS takes the body.
+// Read returns the next bytes of the body; net/http calls Read on TLS connections.
 func (p *payload) Read(to []byte) (int, error) {
 	if err := p.fill(); err != nil {
 		return 0, err
@@ -98,8 +98,8 @@ func (p *payload) Read(to []byte) (int, error) {
 	return n, nil
 }
 
-// writeTo is how a plain connection takes it: each block in one call. The
-// length of a body is known, so that most is only a guard.
+// writeTo sends the body over a plain connection, each block in one call. The length of a body is known, so that most
+// is only a guard.
 func (p *payload) writeTo(c *conn, most int64) (int64, error) {
 	var sent int64
 	for sent < most {
@@ -120,17 +120,17 @@ func (p *payload) writeTo(c *conn, most int64) (int64, error) {
 	return sent, nil
 }
 
-// Close lets go of the blocks; net/http calls it when it does not read any more.
+// Close releases the blocks; net/http calls it when it has stopped reading the body.
 func (p *payload) Close() error { return p.src.Close() }
 
-// result is the sum and the size of what was sent, false where it was not all.
+// result returns the checksum and the size of the sent bytes; whole is false if not everything was sent.
 func (p *payload) result() (sum uint64, size int64, whole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sum, p.size, p.ended
 }
 
-// sourceError is a failure of the caller's blocks: no server can help it.
+// sourceError is a failure of the caller's blocks, which no retry can help.
 type sourceError struct{ err error }
 
 func (e *sourceError) Error() string { return e.err.Error() }

@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// reader gives the bytes of one range. What breaks off is asked for again from
-// the byte reached, of the same version.
+// reader returns the bytes of one range. If a reply breaks off, the rest of the same version is requested from the
+// byte reached.
 type reader struct {
 	ctx      context.Context
 	o        *Object
@@ -28,7 +28,8 @@ type reader struct {
 
 func (r *reader) name() string { return URL(r.o.info.Bucket, r.o.info.Key) }
 
-// Read reads straight from the connection where p is larger than its buffer.
+// Read returns the next bytes of the range. If p is larger than the buffer of the connection, the bytes are read
+// directly into p.
 func (r *reader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -51,7 +52,7 @@ func (r *reader) Read(p []byte) (int, error) {
 				r.sum = k.add(r.sum, p[:n])
 			}
 			if r.off == r.end {
-				// Before the last bytes are given: who has them all may not ask on.
+				// Before the last bytes are returned: a caller that has all bytes may not read on.
 				if r.err = r.o.content.took(r.name(), r.first, r.end, r.sum); r.err != nil {
 					return 0, r.err
 				}
@@ -69,7 +70,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	}
 }
 
-// broken gives up a body that failed, and waits until the next may be asked for.
+// broken discards a body that failed, and waits until the next request may be made.
 func (r *reader) broken(err error) {
 	r.body.Close()
 	r.body = nil
@@ -83,7 +84,7 @@ func (r *reader) broken(err error) {
 	}
 }
 
-// open asks for what is left of the range.
+// open requests the rest of the range.
 func (r *reader) open() error {
 	i := &r.o.info
 	q := &call{op: "get", method: http.MethodGet, bucket: i.Bucket, key: i.Key, query: versioned(i.Version),
@@ -128,7 +129,7 @@ func (r *reader) changed(cause error) error {
 		Fix: "read it again; keep versions that are being read, or write new ones under other keys"}
 }
 
-// check refuses a reply that is not what was asked for: nothing of it is used.
+// check refuses a reply that is not the requested one; nothing of it is used.
 func (r *reader) check(resp *http.Response) error {
 	i, want := &r.o.info, r.end-r.off
 	bad := func(kind errs.Kind, msg string) error {
@@ -158,7 +159,7 @@ func (r *reader) check(resp *http.Response) error {
 	return nil
 }
 
-// Close ends the request.
+// Close ends the request. Further reads fail with kind Closed.
 func (r *reader) Close() error {
 	if r.body == nil {
 		return nil

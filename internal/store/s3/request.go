@@ -31,10 +31,10 @@ type call struct {
 	// body, if not nil, opens the content anew; size is its length on the wire.
 	body func() (io.ReadCloser, error)
 	size int64
-	// hash is of the content as the signature has it; empty: there is none.
+	// hash is the hash of the content in the signature; empty: no content.
 	hash    string
 	traffic *traffic
-	// at, if not empty, is where a server has sent the client.
+	// at, if not empty, is the address to which a server redirected the client.
 	at string
 }
 
@@ -50,8 +50,8 @@ func hashOf(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// escape writes a path or a value as signatures want it: everything but
-// letters, digits, "-._~" and, in paths, "/" in hex.
+// escape encodes a path or a value for a signature: everything but letters, digits, "-._~" and, in paths, "/" becomes
+// hex.
 func escape(s string, path bool) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder
@@ -69,15 +69,14 @@ func escape(s string, path bool) string {
 	return b.String()
 }
 
-// virtual reports whether a bucket is named in the host: Amazon wants that, and
-// a certificate covers one label.
+// virtual reports whether a bucket is named in the host: Amazon requires that, and a certificate covers one label.
 func (c *Client) virtual(bucket string) bool {
 	host := c.base.Hostname()
 	return bucket != "" && (host == "amazonaws.com" || strings.HasSuffix(host, ".amazonaws.com")) &&
 		!strings.ContainsAny(bucket, "._")
 }
 
-// address is where a call goes.
+// address returns the URL of a call.
 func (c *Client) address(q *call) (*url.URL, error) {
 	u := *c.base
 	path := u.Path
@@ -117,8 +116,8 @@ func (c *Client) address(q *call) (*url.URL, error) {
 	return &u, nil
 }
 
-// ours says whether a host may stand for the endpoint: itself, one below it, or,
-// where it is Amazon's, another one of Amazon.
+// ours reports whether a host may replace the endpoint: itself, a host below it, or, for Amazon, another host of
+// Amazon.
 func (c *Client) ours(host string) bool {
 	base := c.base.Hostname()
 	below := func(host, domain string) bool { return host == domain || strings.HasSuffix(host, "."+domain) }
@@ -143,8 +142,8 @@ func mapKeys(m url.Values) func(yield func(string) bool) {
 	}
 }
 
-// once sends a call a single time. The reply is a success, with its body open,
-// or a *Fault, or what the connection failed with.
+// once sends a call a single time. The result is a successful reply with its body open, a *Fault, or the error of the
+// connection.
 func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 	u, err := c.address(q)
 	if err != nil {
@@ -193,14 +192,14 @@ func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 	return nil, f
 }
 
-// refusesRequest says whether a status is about the request or its signature, which have many reasons, and not about
-// the object. A missing object is asked for often, and its status says enough.
+// refusesRequest reports whether a status is about the request or its signature, which can have many reasons, and not
+// about the object. A missing object is requested often, and its status is clear enough.
 func refusesRequest(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// explained asks for the reason of a refused HEAD with a GET of one byte: the reply to a HEAD has no body, so a wrong
-// secret key and a missing right look alike in it. It returns f where the GET tells no more.
+// explained asks for the reason of a refused HEAD with a GET of one byte. The reply to a HEAD has no body, so a wrong
+// secret key and a missing permission look alike. It returns f if the GET tells no more.
 func (c *Client) explained(ctx context.Context, q *call, f *Fault) error {
 	get := *q
 	get.method, get.header = http.MethodGet, http.Header{"Range": {"bytes=0-0"}}
@@ -215,8 +214,7 @@ func (c *Client) explained(ctx context.Context, q *call, f *Fault) error {
 	return f
 }
 
-// do sends a call until it succeeds, within the bounds of tries. The reply's
-// body is open.
+// do sends a call until it succeeds, within the limits of tries. The reply's body is open.
 func (c *Client) do(ctx context.Context, q *call, t *tries) (*http.Response, error) {
 	for moves := 0; ; {
 		resp, err := c.once(ctx, q)
@@ -235,8 +233,8 @@ func (c *Client) do(ctx context.Context, q *call, t *tries) (*http.Response, err
 	}
 }
 
-// corrected reports whether a refusal says what is wrong with the request and
-// the next one will be right: another region, another host, our clock.
+// corrected reports whether a refusal names the mistake in the request, so that the next one will be right: another
+// region, another host, our clock.
 func (c *Client) corrected(q *call, err error) bool {
 	f, ok := err.(*Fault)
 	if !ok {
@@ -255,7 +253,7 @@ func (c *Client) corrected(q *call, err error) bool {
 	return false
 }
 
-// How long to wait before a repetition, and for how long in all without progress.
+// How long to wait before a retry, and how long in total without progress.
 const (
 	firstPause = 50 * time.Millisecond
 	mostPause  = 5 * time.Second
@@ -273,13 +271,12 @@ type tries struct {
 
 func (c *Client) tries() *tries { return &tries{c: c, since: time.Now()} }
 
-// moved records progress: what fails next is counted anew, up to ten times as often in all.
+// moved records progress: further failures are counted from zero, up to ten times as often in total.
 func (t *tries) moved() {
 	t.failed, t.since = 0, time.Now()
 }
 
-// again waits, after err, until the next try; it returns the error to end with
-// where there is none.
+// again waits, after err, until the next try. If there is none, again returns the final error.
 func (t *tries) again(ctx context.Context, op, name string, err error) error {
 	if ctx.Err() != nil {
 		return failure(op, name, context.Cause(ctx))
@@ -309,7 +306,7 @@ func (t *tries) again(ctx context.Context, op, name string, err error) error {
 	return nil
 }
 
-// pause waits, or returns why the context has ended.
+// pause waits, or returns the reason why the context has ended.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

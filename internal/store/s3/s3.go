@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package s3 is a client of any S3 endpoint, made for moving large content: ranged
-// reads that a caller takes straight off the socket, and parts that go onto it from the
-// caller's own blocks.
+// Package s3 is a client for S3 servers, made for moving large content. A caller reads ranges directly from the
+// socket, and parts are sent directly from the caller's blocks.
 //
-// What breaks on the way is taken up again where it broke off, with a pause
-// that grows, and every read asks for the version that the first reply named: a
-// caller gets the bytes of one version or one error.
+// If a read breaks off, the client resumes it at the byte reached, after a growing pause. Every read requests the
+// version that the first reply named. A caller gets the bytes of one version, or an error.
 package s3
 
 import (
@@ -27,28 +25,28 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Options say where the server is and who asks.
+// Options are the address of the server, the credentials and the limits of a Client.
 type Options struct {
 	// Endpoint is the server's URL, "http://host:port" or "https://host".
 	Endpoint string
-	Region   string // default us-east-1; a server that names another one is believed
-	// AccessKey empty asks without a signature, as anybody.
+	Region   string // region of the signature; empty means us-east-1; if a server names another region, the client uses it
+	// AccessKey identifies the account; if it is empty, requests are not signed.
 	AccessKey, SecretKey, SessionToken string
-	// Connections is how many requests at once carry one object; default 16.
+	// Connections is the number of concurrent requests for one object; 0 means 16.
 	Connections int
-	// CAFile holds further certificates, in PEM, that servers may be signed by.
+	// CAFile is a PEM file with additional certificate authorities for TLS servers.
 	CAFile      string
-	InsecureTLS bool // takes any certificate
-	// Timeout is for how long nothing may move on a connection; default 30 s.
+	InsecureTLS bool // accept any certificate
+	// Timeout is the longest time without any traffic on a connection; 0 means 30 s.
 	Timeout time.Duration
-	// Retries is how often what fails is tried again without any progress; default 5, negative never.
+	// Retries is how often a failed request is repeated without any progress; 0 means 5, negative means never.
 	Retries int
-	// SignBodies makes the content part of the signature over plain HTTP too, for
-	// servers that insist. Objects larger than one request need TLS then.
+	// SignBodies signs the content over plain HTTP too, for servers that require it. With SignBodies, an object that
+	// is too large for one request needs TLS.
 	SignBodies bool
 }
 
-// Defaults and bounds of Options.
+// Defaults and limits of Options.
 const (
 	DefaultConnections = 16
 	DefaultTimeout     = 30 * time.Second
@@ -58,7 +56,7 @@ const (
 	mostRetries        = 100
 )
 
-// Client talks to one endpoint. It is safe for concurrent use.
+// Client sends requests to one S3 endpoint. A Client is safe for concurrent use.
 type Client struct {
 	o      Options
 	base   *url.URL
@@ -67,18 +65,18 @@ type Client struct {
 	creds  aws.Credentials
 	join   *checksum.Joiner
 
-	skew   atomic.Int64 // nanoseconds that the server's clock is ahead
-	noSums atomic.Bool  // the server refuses checksums that it does not know
+	skew   atomic.Int64 // nanoseconds that the server's clock is ahead of ours
+	noSums atomic.Bool  // the server refuses our checksums because it does not know them
 
 	mu      sync.Mutex
-	regions map[string]string // of buckets that told theirs
+	regions map[string]string // of buckets with a known region
 
-	// wait, in tests, stands for the pause before a repetition.
+	// wait replaces the pause before a retry in tests.
 	wait func(ctx context.Context, d time.Duration) error
 }
 
-// New returns a client; it connects with the first request. Kind Invalid for
-// options that make no sense, NotFound and others for a CAFile that cannot be read.
+// New returns a client, which connects only with the first request. The error has kind Invalid for invalid options.
+// If CAFile cannot be read, the error has the kind of the read error, such as NotFound.
 func New(o Options) (*Client, error) {
 	const op = "configure S3 client"
 	base, err := url.Parse(o.Endpoint)
@@ -127,9 +125,9 @@ func New(o Options) (*Client, error) {
 	}, nil
 }
 
-// Sign signs a request without a body that some other client sends to the endpoint. It is signed for
-// DefaultRegion, which every server of ours accepts for requests that come before a client knows the region.
-// Without credentials it does nothing.
+// Sign signs a request without a body that another HTTP client sends to the endpoint. The signature is for
+// DefaultRegion, which a NebulaIO server accepts for requests of clients that do not know the region yet. Without
+// credentials, Sign does nothing.
 func (c *Client) Sign(ctx context.Context, r *http.Request) error {
 	if c.creds.AccessKeyID == "" {
 		return nil
@@ -140,14 +138,14 @@ func (c *Client) Sign(ctx context.Context, r *http.Request) error {
 		at))
 }
 
-// Refused reads the refusal of a request that Sign has signed, and closes its body. again says that this clock
-// differs from the server's: a request that is signed anew goes by the server's clock.
+// Refused reads the error reply to a request that Sign signed, and closes the body of the reply. again is true if the
+// server refused the request because of a wrong local clock; the next Sign uses the server's clock.
 func (c *Client) Refused(r *http.Response) (f *Fault, again bool) {
 	f = faultOf(r)
 	return f, f.Code == "RequestTimeTooSkewed" && !f.date.IsZero() && c.skew.CompareAndSwap(0, int64(time.Until(f.date)))
 }
 
-// Close closes connections that carry nothing. Objects and uploads are ended before.
+// Close closes idle connections. The caller must end all Objects and Uploads before it calls Close.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections()
 	return nil
@@ -164,10 +162,10 @@ func (c *Client) region(bucket string) string {
 	return c.o.Region
 }
 
-// mostRegions bounds what servers can make a client remember.
+// mostRegions limits the regions that a client remembers.
 const mostRegions = 1000
 
-// learnRegion reports whether the region of a bucket was another one so far.
+// learnRegion records the region of a bucket, and reports whether it was another one before.
 func (c *Client) learnRegion(bucket, region string) bool {
 	if region == "" || len(region) > 64 || c.region(bucket) == region {
 		return false
@@ -181,7 +179,7 @@ func (c *Client) learnRegion(bucket, region string) bool {
 	return true
 }
 
-// URL is how an object is named in messages.
+// URL returns the name of an object in messages, s3://bucket/key.
 func URL(bucket, key string) string {
 	if key == "" {
 		return "s3://" + bucket

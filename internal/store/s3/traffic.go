@@ -35,7 +35,7 @@ func (t *traffic) retry() {
 	t.retries++
 }
 
-// mostConns bounds what is remembered of an object whose connections keep breaking.
+// mostConns limits the connections that are remembered for an object.
 const mostConns = 4096
 
 func (t *traffic) connection(c net.Conn) {

@@ -72,7 +72,7 @@ func newTransport(o Options) (*http.Transport, error) {
 	}, nil
 }
 
-// conn ends when nothing has moved on it for a while, and takes bodies block by block.
+// conn closes after a time without traffic, and sends bodies block by block.
 type conn struct {
 	net.Conn
 	quiet time.Duration
@@ -85,7 +85,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Write also gives a Read that waits for the reply its time anew.
+// Write sends p, and also restarts the timeout of a Read that waits for the reply.
 func (c *conn) Write(p []byte) (int, error) {
 	if err := c.SetDeadline(time.Now().Add(c.quiet)); err != nil {
 		return 0, err
@@ -93,8 +93,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// ReadFrom is what net/http sends a body with. Blocks go out as they are,
-// with one call each, instead of through a buffer of 32 KiB.
+// ReadFrom sends the body of a request; net/http calls it. ReadFrom sends each block of a payload with one call,
+// instead of copying it through a buffer of 32 KiB.
 func (c *conn) ReadFrom(r io.Reader) (int64, error) {
 	if l, ok := r.(*io.LimitedReader); ok {
 		if p, ok := l.R.(*payload); ok {

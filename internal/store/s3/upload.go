@@ -21,22 +21,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// Put describes a new object.
+// Put describes a new object and the conditions for writing it.
 type Put struct {
 	Bucket, Key          string
 	ContentType          string
-	Metadata             map[string]string // x-amz-meta-…, without the prefix
-	IfMatch, IfNoneMatch string            // conditions on what is there: an ETag, or "*"
+	Metadata             map[string]string // values of the x-amz-meta-… headers; names are without the prefix
+	IfMatch, IfNoneMatch string            // conditions on the existing object: an ETag, or "*"; empty: no condition
 }
 
-// Upload is an object being written: a vfs.Upload.
+// Upload writes one S3 object. Upload implements vfs.Upload.
 type Upload struct {
 	c       *Client
 	put     Put
 	traffic traffic
 
 	mu    sync.Mutex
-	id    string // of the parts, empty before Begin
+	id    string // upload ID of the parts; empty before Begin
 	sums  bool   // the server checks the content of parts
 	parts map[int]sentPart
 	done  bool
@@ -50,7 +50,8 @@ type sentPart struct {
 	size int64
 }
 
-// NewUpload begins nothing yet. Kind Invalid for a name that cannot be.
+// NewUpload returns an Upload and sends nothing yet. The error has kind Invalid for an invalid bucket, key, header
+// value or metadata name.
 func (c *Client) NewUpload(p Put) (*Upload, error) {
 	if err := checkName(p.Bucket, p.Key); err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (c *Client) NewUpload(p Put) (*Upload, error) {
 	return &Upload{c: c, put: p, parts: map[int]sentPart{}}, nil
 }
 
-// check refuses what cannot stand in a header: it would only be found when it is sent.
+// check refuses values that no header can have, before they are sent.
 func (p *Put) check() error {
 	bad := func(what, value, expected string) error {
 		return errs.New(errs.Invalid, "put", URL(p.Bucket, p.Key), fmt.Sprintf("%s %q; expected %s", what, value, expected))
@@ -88,23 +89,23 @@ func (p *Put) check() error {
 
 func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// Name is the object's.
+// Name returns the s3:// URL of the object.
 func (u *Upload) Name() string { return URL(u.put.Bucket, u.put.Key) }
 
-// Parallel is how many connections carry parts at once.
+// Parallel returns the number of concurrent connections for parts.
 func (u *Upload) Parallel() int { return u.c.o.Connections }
 
-// Traffic is what was asked so far.
+// Traffic returns the requests, retries and connections of the upload so far.
 func (u *Upload) Traffic() vfs.Traffic { return u.traffic.count() }
 
-// Info describes the object, after Whole or Complete.
+// Info returns the description of the new object. Info is valid after Whole or Complete has succeeded.
 func (u *Upload) Info() Info {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.info
 }
 
-// Notes tell how the content was protected on its way.
+// Notes returns remarks for the report, for example that the server did not accept checksums.
 func (u *Upload) Notes() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -141,7 +142,7 @@ func (u *Upload) conditions(h http.Header) {
 	}
 }
 
-// Whole sends the object in one request; see vfs.Upload.
+// Whole sends the object in one request, as vfs.Upload describes.
 func (u *Upload) Whole(ctx context.Context, size int64, open func() (vfs.Blocks, error)) error {
 	if size < 0 || size > vfs.MostWhole {
 		return errs.New(errs.Invalid, "put", u.Name(), fmt.Sprintf("has %d bytes, expected at most %d in one request", size,
@@ -191,8 +192,8 @@ func (u *Upload) send(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// withSums does a request with checksums and, where the server refuses what it
-// does not know, without; the client then leaves them out from the start.
+// withSums makes a request with checksums. If the server refuses the unknown checksums, withSums repeats the request
+// without, and the client leaves them out from then on.
 func (u *Upload) withSums(set func(on bool), do func() ([]byte, http.Header, error)) ([]byte, http.Header, error) {
 	if !u.c.noSums.Load() {
 		set(true)
@@ -210,7 +211,7 @@ func (u *Upload) withSums(set func(on bool), do func() ([]byte, http.Header, err
 	return body, h, err
 }
 
-// refusesSums reports whether a server may have meant the checksum, which it does not know.
+// refusesSums reports whether a server may have refused a request because it does not know the checksum.
 func refusesSums(err error) bool {
 	var f *Fault
 	if !errors.As(err, &f) {
@@ -223,7 +224,7 @@ func refusesSums(err error) bool {
 	return f.Status == http.StatusNotImplemented
 }
 
-// compare holds what the server says it got against what was sent.
+// compare compares the checksum that the server received with the one that was sent.
 func (u *Upload) compare(op string, h http.Header, sum uint64) error {
 	got, ok := parseSum(h.Get(trailerName))
 	if !ok || got == sum {
@@ -243,7 +244,7 @@ func (u *Upload) finish(h http.Header, etag string, size int64, sum uint64) {
 		u.put.Metadata, sum, true
 }
 
-// Begin makes ready for parts; see vfs.Upload.
+// Begin starts a multipart upload, as vfs.Upload describes.
 func (u *Upload) Begin(ctx context.Context) error {
 	if u.c.o.SignBodies && !u.c.secure() {
 		return errs.New(errs.Unsupported, "upload", u.Name(),
@@ -267,8 +268,8 @@ func (u *Upload) Begin(ctx context.Context) error {
 	if err != nil {
 		return errs.Wrap(q.op, q.name(), err)
 	}
-	// A server that does not repeat the algorithm has not understood it, and
-	// would take the frames around checksums for content.
+	// A server that does not repeat the algorithm does not know it, and would take the frames around checksums for
+	// content.
 	sums := strings.EqualFold(h.Get("X-Amz-Checksum-Algorithm"), "CRC64NVME")
 	u.mu.Lock()
 	u.id, u.sums = id, sums
@@ -290,7 +291,7 @@ func parseInitiate(body []byte) (string, error) {
 	return x.ID, nil
 }
 
-// Part sends one part; see vfs.Upload.
+// Part sends one part, as vfs.Upload describes.
 func (u *Upload) Part(ctx context.Context, number int, size, block int64, open func() (vfs.Blocks, error)) error {
 	u.mu.Lock()
 	id, sums := u.id, u.sums
@@ -348,8 +349,8 @@ type completePart struct {
 	CRC64  string `xml:"ChecksumCRC64NVME,omitempty"`
 }
 
-// Complete makes the object of the parts sent; see vfs.Upload. The conditions
-// are judged now.
+// Complete combines the parts into the object, as vfs.Upload describes. The server checks the conditions of Put
+// during Complete.
 func (u *Upload) Complete(ctx context.Context) error {
 	x := struct {
 		XMLName xml.Name       `xml:"http://s3.amazonaws.com/doc/2006-03-01/ CompleteMultipartUpload"`
@@ -423,7 +424,7 @@ func (u *Upload) Complete(ctx context.Context) error {
 	}
 }
 
-// compareWhole holds the sum of the whole that the reply may name against ours.
+// compareWhole compares the checksum of the whole object in the reply, if there is one, with ours.
 func (u *Upload) compareWhole(op string, reply []byte, sum uint64) error {
 	var x struct {
 		CRC64 string `xml:"ChecksumCRC64NVME"`
@@ -436,7 +437,7 @@ func (u *Upload) compareWhole(op string, reply []byte, sum uint64) error {
 	return u.compare(op, h, sum)
 }
 
-// isThere reports whether the object is the one that was to be made.
+// isThere reports whether the object on the server is the one that was to be written.
 func (u *Upload) isThere(ctx context.Context, size int64, sum uint64, what string) bool {
 	i, err := u.c.head(ctx, u.put.Bucket, u.put.Key, "", &u.traffic)
 	if err != nil || i.Size != size || !i.HasCRC64 || i.CRC64 != sum {
@@ -449,8 +450,8 @@ func (u *Upload) isThere(ctx context.Context, size int64, sum uint64, what strin
 	return true
 }
 
-// parseComplete reads the reply to a completion, which can be a refusal though
-// its status is 200: the server has to answer before it is done.
+// parseComplete reads the reply to a completion. The reply can be an error although its status is 200, because the
+// server has to answer before it is done.
 func parseComplete(body []byte) (etag string, err error) {
 	if f, ok := parseFault(body); ok {
 		if f.Code == "InternalError" || f.Code == "SlowDown" || f.Code == "ServiceUnavailable" {
@@ -472,10 +473,11 @@ func parseComplete(body []byte) (etag string, err error) {
 	return unquote(x.ETag), nil
 }
 
-// abortTime is how long an Abort may take once its caller has gone.
+// abortTime is how long an Abort may take after its caller's context has ended.
 const abortTime = 10 * time.Second
 
-// Abort takes the parts back; see vfs.Upload. It is tried even where ctx has ended.
+// Abort removes the parts that were sent, as vfs.Upload describes. Abort runs for up to 10 seconds, even if ctx has
+// ended.
 func (u *Upload) Abort(ctx context.Context) error {
 	u.mu.Lock()
 	id, done := u.id, u.done

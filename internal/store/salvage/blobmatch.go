@@ -18,21 +18,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Without the manifest it is not known in which blob file a value lies. But a table refers to one and the same file by
-// one number of its own, and each reference has a block, a place in it and a length. A file is the right one for a
-// number if every value of that number is there in the right length, and at least one of them is proven to be the right
-// value. Such a proof is the checksum of an object's content, the sequence of a version, or the owner of a file.
+// Without the manifest it is unknown which blob file contains a value. But a table refers to one file always by the
+// same number of its own, and each reference has a block, a place in it and a length. A file is the right one for a
+// number if every value of that number exists in it with the right length, and at least one of them is proven to be
+// the right value. A proof is the checksum of an object's content, the sequence of a version, or the owner of a file.
 // Without a proof a value is lost: nothing is guessed.
 
-// sumPrefix begins the keys of a salvage under which the checksums of small objects lie. No record begins with it.
+// sumPrefix is the first byte of the keys of a salvage that hold the checksums of small objects. No record begins
+// with it.
 const sumPrefix = 0
 
 func sumKey(seq uint64) []byte { return record.Numbered(sumPrefix, seq, 0) }
 
-// blobGroup are all values of a table that lie in one blob file.
+// blobGroup identifies all values of a table that lie in one blob file.
 type blobGroup struct{ table, ref uint64 }
 
-// blobProof is what is known of the file of a group.
+// blobProof is the evidence for the file of a group.
 type blobProof struct {
 	fits   []*metascan.BlobFile // all values are there in the right length
 	proven []*metascan.BlobFile // of these, those in which a value was proven
@@ -47,12 +48,11 @@ type blobMatch struct {
 	held   []*metascan.BlobFile // those with a block in memory
 }
 
-// matchRounds bounds how often the search begins again with what the last one found: records of versions in blob files
-// have the checksums of content in others.
+// matchRounds limits how often the search is repeated with the results of the last one: records of versions in blob
+// files contain the checksums of content in others.
 const matchRounds = 3
 
-// run replaces references by values where they are proven, and by losses where they are not. It returns how many of
-// each.
+// run replaces references by values if they are proven, and by losses if not. It returns the number of each.
 func (m *blobMatch) run() (found, lost int64, err error) {
 	for range matchRounds {
 		m.groups = map[blobGroup]*blobProof{}
@@ -87,7 +87,7 @@ func (m *blobMatch) run() (found, lost int64, err error) {
 	return found, lost, err
 }
 
-// each calls f with every reference that has no value yet, and where the reference waits for one.
+// each calls f with every reference without a value, and with its openKey.
 func (m *blobMatch) each(f func(key, waits []byte, h *metascan.BlobHandle) error) error {
 	return m.view.eachOpen(func(key, waits []byte, state changeState, v []byte) error {
 		if state != changeBlob {
@@ -105,7 +105,7 @@ func (m *blobMatch) each(f func(key, waits []byte, h *metascan.BlobHandle) error
 	})
 }
 
-// get reads a value, and bounds how many blocks are in memory.
+// get reads a value, and limits how many blocks are in memory.
 func (m *blobMatch) get(f *metascan.BlobFile, h *metascan.BlobHandle) ([]byte, error) {
 	if f.Cached < 0 {
 		if len(m.held) >= 64 {
@@ -117,7 +117,7 @@ func (m *blobMatch) get(f *metascan.BlobFile, h *metascan.BlobHandle) ([]byte, e
 	return f.Value(h)
 }
 
-// weigh takes one reference as evidence for or against the files of its group.
+// weigh uses one reference as evidence for or against the files of its group.
 func (m *blobMatch) weigh(key, _ []byte, h *metascan.BlobHandle) error {
 	g := blobGroup{h.Table, h.Ref}
 	p := m.groups[g]
@@ -144,7 +144,7 @@ func (m *blobMatch) weigh(key, _ []byte, h *metascan.BlobHandle) error {
 	return nil
 }
 
-// find returns the value of a reference, or nil where none is proven.
+// find returns the value of a reference, or nil if none is proven.
 func (m *blobMatch) find(key []byte, h *metascan.BlobHandle) []byte {
 	p := m.groups[blobGroup{h.Table, h.Ref}]
 	if p == nil {
@@ -164,7 +164,7 @@ func (m *blobMatch) find(key []byte, h *metascan.BlobHandle) []byte {
 	return value
 }
 
-// proofKind is what a value says of the file that it is in.
+// proofKind is what a value proves about its file.
 type proofKind int
 
 const (
@@ -173,7 +173,7 @@ const (
 	proofAgainst                  // it is not the value of this key
 )
 
-// proof compares a value with what other records say of its key.
+// proof compares a value with other records of its key.
 func (m *blobMatch) proof(key, value []byte) proofKind {
 	switch key[0] {
 	case record.KindData:
@@ -206,8 +206,8 @@ func (m *blobMatch) proof(key, value []byte) proofKind {
 	return proofNone
 }
 
-// matchBlobs settles all changes that wait for their value. It finds the values that lie in blob files which the
-// manifest does not name.
+// matchBlobs settles all changes that wait for their value. It finds values in blob files that the manifest does not
+// name.
 func (v *salvage) matchBlobs(r *metascan.Reader) error {
 	if v.view.open == 0 {
 		return nil

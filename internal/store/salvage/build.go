@@ -17,7 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// build makes the metadata of the new store out of the newest changes.
+// build creates the metadata of the new store from the newest changes.
 func (v *salvage) build() (err error) {
 	v.names = record.NamesOf(v.report.UUID)
 	v.buckets = map[uint64]*savedBucket{}
@@ -78,8 +78,8 @@ func (v *salvage) bucketRecords() error {
 	})
 }
 
-// bucket returns the bucket with a number. Where its record is lost, it is made under another name, for its objects'
-// sake.
+// bucket returns the bucket with a number. If its record is lost, the bucket is created under another name, to keep
+// its objects.
 func (v *salvage) bucket(id uint64) (*savedBucket, error) {
 	if b := v.buckets[id]; b != nil {
 		return b, nil
@@ -179,7 +179,7 @@ func (v *salvage) olds() error {
 	})
 }
 
-// version saves one version under a key of the new store, if its content is right.
+// version saves one version under a key of the new store, if its content is intact.
 func (v *salvage) version(id uint64, name string, x *record.Version, at []byte, current bool) error {
 	if err := v.ctx.Err(); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (v *salvage) version(id uint64, name string, x *record.Version, at []byte, 
 	return v.out.set(at, x.Encode())
 }
 
-// content saves what a version has beside its record; why says what is wrong with it.
+// content saves the content of a version; why describes its damage, if any.
 func (v *salvage) content(id uint64, name string, x *record.Version) (why string, err error) {
 	if x.Marker() || x.Size == 0 && x.File == 0 {
 		x.Flags &^= record.FlagParts

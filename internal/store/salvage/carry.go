@@ -15,7 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
-// carrier brings data files from the old store to the new one. It changes nothing in the old store.
+// carrier copies data files from the old store to the new one. It changes nothing in the old store.
 type carrier struct {
 	ctx  context.Context
 	fs   vfs.FS
@@ -24,8 +24,8 @@ type carrier struct {
 	dirs filecopy.DirSet
 }
 
-// file brings a data file over. Its content is read and checked in any case. share gives the file a second name, if
-// that can be done, in place of a copy.
+// file copies a data file. Its content is always read and checked. If share is set, file creates a hard link instead
+// of a copy, if possible.
 func (c *carrier) file(id uint64, size int64, share bool, check func(int64, []byte) error) (why string, err error) {
 	settled, fresh := datafile.Names(c.fs, c.from, datafile.ID(id))
 	to, _ := datafile.Names(c.fs, c.to, datafile.ID(id))
@@ -56,7 +56,8 @@ func (c *carrier) file(id uint64, size int64, share bool, check func(int64, []by
 	return c.judge(err)
 }
 
-// judge tells damage of the old store, which is a loss, from failures of the new one, which end the salvage.
+// judge distinguishes damage of the old store, which is a loss, from failures of the new store, which end the
+// salvage.
 func (c *carrier) judge(err error) (why string, fatal error) {
 	switch {
 	case err == nil:
@@ -69,7 +70,7 @@ func (c *carrier) judge(err error) (why string, fatal error) {
 	return "its file cannot be read: " + err.Error(), nil
 }
 
-// link gives a file a second name in the new store; linked is false where that cannot be done.
+// link creates a hard link to a file in the new store; linked is false if that is not possible.
 func (c *carrier) link(from, to string, size int64, check func(int64, []byte) error) (linked bool, why string,
 	err error) {
 	file, err := layout.OpenRegular(c.fs, from)
@@ -85,7 +86,7 @@ func (c *carrier) link(from, to string, size int64, check func(int64, []byte) er
 	return c.fs.Link(from, to) == nil, "", nil
 }
 
-// partFile checks the pieces of a part, and brings its file over where that is not done yet.
+// partFile checks the pieces of a part, and copies its file if that is not done yet.
 func (c *carrier) partFile(id uint64, pieces []datafile.Piece, bring bool) (why string, err error) {
 	settled, fresh := datafile.Names(c.fs, c.from, datafile.ID(id))
 	from := settled
@@ -104,6 +105,6 @@ func (c *carrier) partFile(id uint64, pieces []datafile.Piece, bring bool) (why 
 	if why, err := c.judge(err); why != "" || err != nil || !bring {
 		return why, err
 	}
-	// An upload goes on in its file, so that the two stores never share it.
+	// An upload continues in its file, so the two stores never share it.
 	return c.file(id, info.Size(), false, nil)
 }

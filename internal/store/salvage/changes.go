@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// changes keeps all changes that were read, on disk, and finds the newest of each key.
+// changes stores all changes that were read, on disk, and finds the newest change of each key.
 type changes struct {
 	db    *pebble.DB
 	b     *pebble.Batch
@@ -34,7 +34,7 @@ const (
 
 func changePrefix(key []byte) []byte { return append(record.Escape(nil, string(key)), 0, 1) }
 
-// add keeps a change. Sums of counts are not kept: they are counted anew.
+// add stores a change. Counts are not stored, because they are counted again.
 func (c *changes) add(e metascan.Entry) error {
 	if len(e.Key) == 0 {
 		return nil // of no kind that this store writes
@@ -72,16 +72,17 @@ func (c *changes) add(e metascan.Entry) error {
 	return c.put(stored, e.Key, state, e.Value)
 }
 
-// openKey is where a change without a value waits. Another table may have the same change with its value: a compaction
-// that was cut off leaves two. Only when everything was read it is known whether the value is lost.
+// openKey returns the key under which a change without a value waits. Another table may have the same change with its
+// value, because an interrupted compaction leaves both tables. Only after everything was read it is known whether the
+// value is lost.
 func openKey(stored []byte, table, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(bytes.Clone(stored), table), n)
 }
 
-// openKeyTail is how much longer an openKey is than the key of the change.
+// openKeyTail is the additional length of an openKey over the key of the change.
 const openKeyTail = 16
 
-// settle gives a change that waits its value, or says why it is lost unless another table had it.
+// settle gives a waiting change its value, or records why it is lost unless another table had it.
 func (c *changes) settle(waits, key []byte, state changeState, value []byte) error {
 	stored := waits[:len(waits)-openKeyTail]
 	if state == changeLost {
@@ -105,7 +106,7 @@ func (c *changes) drop(waits []byte) error {
 	return c.b.Delete(waits, nil)
 }
 
-// eachOpen calls f with every change that waits: its key, where it waits, its state and what is known of it.
+// eachOpen calls f with every waiting change: its key, its openKey, its state and its value so far.
 func (c *changes) eachOpen(f func(key, waits []byte, state changeState, v []byte) error) error {
 	return metadb.Each(c.db, []byte{sumPrefix + 1}, nil, func(waits, v []byte) error {
 		name, rest, ok := record.Unescape(waits)
@@ -116,7 +117,7 @@ func (c *changes) eachOpen(f func(key, waits []byte, state changeState, v []byte
 	})
 }
 
-// put keeps a change under a key of the salvage.
+// put stores a change under a key of the salvage.
 func (c *changes) put(stored, key []byte, state changeState, value []byte) error {
 	if c.b == nil {
 		c.b = c.db.NewBatch()

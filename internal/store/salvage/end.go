@@ -13,7 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// uploads saves the uploads in progress, with those of their parts whose content is right.
+// uploads saves the uploads in progress, with all parts whose content is intact.
 func (v *salvage) uploads() error {
 	return v.view.each(record.KindUpload, func(key, value []byte, state changeState) error {
 		id, _ := record.NumberOf(key)
@@ -88,10 +88,10 @@ func (v *salvage) parts(o record.Owner, u *record.Upload, b *savedBucket) error 
 	})
 }
 
-// changePrefixOf is where the changes of keys that begin with key begin.
+// changePrefixOf returns the beginning of the changes of keys that begin with key.
 func changePrefixOf(key []byte) []byte { return record.Escape(nil, string(key)) }
 
-// records saves the records of others: accounts and settings.
+// records saves the records of other packages: accounts and settings.
 func (v *salvage) records() error {
 	return v.view.each(record.KindRecord, func(key, value []byte, state changeState) error {
 		if state == changeDeleted {
@@ -108,7 +108,7 @@ func (v *salvage) records() error {
 	})
 }
 
-// orphans names what is lost with records that cannot be read: the index of files still knows whose they were.
+// orphans reports what is lost with unreadable records: the index of files still contains the owners.
 func (v *salvage) orphans() error {
 	if err := v.out.flush(); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (v *salvage) orphans() error {
 	})
 }
 
-// totals writes what follows from the rest: counts, marks, the identity.
+// totals writes the records that are derived from the others: counts, marks, the identity.
 func (v *salvage) totals() error {
 	for id, b := range v.buckets {
 		if err := v.out.set(record.CountsKey(id), b.counts.Encode()); err != nil {
@@ -185,7 +185,7 @@ func (v *salvage) totals() error {
 	return v.out.set(record.MetaKey("uuid"), []byte(v.report.UUID))
 }
 
-// finish makes the new directory a store, as the last step.
+// finish turns the new directory into a store, as the last step.
 func (v *salvage) finish() error {
 	if err := v.files.dirs.Sync(); err != nil {
 		return err

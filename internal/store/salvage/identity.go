@@ -10,8 +10,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
-// testimony returns what the witness says of the metadata. It is found by the UUID of FORMAT, or by that of EPOCH where
-// FORMAT is missing or damaged. Without a witness, a log that was cut short looks whole, so that this is warned of.
+// testimony compares the metadata with the witness. The witness is found by the UUID of FORMAT, or by that of EPOCH
+// if FORMAT is missing or damaged. Without a witness, a log that was cut short looks complete, so testimony adds a
+// warning.
 func (v *salvage) testimony(e witness.Examiner) witness.Testimony {
 	format, _ := layout.ReadNote(v.fs, v.fs.PathJoin(v.from, layout.FormatName))
 	t, err := e.Examine()
@@ -40,8 +41,8 @@ func (v *salvage) testimony(e witness.Examiner) witness.Testimony {
 	return t
 }
 
-// uuid is that of the old store, so that its identifiers of versions stay; a new one where it is lost. FORMAT, EPOCH
-// and the metadata have it. If they differ, the one that two of them have is right.
+// uuid returns the UUID of the old store, so that its version identifiers stay valid, or a new one if it is lost.
+// FORMAT, EPOCH and the metadata contain the UUID. If they differ, the one that two of them have is right.
 func (v *salvage) uuid() string {
 	votes := map[string]int{}
 	var first string

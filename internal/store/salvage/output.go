@@ -4,7 +4,7 @@ package salvage
 
 import "github.com/cockroachdb/pebble/v2"
 
-// batchSize is how many bytes of records are gathered before they are written.
+// batchSize is the number of bytes of records that are collected before they are written.
 const batchSize = 4 << 20
 
 // output is the metadata of the new store.
@@ -24,7 +24,7 @@ func (o *output) set(key, value []byte) error {
 	return o.flush()
 }
 
-// flush makes what was set visible to reads of the new store.
+// flush makes the written records visible to reads of the new store.
 func (o *output) flush() error {
 	err := o.db.Apply(o.batch, pebble.NoSync)
 	_ = o.batch.Close()

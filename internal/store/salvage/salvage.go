@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package salvage saves what is readable of a damaged store into a new one.
+// Package salvage copies everything readable of a damaged store into a new store.
 package salvage
 
 import (
@@ -21,22 +21,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
-// Options says where to and how Salvage saves.
+// Options are the source, the target and the settings of a salvage.
 type Options struct {
-	// FS is the file system; nil means the real one.
+	// FS is the file system; nil means that of the operating system.
 	FS vfs.FS
 	// From is the directory of the damaged store.
 	From string
-	// To is the directory of the new store. It must be missing or empty.
+	// To is the directory of the new store, which must be missing or empty.
 	To string
-	// Link gives files of content a second name, where they cannot be cloned, in place of a copy. Then the old and the new
-	// store share them, and what damages one damages the other.
+	// Link creates hard links to the data files if they cannot be cloned, instead of copying them. With hard links
+	// the old and the new store share data files, so damage to one store is damage to the other.
 	Link bool
-	// Progress hears from time to time what was read and saved; nil is allowed.
+	// Progress is called from time to time with the report so far; nil means no calls.
 	Progress func(Report)
 }
 
-// Loss is something that was in a store and could not be saved.
+// Loss is a version, a part or a record of the damaged store that could not be saved.
 type Loss struct {
 	Bucket  string
 	Key     string
@@ -44,40 +44,42 @@ type Loss struct {
 	Why     string
 }
 
-// SavedObject is a version that was saved.
+// SavedObject is an object version that was saved.
 type SavedObject struct {
 	Bucket  string
 	Key     string
 	Version string
 	Size    int64
-	// Doubtful says that a later change of the key may have been lost: the version may have been overwritten or deleted.
+	// Doubtful means that a later change of the key may be lost, so this version may have been overwritten or
+	// deleted.
 	Doubtful bool
 }
 
-// MaxNamed bounds the versions and the losses that a report names.
+// MaxNamed is the largest number of versions, and of losses, that a report lists.
 const MaxNamed = 10000
 
-// Report is what was read, saved and lost.
+// Report is the result of a salvage.
 type Report struct {
 	UUID     string
-	Metadata []metascan.File // the files that were read
-	Changes  int64           // read out of them
+	Metadata []metascan.File // the metadata files that were read
+	Changes  int64           // changes read from the metadata files
 	Buckets  int64
-	Objects  int64 // versions with content, and delete markers
-	Bytes    int64 // of content
+	Objects  int64 // saved versions with content, and saved delete markers
+	Bytes    int64 // size of the saved content in bytes
 	Uploads  int64
-	Records  int64 // of others: accounts and settings
-	Doubtful int64 // of the objects
+	Records  int64 // saved records of other packages: accounts and settings
+	Doubtful int64 // saved versions that may have been overwritten or deleted
 	Lost     int64
-	Saved    []SavedObject // at most MaxNamed
-	Losses   []Loss        // at most MaxNamed
+	Saved    []SavedObject // the first saved versions, at most MaxNamed
+	Losses   []Loss        // the first losses, at most MaxNamed
 	Warnings []string
 }
 
-// Run saves what is readable of a damaged store into a new one, and never changes the old one. It reads each file of
-// the metadata by itself as far as it goes; of each key the newest change counts. A version is saved only if its record
-// can be read and its content has the right checksum. Nobody may have the old store open. An interrupted Salvage leaves
-// a directory that is not taken for a store, and that the next Salvage begins anew.
+// Run copies everything readable of a damaged store into a new store, and never changes the damaged store. Run reads
+// each metadata file separately, as far as it is readable. For each key, only the newest readable change counts. A
+// version is saved only if its record is readable and its content matches its checksum. Nobody may have the damaged
+// store open during Run. An interrupted Run leaves a directory that Open does not accept as a store. A Run to the
+// directory of an interrupted Run starts from the beginning.
 func Run(ctx context.Context, o Options) (Report, error) {
 	const op = "salvage store"
 	v := &salvage{ctx: ctx, o: o}
@@ -232,7 +234,7 @@ func (v *salvage) gather(meta string) error {
 	return nil
 }
 
-// doubt says whether a later change of a key may have been lost.
+// doubt reports whether a later change of a key may have been lost.
 func (v *salvage) doubt(key []byte) bool {
 	if v.blind {
 		return true

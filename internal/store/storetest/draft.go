@@ -19,7 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Seal is what a client says of data that it has written.
+// Seal returns the size and the sums that a client declares for data when it commits a draft.
 func Seal(data []byte) object.Sealed {
 	return object.Sealed{Size: int64(len(data)), CRC64: checksum.Of(data), Sums: Sums(data)}
 }

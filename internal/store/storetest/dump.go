@@ -17,9 +17,8 @@ import (
 // recordKinds are the kinds of record that Dump looks at and that tests write.
 var recordKinds = []string{"kind", "other", "k\x00", "\xff"}
 
-// Dump writes down everything that is visible in a store, one line each, and
-// reads all content. With ids, lines have what only this store knows:
-// identifiers and times.
+// Dump describes everything visible in a store, one line for each item, and reads all content. If ids is set, the
+// lines include version identifiers and times, which differ between stores.
 func Dump(ctx context.Context, s object.Store, ids bool) ([]string, error) {
 	bs, err := s.ListBuckets(ctx)
 	if err != nil {
@@ -58,7 +57,7 @@ func Dump(ctx context.Context, s object.Store, ids bool) ([]string, error) {
 	return out, nil
 }
 
-// AllVersions lists all versions of a bucket, page by page.
+// AllVersions returns all versions in a bucket, read page by page.
 func AllVersions(ctx context.Context, s object.Lister, bucket string) ([]object.Info, error) {
 	var all []object.Info
 	l := object.List{Bucket: bucket, Versions: true, Attributes: true, Limit: 100}

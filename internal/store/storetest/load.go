@@ -12,13 +12,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Load does random changes to one bucket that nobody else changes, and knows
-// at any moment which states of it a crash may leave: that after the last change
-// that was acknowledged, or one after a change that was begun since.
+// Load makes random changes to one bucket that nobody else changes, and tracks which states of the bucket a crash may
+// leave. A crash may leave the state after the last acknowledged change, or after any change that was started later.
 type Load struct {
-	// Started, where given, hears of each change before it begins, and of the state that it leads to.
+	// Started is called before each change with its number and the state that it leads to; nil means no calls.
 	Started func(n int, state string)
-	// Acked, where given, hears that a change was acknowledged.
+	// Acked is called with the number of each acknowledged change; nil means no calls.
 	Acked func(n int)
 
 	w *walk
@@ -29,8 +28,8 @@ type Load struct {
 	acked  int      // the number of the state that is acknowledged
 }
 
-// NewLoad makes the load of a bucket, in contents and parts of up to most bytes.
-// The bucket has to be missing.
+// NewLoad returns a Load for a bucket, with contents and parts of at most `most` bytes. The bucket must not exist
+// yet.
 func NewLoad(ctx context.Context, seed uint64, s object.Store, bucket string, most int) *Load {
 	l := &Load{w: newWalk(ctx, seed, bucket), states: []string{""}}
 	l.w.most, l.w.distinct = most, true
@@ -38,7 +37,7 @@ func NewLoad(ctx context.Context, seed uint64, s object.Store, bucket string, mo
 	return l
 }
 
-// Step does one change. An error says what the store did wrong, or what went wrong in it.
+// Step makes one change. The error describes a failure or a wrong result of the store.
 func (l *Load) Step() error {
 	l.w.step++
 	if l.w.step == 1 {
@@ -47,20 +46,19 @@ func (l *Load) Step() error {
 	return l.w.do(l.w.changes())
 }
 
-// Log returns the last operations, for messages.
+// Log returns the last operations as text for failure messages.
 func (l *Load) Log() string { return strings.Join(l.w.log, "\n  ") }
 
-// Mark returns the number of the last state that was acknowledged. What a crash
-// from now on leaves is this state or a later one.
+// Mark returns the number of the last acknowledged state. A crash after the call of Mark leaves that state or a later
+// one.
 func (l *Load) Mark() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.acked
 }
 
-// Allowed returns the states that a crash may have left that happened after
-// Mark returned mark and before this call. Calls have ascending marks, and
-// states before the mark are forgotten.
+// Allowed returns the states that a crash may leave if it happens after Mark has returned mark and before this call.
+// Each call must pass a mark that is not lower than the mark before, because earlier states are forgotten.
 func (l *Load) Allowed(mark int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +93,7 @@ func (l *Load) ended(n int) {
 	}
 }
 
-// State writes down one bucket with all that is visible in it, or nothing where it does not exist.
+// State describes one bucket with everything visible in it, or returns "" if the bucket does not exist.
 func State(ctx context.Context, s object.Store, bucket string) (string, error) {
 	b, err := s.Bucket(ctx, bucket)
 	if Sentinel(err) == object.ErrNoSuchBucket { //nolint:errorlint // Sentinel unwraps
@@ -127,80 +125,80 @@ func (j *journal) during(change func()) {
 	j.load.ended(n)
 }
 
-// CreateBucket is object.Store's.
+// CreateBucket implements object.Store.
 func (j *journal) CreateBucket(ctx context.Context, b object.Bucket) (err error) {
 	j.during(func() { err = j.Store.CreateBucket(ctx, b) })
 	return err
 }
 
-// UpdateBucket is object.Store's.
+// UpdateBucket implements object.Store.
 func (j *journal) UpdateBucket(ctx context.Context, name string, change func(*object.Bucket) error) (err error) {
 	j.during(func() { err = j.Store.UpdateBucket(ctx, name, change) })
 	return err
 }
 
-// DeleteBucket is object.Store's.
+// DeleteBucket implements object.Store.
 func (j *journal) DeleteBucket(ctx context.Context, name string) (err error) {
 	j.during(func() { err = j.Store.DeleteBucket(ctx, name) })
 	return err
 }
 
-// Put is object.Store's.
+// Put implements object.Store.
 func (j *journal) Put(ctx context.Context, p object.Put) (i object.Info, err error) {
 	j.during(func() { i, err = j.Store.Put(ctx, p) })
 	return i, err
 }
 
-// Delete is object.Store's.
+// Delete implements object.Store.
 func (j *journal) Delete(ctx context.Context, d object.Deletion) (out object.Deleted, err error) {
 	j.during(func() { out, err = j.Store.Delete(ctx, d) })
 	return out, err
 }
 
-// DeleteMany is object.Store's.
+// DeleteMany implements object.Store.
 func (j *journal) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) (out []object.Deleted,
 	errs []error) {
 	j.during(func() { out, errs = j.Store.DeleteMany(ctx, bucket, ds) })
 	return out, errs
 }
 
-// Copy is object.Store's.
+// Copy implements object.Store.
 func (j *journal) Copy(ctx context.Context, c object.Copy) (i object.Info, err error) {
 	j.during(func() { i, err = j.Store.Copy(ctx, c) })
 	return i, err
 }
 
-// SetAttributes is object.Store's.
+// SetAttributes implements object.Store.
 func (j *journal) SetAttributes(ctx context.Context, ref object.Ref, change func(map[string]string) error) (err error) {
 	j.during(func() { err = j.Store.SetAttributes(ctx, ref, change) })
 	return err
 }
 
-// CreateUpload is object.Store's.
+// CreateUpload implements object.Store.
 func (j *journal) CreateUpload(ctx context.Context, bucket, key string, as map[string]string) (id string, err error) {
 	j.during(func() { id, err = j.Store.CreateUpload(ctx, bucket, key, as) })
 	return id, err
 }
 
-// PutPart is object.Store's.
+// PutPart implements object.Store.
 func (j *journal) PutPart(ctx context.Context, p object.PutPart) (i object.PartInfo, err error) {
 	j.during(func() { i, err = j.Store.PutPart(ctx, p) })
 	return i, err
 }
 
-// CopyPart is object.Store's.
+// CopyPart implements object.Store.
 func (j *journal) CopyPart(ctx context.Context, c object.CopyPart) (i object.PartInfo, err error) {
 	j.during(func() { i, err = j.Store.CopyPart(ctx, c) })
 	return i, err
 }
 
-// CompleteUpload is object.Store's.
+// CompleteUpload implements object.Store.
 func (j *journal) CompleteUpload(ctx context.Context, c object.Complete) (i object.Info, err error) {
 	j.during(func() { i, err = j.Store.CompleteUpload(ctx, c) })
 	return i, err
 }
 
-// AbortUpload is object.Store's.
+// AbortUpload implements object.Store.
 func (j *journal) AbortUpload(ctx context.Context, bucket, key, id string) (err error) {
 	j.during(func() { err = j.Store.AbortUpload(ctx, bucket, key, id) })
 	return err

@@ -17,7 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Hostile are keys that no path could be made of, in the order of their bytes.
+// Hostile returns object keys that are difficult as file names, sorted by their bytes.
 func Hostile() []string {
 	keys := []string{
 		"a", "a/", "a//b", "a/b", "a/b/", "/", "//", "/a", ".", "..", "../x", "a/../b", "./a", "\x00", "\x00\x00", "a\x00",

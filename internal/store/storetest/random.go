@@ -28,8 +28,7 @@ var sentinels = []error{
 	object.ErrReadOnly, object.ErrBusy, object.ErrClosed, errMine, context.Canceled, context.DeadlineExceeded,
 }
 
-// Sentinel returns which of the errors that callers tell apart err is: nil for
-// none, and err itself where it is an error that wraps no sentinel.
+// Sentinel returns the first sentinel error that err wraps, or err itself if it wraps none.
 func Sentinel(err error) error {
 	for _, s := range sentinels {
 		if errors.Is(err, s) {
@@ -39,9 +38,8 @@ func Sentinel(err error) error {
 	return err
 }
 
-// Random does steps random operations on a new store and on a model of it, and
-// compares what each of them returns, all that is visible now and then, and
-// what survives restarts. The seed repeats a run.
+// Random makes random operations on a new store and on a model, and compares the results of each operation. From time
+// to time Random also compares everything visible, and restarts the store. The same seed repeats a run.
 func Random(t *testing.T, seed uint64, steps int, target Target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
 	defer cancel()

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storetest is the conformance suite of object stores: whatever claims
-// to be an object.Store passes Run and Random, or has a defect.
+// Package storetest is the conformance suite for implementations of object.Store. Every implementation has to pass
+// Run and Random.
 //
-// After each test of Run the store is closed and opened again where the target
-// can do that, and everything that was visible has to be there unchanged.
+// After each test, Run closes the store and opens it again if the target supports that. Everything that was visible
+// before the restart must still be visible and unchanged.
 package storetest
 
 import (
@@ -27,13 +27,14 @@ import (
 // patience ends a test that hangs, with an error of the call that hung.
 const patience = 60 * time.Second
 
-// Target is a kind of store under test.
+// Target creates the stores that the suite tests.
 type Target struct {
-	// Open makes a new, empty store. The suite closes it.
+	// Open returns a new, empty store, which the suite closes.
 	Open func(t *testing.T) object.Store
-	// Reopen closes a store and opens it again; nil where nothing survives that.
+	// Reopen closes a store and opens it again. Reopen is nil for a store that keeps nothing when it is closed.
 	Reopen func(t *testing.T, s object.Store) object.Store
-	// Sizes are lengths of content at which the store changes its ways; the suite adds its own.
+	// Sizes are content lengths at which the store changes how it stores content; the suite tests further lengths of
+	// its own.
 	Sizes []int
 }
 
@@ -225,7 +226,7 @@ func (f *fixture) keys(bucket string) []string {
 	return out
 }
 
-// Read reads one version whole.
+// Read reads the whole content of one version.
 func Read(ctx context.Context, s object.Objects, ref object.Ref) (object.Info, []byte, error) {
 	c, err := s.Open(ctx, ref)
 	if err != nil {
@@ -257,7 +258,7 @@ func section(c object.Content, off, n int64) ([]byte, error) {
 	return data, err
 }
 
-// Bytes makes n bytes of noise, always the same for one seed.
+// Bytes returns n pseudo-random bytes, always the same for one seed.
 func Bytes(seed uint64, n int) []byte {
 	var key [32]byte
 	for i := range 8 {
@@ -268,10 +269,10 @@ func Bytes(seed uint64, n int) []byte {
 	return data
 }
 
-// MD5 is the ETag of content that was written in one go to a bucket of kind ETagMD5.
+// MD5 returns the ETag of an object that was written in one request to a bucket of kind ETagMD5.
 func MD5(data []byte) string { return fmt.Sprintf("%x", md5.Sum(data)) }
 
-// CRC is the ETag of content in a bucket of kind ETagCRC64.
+// CRC returns the ETag of content in a bucket of kind ETagCRC64.
 func CRC(data []byte, parts int) string {
 	return fmt.Sprintf("%016x%016x-%d", checksum.Of(data), len(data), parts)
 }
@@ -284,7 +285,7 @@ func brief(b []byte) string {
 	return fmt.Sprintf("%d bytes with CRC %016x (%x…)", len(b), checksum.Of(b), b[:8])
 }
 
-// Diff compares two sorted lists of lines; empty where they are the same.
+// Diff returns the differences of two sorted lists of lines; the result is empty if they are equal.
 func Diff(a, b []string) string {
 	var out strings.Builder
 	for _, l := range a {

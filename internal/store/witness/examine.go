@@ -14,15 +14,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// ShortFile is a log or a manifest that does not reach as far as it was durable.
+// ShortFile is a log or a manifest that is shorter than the witness recorded: bytes that were durable are unreadable
+// or missing.
 type ShortFile struct {
 	Name   string
 	msg    string
-	Lost   int64 // records that Pebble would not see
-	Behind int64 // of these, those that can still be read behind the damage
+	Lost   int64 // number of durable records that Pebble would not replay
+	Behind int64 // number of lost records that are still readable behind the damage
 }
 
-// Text says how far the file reaches and what is lost.
+// Text describes the damage: how far the file is readable, and how many changes are lost.
 func (s *ShortFile) Text() string {
 	text := s.msg
 	if s.Lost > 0 {
@@ -34,16 +35,16 @@ func (s *ShortFile) Text() string {
 	return text
 }
 
-// Testimony is what the witness of a store says of its metadata.
+// Testimony is the result of comparing the metadata of a store with its witness.
 type Testimony struct {
-	Short  []ShortFile // files that do not reach as far as they were durable
-	Gone   bool        // the store had a witness, and neither copy can be read
-	Epoch  string      // what is wrong with EPOCH, which a store with a witness has; empty: nothing
-	Known  bool        // there is a witness: what it does not complain of is whole
-	Spoilt string      // the copy of the witness that is missing or damaged while the other is whole; empty: none
+	Short  []ShortFile // files that are shorter than the witness recorded
+	Gone   bool        // the store had a witness, but no copy of it is readable
+	Epoch  string      // what is wrong with the file EPOCH, which a store with a witness has; empty: nothing
+	Known  bool        // there is a witness, so every log and manifest that is not in Short is complete
+	Spoilt string      // the copy of the witness that is missing or damaged while the other is intact; empty: none
 }
 
-// ManifestIsShort says whether the manifest is among the files that do not reach far enough.
+// ManifestIsShort reports whether the manifest is one of the files in Short.
 func (t Testimony) ManifestIsShort() bool {
 	for _, f := range t.Short {
 		if _, kind, _ := metafile.ParseName(f.Name); kind == "MANIFEST" {
@@ -56,13 +57,14 @@ func (t Testimony) ManifestIsShort() bool {
 // Examiner compares the metadata of a store with its witness, and changes nothing.
 type Examiner struct {
 	FS   vfs.FS
-	Dir  string      // of the store
-	Tell func(error) // receives damage that another copy makes good
-	// Stopped says that a damaged EPOCH is part of the testimony. Otherwise it is an error.
+	Dir  string      // directory of the store
+	Tell func(error) // called with damage that needs no repair, such as one damaged copy of the witness
+	// Stopped makes Examine report a damaged file EPOCH in Testimony.Epoch. If Stopped is not set, Examine fails if
+	// EPOCH is damaged.
 	Stopped bool
 }
 
-// Examine returns what the witness says of the logs and the manifest of the metadata.
+// Examine compares the logs and the manifest of the metadata with the witness.
 func (e Examiner) Examine() (t Testimony, err error) {
 	dir := e.Dir
 	format, err := layout.ReadNote(e.FS, e.FS.PathJoin(dir, layout.FormatName))
@@ -112,8 +114,8 @@ func (e Examiner) Examine() (t Testimony, err error) {
 	return t, err
 }
 
-// otherWitness refuses a FORMAT with a UUID that neither EPOCH nor the witness has. Then FORMAT is the one that is
-// damaged or of another store. Repair would take the UUID of FORMAT for the right one, and change that of the metadata.
+// otherWitness refuses a FORMAT with a UUID that neither EPOCH nor the witness has. FORMAT is then damaged or of
+// another store. Repair would take the UUID of FORMAT for the right one, and change that of the metadata.
 func (e Examiner) otherWitness(uuid string, epoch layout.Note) error {
 	other := epoch["uuid"]
 	if other == "" || other == uuid {
@@ -128,7 +130,7 @@ func (e Examiner) otherWitness(uuid string, epoch layout.Note) error {
 		WithFix(layout.FormatFix)
 }
 
-// Compare returns the files that do not reach as far as state says.
+// Compare returns the files that are shorter than state recorded.
 func (e Examiner) Compare(state State) ([]ShortFile, error) {
 	meta := e.FS.PathJoin(e.Dir, layout.MetaName)
 	name, err := metafile.CurrentManifest(e.FS, meta)
@@ -177,7 +179,7 @@ func (e Examiner) Compare(state State) ([]ShortFile, error) {
 	return short, nil
 }
 
-// compareLog compares one log with its promise; nil means that it reaches as far.
+// compareLog compares one log with its promise; nil means that the log is long enough.
 func (e Examiner) compareLog(p promise) (*ShortFile, error) {
 	name := metafile.LogName(p.number)
 	path := e.FS.PathJoin(e.Dir, layout.MetaName, name)
@@ -204,8 +206,8 @@ func (e Examiner) compareLog(p promise) (*ShortFile, error) {
 		msg: fmt.Sprintf("the log is readable up to byte %d, it was written up to byte %d", scan.Stopped, p.bytes)}, nil
 }
 
-// Check refuses a store whose metadata does not reach as far as it was durable. Pebble would take the damage for the
-// end of the log, and what was acknowledged behind it would be gone without a word.
+// Check refuses a store with metadata that is shorter than the witness recorded. Pebble alone would take the damage
+// for the end of the log, and acknowledged changes behind the damage would be lost silently.
 func (e Examiner) Check() error {
 	const op = "open store"
 	t, err := e.Examine()

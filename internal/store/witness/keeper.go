@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package witness keeps and examines the proof of how far the metadata of a store was durable.
+// Package witness records how far the metadata of a store is durable, and later proves with this record that no
+// durable change is lost.
 package witness
 
 import (
@@ -27,23 +28,23 @@ const (
 	reachGap   = 4096 // from one slot to the next, so that no two share a page
 	reachMost  = 30   // files that one slot names
 	reachName  = 64   // bytes of the store's UUID that a slot holds
-	// reachDelay bounds how long a promise is in the page cache only. A kill of the process never loses one; a loss of
-	// power may lose those of the last moment, and with them the proof that the log is whole.
+	// reachDelay limits how long a promise is only in the page cache. A kill of the process never loses a promise. A
+	// power loss may lose the last ones, and with them the proof that the log is complete.
 	reachDelay = 100 * time.Millisecond
 )
 
-// Keeper keeps the witness: two small files outside the metadata that say how far its log and its manifest reach. After
-// each sync of those, and before Pebble learns of it and acknowledges anything, the new length is written there. So a
-// log that was cut short, by damage or by a hand, is noticed at the next start, where Pebble would take it for the end.
+// Keeper writes the witness: two small files outside the metadata that record the durable lengths of its log and its
+// manifest. Keeper records a new length after each sync, before Pebble acknowledges the synced changes. At the next
+// start the witness reveals a shortened log, which Pebble alone would accept as complete.
 type Keeper struct {
 	fs   vfs.FS
-	Tell func(error) // hears of a copy that is given up
+	Tell func(error) // called when a copy of the witness cannot be written any more
 	fail func(error) // ends all changes of the store
 
 	mu      sync.Mutex
-	idle    *sync.Cond // a copy is not being synced any more
+	idle    *sync.Cond // signals that a copy is no longer being synced
 	state   State
-	pending uint64 // the manifest whose marker was made and is not synced yet
+	pending uint64 // the manifest named by a new marker that is not synced yet
 	copies  [2]reachCopy
 	turn    int // the copy that is synced next
 	timer   *time.Timer
@@ -57,15 +58,16 @@ type reachCopy struct {
 	durable, syncing, last int
 }
 
-// NewKeeper keeps a witness on a file system. It calls fail if no copy can be written any more.
+// NewKeeper returns a Keeper that writes the witness to the given file system. The Keeper calls fail if no copy of
+// the witness can be written any more.
 func NewKeeper(under vfs.FS, fail func(error)) *Keeper {
 	r := &Keeper{fs: under, fail: fail, Tell: func(error) {}}
 	r.idle = sync.NewCond(&r.mu)
 	return r
 }
 
-// Start opens the files of the witness, or makes them, and makes them durable with all that is known by now. Where they
-// exist it needs no space: it writes to a slot of each that does not hold the newest state.
+// Start opens or creates the files of the witness, and makes them durable with everything recorded so far. If the
+// files exist, Start needs no disk space: it overwrites a slot that does not hold the newest state.
 func (r *Keeper) Start(dir, uuid string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +100,7 @@ func (r *Keeper) Start(dir, uuid string) error {
 	return nil
 }
 
-// reuse writes to a copy that exists, and makes that durable. It reports whether there is one of the right length.
+// reuse writes to an existing copy and makes it durable. It reports whether there is a copy of the right length.
 func (r *Keeper) reuse(path string, text []byte, newest uint64) (c reachCopy, ok bool, err error) {
 	info, err := r.fs.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -132,7 +134,7 @@ func (r *Keeper) reuse(path string, text []byte, newest uint64) (c reachCopy, ok
 	return c, true, nil
 }
 
-// create replaces one copy, whole or not at all.
+// create replaces one copy atomically.
 func (r *Keeper) create(path string, text []byte) (vfs.File, error) {
 	file, err := layout.Private(r.fs.Create(path+".new", vfs.WriteCategoryUnspecified))
 	if err != nil {
@@ -154,7 +156,7 @@ func (r *Keeper) create(path string, text []byte) (vfs.File, error) {
 	return r.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 }
 
-// promised notes that a file is durable up to here and writes it down. It returns when the kernel has the note.
+// promised records the durable length of a file. It returns when the kernel has the record.
 func (r *Keeper) promised(p promise) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,28 +170,29 @@ func (r *Keeper) promised(p promise) error {
 	return r.write()
 }
 
-// Forget strikes a file off that is removed or used for another log.
+// Forget removes a log or a manifest from the witness, before the file is removed or reused for another log.
 func (r *Keeper) Forget(log bool, number uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.files = slices.DeleteFunc(r.state.files, func(f promise) bool { return f.log == log && f.number == number })
 }
 
-// Marker notes that a marker for a manifest was made; it counts from the next sync of the directory on.
+// Marker records that a marker file for a manifest was created. The manifest counts as current after the next sync of
+// the directory.
 func (r *Keeper) Marker(number uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending = number
 }
 
-// Named notes that the names in the directory of the metadata are durable.
+// Named records that the names in the metadata's directory are durable.
 func (r *Keeper) Named() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.manifest = max(r.state.manifest, r.pending)
 }
 
-// write puts the state into the next slot of each copy. The caller holds the lock.
+// write writes the state into the next slot of each copy. The caller holds the lock.
 func (r *Keeper) write() error {
 	if !r.started || r.closed {
 		return nil
@@ -219,8 +222,8 @@ func (r *Keeper) write() error {
 	return nil
 }
 
-// giveUp goes on without a copy that cannot be written, until the next Open. It returns the error where it was the last
-// one, or where there is no space: then the writer waits for it.
+// giveUp continues without a copy that cannot be written, until the next Open. It returns the error if the copy was
+// the last one, or if there is no space: the writer then waits for space.
 func (r *Keeper) giveUp(i int, err error) error {
 	if layout.IsNoSpace(err) || r.copies[1-i].file == nil {
 		return err
@@ -231,7 +234,7 @@ func (r *Keeper) giveUp(i int, err error) error {
 	return nil
 }
 
-// tick makes one copy durable, behind the scenes, and comes again while there is more to do.
+// tick makes one copy durable in the background, and runs again while there is more to do.
 func (r *Keeper) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,7 +256,7 @@ func (r *Keeper) tick() {
 	}
 }
 
-// settle makes what a copy holds now durable. The caller holds the lock, which is free while the disk works.
+// settle makes the current contents of a copy durable. The caller holds the lock, which is released during the sync.
 func (r *Keeper) settle(i int) error {
 	c := &r.copies[i]
 	for c.syncing >= 0 {
@@ -278,7 +281,7 @@ func (r *Keeper) settle(i int) error {
 	return nil
 }
 
-// Flush makes both copies durable: when a log is complete, and at the end.
+// Flush makes all copies of the witness durable. Flush is called when a log is complete and when the store is closed.
 func (r *Keeper) Flush() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -293,7 +296,7 @@ func (r *Keeper) Flush() error {
 	return nil
 }
 
-// Close ends the witness; sync says whether to make it durable first.
+// Close closes the files of the witness. If sync is set, Close first makes them durable.
 func (r *Keeper) Close(sync bool) error {
 	var err error
 	if sync {
@@ -319,7 +322,7 @@ func (r *Keeper) Close(sync bool) error {
 	return err
 }
 
-// Tracked follows one log or manifest while Pebble writes it.
+// Tracked counts the writes of Pebble to one log or manifest.
 type Tracked struct {
 	reach  *Keeper
 	Log    bool
@@ -327,7 +330,7 @@ type Tracked struct {
 	Count  metafile.Counter
 }
 
-// Track returns what follows a file of the metadata by its name, or nil for all but logs and manifests.
+// Track returns a Tracked for a log or a manifest with this file name, or nil for any other file.
 func (r *Keeper) Track(base string) *Tracked {
 	number, kind, ok := metafile.ParseName(base)
 	if !ok || kind != "log" && kind != "MANIFEST" {
@@ -336,12 +339,13 @@ func (r *Keeper) Track(base string) *Tracked {
 	return &Tracked{reach: r, Log: kind == "log", Number: number}
 }
 
-// Synced notes that all that was counted is durable.
+// Synced records in the witness that everything counted so far is durable.
 func (t *Tracked) Synced() error {
 	return t.reach.promised(promise{log: t.Log, number: t.Number, bytes: t.Count.Bytes, records: t.Count.Records})
 }
 
-// MarkedManifest is the manifest that a marker's name names.
+// MarkedManifest returns the number of the manifest that a marker file names. MarkedManifest returns false if the
+// file is no marker of a manifest.
 func MarkedManifest(base string) (uint64, bool) {
 	i := strings.LastIndex(base, ".MANIFEST-")
 	if !strings.HasPrefix(base, "marker.manifest.") || i < 0 {

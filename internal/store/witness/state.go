@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// promise says how far a log or a manifest was durable.
+// promise records how far a log or a manifest was durable.
 type promise struct {
 	log     bool // false: a manifest
 	number  uint64
@@ -24,15 +24,16 @@ type promise struct {
 	records int64 // whole ones within these bytes
 }
 
-// State is what one slot of the witness says.
+// State is the content of one slot of the witness: the durable lengths of logs and manifests.
 type State struct {
 	uuid     string
-	count    uint64 // the higher one is the newer
+	count    uint64 // higher means newer
 	manifest uint64 // the marker names this manifest, or a later one
 	files    []promise
 }
 
-// encode returns a slot. Where there are too many files, the oldest are left out: Pebble has long given them up.
+// encode returns a slot. If there are too many files, the oldest are left out, because Pebble does not use them any
+// more.
 func (s *State) encode() []byte {
 	files := s.files
 	if len(files) > reachMost {
@@ -59,7 +60,7 @@ func (s *State) encode() []byte {
 	return p
 }
 
-// decodeReach reads a slot; ok is false where there is none, or a damaged one.
+// decodeReach decodes a slot; ok is false if the slot is empty or damaged.
 func decodeReach(b []byte) (s State, ok bool) {
 	if len(b) != reachSlot || binary.BigEndian.Uint32(b) != metafile.Checksum(b[4:]) {
 		return s, false
@@ -76,10 +77,10 @@ func decodeReach(b []byte) (s State, ok bool) {
 	return s, !t.Bad && metafile.IsZero(t.Rest)
 }
 
-// Copies says of each copy of the witness whether it holds a state.
+// Copies reports for each copy of the witness whether it contains a readable state.
 type Copies [2]bool
 
-// Count is how many copies hold a state.
+// Count returns the number of copies that contain a readable state.
 func (w Copies) Count() (n int) {
 	for _, whole := range w {
 		if whole {
@@ -89,7 +90,7 @@ func (w Copies) Count() (n int) {
 	return n
 }
 
-// Read returns the newest state that the copies of a witness hold, and which copies hold one.
+// Read returns the newest state in the copies of the witness, and reports which copies contain one.
 func Read(f vfs.FS, dir, uuid string) (newest State, whole Copies, err error) {
 	uuid = uuid[:min(reachName, len(uuid))]
 	for copy, name := range layout.WitnessNames {
