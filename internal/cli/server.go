@@ -180,7 +180,7 @@ func (s *settings) addAll(fs *pflag.FlagSet) { s.add(fs, func(config.Key) bool {
 // addStore adds the flags that every command on a store has: those that locate the store, and --json.
 func (s *settings) addStore(cmd *cobra.Command, asJSON *bool) {
 	s.add(cmd.Flags(), func(k config.Key) bool { return k.Name == "data" })
-	cmd.Flags().BoolVar(asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(asJSON, "json", false, "print the result as one JSON object")
 }
 
 // load reads the configuration with the flags that were given.

@@ -76,7 +76,7 @@ func (s *Store) loadBuckets() error {
 	})
 }
 
-// CreateBucket is object.Buckets'. A bucket without a kind of ETag gets ETagMD5.
+// CreateBucket implements object.Buckets. If b names no kind of ETag, the bucket gets ETagMD5.
 func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	const op = "create bucket"
 	end, err := s.begin(ctx, op, b.Name)

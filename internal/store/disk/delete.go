@@ -84,8 +84,8 @@ func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []obje
 	}
 }
 
-// remove deletes as the bucket's versioning says. The condition is judged on
-// the current version, also where another one is named.
+// remove deletes as the bucket's versioning requires. The condition is checked on the current version, even if d
+// names another one.
 func (t *tx) remove(op string, d object.Deletion) (object.Deleted, error) {
 	if err := object.CheckKey(op, d.Key); err != nil {
 		return object.Deleted{}, err
@@ -132,7 +132,7 @@ func (t *tx) mark(op string, d object.Deletion, head *record.Version) (object.De
 	return object.Deleted{Version: t.s.names.Version(m), Marker: true, Existed: head != nil && !head.Marker()}, nil
 }
 
-// removeVersion takes one version away; where it was the current one, the next becomes it.
+// removeVersion removes one version; if it was the current one, the next version becomes current.
 func (t *tx) removeVersion(key string, head, v *record.Version) error {
 	var next *record.Version
 	wasHead := head != nil && head.Seq == v.Seq

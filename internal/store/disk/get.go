@@ -42,7 +42,7 @@ func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	return i, err
 }
 
-// Open is object.Objects'.
+// Open implements object.Objects.
 func (s *Store) Open(ctx context.Context, ref object.Ref) (c object.Content, err error) {
 	const op = "open"
 	err = s.withContent(ctx, op, ref, func(bk *bucket, v *record.Version, latest bool) error {
@@ -136,7 +136,7 @@ func (s *Store) inlineOf(op string, i object.Info, v *record.Version) ([]byte, e
 		fmt.Sprintf("%s: %d bytes kept with the metadata, %d found", what, v.Size, len(b)))
 }
 
-// fileContent is content in a file of its own.
+// fileContent is content in a data file.
 type fileContent struct {
 	info   object.Info
 	r      *datafile.Reader
@@ -145,7 +145,7 @@ type fileContent struct {
 
 var _ object.Stricter = (*fileContent)(nil)
 
-// Info is object.Content's.
+// Info implements object.Content.
 func (c *fileContent) Info() object.Info { return c.info.Clone() }
 
 // Section implements object.Content.

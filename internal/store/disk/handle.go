@@ -18,7 +18,7 @@ import (
 
 var _ object.Handles = (*Store)(nil)
 
-// Handle is object.Handles'.
+// Handle implements object.Handles.
 func (s *Store) Handle(ctx context.Context, ref object.Ref) (h object.Handle, err error) {
 	const op = "open"
 	err = s.withContent(ctx, op, ref, func(bk *bucket, v *record.Version, latest bool) error {
@@ -71,7 +71,7 @@ type fileHandle struct {
 	out  *datafile.Handout
 }
 
-// Info is object.Handle's.
+// Info implements object.Handle.
 func (h *fileHandle) Info() object.Info { return h.info.Clone() }
 
 // Inline implements object.Handle.
@@ -101,7 +101,7 @@ type inlineHandle struct {
 	closed bool
 }
 
-// Info is object.Handle's.
+// Info implements object.Handle.
 func (h *inlineHandle) Info() object.Info { return h.info.Clone() }
 
 // Inline implements object.Handle.

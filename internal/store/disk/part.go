@@ -109,7 +109,7 @@ func (a *arriving) lock() (u *record.Upload, raw [16]byte, release func(), err e
 	return u, raw, release, nil
 }
 
-// place decides where the part goes.
+// place decides where the part is written.
 func (a *arriving) place() error {
 	u, _, release, err := a.lock()
 	if err != nil {

@@ -127,7 +127,7 @@ func (c *content) version(etag string, attrs map[string]string) *record.Version 
 	return v
 }
 
-// Put is object.Objects'.
+// Put implements object.Objects.
 func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	const op = "put"
 	end, err := s.begin(ctx, op, p.Key)
@@ -234,9 +234,9 @@ func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version
 	return i, nil
 }
 
-// supersede makes room for v as the newest of its key, as the bucket's
-// versioning says, and gives it its sequence, its name and its time. head is the current version.
-// judge, where given, is asked before anything is changed.
+// supersede makes room for v as the newest version of its key, as the bucket's versioning requires, and sets the
+// sequence, the name and the time of v. head is the current version. judge, if not nil, is called before anything is
+// changed.
 func (t *tx) supersede(op, key string, head, v *record.Version, judge object.Judge) error {
 	var err error
 	if v.Seq, err = t.s.seqs.take(t.s); err != nil {
@@ -279,8 +279,8 @@ func (t *tx) supersede(op, key string, head, v *record.Version, judge object.Jud
 	return nil
 }
 
-// judge asks judge about a change that removes the version gone, nil where it removes none, and adds v, nil
-// where it adds none. The caller holds the key's lock and the bucket.
+// judge calls judge about a change that removes the version gone and adds v; either may be nil. The caller holds the
+// key's lock and the bucket.
 func (t *tx) judge(op, key string, judge object.Judge, gone *record.Version, latest bool,
 	v *record.Version) error {
 	if judge == nil {

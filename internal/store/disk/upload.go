@@ -189,7 +189,7 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 	return t.commit(op, key)
 }
 
-// dropUpload takes an upload and all its parts away. keep is a file that stays.
+// dropUpload removes an upload and all its parts. keep is a file that stays.
 func (t *tx) dropUpload(key string, raw [16]byte, u *record.Upload, keep uint64) error {
 	seq := t.s.uploadSeq(raw)
 	err := metadb.Each(t.s.db, record.Numbered(record.KindPart, seq, 0), record.Numbered(record.KindPart, seq+1, 0),
@@ -216,7 +216,7 @@ func (t *tx) dropUpload(key string, raw [16]byte, u *record.Upload, keep uint64)
 	return nil
 }
 
-// dropUploads takes all uploads of a bucket away, of which nobody else holds the lock.
+// dropUploads removes all uploads of a bucket; nobody else holds their locks.
 func (t *tx) dropUploads() error {
 	return metadb.Each(t.s.db, record.Numbered(record.KindUpload, t.bk.id, 0),
 		record.Numbered(record.KindUpload, t.bk.id+1, 0), func(k, b []byte) error {

@@ -79,7 +79,7 @@ type handle struct {
 	closed bool
 }
 
-// Info is object.Handle's.
+// Info implements object.Handle.
 func (h *handle) Info() object.Info { return h.info.Clone() }
 
 // Inline implements object.Handle.

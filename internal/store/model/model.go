@@ -85,7 +85,7 @@ func (s *Store) next() uint64 {
 	return s.seq
 }
 
-// CreateBucket is object.Buckets'. A bucket without a kind of ETag gets ETagMD5.
+// CreateBucket implements object.Buckets. If b names no kind of ETag, the bucket gets ETagMD5.
 func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	const op = "create bucket"
 	if b.Name == "" {
@@ -109,7 +109,7 @@ func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	return nil
 }
 
-// Bucket is object.Buckets'.
+// Bucket implements object.Buckets.
 func (s *Store) Bucket(ctx context.Context, name string) (*object.Bucket, error) {
 	const op = "bucket"
 	if err := s.enter(ctx, op, name); err != nil {

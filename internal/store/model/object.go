@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// holds judges c on a version, nil where there is none or a delete marker.
+// holds checks c on a version; v is nil if there is none or a delete marker.
 func holds(op, key string, c object.Condition, v *version) error {
 	if v != nil && v.info.Marker {
 		v = nil

@@ -7,7 +7,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
-// EncodeBucket is the record of a bucket with a number.
+// EncodeBucket returns the record of the bucket with this number.
 func EncodeBucket(id uint64, b *object.Bucket) []byte {
 	p := make(codec.Encoder, 0, 128)
 	p.Byte(Format)

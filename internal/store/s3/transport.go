@@ -15,8 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ClientTLS returns the TLS settings of a client. caFile names a PEM file with further authorities to trust; "" trusts
-// those of the system alone. insecure accepts every certificate.
+// ClientTLS returns the TLS settings of a client. caFile is a PEM file with certificate authorities to trust beside
+// those of the system; "" means only those of the system. If insecure is set, the client accepts every certificate.
 func ClientTLS(caFile string, insecure bool) (*tls.Config, error) {
 	conf := &tls.Config{InsecureSkipVerify: insecure, MinVersion: tls.VersionTLS12} //nolint:gosec // asked for
 	if caFile == "" {
@@ -35,9 +35,9 @@ func ClientTLS(caFile string, insecure bool) (*tls.Config, error) {
 	return conf, nil
 }
 
-// newTransport is net/http's, set up for content: HTTP/1.1, since HTTP/2 costs
-// several times the processor per byte and has one connection; small buffers, which
-// reads and writes larger than themselves pass by; no compression.
+// newTransport returns the transport of net/http, set up for content. It uses HTTP/1.1, since HTTP/2 costs several
+// times the processor time per byte and has one connection. It has small buffers, which larger reads and writes
+// bypass, and no compression.
 func newTransport(o Options) (*http.Transport, error) {
 	conf, err := ClientTLS(o.CAFile, o.InsecureTLS)
 	if err != nil {
