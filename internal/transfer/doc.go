@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package transfer is the transfer engine. It moves bytes from files into device memory and back. The engine uses the
-// fastest possible route for each chunk, overlaps reads with copies, and reports the route of every byte.
+// Package transfer is the engine that moves bytes from files into device memory and back. The engine uses the fastest
+// possible route for each chunk, overlaps reads with copies, and reports the route of every byte.
 //
 // A load takes a chunk through these steps, each in its own file:
 //

@@ -190,8 +190,8 @@ func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr,
 	return nil
 }
 
-// Writes returns the size in bytes of one write of a save, and the number of writes in flight. Both depend on Options
-// and on the size of the staging memory.
+// Writes returns the size in bytes of one write of a save, and the number of writes in flight. The values come from
+// Options, and are smaller if the staging memory does not suffice.
 func (e *Engine) Writes() (block int64, depth int) {
 	e.main.mu.Lock()
 	defer e.main.mu.Unlock()

@@ -90,12 +90,12 @@ type VerifyOn string
 
 const (
 	// VerifyAuto lets the device compute checksums after the copy if it can, and the CPU all others. The CPU sums
-	// bytes that are not copied, bytes that are packed, and small transfers.
+	// bytes that are not copied, bytes that are packed, and small chunks.
 	VerifyAuto VerifyOn = "auto"
 	// VerifyHost lets the CPU compute all checksums before the copy.
 	VerifyHost VerifyOn = "host"
-	// VerifyDevice is VerifyAuto with two differences: small transfers are also summed on the GPU, and a GPU that
-	// cannot compute checksums fails the transfer.
+	// VerifyDevice is VerifyAuto with two differences: small chunks are also summed on the GPU, and a GPU that cannot
+	// compute checksums fails the transfer.
 	VerifyDevice VerifyOn = "device"
 )
 

@@ -46,7 +46,8 @@ type Request struct {
 	// block differs, or the checksums are for a file of another size, the load fails with kind Corrupt. Segments of a
 	// verified file must not overlap.
 	Verify []*checksum.Sums
-	// Also lists ranges whose blocks are verified although no segment covers them.
+	// Also lists further ranges to verify that no segment covers. Every block with a byte of such a range is
+	// verified.
 	Also []Extent
 	// Parts are the parts of the destination that the caller wants to use before the load has ended, in the order of
 	// Load.Ready. Parts may be nil. Parts of one file must not overlap.

@@ -18,11 +18,11 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// UploadRequest is a request to upload an object over a network. Its sources together supply every byte of the object
-// once.
+// UploadRequest is a request to upload an object over a network. Together, the sources must supply every byte of the
+// object once.
 type UploadRequest struct {
 	Sources []Source
-	// To is the upload to write to. It must be unused, and the engine completes or aborts it.
+	// To is a new, unused upload to write to. The engine completes or aborts To.
 	To vfs.Upload
 	// Streams holds CUDA streams of the caller by device. The sources of a device are read after the work that is
 	// already queued on its stream.
