@@ -132,7 +132,7 @@ func (c *Client) Stat(ctx context.Context, bucket, key, version string) (ObjectI
 	return ObjectInfo(info), err
 }
 
-// List lists one page of a bucket in order of keys.
+// List returns one page of a bucket's objects, sorted by key.
 func (c *Client) List(ctx context.Context, l ObjectList) (ObjectPage, error) {
 	p, err := c.c.List(ctx, client.List(l))
 	return ObjectPage{Objects: convert(p.Objects, func(i client.Info) ObjectInfo { return ObjectInfo(i) }),
@@ -144,7 +144,7 @@ func (c *Client) List(ctx context.Context, l ObjectList) (ObjectPage, error) {
 func (c *Client) Status(ctx context.Context) ClientStatus { return statusOf(c.c.Status(ctx)) }
 
 // Close waits for running reads and writes and closes the connections. Every Source that the client opened must be
-// closed before.
+// closed before the client.
 func (c *Client) Close() error { return c.c.Close() }
 
 // ObjectMove is a running read or write of objects. The context that was given to the Start method cancels the read

@@ -34,9 +34,9 @@ const (
 
 // DeviceInfo describes a device. Fields with unknown values are empty or 0, except NUMANode.
 type DeviceInfo struct {
-	ID          string     `json:"id"` // such as "host" or "cuda:0"
+	ID          string     `json:"id"` // name of the device, such as "host" or "cuda:0"
 	Kind        DeviceKind `json:"kind"`
-	Model       string     `json:"model"` // such as "NVIDIA H200" or "host memory"
+	Model       string     `json:"model"` // product name, such as "NVIDIA H200"
 	UUID        string     `json:"uuid,omitempty"`
 	PCI         string     `json:"pci,omitempty"`
 	NUMANode    int        `json:"numa_node"` // -1 if unknown
@@ -48,14 +48,14 @@ type DeviceInfo struct {
 
 // Finding is one library, device or property that a survey looked for, with the result.
 type Finding struct {
-	Name   string `json:"name"` // such as "libcuda.so.1" or "driver version"
+	Name   string `json:"name"` // name of the item, such as "libcuda.so.1"
 	Found  bool   `json:"found"`
 	Detail string `json:"detail"`           // text of the driver or library about this item
 	Fix    string `json:"fix,omitempty"`    // what the user can do if the item is missing
 	Needed bool   `json:"needed,omitempty"` // true if no GPU can be used without this item
 }
 
-// Survey lists the devices and libraries that were found or missed on this machine.
+// Survey lists the devices and libraries that were found or are missing on this machine.
 type Survey struct {
 	Mode     DeviceMode   `json:"mode"`
 	Devices  []DeviceInfo `json:"devices"` // usable devices; the last one is always host

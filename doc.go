@@ -22,9 +22,9 @@
 //
 // # Move other bytes
 //
-// Use [Open] to read a file or an object into device memory, and [Create] to write a new one from device memory. Use
-// [System.OpenFile] to read and write a file at any offset. For many objects of one server, make a [Client] with
-// [System.NewClient]. Programs without an allocator of their own get device memory from [System.Alloc].
+// Use [Open] to read a file or an object into device memory, and [Create] to write a new file or object from device
+// memory. Use [System.OpenFile] to read and write a file at any offset. For many objects of one server, make a
+// [Client] with [System.NewClient]. Programs without an allocator of their own get device memory from [System.Alloc].
 //
 // # Devices
 //
@@ -35,9 +35,9 @@
 //
 // # Errors
 //
-// Every error is, or wraps, an [*Error] with the operation, its subject, the reason, the fix and an [ErrorKind]. Test
-// for a kind with errors.Is and its sentinel, such as [ErrNotFound]. To read the fields of an [Error], use errors.As;
-// see the example of [Error].
+// Every error is, or wraps, an [*Error] with the operation, its subject, the reason, the fix and an [ErrorKind]. To
+// test for a kind of error, use errors.Is with a sentinel such as [ErrNotFound]. To read the fields of an [Error],
+// use errors.As; see the example of [Error].
 //
 // # Jobs
 //

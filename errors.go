@@ -16,7 +16,7 @@ type Error = fault.Error
 // ErrorKind classifies errors by what the caller can do about them.
 type ErrorKind = fault.Kind
 
-// The kinds of errors.
+// Kinds of errors that this package returns.
 const (
 	// KindOther is an error without a better kind: a defect, or an unknown cause.
 	KindOther = fault.Other

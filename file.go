@@ -80,7 +80,7 @@ func (f *File) Sync() error {
 
 // MoveOptions choose the device, route and stream of one read or write.
 type MoveOptions struct {
-	// Device and Route replace the defaults of the open file or object. Empty means the default.
+	// Device and Route, if not empty, replace the defaults of the open file or object.
 	Device string
 	Route  Route
 	// Stream is a CUDA stream of the caller and is used if HasStream is set. The read or write begins after the work
@@ -88,8 +88,8 @@ type MoveOptions struct {
 	Stream    uint64
 	HasStream bool
 	// InStream queues the read or write on Stream through libcufile. Work that is queued on the stream later sees the
-	// result. If libcufile cannot do that, the Start method returns after the read or write has ended, and the report
-	// gives the reason.
+	// result. If libcufile cannot queue on the stream, the Start method returns after the read or write has ended,
+	// and the report gives the reason.
 	InStream bool
 }
 
@@ -100,8 +100,8 @@ func (f *File) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOptio
 	return f.start(ctx, transfer.Range{Mem: device.Ptr(dst), Off: off, Len: n}, false, o)
 }
 
-// StartWrite begins to write n bytes at src to offset off of the file and returns at once. The file grows if needed.
-// The memory at src must not change until the write has ended.
+// StartWrite begins to write n bytes at src to offset off of the file and returns at once. A write behind the end of
+// the file makes the file longer. The memory at src must not change until the write has ended.
 func (f *File) StartWrite(ctx context.Context, src Ptr, n, off int64, o MoveOptions) (*Move, error) {
 	return f.start(ctx, transfer.Range{Mem: device.Ptr(src), Off: off, Len: n}, true, o)
 }
@@ -253,7 +253,7 @@ func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, ro
 	return g, nil
 }
 
-// Close waits for running reads and writes and closes the file. A second call does nothing.
+// Close waits for running reads and writes and closes the file. A second call of Close does nothing.
 func (f *File) Close() error {
 	f.mu.Lock()
 	if f.closed {

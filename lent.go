@@ -38,7 +38,7 @@ func (f *ObjectFile) Buffered() int { return f.f.Buffered() }
 // the caller must not close it.
 func (f *ObjectFile) Direct() int { return f.f.Direct() }
 
-// Close closes the descriptors and releases the server's hold on the content. A second call does nothing.
+// Close closes the descriptors and releases the server's hold on the content. A second call of Close does nothing.
 func (f *ObjectFile) Close() error { return f.f.Close() }
 
 // ObjectDraft holds file descriptors for writing the content of a new object, received through the server's door.
@@ -49,7 +49,7 @@ type DraftOptions struct {
 	// Device is the device whose memory holds the content. Empty means ClientOptions.Device.
 	Device      string
 	ContentType string
-	// Metadata, IfMatch and IfNoneMatch are as in ObjectWrite.
+	// Metadata, IfMatch and IfNoneMatch have the same meaning as in ObjectWrite.
 	Metadata             map[string]string
 	IfMatch, IfNoneMatch string
 }
@@ -84,7 +84,7 @@ func (d *ObjectDraft) Buffered() int { return d.f.Buffered() }
 // caller must not close it.
 func (d *ObjectDraft) Direct() int { return d.f.Direct() }
 
-// Commit publishes the first size bytes of the file as the object. Commit reads these bytes once for their checksums
+// Commit publishes the first size bytes of the file as the object. Commit reads the bytes once for their checksums
 // and closes the descriptors. After success the object is durable and visible. The caller must close all its own
 // duplicates of the descriptors before Commit. After Commit, successful or not, the draft cannot be used again.
 func (d *ObjectDraft) Commit(ctx context.Context, size int64) (ObjectInfo, error) {
@@ -92,5 +92,5 @@ func (d *ObjectDraft) Commit(ctx context.Context, size int64) (ObjectInfo, error
 	return ObjectInfo(info), err
 }
 
-// Close discards a draft that was not committed. A second call does nothing.
+// Close discards a draft that was not committed. A second call of Close does nothing.
 func (d *ObjectDraft) Close() error { return d.f.Close() }

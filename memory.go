@@ -97,7 +97,7 @@ func (m *Memory) move(op string, p []byte, off int64, queue func(q device.Queue,
 }
 
 // Free waits for running calls of Read and Write and frees the memory. Transfers that use the memory must have ended
-// before. Free must be called before System.Close. A second call does nothing.
+// before Free. Free must be called before System.Close. A second call of Free does nothing.
 func (m *Memory) Free() error { return m.life.end(func() error { return free(m.sys, m.dev, m.buf) }) }
 
 // free frees a buffer. It fails if the system was closed and the buffer is GPU memory.

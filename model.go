@@ -90,7 +90,7 @@ func (m *Model) Read(name string) ([]byte, error) {
 
 // Free waits for running calls of Read and Save and frees the device memory. A Progress function must not call Free,
 // because Free would wait for ever. The addresses of the tensors are not valid after Free. Free must be called before
-// System.Close. A second call does nothing.
+// System.Close. A second call of Free does nothing.
 func (m *Model) Free() error {
 	return m.life.end(func() error {
 		var first error

@@ -13,7 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// OpenOptions choose how Open opens an object or file. The zero value is valid.
+// OpenOptions choose how Open opens an object or file. The zero value of OpenOptions is valid.
 type OpenOptions struct {
 	// System is the System that moves the bytes. If System is nil, Open makes a System from Options and Object.Close
 	// closes it. System and Options cannot both be set.
@@ -216,7 +216,7 @@ func (ob *Object) Report() ObjectReport {
 }
 
 // Close closes the object, and the System and Client that Open made. For a file, Close first waits for running reads.
-// A second call does nothing.
+// A second call of Close does nothing.
 func (ob *Object) Close() error {
 	ob.mu.Lock()
 	again := ob.closed

@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// CreateOptions choose how Create makes an object or file. The zero value is valid.
+// CreateOptions choose how Create makes an object or file. The zero value of CreateOptions is valid.
 type CreateOptions struct {
 	// System, Options, Client and ClientOptions have the same meaning as in OpenOptions.
 	System        *System
@@ -25,8 +25,8 @@ type CreateOptions struct {
 	Device string
 	// Route is the route to storage: RouteAuto (the default), RouteDirect or RouteBuffered.
 	Route Route
-	// ContentType, Metadata, IfMatch and IfNoneMatch have the same meaning as in ObjectWrite. For a file they must be
-	// empty.
+	// For an object, ContentType, Metadata, IfMatch and IfNoneMatch have the same meaning as in ObjectWrite. For a
+	// file, ContentType, Metadata, IfMatch and IfNoneMatch must be empty.
 	ContentType          string
 	Metadata             map[string]string
 	IfMatch, IfNoneMatch string

@@ -32,8 +32,8 @@ type SourceOptions struct {
 	// More are paths of further models. The files of further models follow the files of the first model, in order. If
 	// two models have a tensor of the same name, both tensors are listed.
 	More []string
-	// Client chooses the server of a model in a bucket. For Client.OpenSource it must be empty, because the client
-	// already has a server.
+	// Client chooses the server of a model in a bucket. For Client.OpenSource, the field Client must be empty,
+	// because the client already has a server.
 	Client ClientOptions
 }
 

@@ -19,7 +19,7 @@ var version string
 // Version returns the release number of this library, such as "0.1.0".
 func Version() string { return strings.TrimSpace(version) }
 
-// Options configure a System. The zero value is a good choice for every machine.
+// Options configure a System. The zero value of Options is a good choice for every machine.
 type Options struct {
 	// Devices chooses whether GPUs are used; empty means DevicesAuto.
 	Devices DeviceMode
@@ -42,9 +42,9 @@ type Options struct {
 	DeviceIDs []int
 	// NoP2P forbids copies from GPU to GPU. Bytes for several GPUs are then copied to each GPU from host memory.
 	NoP2P bool
-	// VerifyOn chooses the processor that computes the checksums of verified loads. "host" is the CPU, before the
-	// copy. "device" is the GPU, after the copy; if the GPU cannot compute checksums, the load fails. "auto", the
-	// default, uses the GPU for large loads if possible, else the CPU.
+	// VerifyOn chooses the processor that computes the checksums of verified loads. "host" computes on the CPU before
+	// the copy. "device" computes on the GPU after the copy; if the GPU cannot compute checksums, the load fails.
+	// "auto", the default, uses the GPU for large loads if possible, else the CPU.
 	VerifyOn string
 	// CuFile is the interface of libcufile that RouteCuFile uses: "sync" (the default), "async" or "batch".
 	CuFile string

@@ -17,7 +17,7 @@ type place struct {
 	key      string // may be empty if the key is a prefix
 }
 
-// String returns the name for messages.
+// String returns the name of the object or file for messages.
 func (p place) String() string {
 	if p.path != "" {
 		return p.path

@@ -4,8 +4,9 @@
 // fix.
 //
 // Every [Error] has a [Kind]. The kind of an error decides the exit code of the command, the status code of the C
-// library and the exception in Python. Kinds are therefore never removed. Package nebulaio also exports the names of
-// package fault, so programs that import nebulaio do not need package fault.
+// library and the exception in Python. A kind is never removed, so that exit codes, status codes and exceptions keep
+// their meaning. Package nebulaio also exports the names of package fault, so programs that import nebulaio do not
+// need package fault.
 package fault
 
 import (
@@ -175,9 +176,9 @@ func (e *Error) WithFix(fix string) *Error {
 	return &c
 }
 
-// KindOf returns the kind of err. The outermost [Error] with a kind decides. Without such an Error, KindOf looks for
-// a known cause: a context error, a file system error or an errno. Any other error is of kind Other, and a nil error
-// has kind 0.
+// KindOf returns the kind of err. If err wraps several Errors, the outermost one with a kind decides. If no Error has
+// a kind, KindOf looks for a known cause: a context error, a file system error or an errno. Any other error is of
+// kind Other, and a nil error has kind 0.
 func KindOf(err error) Kind {
 	if err == nil {
 		return 0

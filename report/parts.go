@@ -102,7 +102,7 @@ type CuFile struct {
 
 // CuFileCounters count the operations of libcufile on one device.
 type CuFileCounters struct {
-	Known bool `json:"known"` // if false, the counters are not known and the other fields are 0
+	Known bool `json:"known"` // false if the counters are not known; all other fields are then 0
 	// CountedBy is "nebulaio" if NebulaIO counted the operations, and empty if libcufile counted them. NebulaIO
 	// counts if only compatibility mode is possible on this machine. NebulaIO counts every operation as Posix and
 	// does not count Unaligned and Sparse.

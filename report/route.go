@@ -15,11 +15,11 @@ type Route string
 const (
 	// RouteAuto lets the engine choose a route for each chunk, depending on which bytes are in the page cache.
 	RouteAuto Route = "auto"
-	// RouteBuffered reads every byte through the page cache.
+	// RouteBuffered moves every byte through the page cache.
 	RouteBuffered Route = "buffered"
-	// RouteDirect reads every byte with O_DIRECT. If a file refuses O_DIRECT, the transfer fails.
+	// RouteDirect moves every byte with O_DIRECT. If a file refuses O_DIRECT, the transfer fails.
 	RouteDirect Route = "direct"
-	// RouteCuFile reads every byte with NVIDIA's libcufile. If libcufile refuses, the transfer fails.
+	// RouteCuFile moves every byte with NVIDIA's libcufile. If libcufile refuses, the transfer fails.
 	RouteCuFile Route = "cufile"
 )
 

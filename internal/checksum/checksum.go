@@ -3,7 +3,7 @@
 // Package checksum computes, stores and reads the checksums of a file: one CRC-64/NVME for each block. The checksums
 // of a file are stored beside it in a sidecar.
 //
-// The sidecar of FILE is FILE.crc64nvme. All numbers are little-endian:
+// The sidecar of FILE is FILE.crc64nvme. All numbers in a sidecar are little-endian:
 //
 //	offset  bytes
 //	0       8      magic "NIOCRC64"
@@ -14,8 +14,8 @@
 //	40      8*n    the sum of each block in order; the last block may be short
 //	40+8*n  8      the sum of everything before
 //
-// A sidecar has no bytes after its own sum. Checksums detect damage, not attacks: an attacker who can change a file
-// can also write a new sidecar.
+// A sidecar ends with its own checksum. Checksums detect damage, not attacks: an attacker who can change a file can
+// also write a new sidecar.
 package checksum
 
 import (
@@ -35,8 +35,7 @@ const (
 	// MinBlock and MaxBlock are the smallest and largest block size in bytes.
 	MinBlock = 4 << 10
 	MaxBlock = 64 << 20
-	// MaxBlocks is the largest number of blocks in a sidecar. With MaxBlocks, a reader allocates at most 64 MiB for
-	// sums.
+	// MaxBlocks is the largest number of blocks in a sidecar. The sums of MaxBlocks blocks take 64 MiB of memory.
 	MaxBlocks = 8 << 20
 	// Suffix is appended to a file's name to form the name of its sidecar.
 	Suffix = ".crc64nvme"
@@ -48,7 +47,7 @@ func Path(file string) string { return file + Suffix }
 // Sums are the checksums of one file. A Sums value is not changed after it was made.
 type Sums struct {
 	Size   int64 // bytes of the file
-	Block  int64 // bytes of each block but the last
+	Block  int64 // bytes of each block; the last block may be shorter
 	Blocks []uint64
 	of     ID // the version of the file that Compute read; zero if the sums were not computed
 }
@@ -94,7 +93,7 @@ func blocksOf(size, block int64) int64 {
 func Of(p []byte) uint64 { return crc64nvme.Checksum(p) }
 
 // Joiner combines the checksums of byte ranges, in any order, into the checksum of a whole block. The checksum of a
-// block is the XOR of After(sum, n) over all its ranges. Here n is the number of bytes in the block after the range.
+// block is the XOR of After(sum, n) over all its ranges, where n is the number of bytes in the block after the range.
 // A Joiner is safe for concurrent use.
 type Joiner struct {
 	// power[k] is x to the 8*2^k modulo the polynomial: the factor by which 2^k more bytes change a sum.

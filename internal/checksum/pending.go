@@ -91,7 +91,7 @@ func pendingOf(name string) (file string, id ID, ok bool) {
 }
 
 // WritePending writes the sums of version id of file under the pending name and flushes the sidecar. The caller syncs
-// the directory to make the sidecar's name durable. After an error no sidecar is left.
+// the directory to make the sidecar's name durable. If WritePending fails, no sidecar is left.
 func (s *Sums) WritePending(file string, id ID) error {
 	const op = "write checksums"
 	name := Pending(file, id)

@@ -30,10 +30,10 @@ type Region struct {
 	promise *promise
 }
 
-// Map maps size bytes of host memory, rounded up to a multiple of HugePage, and asks for huge pages. The pages are
-// not allocated before they are touched. Forked children do not inherit the mapping, because copy-on-write after a
-// fork would separate pinned pages from the device. If the machine or a cgroup has too little memory, Map fails with
-// kind NoMemory. Without this check the kernel would kill the process later.
+// Map maps size bytes of host memory, rounded up to a multiple of HugePage, and asks for huge pages. The kernel
+// allocates a page of the mapping when it is first touched. Forked children do not inherit the mapping, because
+// copy-on-write after a fork would separate pinned pages from the device. If the machine or a cgroup has too little
+// memory, Map fails with kind NoMemory; otherwise the kernel would kill the process later.
 func Map(size int64) (*Region, error) { return MapFor("map host memory", "", size) }
 
 // MapFor is Map with errors that name the purpose of the memory. what is the operation in errors, such as "map
@@ -101,7 +101,7 @@ func AdviseHuge(b []byte) {
 	}
 }
 
-// AdviseSmall asks the kernel to use ordinary pages for b. No page of b may have been touched before.
+// AdviseSmall asks the kernel to use ordinary pages for b. No page of b may have been touched before AdviseSmall.
 func AdviseSmall(b []byte) { _ = unix.Madvise(b, unix.MADV_NOHUGEPAGE) }
 
 // Touch allocates every page of b, with the given number of workers. Several workers are faster, because the kernel

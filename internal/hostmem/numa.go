@@ -74,8 +74,9 @@ func ParseList(s string) ([]int, error) {
 	return out, nil
 }
 
-// Stay binds the calling thread to the CPUs of the node that the process may use. The goroutine must be locked to its
-// thread. If the process may use no CPU of the node, Stay fails with kind Unsupported and changes nothing.
+// Stay binds the calling thread to the CPUs of the node that the process may use. The calling goroutine must be
+// locked to its thread. If the process may use no CPU of the node, Stay fails with kind Unsupported and changes
+// nothing.
 func (n *Node) Stay() error {
 	name := fmt.Sprintf("NUMA node %d", n.ID)
 	var may, set unix.CPUSet

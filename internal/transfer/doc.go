@@ -21,10 +21,10 @@
 // directly into the destination and no slot is used. When all chunks are delivered, startload.go ends the load.
 // loadreport.go collects the facts of a load, and describe.go makes a report from the facts.
 //
-// A save goes the other way. startsave.go cuts the file into blocks. writer.go collects each block from its devices
-// (sources.go), computes its checksum and writes it to a sink (sink.go). publish.go renames the file into place.
-// An upload (upload.go) collects its blocks in gather.go. A write at an offset of an open file is in put.go. A read or
-// write in the order of the caller's CUDA stream is in instream.go.
+// A save moves bytes from devices to a file. startsave.go cuts the file into blocks. writer.go collects each block
+// from its devices (sources.go), computes its checksum and writes it to a sink (sink.go). publish.go renames the
+// complete file to its path. An upload (upload.go) collects its blocks in gather.go. A write at an offset of an open
+// file is in put.go. A read or write in the order of the caller's CUDA stream is in instream.go.
 //
 // The engine itself is in engine.go. A lane (lane.go) has staging memory (staging/), devices (port.go) and workers
 // (crew.go); library.go, ferry.go and summing.go serve the devices. If there are several GPUs, each may have its own

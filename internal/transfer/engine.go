@@ -152,8 +152,8 @@ func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 }
 
 // StartInStream queues a read or write on the caller's CUDA stream; libcufile executes it. Work that is queued on the
-// stream later sees the result. If libcufile cannot do this, nothing is queued and refused is the reason. With the
-// route cufile, the same reason is returned as an error.
+// stream later sees the result. If libcufile cannot queue the read or write, nothing is queued and refused is the
+// reason. With the route cufile, a refusal is returned as an error.
 func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *StreamMove, refused *report.Refusal,
 	err error) {
 	k, err := e.lane(req.Device)

@@ -20,7 +20,7 @@ type StreamRequest struct {
 	Range  Range
 	Write  bool
 	Stream uint64
-	Route  report.Route // cufile, or auto: use cuFile only if a direct path to the GPU is plausible
+	Route  report.Route // cufile, or auto, which uses cuFile only if a direct path to the GPU is plausible
 }
 
 // StreamMove is a read or write that is queued on the caller's CUDA stream, or has ended.
@@ -156,8 +156,8 @@ func (m *StreamMove) Progress() (done, total int64) {
 	}
 }
 
-// Report blocks until the read or write has ended and returns its report. The reported time includes earlier work of
-// the stream, because it begins when the move is queued.
+// Report blocks until the read or write has ended and returns its report. The reported time begins when the move is
+// queued, so it includes earlier work of the stream.
 func (m *StreamMove) Report() report.Report {
 	<-m.done
 	to := m.req.Target

@@ -36,14 +36,14 @@ type Options struct {
 	// chunk_size.
 	MaxTransfer int64
 	QueueDepth  int // number of O_DIRECT reads in flight; 0 means 16
-	Workers     int // number of threads that copy from the page cache; 0 means 5 for 8 CPUs, at least 2 and at most 12
+	Workers     int // number of threads that copy from the page cache; 0 means five eighths of the CPUs, from 2 to 12
 	IO          IO
 	WriteBlock  int64 // size in bytes of the largest single write of a save; 0 means 1 MiB
 	WriteDepth  int   // number of writes of saves in flight; 0 means 16
 	// Share, if not nil, returns the staging memory and threads that a GPU has for itself. The engine calls Share
 	// once for each GPU. If Share returns false, the GPU uses the engine's own memory and threads.
 	Share func(dev device.Info) (Share, bool)
-	// Near is the NUMA node for the engine's threads and staging memory. If Near is nil, they use any node.
+	// Near is the NUMA node for the engine's threads and staging memory; nil means any node.
 	Near   *hostmem.Node
 	NoP2P  bool // copy to each peer from staging, even if the GPUs can copy to each other
 	Poison bool // overwrite each slot after its copy, so that tests notice early reuse
@@ -59,7 +59,7 @@ type Options struct {
 	DirectPath func(path string, dev device.Info) DirectPath
 }
 
-// Defaults and bounds of Options.
+// Default values and limits of Options.
 const (
 	DefaultPoolSize    = 128 * units.MiB
 	DefaultMaxTransfer = 4 * units.MiB
@@ -78,8 +78,8 @@ type Share struct {
 	Near *hostmem.Node
 }
 
-// DirectPath is the judgement whether storage can reach a GPU's memory without the CPU, made without opening
-// libcufile.
+// DirectPath says whether storage can probably reach a GPU's memory without the CPU. The judgement is made without
+// opening libcufile.
 type DirectPath struct {
 	Plausible   bool
 	Reason, Fix string // why a direct path is not plausible, and the fix
@@ -89,8 +89,8 @@ type DirectPath struct {
 type VerifyOn string
 
 const (
-	// VerifyAuto lets the device compute checksums after the copy if it can, and the CPU all others. The CPU sums
-	// bytes that are not copied, bytes that are packed, and small chunks.
+	// VerifyAuto lets the device compute checksums after the copy, if the device can. The CPU computes the checksums
+	// of bytes that are not copied, of packed bytes, and of small chunks.
 	VerifyAuto VerifyOn = "auto"
 	// VerifyHost lets the CPU compute all checksums before the copy.
 	VerifyHost VerifyOn = "host"

@@ -138,8 +138,8 @@ func (q *inquirer) Residency(off, n int64) plan.Residency {
 	return plan.Residency{Residency: r, Known: err == nil}
 }
 
-// CuFile implements plan.Inquiry: it reports whether cuFile reads the bytes. An error fails the load, which ends the
-// plan.
+// CuFile implements plan.Inquiry: it reports whether cuFile reads the bytes. If the decision fails, the load fails,
+// which ends the plan.
 func (q *inquirer) CuFile() bool {
 	if !q.asked {
 		var err error

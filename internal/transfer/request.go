@@ -26,9 +26,10 @@ type Request struct {
 	NoP2P    bool        // copy to peers from staging, even if the GPUs can copy to each other
 	Files    []*vfs.File // files to read, which stay open until the load has ended
 	Segments []Segment
-	// Gap is the number of unwanted bytes between two segments from which they are read separately. If the gap
-	// between segments, or between rows of a strided segment, is smaller, one read covers both. If Gap is 0, each
-	// segment is read separately. If Gap is not 0, the segments of a file must be sorted by offset. See DefaultGap.
+	// Gap is the smallest number of unwanted bytes between two segments for which the segments are read separately.
+	// Segments, or rows of a strided segment, with fewer bytes between them are covered by one read. If Gap is 0,
+	// each segment is read separately. If Gap is not 0, the segments of a file must be sorted by offset. See
+	// DefaultGap.
 	Gap   int64
 	Route report.Route
 	Cache report.CachePolicy
@@ -46,7 +47,7 @@ type Request struct {
 	// block differs, or the checksums are for a file of another size, the load fails with kind Corrupt. Segments of a
 	// verified file must not overlap.
 	Verify []*checksum.Sums
-	// Also lists further ranges to verify that no segment covers. Every block with a byte of such a range is
+	// Also lists further ranges to verify that no segment covers. Every block with a byte of a range in Also is
 	// verified.
 	Also []Extent
 	// Parts are the parts of the destination that the caller wants to use before the load has ended, in the order of

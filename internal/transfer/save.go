@@ -46,10 +46,10 @@ type saves struct {
 
 // Save is a save that is running or has ended.
 //
-// The file is split into blocks. A writer takes a block and queues the copies from its devices into a staging slot.
-// After the copies, the writer computes the block's checksum while the bytes are in the CPU cache, and writes the
-// block with O_DIRECT. A writer with two slots queues the copies of the next block before it writes the current one.
-// When every block is written, the file is flushed to storage and renamed to its path.
+// A save splits the file into blocks. A writer takes a block and queues the copies from its devices into a staging
+// slot. After the copies, the writer computes the block's checksum while the bytes are in the CPU cache, and writes
+// the block with O_DIRECT. A writer with two slots queues the copies of the next block before it writes the current
+// one. When every block is written, the file is flushed to storage and renamed to its path.
 type Save struct {
 	task[*Save]
 	e       *saves

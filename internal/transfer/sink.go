@@ -19,7 +19,7 @@ type Sink interface {
 	Name() string
 	// FS returns the file system of the sink.
 	FS() vfs.FSType
-	// Direct reports whether the sink can be written with O_DIRECT. If not, the Refusal is the reason.
+	// Direct reports whether the sink can be written with O_DIRECT; if false, the Refusal gives the reason.
 	Direct() (bool, *vfs.Refusal)
 	// Align returns the alignment that WriteDirect needs.
 	Align() vfs.Alignment

@@ -165,7 +165,7 @@ func (r *Ring) Fixed() bool { return r.fixed }
 func (r *Ring) InFlight() int { return int(r.inFlight) }
 
 // Read queues a read of len(buf) bytes at offset off of fd, and returns false if the ring is full. buf must be
-// outside the Go heap and stay valid until Reap has returned token. index is the index of buf in RegisterBuffers, or
+// outside the Go heap and stay valid until Reap has reported token. index is the index of buf in RegisterBuffers, or
 // -1 if buf is not registered.
 func (r *Ring) Read(fd int, buf []byte, off int64, index int, token uint64) bool {
 	tail := *r.sqTail
@@ -209,7 +209,7 @@ func (r *Ring) Wait(n int) error {
 	}
 }
 
-// Ready returns the number of completed reads that Reap would return now.
+// Ready returns the number of completed reads that Reap would report now.
 func (r *Ring) Ready() int { return r.ready() }
 
 func (r *Ring) ready() int { return int(atomic.LoadUint32(r.cqTail) - *r.cqHead) }

@@ -35,8 +35,8 @@ func (f *File) stateOf(st *unix.Stat_t) state {
 
 // CheckUnchanged fails if the file may have changed since Open, because the bytes read may then be a mixture of two
 // versions. CheckUnchanged compares the size, the modification time and the change time. The change time also detects
-// writers that reset the modification time. If a rename, a hard link, or a change of mode or owner explains a new
-// change time, it is accepted. If summed is set, the change time is ignored, because checksums have confirmed the
+// writers that reset the modification time. A new change time is accepted if a rename, a hard link, or a change of
+// mode or owner explains it. If summed is set, the change time is ignored, because checksums have confirmed the
 // bytes. On network and FUSE file systems the change time is also ignored, because it is not reliable.
 func (f *File) CheckUnchanged(summed bool) error {
 	if f.remote != nil {

@@ -177,7 +177,7 @@ func (f *File) FS() FSType { return f.fs }
 // Align returns the alignment that reads with O_DIRECT need, or zero if O_DIRECT is refused.
 func (f *File) Align() Alignment { return f.align }
 
-// Direct reports whether the file can be read with O_DIRECT. If not, why is the reason.
+// Direct reports whether the file can be read with O_DIRECT; if false, why gives the reason.
 func (f *File) Direct() (ok bool, why *Refusal) {
 	if r := f.refused.Load(); r != nil {
 		return false, r

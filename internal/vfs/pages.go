@@ -19,8 +19,8 @@ type Pages struct {
 	some []uint64 // one bit for each page, if all is false; nil if no page was cached
 }
 
-// CachedPages returns the pages of the file that are in the page cache now. If the kernel does not report this, the
-// error is of kind Unsupported.
+// CachedPages returns the pages of the file that are in the page cache now. If the kernel does not report cached
+// pages, the error is of kind Unsupported.
 func (f *File) CachedPages() (*Pages, error) {
 	p := &Pages{size: f.size}
 	r, err := f.Residency(0, f.size)

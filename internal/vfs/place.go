@@ -12,8 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// CheckPlace returns the error that Create would return for path, independent of the size. Reasons are a missing
-// directory, a kernel file system such as procfs, or a path that is not a regular file. CheckPlace creates nothing.
+// CheckPlace returns the error that Create would return for path, independent of the size. Reasons for an error are a
+// missing directory, a kernel file system such as procfs, or a path that is not a regular file. CheckPlace creates
+// nothing.
 func CheckPlace(path string) error {
 	target, _, err := replaced(path)
 	if err != nil {

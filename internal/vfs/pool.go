@@ -33,11 +33,11 @@ type pooled struct {
 	place   *list.Element
 }
 
-// NewPool returns a Pool that keeps the descriptors of at most most files open.
+// NewPool returns a Pool that keeps the descriptors of at most the given number of files open.
 func NewPool(most int) *Pool { return &Pool{most: max(most, 1), idle: list.New()} }
 
-// PoolSize returns the number of files of one model that keep their descriptors open. Two descriptors for each file
-// take a quarter of the process's limit, so that several models fit.
+// PoolSize returns the number of files of one model that keep their descriptors open. The number is an eighth of the
+// process's limit of open files, from 8 to 1024. Each file has two descriptors, so several models fit.
 func PoolSize() int {
 	const least, most = 8, 1024
 	var l unix.Rlimit
@@ -61,7 +61,8 @@ func (p *Pool) Adopt(f *File) {
 	p.shrink(p.most)
 }
 
-// Pin keeps the descriptors of f open until Unpin. Each Pin needs its own Unpin. Without a pool, Pin does nothing.
+// Pin keeps the descriptors of f open until Unpin. Each Pin needs its own Unpin. If f is in no pool, Pin does
+// nothing.
 func (f *File) Pin() error {
 	p := f.pooled.pool
 	if p == nil {

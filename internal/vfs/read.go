@@ -28,8 +28,8 @@ type Buffered struct {
 }
 
 // ReadBuffered reads len(p) bytes at offset off through the page cache, and counts cached and missed bytes.
-// ReadBuffered asks the kernel for the cached bytes right before the read. If the kernel does not report them, bytes
-// that the kernel returns without I/O count as cached. A short read is an error.
+// ReadBuffered asks the kernel for the cached bytes right before the read. If the kernel does not report cached
+// bytes, bytes that the kernel returns without I/O count as cached. A short read is an error.
 func (f *File) ReadBuffered(p []byte, off int64) (Buffered, error) {
 	if err := f.Pin(); err != nil {
 		return Buffered{}, err
@@ -136,7 +136,7 @@ func (f *File) preadFull(fd int, p []byte, off int64, need int) (int, error) {
 	return n, nil
 }
 
-// ErrShort returns the error for a read of need bytes at offset off that got only got bytes.
+// ErrShort returns the error for a read of need bytes at offset off that delivered only got bytes.
 func (f *File) ErrShort(off int64, need, got int) error {
 	// A read behind the end of the file does not show where the end is.
 	end := off + int64(got)

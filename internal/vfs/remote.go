@@ -115,6 +115,6 @@ type Blocks interface {
 	// Next returns the next block, or io.EOF after the last block. The block is valid until the next call of Next or
 	// Close.
 	Next() ([]byte, error)
-	// Close releases the blocks. A second call does nothing.
+	// Close releases the blocks. A second call of Close does nothing.
 	Close() error
 }

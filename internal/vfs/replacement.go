@@ -19,14 +19,14 @@ import (
 )
 
 // Replacement is a new version of a file while it is being written. A Replacement has a temporary name in the
-// directory of the file and is renamed to the file's name when it is complete. So readers see the complete old
-// version or the complete new one.
+// directory of the file and is renamed to the file's name when it is complete. Readers of the file's name therefore
+// see the complete old version or the complete new one.
 //
 // The process holds a lock on the temporary file. The lock ends with the process, so Sweep can find and remove
 // temporary files of killed writers.
 //
-// Writes to a Replacement are safe for concurrent use. All other methods are for one goroutine, after the writes. A
-// successful Publish, or Abandon, ends a Replacement.
+// Writes to a Replacement are safe for concurrent use. Only one goroutine may call the other methods of a
+// Replacement, after the writes. A successful Publish, or Abandon, ends a Replacement.
 type Replacement struct {
 	path     string // path that the caller gave
 	target   string // the file to replace: path, or the target of the link at path
@@ -289,7 +289,7 @@ func (d *Replacement) FS() FSType { return d.fs }
 // Align returns the alignment that writes with O_DIRECT need, or zero if O_DIRECT is refused.
 func (d *Replacement) Align() Alignment { return d.align }
 
-// Direct reports whether the file can be written with O_DIRECT. If not, why is the reason.
+// Direct reports whether the file can be written with O_DIRECT; if false, why gives the reason.
 func (d *Replacement) Direct() (ok bool, why *Refusal) {
 	if r := d.refused.Load(); r != nil {
 		return false, r
@@ -353,7 +353,7 @@ func (d *Replacement) Publish() (release func(), err error) {
 	return release, nil
 }
 
-// Abandon removes the temporary file. After Publish or an earlier Abandon, it does nothing.
+// Abandon removes the temporary file. After Publish or an earlier Abandon, Abandon does nothing.
 func (d *Replacement) Abandon() {
 	if d.temp != "" && d.buffered >= 0 {
 		_ = unix.Unlink(d.temp) // before the lock is released, while the file is still ours

@@ -25,8 +25,8 @@ const (
 	ProbeCachestat ProbeMethod = "cachestat"
 	// ProbeMincore uses mincore(2) on a mapping of the file. mincore does not report dirty pages.
 	ProbeMincore ProbeMethod = "mincore"
-	// ProbeNone means that the kernel does not report which pages are cached. The kernel hides this for files that
-	// the process neither owns nor may write.
+	// ProbeNone means that the kernel does not report which pages are cached. The kernel hides cached pages of files
+	// that the process neither owns nor may write.
 	ProbeNone ProbeMethod = "none"
 )
 
@@ -77,8 +77,8 @@ func mayKnow(fd int) bool {
 	return unix.Faccessat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.W_OK, unix.AT_EACCESS) == nil
 }
 
-// Probe returns the method that finds cached pages of this file. If the method is not the best one, the text gives
-// the reason.
+// Probe returns the method that finds cached pages of this file. Probe also returns the reason if the method is not
+// the best one.
 func (f *File) Probe() (ProbeMethod, string) { return f.probe.method, f.probe.why }
 
 // ForceProbe makes f use the method m, for tests.

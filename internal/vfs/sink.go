@@ -85,7 +85,7 @@ func (s *Sink) FS() FSType { return s.fs }
 // Align returns the alignment that writes with O_DIRECT need, or zero if O_DIRECT is refused.
 func (s *Sink) Align() Alignment { return s.align }
 
-// Direct reports whether the file can be written with O_DIRECT. If not, why is the reason.
+// Direct reports whether the file can be written with O_DIRECT; if false, why gives the reason.
 func (s *Sink) Direct() (ok bool, why *Refusal) {
 	if r := s.refused.Load(); r != nil {
 		return false, r

@@ -43,7 +43,7 @@ func (l *lookedUp) of(fd int) Storage {
 	return l.found
 }
 
-// Storage returns the storage below the file. The first call looks it up, while the file is open.
+// Storage returns the storage below the file. The first call of Storage looks up the result; the file must be open.
 func (f *File) Storage() Storage {
 	if f.remote != nil {
 		return Storage{FS: f.fs}
@@ -54,13 +54,13 @@ func (f *File) Storage() Storage {
 	return f.storage.of(f.buffered)
 }
 
-// Storage returns the storage below the file. The first call looks it up, while the file is open.
+// Storage returns the storage below the file. The first call of Storage looks up the result; the file must be open.
 func (e *Editable) Storage() Storage { return e.storage.of(e.fd) }
 
-// Storage returns the storage below the file. The first call looks it up, while the file is open.
+// Storage returns the storage below the file. The first call of Storage looks up the result; the file must be open.
 func (d *Replacement) Storage() Storage { return d.storage.of(d.buffered) }
 
-// Storage returns the storage below the file. The first call looks it up, while the Sink is open.
+// Storage returns the storage below the file. The first call of Storage looks up the result; the Sink must be open.
 func (s *Sink) Storage() Storage { return s.storage.of(s.buffered) }
 
 // overlay is the name of the union file system of containers.

@@ -35,8 +35,8 @@ const (
 // Verdict is the planner's decision on how a range is read.
 type Verdict struct {
 	Way Way
-	// NoWait is set if it is unknown which bytes are cached. The reader then first reads the cached bytes with
-	// RWF_NOWAIT; the other bytes are read with O_DIRECT or cuFile.
+	// NoWait is set if it is unknown which bytes are cached. With NoWait, the reader first reads the cached bytes
+	// with RWF_NOWAIT; all other bytes are read with O_DIRECT or cuFile.
 	NoWait bool
 	// CuFile is set if, with NoWait, the bytes that are not cached are read by libcufile.
 	CuFile bool
@@ -52,8 +52,8 @@ type Chunk struct {
 	// Extra is set if the bytes are read only for the checksum of their block. Extra bytes are read into a slot and
 	// not copied to the device.
 	Extra bool
-	// Weave, if not nil, says which bytes of the chunk are wanted, and their destinations. The bytes are then read
-	// into a slot and packed, and Dst is the destination of the first wanted byte.
+	// Weave, if not nil, says which bytes of the chunk are wanted, and their destinations. With a Weave, the bytes
+	// are read into a slot and packed, and Dst is the destination of the first wanted byte.
 	Weave *Weave
 	// Summed is set if the checksums were already compared during the read.
 	Summed bool

@@ -12,8 +12,8 @@ type Params struct {
 	Chunk  int64 // bytes of the largest read through the page cache; a multiple of Leaf
 	Block  int64 // bytes of the largest read from storage; a divisor of Leaf
 	Piece  int64 // bytes of the largest read through cuFile; a divisor of Window
-	Leaf   int64 // bytes of the smallest range with its own decision; a multiple of Align
-	Window int64 // bytes of one first query of the page cache; a multiple of Chunk
+	Leaf   int64 // bytes of each range for which the planner decides separately; a multiple of Align
+	Window int64 // bytes of each range for which the planner first queries the page cache; a multiple of Chunk
 	Align  int64 // alignment of O_DIRECT reads in bytes
 	// MemAlign is the alignment in bytes that O_DIRECT needs to read directly into the destination, relative to the
 	// file offset. MemAlign is 0 if the CPU cannot address the destination.
@@ -24,8 +24,8 @@ type Params struct {
 	// MissLimit is the largest share of uncached bytes, from 0 to 1, at which a range is still read through the page
 	// cache.
 	MissLimit float64
-	// Whole, if not 0, is the size of checksum blocks in bytes. Chunks from the page cache then end at multiples of
-	// Whole if possible, so that whole blocks are verified before the copy. Reads from storage keep their size.
+	// Whole, if not 0, is the size of checksum blocks in bytes. Chunks from the page cache end at multiples of Whole
+	// if possible, so that whole blocks are verified before the copy. Whole does not change reads from storage.
 	Whole int64
 	// Keep is set if unwanted bytes are also read, because the checksums of their blocks need them.
 	Keep bool
@@ -43,9 +43,9 @@ const (
 
 // Sizes holds the sizes of an engine's largest reads, in bytes.
 type Sizes struct {
-	Chunk int64 // from the page cache
-	Block int64 // from storage; a divisor of Chunk
-	Piece int64 // through cuFile
+	Chunk int64 // largest read from the page cache
+	Block int64 // largest read from storage; a divisor of Chunk
+	Piece int64 // largest read through cuFile
 }
 
 // LocalParams returns the parameters for a local file. memAlign must be 0 if the CPU cannot address the destination.

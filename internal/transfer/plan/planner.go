@@ -17,7 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Residency counts the cached bytes of a range. Known is false if the kernel does not report them.
+// Residency counts the cached bytes of a range. Known is false if the kernel does not report cached bytes.
 type Residency struct {
 	vfs.Residency
 	Known bool
@@ -28,7 +28,7 @@ type Inquiry interface {
 	// Residency counts the bytes of [off, off+n) that are in the page cache.
 	Residency(off, n int64) Residency
 	// CuFile reports whether bytes that are not cached are read by libcufile. The planner calls CuFile at the first
-	// such range, and perhaps again.
+	// range that is not cached, and perhaps again.
 	CuFile() bool
 }
 
@@ -37,9 +37,9 @@ type Inquiry interface {
 type Planner struct {
 	Params
 	Ask Inquiry // answers questions about the file that is planned
-	// Ramp is the number of small first chunks from the page cache that are still to come. Ramps is their total
-	// number, one for each worker. The first chunks grow from small to full size, so that the first copy starts early
-	// and the workers do not finish at the same time.
+	// Ramp is the number of small first chunks from the page cache that are still to come. Ramps is the total number
+	// of small first chunks, one for each worker. The first chunks grow from small to full size, so that the first
+	// copy starts early and the workers do not finish at the same time.
 	Ramp, Ramps int
 	// Dirty counts the bytes of ranges that are read through the page cache because they have dirty pages.
 	Dirty int64
@@ -48,7 +48,7 @@ type Planner struct {
 	yield func(Chunk) bool
 }
 
-// Chunks yields the chunks of a run in order. Only one run is planned at a time.
+// Chunks yields the chunks of a run in order. A Planner can plan only one run at a time.
 func (p *Planner) Chunks(r Run) iter.Seq[Chunk] {
 	return func(yield func(Chunk) bool) {
 		p.run, p.yield = r, yield

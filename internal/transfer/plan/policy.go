@@ -8,7 +8,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// File is a file whose cached pages are known.
+// File is a file that can report its cached pages.
 type File interface {
 	Size() int64
 	// Residency counts the bytes of [off, off+n) that are in the page cache.

@@ -15,8 +15,8 @@ type Segment struct {
 	Off  int64
 	Len  int64
 	Dst  device.Ptr
-	// Width and Stride select rows, in bytes. If Stride is not 0, only the first Width bytes of every Stride bytes,
-	// counted from Off, are wanted. The wanted bytes are packed at Dst without gaps.
+	// Width and Stride, in bytes, select rows of a segment. If Stride is not 0, only the first Width bytes of every
+	// Stride bytes, counted from Off, are wanted. The wanted bytes are packed at Dst without gaps.
 	Width, Stride int64
 }
 

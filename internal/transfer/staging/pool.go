@@ -13,8 +13,8 @@ import (
 
 // Pool is the staging memory of an engine: one mapping that is split into slots. The pool is mapped at its first use,
 // and its parts are allocated and pinned while the first chunks are read. The pool allocates one part while it pins
-// the previous part, because more threads would not be faster. Every worker's first slot comes before any second
-// slot.
+// the previous part, because more threads would not be faster. The pool prepares the first slot of every worker
+// before any second slot.
 type Pool struct {
 	layout Layout
 

@@ -29,7 +29,7 @@ func (s *Slot) ReadyFor(dev device.Device) bool { return s.part.readyFor(dev) }
 // Ensure allocates the pages of the slot and pins them for dev. Later calls return at once.
 func (s *Slot) Ensure(dev device.Device) { s.part.ensure(dev) }
 
-// MarkFor returns the slot's mark on a queue, and makes it at the first call.
+// MarkFor returns the slot's mark (a completion event) on a queue, and makes it at the first call.
 func (s *Slot) MarkFor(q device.Queue) (device.Mark, error) {
 	if m, ok := s.marks[q]; ok {
 		return m, nil

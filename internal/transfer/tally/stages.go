@@ -121,8 +121,8 @@ func (s *Sums) LoadLimit(wall time.Duration) string {
 	return "none"
 }
 
-// SaveLimit returns the name of the stage that limited the rate of a save of duration wall. The steps run alone,
-// before or after the writes.
+// SaveLimit returns the name of the stage that limited the rate of a save of duration wall. The steps of a save run
+// alone, before or after the writes.
 func (s *Sums) SaveLimit(wall time.Duration, steps []report.Stage) string {
 	once := time.Duration(0)
 	for _, x := range steps {
