@@ -24,7 +24,7 @@ type ChecksumJob struct {
 // ChecksumReport lists the checksum files that a ChecksumJob wrote.
 type ChecksumReport struct {
 	Files   []ChecksumFile `json:"files"`
-	Bytes   int64          `json:"bytes"` // bytes of the files that were read and summed
+	Bytes   int64          `json:"bytes"` // number of bytes that were read and summed
 	Seconds float64        `json:"seconds"`
 	Error   string         `json:"error,omitempty"`
 }

@@ -36,7 +36,7 @@ const (
 type DeviceInfo struct {
 	ID          string     `json:"id"` // name of the device, such as "host" or "cuda:0"
 	Kind        DeviceKind `json:"kind"`
-	Model       string     `json:"model"` // product name, such as "NVIDIA H200"
+	Model       string     `json:"model"` // product name of the device, such as "NVIDIA H200"
 	UUID        string     `json:"uuid,omitempty"`
 	PCI         string     `json:"pci,omitempty"`
 	NUMANode    int        `json:"numa_node"` // -1 if unknown
@@ -50,15 +50,15 @@ type DeviceInfo struct {
 type Finding struct {
 	Name   string `json:"name"` // name of the item, such as "libcuda.so.1"
 	Found  bool   `json:"found"`
-	Detail string `json:"detail"`           // text of the driver or library about this item
+	Detail string `json:"detail"`           // text from the driver or library about the item
 	Fix    string `json:"fix,omitempty"`    // what the user can do if the item is missing
-	Needed bool   `json:"needed,omitempty"` // true if no GPU can be used without this item
+	Needed bool   `json:"needed,omitempty"` // true if no GPU can be used without the item
 }
 
 // Survey lists the devices and libraries that were found or are missing on this machine.
 type Survey struct {
 	Mode     DeviceMode   `json:"mode"`
-	Devices  []DeviceInfo `json:"devices"` // usable devices; the last one is always host
+	Devices  []DeviceInfo `json:"devices"` // usable devices; the last one is always "host"
 	Findings []Finding    `json:"findings"`
 	// NoGPU is the reason why no GPU is usable, or empty if a GPU is usable.
 	NoGPU string `json:"no_gpu,omitempty"`

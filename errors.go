@@ -20,7 +20,7 @@ type ErrorKind = fault.Kind
 const (
 	// KindOther is an error without a better kind: a defect, or an unknown cause.
 	KindOther = fault.Other
-	// KindInvalid is a bad argument or option. A retry with the same arguments fails again.
+	// KindInvalid is a bad argument or option. After KindInvalid, a retry with the same arguments fails again.
 	KindInvalid = fault.Invalid
 	// KindNotFound means that a file, object, tensor or device does not exist.
 	KindNotFound = fault.NotFound

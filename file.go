@@ -68,7 +68,7 @@ func (f *File) Size() (int64, error) {
 	return f.target.Size()
 }
 
-// Sync flushes the file to storage: writes that ended before Sync then survive a crash.
+// Sync flushes the file to storage: writes that ended before Sync survive a crash.
 func (f *File) Sync() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

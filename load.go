@@ -57,7 +57,7 @@ type SourceLoadOptions struct {
 	Route Route
 	Cache CachePolicy
 	// Verify compares every block of a file that is needed for a chosen tensor or a header with its checksum. The
-	// checksums of a local FILE are in FILE.crc64nvme; saves and Source.StartChecksums write this checksum file. For
+	// checksums of a local FILE are in FILE.crc64nvme; saves and Source.StartChecksums write the checksum file. For
 	// objects read through a server's door, the server supplies the checksums. A wrong block or a damaged checksum
 	// file fails the load with kind Corrupt. A missing checksum file fails the load with kind NotFound.
 	Verify bool

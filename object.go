@@ -203,7 +203,7 @@ func (ob *Object) Read(ctx context.Context, dst Ptr, n, off int64) (int64, error
 	return n, err
 }
 
-// Report blocks until the latest read has ended and returns the report of this read.
+// Report blocks until the latest read has ended and returns the report of the latest read.
 func (ob *Object) Report() ObjectReport {
 	ob.mu.Lock()
 	m := ob.last

@@ -64,7 +64,7 @@ type ObjectWrite struct {
 	// Metadata is the user-defined metadata of the object: names without the prefix x-amz-meta-, and values.
 	Metadata map[string]string
 	// IfMatch is the ETag that the old object of the key must have. IfNoneMatch is the ETag that the old object must
-	// not have. "*" means any object. The server checks both conditions when the new object becomes visible.
+	// not have. "*" means any object. The server checks IfMatch and IfNoneMatch when the new object becomes visible.
 	IfMatch, IfNoneMatch string
 	// Stream is a CUDA stream of the caller and is used if HasStream is set. The source memory is read after the work
 	// that is already queued on the stream.
@@ -98,7 +98,7 @@ type ObjectInfo struct {
 type ObjectList struct {
 	Bucket, Prefix, Delimiter string
 	After                     string // ObjectPage.Next of the previous page; empty for the first page
-	Limit                     int    // largest number of entries; 0 means 1000
+	Limit                     int    // largest number of entries in the page; 0 means 1000
 }
 
 // ObjectPage is one page of a bucket's listing.
@@ -116,8 +116,8 @@ type ClientStatus struct {
 	// Door is the path of the door's socket. If Door is empty, the client uses HTTP, and Refusal gives the reason.
 	Door     string          `json:"door,omitempty"`
 	Refusal  *Refusal        `json:"refusal,omitempty"`
-	Settings *ServerSettings `json:"settings,omitempty"` // nil if the client has no door
-	Error    string          `json:"error,omitempty"`    // why the client cannot reach the server
+	Settings *ServerSettings `json:"settings,omitempty"` // settings of the server; nil if the client has no door
+	Error    string          `json:"error,omitempty"`    // error text if the client cannot reach the server
 	Counters ClientCounters  `json:"counters"`
 }
 
@@ -131,12 +131,12 @@ type ServerSettings struct {
 	Devices         []uint32 `json:"device_ids"`
 	Writes          bool     `json:"writes"`                   // true if the door accepts writes
 	WritesWhy       string   `json:"writes_refused,omitempty"` // why the door refuses writes
-	Notes           []string `json:"notes,omitempty"`          // messages from the server to this client
+	Notes           []string `json:"notes,omitempty"`          // messages from the server to the client
 }
 
 // ClientCounters count the operations of a client since it was made.
 type ClientCounters struct {
-	Connections   int64 `json:"connections"` // connections to the door
+	Connections   int64 `json:"connections"` // number of connections made to the door
 	DoorReads     int64 `json:"door_reads"`
 	DoorWrites    int64 `json:"door_writes"`
 	InlineReads   int64 `json:"inline_reads"`
@@ -144,7 +144,7 @@ type ClientCounters struct {
 	HTTPWrites    int64 `json:"http_writes"`
 	BytesRead     int64 `json:"bytes_read"`
 	BytesWritten  int64 `json:"bytes_written"`
-	HandlesHeld   int64 `json:"handles_held"` // objects and drafts that this client has open at the door
+	HandlesHeld   int64 `json:"handles_held"` // number of objects and drafts that the client has open at the door
 	Reconnections int64 `json:"reconnections"`
 }
 

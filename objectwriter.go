@@ -88,8 +88,8 @@ func (w *ObjectWriter) URL() string { return w.url }
 type PieceOptions struct {
 	// Device is the device of the memory at src. Empty means CreateOptions.Device.
 	Device string
-	// Stream is a CUDA stream of the caller and is used if HasStream is set. The memory is read after the work that
-	// is already queued on the stream.
+	// Stream is a CUDA stream of the caller and is used if HasStream is set. Commit reads the memory after the work
+	// that is queued on the stream when WriteFrom is called.
 	Stream    uint64
 	HasStream bool
 }

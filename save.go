@@ -25,15 +25,15 @@ type SaveTensor struct {
 	// Device is the device of Ptr: "host", "cuda" or "cuda:N". Tensors of one file may be on several devices.
 	Device string
 	Ptr    Ptr
-	Size   int64 // in bytes; must agree with DType and Shape
+	Size   int64 // size of the tensor in bytes; must agree with DType and Shape
 	// Bytes, if not nil, is the tensor's content in host memory; Device, Ptr and Size are then ignored.
 	Bytes []byte
 }
 
 // SaveOptions choose how a save writes a file. The zero value writes a page-aligned file with checksums.
 type SaveOptions struct {
-	// Metadata becomes the entry "__metadata__" of the file's header. If Metadata is nil, the header has no such
-	// entry.
+	// Metadata becomes the entry "__metadata__" of the file's header. If Metadata is nil, the header has no entry
+	// "__metadata__".
 	Metadata map[string]string
 	// NoChecksums makes the save write no checksum file FILE.crc64nvme, and remove an old one. A save to a bucket
 	// never writes a checksum file.

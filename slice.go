@@ -19,7 +19,7 @@ type Range struct{ Start, Stop int64 }
 // Shard chooses one rank's share of every tensor whose name matches a glob. Dimension Dim of the tensor is split
 // among World ranks. The share has the indices from size*Rank/World up to but not including size*(Rank+1)/World.
 type Shard struct {
-	Tensor           string // glob or name, as in Slice.Tensor
+	Tensor           string // glob pattern or name of tensors, as in Slice.Tensor
 	Dim, Rank, World int
 }
 

@@ -164,8 +164,8 @@ func (c *Client) OpenSource(ctx context.Context, bucket, key string, o SourceOpt
 type SourceFile struct {
 	Path      string `json:"path"`
 	Size      int64  `json:"size"`       // bytes of the file
-	DestSize  int64  `json:"dest_size"`  // bytes of device memory that the file needs
-	DestAlign int64  `json:"dest_align"` // alignment in bytes that the destination should have
+	DestSize  int64  `json:"dest_size"`  // bytes of device memory that the file's tensors need
+	DestAlign int64  `json:"dest_align"` // alignment in bytes that the destination memory should have
 }
 
 // TensorInfo describes one chosen tensor and its location in the destination memory.
@@ -178,7 +178,7 @@ type TensorInfo struct {
 	Whole  []int64 `json:"whole_shape,omitempty"`
 	Start  []int64 `json:"start,omitempty"`
 	File   int     `json:"file"`   // index into Source.Files
-	Offset int64   `json:"offset"` // offset in bytes in the destination of the file
+	Offset int64   `json:"offset"` // offset of the tensor in bytes in the destination of its file
 	Size   int64   `json:"size"`
 }
 
@@ -220,7 +220,7 @@ type HeaderTensor struct {
 	Name   string  `json:"name"`
 	DType  DType   `json:"dtype"`
 	Shape  []int64 `json:"shape"`
-	Offset int64   `json:"offset"` // offset of the first byte from the start of the file
+	Offset int64   `json:"offset"` // offset of the tensor's first byte from the start of the file
 	Size   int64   `json:"size"`   // in bytes
 }
 

@@ -25,7 +25,7 @@ type Kind uint8
 const (
 	// Other is an error without a better kind: a defect, or an unknown cause.
 	Other Kind = 1
-	// Invalid is a bad argument, flag or option. A retry with the same arguments fails again.
+	// Invalid is a bad argument, flag or option. After Invalid, a retry with the same arguments fails again.
 	Invalid Kind = 2
 	// NotFound means that a file, object, tensor or device does not exist.
 	NotFound Kind = 3
@@ -98,11 +98,11 @@ func (k Kind) ExitCode() int {
 type Error struct {
 	// Kind classifies the error. If Kind is 0, [KindOf] returns the kind of the cause.
 	Kind Kind
-	Op   string // the operation, such as "load"
-	Name string // the subject of the operation: a path, a tensor or a device; may be empty
-	Msg  string // the reason, with the bad value and the expected form; may be empty if Err has the reason
-	Fix  string // what the user can do; may be empty
-	Err  error  // the cause; may be nil
+	Op   string // the operation that failed, such as "load"
+	Name string // the subject of the operation, such as a path, a tensor or a device; may be empty
+	Msg  string // the reason of the failure, with the bad and the expected value; may be empty if Err has the reason
+	Fix  string // what the user can do about the failure; may be empty
+	Err  error  // the cause of the failure; may be nil
 }
 
 // Error returns the text "op name: msg: cause (fix: what to do)".

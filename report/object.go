@@ -10,7 +10,7 @@ type Object struct {
 	Version string `json:"version,omitempty"`
 	ETag    string `json:"etag"`
 	Size    int64  `json:"size"` // bytes of the whole object, or of all objects of a batch together
-	Via     string `json:"via"`  // "door", "http" or "file"
+	Via     string `json:"via"`  // way of the bytes: "door", "http" or "file"
 	// OpenSeconds is the time from the call until the transfer of bytes could begin. CommitSeconds is the time from
 	// the last written byte until the object was durable. Report.Seconds includes neither OpenSeconds nor
 	// CommitSeconds.
@@ -31,7 +31,7 @@ type BatchObject struct {
 	Key    string `json:"key"`
 	ETag   string `json:"etag,omitempty"`
 	Size   int64  `json:"size"`
-	Bytes  int64  `json:"bytes"` // bytes delivered to the device
+	Bytes  int64  `json:"bytes"` // number of bytes delivered to the device
 	Inline bool   `json:"inline,omitempty"`
 	Error  string `json:"error,omitempty"`
 }

@@ -17,7 +17,7 @@ type Save struct {
 
 // Source counts the bytes of a saved file that came from one device.
 type Source struct {
-	Device string `json:"device"` // "memory" for the header and other bytes from Go memory
+	Device string `json:"device"` // ID of the device, or "memory" for the header and other bytes from Go memory
 	Bytes  int64  `json:"bytes"`
 }
 
@@ -34,7 +34,7 @@ type Peer struct {
 // connection counts once for each file.
 type Network struct {
 	Traffic
-	Fetchers int `json:"fetchers"` // largest number of requests at the same time
+	Fetchers int `json:"fetchers"` // largest number of requests to servers at the same time
 }
 
 // Traffic counts the requests, retries and connections to a server.
@@ -48,11 +48,11 @@ type Traffic struct {
 type Verification struct {
 	Algorithm string `json:"algorithm"` // "crc64nvme"
 	Files     int    `json:"files"`
-	Blocks    int64  `json:"blocks"` // blocks that matched their checksums
-	Bytes     int64  `json:"bytes"`  // bytes that were summed, including Extra
+	Blocks    int64  `json:"blocks"` // number of blocks that matched their checksums
+	Bytes     int64  `json:"bytes"`  // number of bytes that were summed, including Extra
 	// Where is the processor that summed the bytes: "device" (the GPU, after the copy), "host" (the CPU) or "both".
 	Where       string `json:"where"`
-	DeviceBytes int64  `json:"device_bytes"` // bytes that the device summed
+	DeviceBytes int64  `json:"device_bytes"` // number of bytes that the device summed
 	// Extra counts bytes that were read only to complete a block. Report.Bytes does not include Extra.
 	Extra int64 `json:"extra_bytes"`
 	// Busy is the time in seconds that all workers together spent on checksums, without the time of the GPU.

@@ -22,16 +22,16 @@ type Report struct {
 	// Limiting is the name of the slowest stage, which limited the rate of the transfer.
 	Limiting string        `json:"limiting_stage"`
 	Engine   Engine        `json:"engine"`
-	Peers    []Peer        `json:"peers,omitempty"` // further devices that received copies of the bytes
+	Peers    []Peer        `json:"peers,omitempty"` // further devices that received copies of the same bytes
 	Files    []File        `json:"files"`
 	Refusals []Refusal     `json:"refusals"`
 	Notes    []string      `json:"notes"`
-	Verify   *Verification `json:"verify,omitempty"`  // nil if nothing was verified
-	CuFile   *CuFile       `json:"cufile,omitempty"`  // nil if libcufile took no part
-	Network  *Network      `json:"network,omitempty"` // nil if no byte crossed a network
+	Verify   *Verification `json:"verify,omitempty"`  // counts of verified blocks; nil if nothing was verified
+	CuFile   *CuFile       `json:"cufile,omitempty"`  // counts of libcufile; nil if libcufile took no part
+	Network  *Network      `json:"network,omitempty"` // counts of network requests; nil if no byte crossed a network
 	Error    string        `json:"error,omitempty"`
 
-	Save *Save `json:"save,omitempty"` // nil for a load
+	Save *Save `json:"save,omitempty"` // results of a save; nil for a load
 }
 
 // DeviceKind is the kind of a device: host memory or an NVIDIA GPU.
@@ -61,7 +61,7 @@ type Asked struct {
 // reads more bytes than wanted if a read spans a gap, if the ends of a direct read are not aligned, or if whole
 // blocks are verified.
 type ReadTotals struct {
-	Wanted int64 `json:"wanted_bytes"` // bytes delivered to the device
+	Wanted int64 `json:"wanted_bytes"` // number of bytes delivered to the device
 	// Read counts the bytes of all read calls, without the kernel's read-ahead.
 	Read int64 `json:"read_bytes"`
 	// Amplification is Read divided by Wanted, or 0 if Wanted is 0.
@@ -93,13 +93,13 @@ type Stage struct {
 type Engine struct {
 	Workers      int    `json:"workers"`
 	QueueDepth   int    `json:"queue_depth"`
-	ChunkSize    int64  `json:"chunk_size"` // bytes of one copy from the page cache
-	BlockSize    int64  `json:"block_size"` // bytes of one read from storage
+	ChunkSize    int64  `json:"chunk_size"` // size in bytes of one copy from the page cache
+	BlockSize    int64  `json:"block_size"` // size in bytes of one read from storage
 	IO           string `json:"io"`         // system calls of O_DIRECT reads: "uring", "pread" or "unused"
 	StagingSize  int64  `json:"staging_size"`
-	StagingUsed  bool   `json:"staging_used"` // false if bytes were read directly into the destination
+	StagingUsed  bool   `json:"staging_used"` // true if bytes went through staging memory
 	HugePages    int64  `json:"staging_huge_pages"`
-	StagingState string `json:"staging"` // "pinned", "not pinned", "unused" or "host memory"
+	StagingState string `json:"staging"` // state of staging: "pinned", "not pinned", "unused" or "host memory"
 	// Node is the NUMA node of the engine's threads and staging memory. Node is nil if the engine is not bound to a
 	// node.
 	Node *int `json:"numa_node,omitempty"`
@@ -110,7 +110,7 @@ type File struct {
 	Path   string      `json:"path"`
 	FS     string      `json:"file_system"`
 	Size   int64       `json:"size"`
-	Cache  CachePolicy `json:"cache"` // cache policy in force for this file
+	Cache  CachePolicy `json:"cache"` // cache policy in force for the file
 	Probe  string      `json:"residency_probe"`
 	Direct bool        `json:"direct_possible"`
 	// Unproven is the reason why nothing proves that bytes of this file came from storage. Unproven is empty if there
@@ -122,7 +122,7 @@ type File struct {
 
 // Refusal names a faster route or method that was not available, the reason and the fix.
 type Refusal struct {
-	What   string `json:"what"` // such as "direct", "cufile", "pinned staging" or "residency"
+	What   string `json:"what"` // what was refused, such as "direct", "cufile", "pinned staging" or "residency"
 	On     string `json:"on"`
 	Reason string `json:"reason"`
 	Fix    string `json:"fix,omitempty"`

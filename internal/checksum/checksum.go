@@ -47,7 +47,7 @@ func Path(file string) string { return file + Suffix }
 // Sums are the checksums of one file. A Sums value is not changed after it was made.
 type Sums struct {
 	Size   int64 // bytes of the file
-	Block  int64 // bytes of each block; the last block may be shorter
+	Block  int64 // size of a block in bytes; the last block may be shorter
 	Blocks []uint64
 	of     ID // the version of the file that Compute read; zero if the sums were not computed
 }

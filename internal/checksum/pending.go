@@ -47,7 +47,7 @@ type ID struct {
 }
 
 // Pending returns the path of the sidecar of version id of file while a save replaces the file. The inode and the
-// modification time of the version are part of this pending name.
+// modification time of the version are part of the pending name.
 func Pending(file string, id ID) string {
 	return fmt.Sprintf("%s.%016x-%016x", Path(file), id.Inode, uint64(id.MtimeNs))
 }

@@ -34,7 +34,8 @@ const (
 	Closed      = fault.Closed
 )
 
-// Kinds returns every kind in the order of the numbers. Tests compare the C and Python bindings with this list.
+// Kinds returns every kind in the order of the numbers. Tests compare the C and Python bindings with the result of
+// Kinds.
 func Kinds() []Kind { return fault.Kinds() }
 
 // KindOf returns the kind of err; see fault.KindOf.

@@ -137,10 +137,10 @@ func (r *Region) Unmap() error {
 	return errs.Wrap("unmap host memory", "", err)
 }
 
-// Stats counts the bytes of a region that are in memory, and those in huge pages.
+// Stats counts the bytes of a region that have memory pages, and the bytes in huge pages.
 type Stats struct {
 	Resident  int64 // bytes in memory
-	HugePages int64 // bytes in transparent huge pages, part of Resident
+	HugePages int64 // bytes in transparent huge pages, which are part of Resident
 }
 
 // Stats asks the kernel for the pages of the region. Stats scans the page map if the kernel supports it (Linux 6.7),

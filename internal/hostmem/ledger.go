@@ -131,7 +131,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// Promise records that size bytes of memory, which this package did not map, will be written. places yields the
+// Promise records that size bytes of memory, which package hostmem did not map, will be written. places yields the
 // address ranges of the bytes. left returns the number of bytes that are not written yet; any goroutine may call
 // left. Bytes that already have pages, and bytes of a Region, are not counted again. If the remaining bytes do not
 // fit into the available memory, Promise fails with kind NoMemory. After success, the caller calls done when the

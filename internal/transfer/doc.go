@@ -3,7 +3,7 @@
 // Package transfer is the engine that moves bytes from files into device memory and back. The engine uses the fastest
 // possible route for each chunk, overlaps reads with copies, and reports the route of every byte.
 //
-// A load takes a chunk through these steps, each in its own file:
+// A load takes a chunk through the following steps, each in its own file:
 //
 //	plan/planner.go  cuts segments into chunks and chooses how each is read, depending on the page cache
 //	planload.go      gives the chunks of a load to the scheduler while it plans

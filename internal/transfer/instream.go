@@ -20,7 +20,7 @@ type StreamRequest struct {
 	Range  Range
 	Write  bool
 	Stream uint64
-	Route  report.Route // cufile, or auto, which uses cuFile only if a direct path to the GPU is plausible
+	Route  report.Route // route cufile, or route auto, which uses cuFile only if a direct path to the GPU is plausible
 }
 
 // StreamMove is a read or write that is queued on the caller's CUDA stream, or has ended.

@@ -31,9 +31,8 @@ type Options struct {
 	// as many slots as make transfers faster, so a larger value does no harm.
 	PoolSize int64
 	// MaxTransfer is the size in bytes of the largest single read or copy; 0 means 4 MiB. Values above 4 MiB apply
-	// only to reads through cuFile, up to 16 MiB. All other reads and copies have at most 4 MiB: larger ones leave
-	// the CPU's caches before they are copied, and fewer of them overlap. The report shows the size in force as
-	// chunk_size.
+	// only to reads through cuFile, up to 16 MiB. All other reads and copies have at most 4 MiB, because larger ones
+	// leave the CPU's caches before they are copied. The report shows the size in force as chunk_size.
 	MaxTransfer int64
 	QueueDepth  int // number of O_DIRECT reads in flight; 0 means 16
 	Workers     int // number of threads that copy from the page cache; 0 means five eighths of the CPUs, from 2 to 12
@@ -45,8 +44,8 @@ type Options struct {
 	Share func(dev device.Info) (Share, bool)
 	// Near is the NUMA node for the engine's threads and staging memory; nil means any node.
 	Near   *hostmem.Node
-	NoP2P  bool // copy to each peer from staging, even if the GPUs can copy to each other
-	Poison bool // overwrite each slot after its copy, so that tests notice early reuse
+	NoP2P  bool // true to copy to each peer from staging, even if the GPUs can copy to each other
+	Poison bool // true to overwrite each staging slot after its copy, so that tests detect early reuse
 	// VerifyOn chooses the processor that computes checksums of verified transfers; empty means VerifyAuto.
 	VerifyOn VerifyOn
 	// CuFile chooses the interface of libcufile for the route cufile; empty means sync.
@@ -82,7 +81,7 @@ type Share struct {
 // opening libcufile.
 type DirectPath struct {
 	Plausible   bool
-	Reason, Fix string // why a direct path is not plausible, and the fix
+	Reason, Fix string // why a direct path from disk to GPU is not plausible, and the fix
 }
 
 // VerifyOn chooses the processor that computes the checksums of a verified transfer.

@@ -23,7 +23,7 @@ const DefaultGap = plan.DefaultGap
 type Request struct {
 	Device   device.Device
 	Peers    []Peer      // other devices that receive the same bytes
-	NoP2P    bool        // copy to peers from staging, even if the GPUs can copy to each other
+	NoP2P    bool        // true to copy to peers from staging, even if the GPUs can copy to each other
 	Files    []*vfs.File // files to read, which stay open until the load has ended
 	Segments []Segment
 	// Gap is the smallest number of unwanted bytes between two segments for which the segments are read separately.
@@ -33,8 +33,8 @@ type Request struct {
 	Gap   int64
 	Route report.Route
 	Cache report.CachePolicy
-	// Seen has an entry for each file, or is nil. An entry is true if the file was loaded a short time ago; CacheAuto
-	// may then keep the file in the page cache.
+	// Seen has an entry for each file, or is nil. An entry of Seen is true if the file was loaded a short time ago;
+	// CacheAuto may then keep the file in the page cache.
 	Seen []bool
 	// Stream is a CUDA stream of the caller and is used if HasStream is set. Copies begin after the work that is
 	// already queued on the stream.
@@ -43,9 +43,9 @@ type Request struct {
 	// Live is true if the files may change while they are read, for example because the caller writes to them. If
 	// Live is false, a change fails the load.
 	Live bool
-	// Verify has the expected checksums of each file, or is nil. An entry is nil if the file is not verified. If a
-	// block differs, or the checksums are for a file of another size, the load fails with kind Corrupt. Segments of a
-	// verified file must not overlap.
+	// Verify has the expected checksums of each file, or is nil. An entry of Verify is nil if the file is not
+	// verified. If a block differs, or the checksums are for a file of another size, the load fails with kind
+	// Corrupt. Segments of a verified file must not overlap.
 	Verify []*checksum.Sums
 	// Also lists further ranges to verify that no segment covers. Every block with a byte of a range in Also is
 	// verified.

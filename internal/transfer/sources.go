@@ -18,7 +18,7 @@ import (
 
 // Source supplies a range of a file's bytes from device memory or, if Device is nil, from Data.
 type Source struct {
-	Off    int64 // offset in the file
+	Off    int64 // offset of the range in the file
 	Len    int64
 	Device device.Device
 	Ptr    device.Ptr

@@ -43,7 +43,7 @@ type Option struct {
 	Kind   Kind
 	Words  []string // allowed values of a Choice
 	Form   string   // placeholder for the value of a Choice in the command's help
-	// Default is the value of a Size or a Count if the user gives none. 0 means that the engine chooses.
+	// Default is the value of a Size or a Count if the user gives none. A Default of 0 means that the engine chooses.
 	Default int64
 	// Min and Max are the smallest and largest value of a Size or a Count.
 	Min, Max int64

@@ -15,9 +15,9 @@ import (
 // this process.
 type Descriptors struct {
 	Name     string // name of the file in messages, such as "s3://bucket/key"
-	Buffered int    // descriptor without O_DIRECT, which uses the page cache
-	Direct   int    // descriptor with O_DIRECT; -1 if there is none
-	Refused  string // why there is no descriptor with O_DIRECT; may be empty
+	Buffered int    // file descriptor without O_DIRECT, which uses the page cache
+	Direct   int    // file descriptor with O_DIRECT; -1 if there is none
+	Refused  string // why there is no file descriptor with O_DIRECT; may be empty
 	Size     int64  // size in bytes that the file must have
 	// Closed, if not nil, is called once after the file was closed, so that the owner can release the file.
 	Closed func()

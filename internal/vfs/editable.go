@@ -14,8 +14,8 @@ import (
 // Access chooses how OpenEditable opens a file; the zero value opens it for reading.
 type Access struct {
 	Write    bool
-	Create   bool // create the file if it does not exist; requires Write
-	Truncate bool // truncate the file to 0 bytes; requires Write
+	Create   bool // true to create the file if it does not exist; requires Write
+	Truncate bool // true to truncate the file to 0 bytes; requires Write
 }
 
 // Editable is an open regular file for reads and writes at any offset. Several threads may read and write at once;

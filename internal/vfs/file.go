@@ -52,8 +52,8 @@ type File struct {
 
 // Alignment is the alignment in bytes that O_DIRECT requires.
 type Alignment struct {
-	Offset int64 `json:"offset"` // alignment of the file offset and the length
-	Memory int64 `json:"memory"` // alignment of the buffer's address
+	Offset int64 `json:"offset"` // alignment of file offsets and lengths in bytes
+	Memory int64 `json:"memory"` // alignment of buffer addresses in bytes
 }
 
 // pageAlign is the smallest alignment we use, even if the device allows 512 bytes.

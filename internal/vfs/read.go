@@ -112,7 +112,7 @@ func (f *File) ReadDirect(p []byte, off int64, need int) error {
 	return err
 }
 
-// ErrDirectRefused means that the file system does not support this read or write with O_DIRECT.
+// ErrDirectRefused means that the file system refused a read or write with O_DIRECT.
 var ErrDirectRefused = errors.New("direct read refused by the file system")
 
 // preadFull reads at least need bytes into p. If the file ends early, the error names both lengths.

@@ -330,8 +330,8 @@ func (d *Replacement) Seal() (Identity, error) {
 	return Identity{Inode: st.Ino, MtimeNs: st.Mtim.Nano()}, nil
 }
 
-// Publish renames the file to Target. The caller then syncs the directory. After an error of Publish the caller must
-// call Abandon.
+// Publish renames the file to Target. After Publish, the caller syncs the directory. After an error of Publish the
+// caller must call Abandon.
 //
 // Freeing the blocks of a large old file takes time, so Publish keeps the old file open. The function release closes
 // the old file and frees its blocks. release is never nil; the caller calls it once.

@@ -13,8 +13,8 @@ import (
 
 // Residency counts the bytes of a file range that are in the page cache.
 type Residency struct {
-	Cached int64 // bytes in the page cache
-	Dirty  int64 // bytes that are dirty or under write-back; -1 if unknown
+	Cached int64 // bytes of the range in the page cache
+	Dirty  int64 // bytes of the range that are dirty or under write-back; -1 if unknown
 }
 
 // ProbeMethod is the method that finds which pages of a file are in the page cache.
@@ -77,8 +77,8 @@ func mayKnow(fd int) bool {
 	return unix.Faccessat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.W_OK, unix.AT_EACCESS) == nil
 }
 
-// Probe returns the method that finds cached pages of this file. Probe also returns the reason if the method is not
-// the best one.
+// Probe returns the method that finds the cached pages of the file. Probe also returns the reason if the method is
+// not the best one.
 func (f *File) Probe() (ProbeMethod, string) { return f.probe.method, f.probe.why }
 
 // ForceProbe makes f use the method m, for tests.

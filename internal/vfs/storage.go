@@ -17,7 +17,7 @@ import (
 // Storage describes the file system and devices below an open file, and whether the origin of its bytes can be
 // proven.
 type Storage struct {
-	FS FSType // type and name of the file system, as in the mount table
+	FS FSType // file system type, as in the mount table
 	// Falls reports whether the file system can silently serve an O_DIRECT read from the page cache. If Falls is set,
 	// only a look at the page cache after the read shows the real route.
 	Falls bool

@@ -36,7 +36,7 @@ type Inquiry interface {
 // of a run is in exactly one chunk.
 type Planner struct {
 	Params
-	Ask Inquiry // answers questions about the file that is planned
+	Ask Inquiry // answers the planner's questions about the file
 	// Ramp is the number of small first chunks from the page cache that are still to come. Ramps is the total number
 	// of small first chunks, one for each worker. The first chunks grow from small to full size, so that the first
 	// copy starts early and the workers do not finish at the same time.

@@ -21,7 +21,7 @@ const StorageBlock = 512 * units.KiB
 // Run is a contiguous range of a file that is read as a whole.
 type Run struct {
 	Segment        // range in the file; its Dst is used only if every byte is wanted
-	Weave   *Weave // nil if every byte is wanted
+	Weave   *Weave // the wanted segments of the run; nil if every byte is wanted
 	Extra   bool   // true if the bytes are read only for the checksums of their blocks
 }
 

@@ -70,9 +70,9 @@ func (s *Slot) Poison() {
 type Kind uint8
 
 const (
-	Large Kind = iota // copies from the page cache
-	Small             // reads from storage
-	Write             // saves
+	Large Kind = iota // slots for copies from the page cache
+	Small             // slots for reads from storage
+	Write             // slots for saves
 	kinds
 )
 

@@ -23,19 +23,19 @@ type Tally struct {
 
 // Sums are the counts of a transfer at one moment.
 type Sums struct {
-	Routes   map[report.RouteTaken]Account // accounts by route, without the routes of cuFile
-	Cached   Account                       // reads through the page cache
-	Direct   Account                       // reads with O_DIRECT, also if the bytes took another route
-	Network  Account                       // bytes to or from a server
-	CuFile   Account                       // reads and writes by libcufile
-	Extra    Account                       // reads only for checksums
-	Verify   Account                       // computation of checksums
-	Packing  Account                       // packing of wanted bytes
-	Copying  Account                       // copies to or from devices
-	Writing  Account                       // writes to files
-	OnDevice int64                         // bytes whose checksums the device computed
-	Padding  int64                         // bytes that were read because of alignment or gaps
-	Dirty    int64                         // bytes of ranges with dirty pages
+	Routes   map[report.RouteTaken]Account // counts of each route, without the routes of cuFile
+	Cached   Account                       // counts of reads through the page cache
+	Direct   Account                       // counts of reads with O_DIRECT, also if the bytes took another route
+	Network  Account                       // counts of bytes to or from a server
+	CuFile   Account                       // counts of reads and writes by libcufile
+	Extra    Account                       // counts of reads that were made only for checksums
+	Verify   Account                       // counts of bytes that were summed
+	Packing  Account                       // counts of wanted bytes that were packed together
+	Copying  Account                       // counts of copies to or from devices
+	Writing  Account                       // counts of writes to files
+	OnDevice int64                         // number of bytes that the device summed
+	Padding  int64                         // number of bytes that were read only because of alignment or gaps
+	Dirty    int64                         // number of bytes in ranges with dirty pages
 	CopyWait time.Duration                 // time that workers waited for copies
 	PlanTime time.Duration
 }

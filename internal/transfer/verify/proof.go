@@ -45,7 +45,7 @@ type Judge interface {
 }
 
 // Proof compares the bytes of a load with the checksums of its files. Each block with a byte of the load is compared
-// as a whole. Bytes of such a block that the load does not want are also read, and then dropped.
+// as a whole. Bytes of a compared block that the load does not want are also read, and then dropped.
 //
 // A read may cover any part of a block. The checksums of the parts are joined in any order, and the block is compared
 // when its last part is known.
@@ -73,7 +73,7 @@ type blockSum struct {
 	left int64 // bytes that are not summed yet
 }
 
-// NewProof returns a Proof for the extents of loads, and for those of also, which are verified but not loaded.
+// NewProof returns a Proof for the extents of loads, and for the extents of also, which are verified but not loaded.
 // NewProof fails if checksums are for a file of another size, or if a byte is loaded twice.
 func NewProof(files []File, loads iter.Seq[Extent], also []Extent, join *checksum.Joiner, judge Judge) (*Proof, error) {
 	p := &Proof{join: join, judge: judge, files: make([]fileProof, len(files)), open: map[Block]*blockSum{}}
