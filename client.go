@@ -106,7 +106,7 @@ func (s *System) NewClient(o ClientOptions) (*Client, error) {
 }
 
 // StartRead begins to read an object, or a range of it, into device memory and returns at once. The caller must not
-// use the destination memory until the read has ended. StartRead itself returns only errors of invalid arguments;
+// use the destination memory until the read has ended. StartRead itself fails for invalid arguments and after Close;
 // ObjectMove.Wait returns all other errors.
 func (c *Client) StartRead(ctx context.Context, r ObjectRead) (*ObjectMove, error) {
 	return move(c.c.StartRead(ctx, r.request()))

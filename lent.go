@@ -46,7 +46,7 @@ type ObjectDraft struct{ f *client.DraftFile }
 
 // DraftOptions describe the new object that CreateDraft begins.
 type DraftOptions struct {
-	// Device is the device whose memory holds the content. Empty means ClientOptions.Device.
+	// Device is the device whose memory holds the content; empty means ClientOptions.Device.
 	Device      string
 	ContentType string
 	// Metadata, IfMatch and IfNoneMatch have the same meaning as in ObjectWrite.

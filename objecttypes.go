@@ -21,7 +21,7 @@ type ObjectRead struct {
 	// read fails.
 	Dst     Ptr
 	DstSize int64
-	// Device is the device of Dst: "host", "cuda" or "cuda:N". Empty means ClientOptions.Device.
+	// Device is the device of the memory at Dst: "host", "cuda" or "cuda:N"; empty means ClientOptions.Device.
 	Device string
 	Route  Route
 	Cache  CachePolicy
@@ -57,7 +57,7 @@ type ObjectWrite struct {
 	// Src is the address of the content in device memory, and Size its length in bytes.
 	Src  Ptr
 	Size int64
-	// Device is the device of Src. Empty means ClientOptions.Device.
+	// Device is the device of the memory at Src; empty means ClientOptions.Device.
 	Device      string
 	Route       Route
 	ContentType string

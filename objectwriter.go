@@ -86,7 +86,7 @@ func (w *ObjectWriter) URL() string { return w.url }
 
 // PieceOptions choose the device and the stream of one call of WriteFrom.
 type PieceOptions struct {
-	// Device is the device of the memory at src. Empty means CreateOptions.Device.
+	// Device is the device of the memory at src; empty means CreateOptions.Device.
 	Device string
 	// Stream is a CUDA stream of the caller and is used if HasStream is set. Commit reads the memory after the work
 	// that is queued on the stream when WriteFrom is called.

@@ -22,7 +22,8 @@ type SaveTensor struct {
 	Name  string
 	DType DType
 	Shape []int64
-	// Device is the device of Ptr: "host", "cuda" or "cuda:N". Tensors of one file may be on several devices.
+	// Device is the device of the memory at Ptr: "host", "cuda" or "cuda:N". Tensors of one file may be on several
+	// devices.
 	Device string
 	Ptr    Ptr
 	Size   int64 // size of the tensor in bytes; must agree with DType and Shape

@@ -41,8 +41,8 @@ func Kinds() []Kind { return fault.Kinds() }
 // KindOf returns the kind of err; see fault.KindOf.
 func KindOf(err error) Kind { return fault.KindOf(err) }
 
-// New returns an error of kind k. op is the operation, name its subject, and msg the reason with the bad value and
-// the expected one.
+// New returns an error of kind k. op is the operation that failed, name is its subject, and msg is the reason with
+// the bad and the expected value.
 func New(k Kind, op, name, msg string) *Error {
 	return &Error{Kind: k, Op: op, Name: name, Msg: msg}
 }

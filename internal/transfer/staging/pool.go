@@ -63,8 +63,8 @@ func (p *Pool) Open() error {
 	return p.mapSlots()
 }
 
-// Take returns n slots, which the worker keeps for the life of the engine. If fewer slots are free, Take returns
-// fewer.
+// Take returns n slots, which the worker keeps for the life of the engine. Take returns fewer slots if not enough are
+// free.
 func (p *Pool) Take(n int, kind Kind) ([]*Slot, error) {
 	if err := p.Open(); err != nil {
 		return nil, err

@@ -163,8 +163,8 @@ func (y *Tally) Packed(n int64, start time.Time) {
 	y.sums.Packing.Note(n, start, end)
 }
 
-// Copied counts a copy of n bytes that was queued at the time queued. A worker waited for the copy since the time
-// waited.
+// Copied counts a copy of n bytes that has just ended. queued is the time when the copy was queued, and waited the
+// time since when a worker waited for it.
 func (y *Tally) Copied(n int64, queued, waited time.Time) {
 	end := time.Now()
 	y.mu.Lock()
