@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ChecksumJob computes and writes checksums; see Source.StartChecksums.
+// ChecksumJob is a running job that computes the checksums of files and writes them; see Source.StartChecksums.
 type ChecksumJob struct {
 	src    *Source
 	total  int64
@@ -21,24 +21,24 @@ type ChecksumJob struct {
 	report ChecksumReport
 }
 
-// ChecksumReport says what a ChecksumJob wrote.
+// ChecksumReport lists the checksum files that a ChecksumJob wrote.
 type ChecksumReport struct {
 	Files   []ChecksumFile `json:"files"`
-	Bytes   int64          `json:"bytes"` // read and summed
+	Bytes   int64          `json:"bytes"` // number of bytes that were read and summed
 	Seconds float64        `json:"seconds"`
 	Error   string         `json:"error,omitempty"`
 }
 
-// ChecksumFile is one checksum file.
+// ChecksumFile describes one checksum file that was written.
 type ChecksumFile struct {
 	Path   string `json:"path"`
 	Block  int64  `json:"block_size"`
 	Blocks int    `json:"blocks"`
 }
 
-// StartChecksums begins to compute the checksums of every file of the source and returns at once. It writes
-// FILE.crc64nvme beside each file; loads with Verify read it. If the context ends or a file cannot be read, no checksum
-// file is written. Keep the source open until the job has ended.
+// StartChecksums begins to compute the checksums of every file of the source and returns at once. The job writes a
+// checksum file FILE.crc64nvme beside each FILE; loads with Verify read the checksum files. If the context ends or a
+// file cannot be read, the job writes no checksum file. Keep the source open until the job has ended.
 func (s *Source) StartChecksums(ctx context.Context) *ChecksumJob {
 	c := &ChecksumJob{src: s, done: make(chan struct{})}
 	for _, f := range s.model.Files {
@@ -75,8 +75,8 @@ func (c *ChecksumJob) run(ctx context.Context) error {
 			func(done, _ int64) { c.count.Store(before + done) }); err != nil {
 			return err
 		}
-		// The headers were read before: sums of another version would vouch for
-		// what nobody has checked.
+		// The headers were checked when the source was opened. If the file has changed since, its checksums would
+		// vouch for unchecked headers.
 		if err := sums[i].CheckSize(f.Path, f.Size); err != nil {
 			return err
 		}
@@ -92,19 +92,19 @@ func (c *ChecksumJob) run(ctx context.Context) error {
 	return nil
 }
 
-// Done is closed when the work has ended.
+// Done returns a channel that is closed when the job has ended.
 func (c *ChecksumJob) Done() <-chan struct{} { return c.done }
 
-// Wait blocks until the work has ended and returns its error.
+// Wait blocks until the job has ended and returns the job's error.
 func (c *ChecksumJob) Wait() error {
 	<-c.done
 	return c.err
 }
 
-// Progress returns the bytes summed so far, and in all.
+// Progress returns the number of bytes summed so far, and the total.
 func (c *ChecksumJob) Progress() (done, total int64) { return c.count.Load(), c.total }
 
-// Report says what was written. It blocks until the job has ended.
+// Report blocks until the job has ended and lists the checksum files that were written.
 func (c *ChecksumJob) Report() ChecksumReport {
 	<-c.done
 	return c.report

@@ -11,7 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// ClientOptions choose the server, the access keys and the connection. Empty fields come from the environment:
+// ClientOptions choose the server, the access keys and the connection. Empty fields are filled from environment
+// variables:
 //
 //   - Endpoint: NEBULAIO_ENDPOINT, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, else http://localhost:9000.
 //   - AccessKey and SecretKey: NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID and
@@ -21,26 +22,29 @@ type ClientOptions struct {
 	Endpoint                           string
 	AccessKey, SecretKey, SessionToken string
 	Region                             string
-	// Door is the use of the server's local socket: "auto" (the default), "require", "off" or the socket's absolute path.
-	// auto uses HTTP if the server is not on this host, and the report says why. require fails instead.
+	// Door chooses whether the client uses the door, a Unix socket that a server offers to clients on the same host.
+	// Values are "auto" (the default), "require", "off" or the absolute path of the socket. With "auto", the client
+	// uses HTTP if there is no door, and the report gives the reason. With "require", the client fails if there is no
+	// door.
 	Door string
-	// Device is the default device of reads and writes: "auto" (the default), "host", "cuda" or "cuda:N".
+	// Device is the default device for reads and writes: "auto" (the default), "host", "cuda" or "cuda:N".
 	Device string
-	// Connections is the number of HTTP connections of one transfer; 0 lets the client choose.
+	// Connections is the number of HTTP connections that one transfer uses; 0 lets the client choose.
 	Connections int
-	// CAFile is a file of certificates to trust beside the system's.
+	// CAFile is the path of a PEM file with CA certificates to trust in addition to those of the operating system.
 	CAFile string
-	// InsecureTLS trusts every certificate.
+	// InsecureTLS makes the client accept every server certificate.
 	InsecureTLS bool
-	// NoVerify skips the comparison of each block with the server's checksum.
+	// NoVerify turns off the check of each block that is read against the server's checksum.
 	NoVerify bool
-	// Timeout bounds the wait for the first byte of an HTTP reply; 0 lets the client choose.
+	// Timeout is the longest time that an HTTP connection may be idle during a request; 0 lets the client choose.
 	Timeout time.Duration
 	// Retries is the number of times that a failed HTTP request is repeated; 0 lets the client choose.
 	Retries int
 }
 
-// FromEnvironment fills empty fields from environment variables, which get looks up. NewClient calls it with os.Getenv.
+// FromEnvironment fills empty fields of the options from environment variables; get returns the value of a variable.
+// NewClient calls FromEnvironment with os.Getenv.
 func (o ClientOptions) FromEnvironment(get func(string) string) ClientOptions {
 	first := func(names ...string) string {
 		for _, n := range names {
@@ -56,7 +60,7 @@ func (o ClientOptions) FromEnvironment(get func(string) string) ClientOptions {
 		}
 	}
 	if o.AccessKey == "" && o.SecretKey == "" {
-		// A key and its secret come from one place: two halves of different ones fit nowhere.
+		// The access key and its secret come from the same pair of variables: a mixed pair would never be valid.
 		if o.AccessKey, o.SecretKey = get("NEBULAIO_ACCESS_KEY"), get("NEBULAIO_SECRET_KEY"); o.AccessKey == "" {
 			o.AccessKey, o.SecretKey = get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY")
 			o.SessionToken = get("AWS_SESSION_TOKEN")
@@ -72,7 +76,7 @@ func (o ClientOptions) FromEnvironment(get func(string) string) ClientOptions {
 	return o
 }
 
-// settings returns the options as the client takes them.
+// settings converts the options to those of the internal client.
 func (o ClientOptions) settings() client.Options {
 	return client.Options{Endpoint: o.Endpoint, AccessKey: o.AccessKey, SecretKey: o.SecretKey,
 		SessionToken: o.SessionToken,
@@ -81,15 +85,15 @@ func (o ClientOptions) settings() client.Options {
 		NoVerify:    o.NoVerify, Timeout: o.Timeout, Retries: o.Retries, Agent: "nebulaio/" + Version()}
 }
 
-// Client moves objects between one server and device memory. It connects on first use. All methods are safe for
-// concurrent use.
+// Client moves objects between one server and device memory. A client connects at its first request. All methods of a
+// client are safe for concurrent use.
 type Client struct {
 	sys *System
 	c   *client.Client
 	opt ClientOptions
 }
 
-// NewClient makes a client. It does not connect yet. The caller closes the client, then the system.
+// NewClient returns a client without connecting to the server. The caller closes the client before the system.
 func (s *System) NewClient(o ClientOptions) (*Client, error) {
 	o = o.FromEnvironment(os.Getenv)
 	settings := o.settings()
@@ -101,20 +105,22 @@ func (s *System) NewClient(o ClientOptions) (*Client, error) {
 	return &Client{sys: s, c: c, opt: o}, nil
 }
 
-// StartRead begins to read an object, or a range of it, into device memory and returns at once. The destination belongs
-// to the move until it has ended. Invalid arguments fail here; every other error ends the move.
+// StartRead begins to read an object, or a range of it, into device memory and returns at once. The caller must not
+// use the destination memory until the read has ended. StartRead itself fails for invalid arguments and after Close;
+// ObjectMove.Wait returns all other errors.
 func (c *Client) StartRead(ctx context.Context, r ObjectRead) (*ObjectMove, error) {
 	return move(c.c.StartRead(ctx, r.request()))
 }
 
-// StartReadMany begins to read many objects as one job and returns at once. The next objects are opened while others
-// are read. The first object that fails ends the job, and its error names the object.
+// StartReadMany begins to read many objects as one job and returns at once. The client opens the next objects while
+// it reads earlier ones. The first error ends the job; its text names the object that failed.
 func (c *Client) StartReadMany(ctx context.Context, rs []ObjectRead) (*ObjectMove, error) {
 	return move(c.c.StartReadMany(ctx, convert(rs, ObjectRead.request)))
 }
 
-// StartWrite begins to make an object of device memory and returns at once. The source belongs to the move until it has
-// ended, and must not change. After success the object is whole, durable and visible. After an error it does not exist.
+// StartWrite begins to write an object from device memory and returns at once. The source memory must not change
+// until the write has ended. After success the object is complete, durable and visible. After an error the new object
+// does not exist.
 func (c *Client) StartWrite(ctx context.Context, w ObjectWrite) (*ObjectMove, error) {
 	return move(c.c.StartWrite(ctx, w.request()))
 }
@@ -126,24 +132,26 @@ func (c *Client) Stat(ctx context.Context, bucket, key, version string) (ObjectI
 	return ObjectInfo(info), err
 }
 
-// List lists one page of a bucket in order of keys.
+// List returns one page of a bucket's objects, sorted by key.
 func (c *Client) List(ctx context.Context, l ObjectList) (ObjectPage, error) {
 	p, err := c.c.List(ctx, client.List(l))
 	return ObjectPage{Objects: convert(p.Objects, func(i client.Info) ObjectInfo { return ObjectInfo(i) }),
 		Prefixes: p.Prefixes, Truncated: p.Truncated, Next: p.Next}, err
 }
 
-// Status says what is known of the server: its door or why there is none, its settings, and the client's counters. It
-// connects if needed.
+// Status returns the server's door (or why there is none), the server's settings and the client's counters. Status
+// connects to the server if the client has no connection yet.
 func (c *Client) Status(ctx context.Context) ClientStatus { return statusOf(c.c.Status(ctx)) }
 
-// Close waits for running moves and closes the connections. Close sources of the client first.
+// Close waits for running reads and writes and closes the connections. Every Source that the client opened must be
+// closed before the client.
 func (c *Client) Close() error { return c.c.Close() }
 
-// ObjectMove is a read or write of objects under way. The context given at its start cancels it.
+// ObjectMove is a running read or write of objects. The context that was given to the Start method cancels the read
+// or write.
 type ObjectMove struct {
 	run     objectMover
-	refused []report.Refusal // before the move began
+	refused []report.Refusal // refusals from before the move began
 }
 
 // objectMover is the work behind an ObjectMove.
@@ -161,16 +169,17 @@ func move(m *client.Move, err error) (*ObjectMove, error) {
 	return &ObjectMove{run: m}, nil
 }
 
-// Done is closed when the move has ended and its memory is the caller's again.
+// Done returns a channel that is closed when the read or write has ended and the caller may use the memory again.
 func (m *ObjectMove) Done() <-chan struct{} { return m.run.Done() }
 
-// Wait blocks until the move has ended and returns its error.
+// Wait blocks until the read or write has ended and returns its error.
 func (m *ObjectMove) Wait() error { return m.run.Wait() }
 
-// Progress returns the bytes moved so far, and in all. The total is 0 until it is known.
+// Progress returns the number of bytes moved so far, and the total. The total is 0 until the size of the object is
+// known.
 func (m *ObjectMove) Progress() (done, total int64) { return m.run.Progress() }
 
-// Report says how the move went. It blocks until the move has ended.
+// Report blocks until the read or write has ended and returns its report.
 func (m *ObjectMove) Report() ObjectReport {
 	r := m.run.Report()
 	if len(m.refused) > 0 {

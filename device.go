@@ -7,62 +7,62 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Ptr is an address in a device's memory. On host it is a virtual address of this process.
+// Ptr is an address in the memory of a device. For the device "host", a Ptr is a virtual address of this process.
 type Ptr uint64
 
-// DeviceMode says whether a System uses GPUs.
+// DeviceMode chooses whether a System uses GPUs.
 type DeviceMode string
 
 const (
-	// DevicesAuto uses a GPU if one works, else host memory. It is the default.
+	// DevicesAuto, the default, uses a GPU if one works, else host memory.
 	DevicesAuto DeviceMode = "auto"
-	// DevicesRequire fails if no GPU works.
+	// DevicesRequire makes NewSystem fail if no GPU works.
 	DevicesRequire DeviceMode = "require"
-	// DevicesOff does not look for a GPU.
+	// DevicesOff makes the System use host memory only, without a search for GPUs.
 	DevicesOff DeviceMode = "off"
 )
 
-// DeviceKind is a family of devices.
+// DeviceKind is the kind of a device: host memory or an NVIDIA GPU.
 type DeviceKind = report.DeviceKind
 
 const (
-	// HostDevice is host memory. No GPU takes part.
+	// HostDevice is the kind of the device "host": ordinary memory of this machine, without a GPU.
 	HostDevice = report.HostDevice
-	// CUDADevice is an NVIDIA GPU.
+	// CUDADevice is the kind of an NVIDIA GPU.
 	CUDADevice = report.CUDADevice
 )
 
-// DeviceInfo describes a device. Unknown facts are zero.
+// DeviceInfo describes a device. Fields with unknown values are empty or 0, except NUMANode.
 type DeviceInfo struct {
-	ID          string     `json:"id"` // "host", "cuda:0"
+	ID          string     `json:"id"` // name of the device, such as "host" or "cuda:0"
 	Kind        DeviceKind `json:"kind"`
-	Model       string     `json:"model"` // "NVIDIA H200", "host memory"
+	Model       string     `json:"model"` // product name of the device, such as "NVIDIA H200"
 	UUID        string     `json:"uuid,omitempty"`
 	PCI         string     `json:"pci,omitempty"`
 	NUMANode    int        `json:"numa_node"` // -1 if unknown
 	TotalMemory int64      `json:"total_memory"`
 	Driver      string     `json:"driver,omitempty"`
-	// Facts are further properties by name, as the driver gave them, such as the PCIe generation and the BAR1 size.
+	// Facts holds further properties of the device by name, such as the PCIe generation and the BAR1 size.
 	Facts map[string]string `json:"facts,omitempty"`
 }
 
-// Finding is one thing that a survey looked for.
+// Finding is one library, device or property that a survey looked for, with the result.
 type Finding struct {
-	Name   string `json:"name"` // such as "libcuda.so.1" or "driver version"
+	Name   string `json:"name"` // name of the item, such as "libcuda.so.1"
 	Found  bool   `json:"found"`
-	Detail string `json:"detail"`           // what was seen, in the library's own words
-	Fix    string `json:"fix,omitempty"`    // what to do if it is missing
-	Needed bool   `json:"needed,omitempty"` // without it there is no GPU
+	Detail string `json:"detail"`           // text from the driver or library about the item
+	Fix    string `json:"fix,omitempty"`    // what the user can do if the item is missing
+	Needed bool   `json:"needed,omitempty"` // true if no GPU can be used without the item
 }
 
-// Survey says which devices and libraries were looked for and found on this machine.
+// Survey lists the devices and libraries that were found or are missing on this machine.
 type Survey struct {
 	Mode     DeviceMode   `json:"mode"`
-	Devices  []DeviceInfo `json:"devices"` // usable devices; host is always the last
+	Devices  []DeviceInfo `json:"devices"` // usable devices; the last one is always "host"
 	Findings []Finding    `json:"findings"`
-	// NoGPU says why no GPU is usable. It is empty if one is.
+	// NoGPU is the reason why no GPU is usable, or empty if a GPU is usable.
 	NoGPU string `json:"no_gpu,omitempty"`
-	Fix   string `json:"fix,omitempty"` // what makes a GPU usable
+	Fix   string `json:"fix,omitempty"` // what the user can do to make a GPU usable
 }
 
 func infoOf(d device.Info) DeviceInfo {

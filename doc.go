@@ -5,40 +5,43 @@
 //
 // # Load a model
 //
-// A [System] holds the devices and the transfer engine of the process. Make one with [NewSystem] and share it.
-// [System.Load] loads a model, [Model.Report] says which route its bytes took, and [Model.Free] frees its memory. The
-// example of [System.Load] is a whole program.
+// A [System] holds the devices and the transfer engine of the process. Make one System with [NewSystem] and use it
+// everywhere in the program. A model is loaded by [System.Load] and freed by [Model.Free]; [Model.Report] says which
+// route its bytes took. The example of [System.Load] is a complete program.
 //
-// The path is a .safetensors file, an index, a model folder, or the same in a bucket ("s3://bucket/prefix").
-// [LoadOptions] choose the tensors, or slices and shards of them.
+// The path of a model names a .safetensors file, an index file or a model folder, on disk or in a bucket
+// ("s3://bucket/prefix"). The [LoadOptions] choose tensors, or slices and shards of tensors.
 //
-// To read the headers first, or to bring your own device memory, use [System.OpenSource], then [Source.StartLoad].
+// To read the headers before a load, or to load into your own device memory, use [System.OpenSource], then
+// [Source.StartLoad].
 //
 // # Save a model
 //
-// [Model.Save] writes a loaded model, [System.Save] tensors of your own. A reader finds the old file or the new one,
-// never a part.
+// [Model.Save] writes a loaded model, and [System.Save] writes any tensors in memory. During a save, readers of the
+// path see the complete old file or the complete new one.
 //
 // # Move other bytes
 //
-// [Open] reads a file or an object into device memory, and [Create] makes one of device memory. [System.OpenFile] reads
-// and writes a file in place. [System.NewClient] makes a [Client] for many objects of one server.
-// [System.Alloc] gives device memory to programs that have no allocator of their own.
+// Use [Open] to read a file or an object into device memory, and [Create] to write a new file or object from device
+// memory. Use [System.OpenFile] to read and write a file at any offset. For many objects of one server, make a
+// [Client] with [System.NewClient]. Programs without an allocator of their own get device memory from [System.Alloc].
 //
 // # Devices
 //
-// A device is "auto", "host", "cuda" or "cuda:N". Without a usable GPU, auto is host memory, and the report says why. A
-// device that is asked for by name is never replaced. CUDA is found at run time: this package builds without it, and
-// without cgo. [System.Survey] says what was found and what is missing.
+// A device is named "auto", "host", "cuda" or "cuda:N". If no GPU is usable, "auto" means host memory, and the report
+// gives the reason. If a program asks for "cuda" or "cuda:N", host memory never takes the place of the GPU. Package
+// nebulaio builds without CUDA and without cgo: it opens the CUDA libraries at run time. The devices and libraries
+// that were found or are missing are listed by [System.Survey].
 //
 // # Errors
 //
-// Every error is, or wraps, an [*Error] with the operation, its subject, the reason, the fix and an [ErrorKind]. Test
-// for a kind with errors.Is and its sentinel, such as [ErrNotFound]. Get the parts with errors.As; see the example of
-// [Error].
+// Every error is, or wraps, an [*Error] with the operation, its subject, the reason, the fix and an [ErrorKind]. To
+// test for a kind of error, use errors.Is with a sentinel such as [ErrNotFound]. To read the fields of an [Error],
+// use errors.As; see the example of [Error].
 //
 // # Jobs
 //
-// A method whose name begins with Start returns at once, with a job: Wait, Done, Progress and Report follow it, and the
-// context given to Start cancels it. Memory given to a job belongs to it until Done. The methods without Start wait.
+// A method whose name begins with Start returns a running job at once. The job has the methods Wait, Done, Progress
+// and Report, and the context of the Start method cancels the job. The caller must not use memory that was given to a
+// job until its Done channel is closed. Methods without Start in their name wait for the end of the work.
 package nebulaio

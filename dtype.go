@@ -4,10 +4,10 @@ package nebulaio
 
 import "github.com/nebulaio/nebulaio/internal/format"
 
-// DType is the element type of a tensor, by its safetensors name.
+// DType is the element type of a tensor, as named in the safetensors format.
 type DType string
 
-// The dtypes of safetensors.
+// Element types of the safetensors format.
 const (
 	Bool       DType = "BOOL"
 	F4         DType = "F4"
@@ -33,10 +33,10 @@ const (
 	U64        DType = "U64"
 )
 
-// DTypes returns all dtypes in order of increasing alignment.
+// DTypes returns all element types, sorted by increasing alignment.
 func DTypes() []DType {
 	return convert(format.DTypes(), func(d format.DType) DType { return DType(d) })
 }
 
-// Bits returns the width of one element in bits, or 0 for an unknown dtype.
+// Bits returns the width of one element in bits, or 0 for an unknown element type.
 func (d DType) Bits() int { return format.DType(d).Bits() }

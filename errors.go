@@ -8,25 +8,25 @@ import (
 	"github.com/nebulaio/nebulaio/fault"
 )
 
-// Error is the error that every function of this package returns, alone or wrapped. errors.As finds it. errors.Is also
-// finds Go's own errors in it: fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrInvalid, fs.ErrClosed,
+// Error is the type of every error of this package; errors.As finds it if it is wrapped. errors.Is also matches an
+// Error with Go's own errors: fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrInvalid, fs.ErrClosed,
 // context.Canceled, context.DeadlineExceeded, errors.ErrUnsupported, syscall.ENOSPC and syscall.ENOMEM.
 type Error = fault.Error
 
 // ErrorKind classifies errors by what the caller can do about them.
 type ErrorKind = fault.Kind
 
-// The kinds of errors.
+// Kinds of errors that this package returns.
 const (
 	// KindOther is an error without a better kind: a defect, or an unknown cause.
 	KindOther = fault.Other
-	// KindInvalid is a bad argument or option. The same call fails again.
+	// KindInvalid is a bad argument or option. After KindInvalid, a retry with the same arguments fails again.
 	KindInvalid = fault.Invalid
-	// KindNotFound means that the file, object, tensor or device does not exist.
+	// KindNotFound means that a file, object, tensor or device does not exist.
 	KindNotFound = fault.NotFound
 	// KindPermission means that access was denied.
 	KindPermission = fault.Permission
-	// KindCorrupt means that the content breaks its format or its checksum.
+	// KindCorrupt means that content does not match its format or its checksum.
 	KindCorrupt = fault.Corrupt
 	// KindIO is a failed or short read or write.
 	KindIO = fault.IO
@@ -34,18 +34,19 @@ const (
 	KindDevice = fault.Device
 	// KindNoMemory means that host or device memory is exhausted.
 	KindNoMemory = fault.NoMemory
-	// KindUnsupported means that this build, kernel, driver or device cannot do it.
+	// KindUnsupported means that this build, kernel, driver or device does not support the operation.
 	KindUnsupported = fault.Unsupported
-	// KindCancelled means that the context ended.
+	// KindCancelled means that the caller's context was cancelled or its deadline expired.
 	KindCancelled = fault.Cancelled
-	// KindClosed means use after Close, Free, Commit or Abort.
+	// KindClosed means that the caller used something after its Close, Free, Commit or Abort.
 	KindClosed = fault.Closed
 )
 
-// ErrorSentinel is a constant error that stands for a kind.
+// ErrorSentinel is a constant error that stands for one ErrorKind in errors.Is.
 type ErrorSentinel = fault.Sentinel
 
-// The sentinels, for errors.Is. An error matches the sentinel of its kind, and those of its causes.
+// Sentinels for errors.Is, one for each ErrorKind. An error matches the sentinel of its own kind, and the sentinels
+// of its causes.
 const (
 	ErrOther       = fault.ErrOther
 	ErrInvalid     = fault.ErrInvalid
@@ -63,7 +64,8 @@ const (
 // KindOf returns the kind of an error. A nil error has kind 0.
 func KindOf(err error) ErrorKind { return fault.KindOf(err) }
 
-// cancelled returns the error of a context that has ended. It is of kind Cancelled, whatever cause the caller gave.
+// cancelled returns the error of a context that has ended. The error is always of kind Cancelled, even if the context
+// has a cause of another kind.
 func cancelled(ctx context.Context, op, name string) error {
 	return &fault.Error{Kind: fault.Cancelled, Op: op, Name: name, Err: context.Cause(ctx)}
 }

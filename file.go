@@ -17,22 +17,22 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// FileOptions choose how a file is opened. The zero value opens for reading.
+// FileOptions choose how System.OpenFile opens a file. The zero value opens the file for reading only.
 type FileOptions struct {
-	// Write opens for reading and writing.
+	// Write opens the file for reading and writing.
 	Write bool
-	// Create makes the file if it is missing. It needs Write.
+	// Create makes the file if it does not exist. Create requires Write.
 	Create bool
-	// Truncate empties the file. It needs Write.
+	// Truncate removes the old content of the file. Truncate requires Write.
 	Truncate bool
-	// Device is the default device of reads and writes: "auto" (the default), "host", "cuda" or "cuda:N".
+	// Device is the default device for reads and writes: "auto" (the default), "host", "cuda" or "cuda:N".
 	Device string
-	// Route is the default route of reads and writes.
+	// Route is the default route for reads and writes; empty means RouteAuto.
 	Route Route
 }
 
-// File is an open file. Its bytes are read and written in place, at any offset, to and from device memory. All methods
-// are safe for concurrent use. Writes are not atomic, and survive a crash only after Sync.
+// File is an open file for reads into device memory and writes from device memory, at any offset. All methods of a
+// File are safe for concurrent use. Writes to a File are not atomic, and survive a crash only after Sync.
 type File struct {
 	sys    *boot.System
 	opt    FileOptions
@@ -40,10 +40,10 @@ type File struct {
 
 	mu     sync.Mutex
 	closed bool
-	moves  []*Move // that may still run
+	moves  []*Move // moves that may still run
 }
 
-// OpenFile opens a file. The caller closes the file, then the system.
+// OpenFile opens a local file. The caller closes the file before the system.
 func (s *System) OpenFile(path string, o FileOptions) (*File, error) {
 	if _, err := report.ParseRoute(string(o.Route)); err != nil {
 		return nil, err
@@ -55,10 +55,10 @@ func (s *System) OpenFile(path string, o FileOptions) (*File, error) {
 	return &File{sys: s.sys, opt: o, target: s.sys.Engine.NewTarget(e)}, nil
 }
 
-// Path returns the name that OpenFile was given.
+// Path returns the path that was given to OpenFile.
 func (f *File) Path() string { return f.target.Path() }
 
-// Size returns the file's length now.
+// Size returns the current length of the file in bytes.
 func (f *File) Size() (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,7 +68,7 @@ func (f *File) Size() (int64, error) {
 	return f.target.Size()
 }
 
-// Sync flushes the file to storage, so that earlier writes survive a crash.
+// Sync flushes the file to storage: writes that ended before Sync survive a crash.
 func (f *File) Sync() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,48 +78,50 @@ func (f *File) Sync() error {
 	return f.target.Sync()
 }
 
-// MoveOptions choose how one read or write goes.
+// MoveOptions choose the device, route and stream of one read or write.
 type MoveOptions struct {
-	// Device and Route are, if empty, those of the open file or object.
+	// Device and Route, if not empty, replace the defaults of the open file or object.
 	Device string
 	Route  Route
-	// Stream, with HasStream, is the caller's CUDA stream. The move begins after the work that is queued on it now.
+	// Stream is a CUDA stream of the caller and is used if HasStream is set. The read or write begins after the work
+	// that is already queued on the stream.
 	Stream    uint64
 	HasStream bool
-	// InStream queues the move on that stream, if libcufile can: work that is queued later sees its effect. If it cannot,
-	// the move has ended when it is returned, and its report says why.
+	// InStream queues the read or write on Stream through libcufile. Work that is queued on the stream later sees the
+	// result. If libcufile cannot queue on the stream, the Start method returns after the read or write has ended,
+	// and the report gives the reason.
 	InStream bool
 }
 
-// StartRead begins to read up to n bytes at offset off to dst and returns at once. If the file ends before, fewer bytes
-// are read, and Progress counts them. A change of the file during the read is not detected. dst belongs to the move
-// until it has ended.
+// StartRead begins to read up to n bytes at offset off into dst and returns at once. If the file ends within the
+// range, fewer bytes are read; Move.Progress returns the number. A change of the file during the read is not
+// detected. The caller must not use the memory at dst until the read has ended.
 func (f *File) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOptions) (*Move, error) {
 	return f.start(ctx, transfer.Range{Mem: device.Ptr(dst), Off: off, Len: n}, false, o)
 }
 
-// StartWrite begins to write n bytes at src to offset off of the file and returns at once. The file grows if needed.
-// src belongs to the move until it has ended, and must not change.
+// StartWrite begins to write n bytes at src to offset off of the file and returns at once. A write behind the end of
+// the file makes the file longer. The memory at src must not change until the write has ended.
 func (f *File) StartWrite(ctx context.Context, src Ptr, n, off int64, o MoveOptions) (*Move, error) {
 	return f.start(ctx, transfer.Range{Mem: device.Ptr(src), Off: off, Len: n}, true, o)
 }
 
-// Read reads up to n bytes at offset off to dst and returns the number of bytes read.
+// Read reads up to n bytes at offset off into dst and returns the number of bytes read.
 func (f *File) Read(ctx context.Context, dst Ptr, n, off int64) (int64, error) {
 	return moved(f.StartRead(ctx, dst, n, off, MoveOptions{}))
 }
 
-// Write writes n bytes at src to offset off and returns the number of bytes written.
+// Write writes n bytes at src to offset off of the file and returns the number of bytes written.
 func (f *File) Write(ctx context.Context, src Ptr, n, off int64) (int64, error) {
 	return moved(f.StartWrite(ctx, src, n, off, MoveOptions{}))
 }
 
-// ReadAsync queues a read on the caller's CUDA stream; see MoveOptions.InStream.
+// ReadAsync queues a read of up to n bytes on the caller's CUDA stream; see MoveOptions.InStream.
 func (f *File) ReadAsync(ctx context.Context, stream uint64, dst Ptr, n, off int64) (*Move, error) {
 	return f.StartRead(ctx, dst, n, off, MoveOptions{Stream: stream, HasStream: true, InStream: true})
 }
 
-// WriteAsync queues a write on the caller's CUDA stream.
+// WriteAsync queues a write of n bytes on the caller's CUDA stream; see MoveOptions.InStream.
 func (f *File) WriteAsync(ctx context.Context, stream uint64, src Ptr, n, off int64) (*Move, error) {
 	return f.StartWrite(ctx, src, n, off, MoveOptions{Stream: stream, HasStream: true, InStream: true})
 }
@@ -209,7 +211,7 @@ func (r *reading) Wait() error {
 	return errors.Join(r.Err(), r.err)
 }
 
-// Report returns what was found before the source was closed: a closed file cannot say how it could be read.
+// Report returns the report that was made before the source was closed, because a report needs the open file.
 func (r *reading) Report() report.Report {
 	<-r.done
 	return r.report
@@ -227,7 +229,7 @@ func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, ro
 	if err != nil {
 		return nil, err
 	}
-	// Short at the end of the file, and nothing behind it.
+	// A range across the end of the file is shortened; a range behind the end is empty.
 	n := max(0, min(r.Len, src.Size()-r.Off))
 	req := transfer.Request{Device: dev, Files: []*vfs.File{src}, Route: route, Live: true,
 		Stream: o.Stream, HasStream: o.HasStream}
@@ -251,7 +253,7 @@ func (f *File) read(ctx context.Context, dev device.Device, r transfer.Range, ro
 	return g, nil
 }
 
-// Close waits for running moves and closes the file. A second call does nothing.
+// Close waits for running reads and writes and closes the file. A second call of Close does nothing.
 func (f *File) Close() error {
 	f.mu.Lock()
 	if f.closed {
@@ -278,12 +280,12 @@ type mover interface {
 	Report() report.Report
 }
 
-// Move is a read or write of a file under way. The context given at its start cancels it. A move that is queued on a
-// stream is not cancelled.
+// Move is a running read or write of a file. The context that was given to the Start method cancels a Move. A Move
+// that is queued on a CUDA stream cannot be cancelled.
 type Move struct {
 	path, op string
 	begun    chan struct{} // closed when run is settled
-	run      mover         // nil: it did not start
+	run      mover         // nil if the move did not start
 	refused  []report.Refusal
 }
 
@@ -304,16 +306,16 @@ func (m *Move) ended() bool {
 	}
 }
 
-// Done is closed when the move has ended and its memory is the caller's again.
+// Done returns a channel that is closed when the read or write has ended and the caller may use the memory again.
 func (m *Move) Done() <-chan struct{} { return m.run.Done() }
 
-// Wait blocks until the move has ended and returns its error.
+// Wait blocks until the read or write has ended and returns its error.
 func (m *Move) Wait() error { return m.run.Wait() }
 
-// Progress returns the bytes moved so far, and in all.
+// Progress returns the number of bytes moved so far, and the total.
 func (m *Move) Progress() (done, total int64) { return m.run.Progress() }
 
-// Report says how the move went. It blocks until the move has ended.
+// Report blocks until the read or write has ended and returns its report.
 func (m *Move) Report() MoveReport {
 	r := MoveReport{Path: m.path, Op: m.op, Report: m.run.Report()}
 	r.Refusals = append(append([]report.Refusal{}, m.refused...), r.Refusals...)

@@ -8,13 +8,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
 )
 
-// ObjectFile is the file of an object, lent by the server's door for reading. A program can read it with a library of
-// its own, such as cuFile. The file keeps its content until Close, even if the object is overwritten or deleted.
-// Nothing is compared with checksums.
+// ObjectFile holds file descriptors for reading the data file of an object, received through the server's door. A
+// program can read the file with any library, such as cuFile. The file keeps its content until Close, even if the
+// object is overwritten or deleted. NebulaIO does not check reads of an ObjectFile against checksums.
 type ObjectFile struct{ f *client.File }
 
-// OpenFile borrows the file of an object. An empty version is the current one. Without a door it fails with kind
-// Unsupported, because HTTP has no files to lend. The caller closes the file, then the client.
+// OpenFile opens the data file of an object through the server's door. An empty version means the current version.
+// Without a door, OpenFile fails with kind Unsupported, because HTTP cannot pass file descriptors. The caller closes
+// the file before the client.
 func (c *Client) OpenFile(ctx context.Context, bucket, key, version, device string) (*ObjectFile, error) {
 	f, err := c.c.OpenFile(ctx, bucket, key, version, device)
 	if err != nil {
@@ -23,43 +24,46 @@ func (c *Client) OpenFile(ctx context.Context, bucket, key, version, device stri
 	return &ObjectFile{f: f}, nil
 }
 
-// Info describes the object.
+// Info returns the properties of the object when it was opened.
 func (f *ObjectFile) Info() ObjectInfo { return ObjectInfo(f.f.Info()) }
 
 // Size returns the object's size in bytes.
 func (f *ObjectFile) Size() int64 { return f.f.Size() }
 
-// Buffered returns a descriptor that uses the page cache, or -1 after Close. The ObjectFile keeps owning it.
+// Buffered returns a file descriptor that reads through the page cache, or -1 after Close. The ObjectFile owns the
+// descriptor: the caller must not close it.
 func (f *ObjectFile) Buffered() int { return f.f.Buffered() }
 
-// Direct returns a descriptor opened with O_DIRECT, or -1 if there is none. The ObjectFile keeps owning it.
+// Direct returns a file descriptor opened with O_DIRECT, or -1 if there is none. The ObjectFile owns the descriptor:
+// the caller must not close it.
 func (f *ObjectFile) Direct() int { return f.f.Direct() }
 
-// Close closes the descriptors and lets the server drop the content. A second call does nothing.
+// Close closes the descriptors and releases the server's hold on the content. A second call of Close does nothing.
 func (f *ObjectFile) Close() error { return f.f.Close() }
 
-// ObjectDraft is the file of an object that does not exist yet, lent by the server's door for writing.
+// ObjectDraft holds file descriptors for writing the content of a new object, received through the server's door.
 type ObjectDraft struct{ f *client.DraftFile }
 
-// DraftOptions describe the object that a draft becomes.
+// DraftOptions describe the new object that CreateDraft begins.
 type DraftOptions struct {
-	// Device is the device whose memory will be written. If it is empty, the client's device counts.
+	// Device is the device whose memory holds the content; empty means ClientOptions.Device.
 	Device      string
 	ContentType string
-	// Metadata, IfMatch and IfNoneMatch are as in ObjectWrite.
+	// Metadata, IfMatch and IfNoneMatch have the same meaning as in ObjectWrite.
 	Metadata             map[string]string
 	IfMatch, IfNoneMatch string
 }
 
-// request returns the options as the client takes them.
+// request converts the options to a write request of the internal client.
 func (o DraftOptions) request(bucket, key string, size int64) client.Write {
 	return client.Write{Bucket: bucket, Key: key, Size: size, Device: o.Device, ContentType: o.ContentType,
 		Metadata: o.Metadata,
 		IfMatch:  o.IfMatch, IfNoneMatch: o.IfNoneMatch}
 }
 
-// CreateDraft begins an object of at most size bytes and borrows its file. The object becomes visible with Commit.
-// Without a door that takes writes it fails with kind Unsupported. The caller closes the draft, then the client.
+// CreateDraft begins an object of at most size bytes and opens its file through the server's door. The object becomes
+// visible with Commit. Without a door that accepts writes, CreateDraft fails with kind Unsupported. The caller closes
+// the draft before the client.
 func (c *Client) CreateDraft(ctx context.Context, bucket, key string, size int64, o DraftOptions) (*ObjectDraft,
 	error) {
 	f, err := c.c.CreateFile(ctx, o.request(bucket, key, size))
@@ -69,22 +73,24 @@ func (c *Client) CreateDraft(ctx context.Context, bucket, key string, size int64
 	return &ObjectDraft{f: f}, nil
 }
 
-// Name returns the object's URL, for messages.
+// Name returns the object's URL, for use in messages.
 func (d *ObjectDraft) Name() string { return d.f.Name() }
 
-// Buffered returns a descriptor that uses the page cache, or -1 after Commit or Close. The draft keeps owning it.
+// Buffered returns a file descriptor that writes through the page cache, or -1 after Commit or Close. The draft owns
+// the descriptor: the caller must not close it.
 func (d *ObjectDraft) Buffered() int { return d.f.Buffered() }
 
-// Direct returns a descriptor opened with O_DIRECT, or -1 if there is none. The draft keeps owning it.
+// Direct returns a file descriptor opened with O_DIRECT, or -1 if there is none. The draft owns the descriptor: the
+// caller must not close it.
 func (d *ObjectDraft) Direct() int { return d.f.Direct() }
 
-// Commit publishes the first size bytes of the file. It reads them once for their checksums and closes the descriptors.
-// After success the object is durable and visible. All other descriptors of the file must be closed before. The draft
-// cannot be used again, whatever the result.
+// Commit publishes the first size bytes of the file as the object. Commit reads the bytes once for their checksums
+// and closes the descriptors. After success the object is durable and visible. The caller must close all its own
+// duplicates of the descriptors before Commit. After Commit, successful or not, the draft cannot be used again.
 func (d *ObjectDraft) Commit(ctx context.Context, size int64) (ObjectInfo, error) {
 	info, err := d.f.Commit(ctx, size)
 	return ObjectInfo(info), err
 }
 
-// Close discards a draft that was not committed. A second call does nothing.
+// Close discards a draft that was not committed. A second call of Close does nothing.
 func (d *ObjectDraft) Close() error { return d.f.Close() }

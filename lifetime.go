@@ -8,8 +8,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// lifetime counts the users of memory that is freed once. It lets nobody in after the end has begun, and the end waits
-// for everybody inside. The zero value is alive.
+// lifetime counts the users of memory that is freed once. The end waits for all users, and after it has begun no new
+// user is admitted. The zero value is alive.
 type lifetime struct {
 	mu    sync.Mutex
 	users sync.WaitGroup
@@ -17,7 +17,7 @@ type lifetime struct {
 	freed sync.Once
 }
 
-// enter counts a user in; the user calls leave when it is done. It fails with kind Closed once the end has begun.
+// enter adds a user; the user calls leave when it is done. After the end has begun, enter fails with kind Closed.
 func (l *lifetime) enter(op, name, why string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -30,15 +30,15 @@ func (l *lifetime) enter(op, name, why string) error {
 
 func (l *lifetime) leave() { l.users.Done() }
 
-// alive says whether the end has not begun yet.
+// alive reports whether the end has not begun yet.
 func (l *lifetime) alive() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.ended
 }
 
-// end refuses new users, waits for those inside and calls free. Only the first call frees; the others wait for it and
-// return nil.
+// end refuses new users, waits for the present users and calls free. Only the first call frees; later calls wait for
+// the first and return nil.
 func (l *lifetime) end(free func() error) (err error) {
 	l.mu.Lock()
 	l.ended = true

@@ -13,35 +13,35 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// LoadOptions choose what System.Load loads, where to, and how.
+// LoadOptions choose the tensors, the device and the route of System.Load.
 type LoadOptions struct {
-	// Device, Tensors, Slices, Shards, Lenient and Client are as in SourceOptions.
+	// Device, Tensors, Slices, Shards, Lenient and Client have the same meaning as in SourceOptions.
 	Device  string
 	Tensors []string
 	Slices  []Slice
 	Shards  []Shard
 	Lenient bool
 	Client  ClientOptions
-	// Route, Cache, Verify and Progress are as in SourceLoadOptions.
+	// Route, Cache, Verify and Progress have the same meaning as in SourceLoadOptions.
 	Route    Route
 	Cache    CachePolicy
 	Verify   bool
 	Progress func(done, total int64)
 }
 
-// source returns the options that concern opening.
+// source returns the options for OpenSource.
 func (o LoadOptions) source() SourceOptions {
 	return SourceOptions{Device: o.Device, Tensors: o.Tensors, Slices: o.Slices, Shards: o.Shards, Lenient: o.Lenient,
 		Client: o.Client}
 }
 
-// load returns the options that concern the transfer.
+// load returns the options for Source.Load.
 func (o LoadOptions) load() SourceLoadOptions {
 	return SourceLoadOptions{Route: o.Route, Cache: o.Cache, Verify: o.Verify, Progress: o.Progress}
 }
 
-// Load opens a model, takes memory for it on the device and fills that memory. After an error nothing is left behind.
-// The caller frees the model.
+// Load opens a model, allocates device memory for its tensors and fills the memory. After an error no memory stays
+// allocated. The caller frees the model with Model.Free.
 func (s *System) Load(ctx context.Context, path string, o LoadOptions) (*Model, error) {
 	src, err := s.OpenSource(ctx, path, o.source())
 	if err != nil {
@@ -51,44 +51,46 @@ func (s *System) Load(ctx context.Context, path string, o LoadOptions) (*Model, 
 	return src.Load(ctx, o.load())
 }
 
-// SourceLoadOptions choose how Source.Load loads.
+// SourceLoadOptions choose the route, the cache policy and the verification of Source.Load.
 type SourceLoadOptions struct {
-	// Route and Cache default to auto.
+	// Route and Cache choose the route and the cache policy; empty means RouteAuto and CacheAuto.
 	Route Route
 	Cache CachePolicy
-	// Verify compares every block that holds a byte of a chosen tensor or of a header with its checksum. Files have
-	// their checksums in FILE.crc64nvme beside them, which Source.StartChecksums and saves write. Objects that come
-	// through a server's door have those of the server. A wrong block or a damaged checksum file is an error of kind
-	// Corrupt, a missing checksum file of kind NotFound.
+	// Verify compares every block of a file that is needed for a chosen tensor or a header with its checksum. The
+	// checksums of a local FILE are in FILE.crc64nvme; saves and Source.StartChecksums write the checksum file. For
+	// objects read through a server's door, the server supplies the checksums. A wrong block or a damaged checksum
+	// file fails the load with kind Corrupt. A missing checksum file fails the load with kind NotFound.
 	Verify bool
-	// Progress, if not nil, is called several times a second from one goroutine, with the bytes delivered and in all.
+	// Progress, if not nil, is called several times a second from one goroutine, with the bytes delivered so far and
+	// the total.
 	Progress func(done, total int64)
 }
 
-// Destination is memory of the caller on the source's device.
+// Destination is device memory of the caller that receives one file of a Source.
 type Destination struct {
 	Ptr  Ptr
 	Size int64
 }
 
-// StartLoadOptions choose how a load into the caller's memory goes.
+// StartLoadOptions choose the route, cache policy, verification and stream of Source.StartLoad.
 type StartLoadOptions struct {
-	// Route, Cache and Verify are as in SourceLoadOptions.
+	// Route, Cache and Verify have the same meaning as in SourceLoadOptions.
 	Route  Route
 	Cache  CachePolicy
 	Verify bool
-	// Stream, with HasStream, is the caller's CUDA stream. Copies begin after the work that is queued on it now.
+	// Stream is a CUDA stream of the caller and is used if HasStream is set. Copies begin after the work that is
+	// already queued on the stream.
 	Stream    uint64
 	HasStream bool
 }
 
-// model returns the options as the model takes them.
+// model converts the options to those of the internal model.
 func (o StartLoadOptions) model() model.LoadOptions {
 	return model.LoadOptions{Route: o.Route, Cache: o.Cache, Stream: o.Stream, HasStream: o.HasStream, Verify: o.Verify}
 }
 
-// StartLoad begins to fill dst, one destination for each file, and returns at once. The destinations and the source
-// belong to the job until it has ended.
+// StartLoad begins to fill dst, which has one destination for each file of the source, and returns at once. Until the
+// job has ended, the caller must not use the destinations or close the source.
 func (s *Source) StartLoad(ctx context.Context, dst []Destination, o StartLoadOptions) (*LoadJob, error) {
 	route, err := report.ParseRoute(string(o.Route))
 	if err != nil {
@@ -110,7 +112,7 @@ func (s *Source) StartLoad(ctx context.Context, dst []Destination, o StartLoadOp
 	return &LoadJob{t: t, model: s.model, refused: s.refused}, nil
 }
 
-// LoadJob is a load under way.
+// LoadJob is a running load; see Source.StartLoad.
 type LoadJob struct {
 	t     *transfer.Load
 	model *model.Model
@@ -119,25 +121,26 @@ type LoadJob struct {
 	refused []report.Refusal
 }
 
-// Done is closed when the load has ended and the destinations are the caller's again.
+// Done returns a channel that is closed when the load has ended and the caller may use the destinations.
 func (l *LoadJob) Done() <-chan struct{} { return l.t.Done() }
 
-// Wait blocks until the load has ended and returns its error.
+// Wait blocks until the load has ended and returns the load's error.
 func (l *LoadJob) Wait() error { return l.t.Err() }
 
-// Ready waits until more than known tensors are complete, and returns how many are. Tensors count in the order of
-// Source.Tensors. A complete tensor stays as it is, however the load ends. With Verify, its blocks have been compared.
+// Ready waits until more than known tensors are complete, and returns the number n of complete tensors. The complete
+// tensors are the first n of Source.Tensors. The load does not change a complete tensor any more, even if the load
+// fails later. With Verify, the checksums of a complete tensor have been compared.
 //
-// If no more tensors will come, err is that of the load: nil after success. If ctx ends first, err is of kind
-// Cancelled, and the load goes on. Whether a file changed during the load is known only at its end; see Wait.
+// If no more tensors will be complete, Ready returns the load's error, or nil if the load succeeded. If ctx ends
+// first, err is of kind Cancelled and the load goes on. Only Wait reports that a file changed during the load.
 func (l *LoadJob) Ready(ctx context.Context, known int) (n int, err error) {
 	return l.t.Ready(ctx, known)
 }
 
-// Progress returns the bytes delivered so far, and in all.
+// Progress returns the number of bytes delivered so far, and the total.
 func (l *LoadJob) Progress() (done, total int64) { return l.t.Progress() }
 
-// Report says how the load went. It blocks until the load has ended.
+// Report blocks until the load has ended and returns its report.
 func (l *LoadJob) Report() ModelReport {
 	r := ModelReport{Report: l.t.Report(), Path: l.model.Path, Tensors: len(l.model.Tensors),
 		OpenSeconds: l.model.OpenTime.Seconds(), AllocSeconds: l.alloc.Seconds()}
@@ -145,7 +148,8 @@ func (l *LoadJob) Report() ModelReport {
 	return r
 }
 
-// Load takes memory on the source's device, fills it and returns the model. The caller frees the model.
+// Load allocates memory on the source's device, fills the memory with the tensors and returns the model. The caller
+// frees the model with Model.Free.
 func (s *Source) Load(ctx context.Context, o SourceLoadOptions) (*Model, error) {
 	if err := s.sys.Enter("load", s.model.Path); err != nil {
 		return nil, err
@@ -196,7 +200,7 @@ func (s *Source) Load(ctx context.Context, o SourceLoadOptions) (*Model, error) 
 	return m, nil
 }
 
-// progressEvery is short enough for a smooth display and long enough to cost nothing.
+// progressEvery is the interval of Progress calls: short enough for a smooth display and too long to cost time.
 const progressEvery = 100 * time.Millisecond
 
 // job is a load or a save under way.
@@ -205,7 +209,7 @@ type job interface {
 	Progress() (done, total int64)
 }
 
-// watch calls f several times a second until the job has ended, and once more then.
+// watch calls f several times a second until the job has ended, and once more at the end.
 func watch(l job, f func(done, total int64)) {
 	if f == nil {
 		<-l.Done()

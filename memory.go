@@ -11,8 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Memory is memory of a device, for programs that have no allocator of their own. All methods are safe for concurrent
-// use, also with Free.
+// Memory is an allocation of device memory, for programs without an allocator of their own. All methods of Memory are
+// safe for concurrent use, including Free.
 type Memory struct {
 	sys  *boot.System
 	dev  device.Device
@@ -22,7 +22,7 @@ type Memory struct {
 	life lifetime
 }
 
-// Alloc allocates size bytes on a device: "auto", "host", "cuda" or "cuda:N". The caller frees the memory before
+// Alloc allocates size bytes on a device: "auto", "host", "cuda" or "cuda:N". The caller must free the memory before
 // System.Close.
 func (s *System) Alloc(ctx context.Context, device string, size int64) (*Memory, error) {
 	if size <= 0 {
@@ -54,15 +54,15 @@ func (m *Memory) Ptr() Ptr {
 // Size returns the number of bytes, also after Free.
 func (m *Memory) Size() int64 { return m.size }
 
-// Device describes the device of the memory.
+// Device describes the device on which the memory was allocated.
 func (m *Memory) Device() DeviceInfo { return infoOf(m.dev.Info()) }
 
-// Read copies len(p) bytes at offset off to p. After Free it fails with kind Closed.
+// Read copies len(p) bytes at offset off of the device memory to p. After Free, Read fails with kind Closed.
 func (m *Memory) Read(p []byte, off int64) error {
 	return m.move("read", p, off, func(q device.Queue, at device.Ptr) error { return q.CopyOut(p, at) })
 }
 
-// Write copies p to offset off. After Free it fails with kind Closed.
+// Write copies p to offset off of the device memory. After Free, Write fails with kind Closed.
 func (m *Memory) Write(p []byte, off int64) error {
 	return m.move("write", p, off, func(q device.Queue, at device.Ptr) error { return q.CopyIn(at, p) })
 }
@@ -96,11 +96,11 @@ func (m *Memory) move(op string, p []byte, off int64, queue func(q device.Queue,
 	return errs.Wrap(op, m.dev.Info().ID, err)
 }
 
-// Free frees the memory. It waits for Read and Write. Wait for moves of the memory before, and call it before
-// System.Close. A second call does nothing.
+// Free waits for running calls of Read and Write and frees the memory. Transfers that use the memory must have ended
+// before Free. Free must be called before System.Close. A second call of Free does nothing.
 func (m *Memory) Free() error { return m.life.end(func() error { return free(m.sys, m.dev, m.buf) }) }
 
-// free frees a buffer, unless its device was closed with the system.
+// free frees a buffer. It fails if the system was closed and the buffer is GPU memory.
 func free(sys *boot.System, dev device.Device, b device.Buffer) error {
 	if dev.Info().Kind != device.Host {
 		if err := sys.Enter("free memory on", dev.Info().ID); err != nil {

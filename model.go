@@ -10,7 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Model is a loaded model: tensors in device memory. All methods are safe for concurrent use, also with Free.
+// Model is a loaded model: tensors in device memory. All methods of a Model are safe for concurrent use, including
+// Free.
 type Model struct {
 	sys      *boot.System
 	dev      device.Device
@@ -22,7 +23,7 @@ type Model struct {
 	life     lifetime
 }
 
-// Tensor is one array in device memory. It lives until Model.Free.
+// Tensor is one array of a model in device memory. The memory of a tensor is valid until Model.Free.
 type Tensor struct {
 	Name  string
 	DType DType
@@ -31,10 +32,10 @@ type Tensor struct {
 	Size  int64
 }
 
-// Names lists the tensors in order of file and offset.
+// Names returns the names of the tensors, in the order of the files and the offsets in each file.
 func (m *Model) Names() []string { return m.names }
 
-// Tensor finds a tensor by name. After Free its Ptr is 0.
+// Tensor finds a tensor by name. After Free, the Ptr of the tensor is 0.
 func (m *Model) Tensor(name string) (Tensor, bool) {
 	t, ok := m.tensors[name]
 	if !m.life.alive() {
@@ -43,10 +44,10 @@ func (m *Model) Tensor(name string) (Tensor, bool) {
 	return t, ok
 }
 
-// Report says how the load went.
+// Report returns the report of the load that made the model.
 func (m *Model) Report() ModelReport { return m.report }
 
-// use counts a user of the device memory. The caller calls leave at the end.
+// use adds a user of the device memory. The user calls leave at the end.
 func (m *Model) use(op, name string) (leave func(), err error) {
 	if err := m.life.enter(op, name, "the model was freed"); err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (m *Model) use(op, name string) (leave func(), err error) {
 	}, nil
 }
 
-// Read copies a tensor to host memory, for checks and examples. After Free it fails with kind Closed.
+// Read copies a tensor to host memory, for checks and examples. After Free, Read fails with kind Closed.
 func (m *Model) Read(name string) ([]byte, error) {
 	leave, err := m.use("read tensor", name)
 	if err != nil {
@@ -87,8 +88,9 @@ func (m *Model) Read(name string) ([]byte, error) {
 	return out, errs.Wrap("read tensor", name, q.Drain())
 }
 
-// Free frees the device memory. It waits for Read and Save, so their Progress must not call it. The addresses of the
-// tensors are not valid afterwards. Call it before System.Close. A second call does nothing.
+// Free waits for running calls of Read and Save and frees the device memory. A Progress function must not call Free,
+// because Free would wait for ever. The addresses of the tensors are not valid after Free. Free must be called before
+// System.Close. A second call of Free does nothing.
 func (m *Model) Free() error {
 	return m.life.end(func() error {
 		var first error

@@ -13,24 +13,24 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// OpenOptions choose how an object or file is opened. The zero value suits.
+// OpenOptions choose how Open opens an object or file. The zero value of OpenOptions is valid.
 type OpenOptions struct {
-	// System moves the bytes. If it is nil, Open makes one from Options, which lives as long as the object. Give either
-	// System or Options.
+	// System is the System that moves the bytes. If System is nil, Open makes a System from Options and Object.Close
+	// closes it. System and Options cannot both be set.
 	System  *System
 	Options Options
-	// Client knows the server of an object, and its System moves the bytes. If it is nil, Open makes one from
-	// ClientOptions, which lives as long as the object. Give either Client or ClientOptions.
+	// Client is the client of the server that has the object; the client's System moves the bytes. If Client is nil,
+	// Open makes a client from ClientOptions and Object.Close closes it. Client and ClientOptions cannot both be set.
 	Client        *Client
 	ClientOptions ClientOptions
-	// Version is the version of the object. Empty means the current one. A file has none.
+	// Version is the version of the object; empty means the current version. For a file, Version must be empty.
 	Version string
-	// Device and Route are the defaults of the reads.
+	// Device and Route are the defaults for reads of the object; see MoveOptions.
 	Device string
 	Route  Route
 }
 
-// parts are the system and the client that move the bytes of an object, given or made.
+// parts are the system and the client that move the bytes of an object.
 type parts struct {
 	system        *System
 	options       Options
@@ -38,7 +38,8 @@ type parts struct {
 	clientOptions ClientOptions
 }
 
-// settle opens the System and the Client that the caller did not give. undo closes those that settle opened.
+// settle makes the System and the Client if the caller gave none. undo closes only the System and Client that settle
+// made.
 func (m *parts) settle(op string, p place) (undo func() error, err error) {
 	bad := func(why string) (func() error, error) {
 		return nil, errs.New(errs.Invalid, op, p.String(), why)
@@ -79,7 +80,7 @@ func (m *parts) settle(op string, p place) (undo func() error, err error) {
 	return undo, nil
 }
 
-// Object is an object or a file, opened for reading. All methods are safe for concurrent use.
+// Object is an object or a file that is open for reading. All methods of an Object are safe for concurrent use.
 type Object struct {
 	url    string
 	opt    OpenOptions
@@ -94,9 +95,10 @@ type Object struct {
 	closed bool
 }
 
-// Open opens an object or a file for reading into device memory. An object's URL is "s3://bucket/key", with the
-// endpoint of the options or the environment, "nebula://host:port/bucket/key", or "nebulas://host:port/bucket/key" by
-// TLS. Anything else is a path. All reads are of the version that Open found. The caller closes the object.
+// Open opens an object or a file for reading into device memory. The URL of an object has one of three forms:
+// "s3://bucket/key", "nebula://host:port/bucket/key", or "nebulas://host:port/bucket/key" for TLS. For an "s3" URL,
+// the options or the environment give the endpoint. Any other text is the path of a file. All reads return the
+// version that Open found. The caller closes the object.
 func Open(ctx context.Context, url string, o OpenOptions) (*Object, error) {
 	p, err := parseURL(url)
 	if err == nil {
@@ -128,20 +130,20 @@ func Open(ctx context.Context, url string, o OpenOptions) (*Object, error) {
 	return ob, nil
 }
 
-// URL returns the name that Open was given.
+// URL returns the URL or path that was given to Open.
 func (ob *Object) URL() string { return ob.url }
 
-// Size returns the length in bytes when the object was opened.
+// Size returns the length in bytes that the object had when it was opened.
 func (ob *Object) Size() int64 { return ob.info.Size }
 
 // ETag returns the object's ETag, or "" for a file.
 func (ob *Object) ETag() string { return ob.info.ETag }
 
-// Version returns the object's version, or "" for a file and in a bucket without versions.
+// Version returns the object's version, or "" for a file or an object in a bucket without versioning.
 func (ob *Object) Version() string { return ob.info.Version }
 
-// StartRead begins to read up to n bytes at offset off to dst and returns at once. If the object ends before, fewer
-// bytes are read. After Close it fails with kind Closed.
+// StartRead begins to read up to n bytes at offset off into dst and returns at once. If the object ends within the
+// range, fewer bytes are read. After Close, StartRead fails with kind Closed.
 func (ob *Object) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOptions) (*ObjectMove, error) {
 	ob.mu.Lock()
 	closed := ob.closed
@@ -166,7 +168,7 @@ func (ob *Object) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOp
 	if o.Route == "" {
 		o.Route = ob.opt.Route
 	}
-	off = min(off, ob.info.Size) // after the end there is nothing to read, as in a file
+	off = min(off, ob.info.Size) // a read behind the end reads nothing, as in a file
 	m, err := ob.client.StartRead(ctx, ObjectRead{Bucket: ob.place.bucket, Key: ob.place.key, Version: ob.info.Version,
 		IfETag: ob.info.ETag, Off: off, Size: max(0, min(n, ob.info.Size-off)), Dst: dst, DstSize: n, Device: o.Device,
 		Route: o.Route, Stream: o.Stream, HasStream: o.HasStream})
@@ -174,7 +176,8 @@ func (ob *Object) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOp
 		return nil, err
 	}
 	if o.InStream {
-		// libcufile knows no objects. The move ends here, so that later work on the stream finds its bytes.
+		// libcufile cannot read objects. StartRead waits for the read here, so that later work on the stream finds
+		// the bytes.
 		m.refused = []report.Refusal{{What: "cufile", On: ob.place.String(),
 			Reason: "objects are not read in the order of a stream", Fix: "none needed: the read was made at once"}}
 		<-m.Done()
@@ -189,7 +192,7 @@ func (ob *Object) keep(m *ObjectMove) *ObjectMove {
 	return m
 }
 
-// Read reads up to n bytes at offset off to dst and returns the number of bytes read.
+// Read reads up to n bytes at offset off into dst and returns the number of bytes read.
 func (ob *Object) Read(ctx context.Context, dst Ptr, n, off int64) (int64, error) {
 	m, err := ob.StartRead(ctx, dst, n, off, MoveOptions{})
 	if err != nil {
@@ -200,7 +203,7 @@ func (ob *Object) Read(ctx context.Context, dst Ptr, n, off int64) (int64, error
 	return n, err
 }
 
-// Report says how the latest read went. It blocks until that read has ended.
+// Report blocks until the latest read has ended and returns the report of the latest read.
 func (ob *Object) Report() ObjectReport {
 	ob.mu.Lock()
 	m := ob.last
@@ -212,7 +215,8 @@ func (ob *Object) Report() ObjectReport {
 	return m.Report()
 }
 
-// Close waits for running reads of a file and closes what Open made. A second call does nothing.
+// Close closes the object, and the System and Client that Open made. For a file, Close first waits for running reads.
+// A second call of Close does nothing.
 func (ob *Object) Close() error {
 	ob.mu.Lock()
 	again := ob.closed
@@ -228,13 +232,13 @@ func (ob *Object) Close() error {
 	return errors.Join(err, ob.unmake())
 }
 
-// fileMove presents a move of a file as one of an object.
+// fileMove adapts a move of a file to the interface of an object's move.
 type fileMove struct {
 	*Move
 	size int64
 }
 
-// Report returns the move's report, with the path as the key.
+// Report returns the move's report as an object report, with the path as the key.
 func (m fileMove) Report() ObjectReport {
 	r := m.Move.Report()
 	return ObjectReport{Op: r.Op, Key: r.Path, Size: m.size, Via: "file", Report: r.Report}

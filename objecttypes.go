@@ -9,27 +9,29 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
 )
 
-// ObjectRead asks for an object, or a range of it, in device memory.
+// ObjectRead is a request to read an object, or a range of an object, into device memory.
 type ObjectRead struct {
 	Bucket, Key string
-	Version     string // empty: the current one
-	// IfETag, if not empty, is the ETag that the object must have. If the key was overwritten, the read fails.
+	Version     string // version of the object; empty means the current version
+	// IfETag, if not empty, is the ETag that the object must have. If the object has another ETag, the read fails.
 	IfETag string
-	// Off and Size are the range. A Size of -1 reads to the end of the object.
+	// Off and Size are the offset and length of the range in bytes. A Size of -1 means up to the end of the object.
 	Off, Size int64
-	// Dst is the destination, and DstSize its room in bytes. A longer range is an error that names both sizes.
+	// Dst is the address of the destination, and DstSize its size in bytes. If the range is longer than DstSize, the
+	// read fails.
 	Dst     Ptr
 	DstSize int64
-	// Device is the device of Dst: "host", "cuda" or "cuda:N". If it is empty, the client's device counts.
+	// Device is the device of the memory at Dst: "host", "cuda" or "cuda:N"; empty means ClientOptions.Device.
 	Device string
 	Route  Route
 	Cache  CachePolicy
-	// Stream, with HasStream, is the caller's CUDA stream. Copies begin after the work that is queued on it now.
+	// Stream is a CUDA stream of the caller and is used if HasStream is set. Copies begin after the work that is
+	// already queued on the stream.
 	Stream    uint64
 	HasStream bool
-	// NoVerify skips the comparison of each block with the server's checksum.
+	// NoVerify turns off the check of each block against the server's checksum.
 	NoVerify bool
-	// Peers are further devices that receive the same bytes.
+	// Peers are further destinations, on other devices, that receive a copy of the same bytes.
 	Peers []PeerDestination
 }
 
@@ -39,7 +41,7 @@ type PeerDestination struct {
 	Dst    Ptr
 }
 
-// request returns the read as the client takes it.
+// request converts the read to a request of the internal client.
 func (r ObjectRead) request() client.Read {
 	return client.Read{Bucket: r.Bucket, Key: r.Key, Version: r.Version, IfETag: r.IfETag, Off: r.Off, Size: r.Size,
 		Dst: device.Ptr(r.Dst), DstSize: r.DstSize, Device: r.Device, Route: r.Route, Cache: r.Cache, Stream: r.Stream,
@@ -49,27 +51,28 @@ func (r ObjectRead) request() client.Read {
 		})}
 }
 
-// ObjectWrite asks for an object to be made of device memory.
+// ObjectWrite is a request to write an object from device memory.
 type ObjectWrite struct {
 	Bucket, Key string
-	// Src is the address of the content, and Size its length in bytes.
+	// Src is the address of the content in device memory, and Size its length in bytes.
 	Src  Ptr
 	Size int64
-	// Device is the device of Src. If it is empty, the client's device counts.
+	// Device is the device of the memory at Src; empty means ClientOptions.Device.
 	Device      string
 	Route       Route
 	ContentType string
-	// Metadata are the user's own names and values (x-amz-meta-…, without the prefix).
+	// Metadata is the user-defined metadata of the object: names without the prefix x-amz-meta-, and values.
 	Metadata map[string]string
-	// IfMatch is an ETag that the key must have, and IfNoneMatch one that it must not have; "*" means any. The server
-	// checks them when the object becomes visible.
+	// IfMatch is the ETag that the old object of the key must have. IfNoneMatch is the ETag that the old object must
+	// not have. "*" means any object. The server checks IfMatch and IfNoneMatch when the new object becomes visible.
 	IfMatch, IfNoneMatch string
-	// Stream, with HasStream, is the caller's CUDA stream. The source is read after the work that is queued on it now.
+	// Stream is a CUDA stream of the caller and is used if HasStream is set. The source memory is read after the work
+	// that is already queued on the stream.
 	Stream    uint64
 	HasStream bool
 }
 
-// request returns the write as the client takes it.
+// request converts the write to a request of the internal client.
 func (w ObjectWrite) request() client.Write {
 	return client.Write{Bucket: w.Bucket, Key: w.Key, Src: device.Ptr(w.Src), Size: w.Size, Device: w.Device,
 		Route:       w.Route,
@@ -77,7 +80,7 @@ func (w ObjectWrite) request() client.Write {
 		Stream: w.Stream, HasStream: w.HasStream}
 }
 
-// ObjectInfo describes an object.
+// ObjectInfo describes an object of a bucket.
 type ObjectInfo struct {
 	Bucket   string    `json:"bucket"`
 	Key      string    `json:"key"`
@@ -85,35 +88,36 @@ type ObjectInfo struct {
 	Size     int64     `json:"size"`
 	ETag     string    `json:"etag"`
 	Modified time.Time `json:"modified"`
-	// CRC64 is the CRC-64/NVME of the whole content in base64, as S3 writes it. It is empty if the server does not say.
+	// CRC64 is the CRC-64/NVME checksum of the whole content in base64, as in S3. CRC64 is empty if the server does
+	// not send it.
 	CRC64 string `json:"crc64nvme,omitempty"`
 	Via   string `json:"via"` // "door" or "http"
 }
 
-// ObjectList asks for one page of a bucket.
+// ObjectList is a request for one page of a bucket's listing.
 type ObjectList struct {
 	Bucket, Prefix, Delimiter string
-	After                     string // ObjectPage.Next of the page before; empty for the first page
-	Limit                     int    // largest number of entries; 0 means 1000
+	After                     string // ObjectPage.Next of the previous page; empty for the first page
+	Limit                     int    // largest number of entries in the page; 0 means 1000
 }
 
-// ObjectPage is one page of a bucket.
+// ObjectPage is one page of a bucket's listing.
 type ObjectPage struct {
 	Objects   []ObjectInfo `json:"objects"`
 	Prefixes  []string     `json:"prefixes"`
-	Truncated bool         `json:"truncated"`      // more entries follow
-	Next      string       `json:"next,omitempty"` // ObjectList.After of the next page
+	Truncated bool         `json:"truncated"`      // true if the listing has more pages
+	Next      string       `json:"next,omitempty"` // value of ObjectList.After for the next page
 }
 
-// ClientStatus is what a client knows of its server.
+// ClientStatus describes a client's connection to its server.
 type ClientStatus struct {
 	Endpoint string `json:"endpoint"`
 	Store    string `json:"store,omitempty"` // name of the server's store
-	// Door is the socket in use. It is empty if HTTP is used, and then Refusal says why.
+	// Door is the path of the door's socket. If Door is empty, the client uses HTTP, and Refusal gives the reason.
 	Door     string          `json:"door,omitempty"`
 	Refusal  *Refusal        `json:"refusal,omitempty"`
-	Settings *ServerSettings `json:"settings,omitempty"` // nil without a door
-	Error    string          `json:"error,omitempty"`    // why nothing is possible
+	Settings *ServerSettings `json:"settings,omitempty"` // settings of the server; nil if the client has no door
+	Error    string          `json:"error,omitempty"`    // error text if the client cannot reach the server
 	Counters ClientCounters  `json:"counters"`
 }
 
@@ -125,14 +129,14 @@ type ServerSettings struct {
 	Async           bool     `json:"enable_async"`
 	P2P             bool     `json:"enable_p2p"`
 	Devices         []uint32 `json:"device_ids"`
-	Writes          bool     `json:"writes"`                   // whether the door takes writes
-	WritesWhy       string   `json:"writes_refused,omitempty"` // why it does not
-	Notes           []string `json:"notes,omitempty"`          // messages of the server for this client
+	Writes          bool     `json:"writes"`                   // true if the door accepts writes
+	WritesWhy       string   `json:"writes_refused,omitempty"` // why the door refuses writes
+	Notes           []string `json:"notes,omitempty"`          // messages from the server to the client
 }
 
-// ClientCounters count what a client has done since it was made.
+// ClientCounters count the operations of a client since it was made.
 type ClientCounters struct {
-	Connections   int64 `json:"connections"` // to the door
+	Connections   int64 `json:"connections"` // number of connections made to the door
 	DoorReads     int64 `json:"door_reads"`
 	DoorWrites    int64 `json:"door_writes"`
 	InlineReads   int64 `json:"inline_reads"`
@@ -140,7 +144,7 @@ type ClientCounters struct {
 	HTTPWrites    int64 `json:"http_writes"`
 	BytesRead     int64 `json:"bytes_read"`
 	BytesWritten  int64 `json:"bytes_written"`
-	HandlesHeld   int64 `json:"handles_held"` // objects that the door holds open for this client
+	HandlesHeld   int64 `json:"handles_held"` // number of objects and drafts that the client has open at the door
 	Reconnections int64 `json:"reconnections"`
 }
 

@@ -14,25 +14,26 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// CreateOptions choose how an object or file is made. The zero value suits.
+// CreateOptions choose how Create makes an object or file. The zero value of CreateOptions is valid.
 type CreateOptions struct {
-	// System, Options, Client and ClientOptions are as in OpenOptions.
+	// System, Options, Client and ClientOptions have the same meaning as in OpenOptions.
 	System        *System
 	Options       Options
 	Client        *Client
 	ClientOptions ClientOptions
-	// Device is the default device of the pieces.
+	// Device is the default device of the memory that WriteFrom is given.
 	Device string
-	// Route is the route to storage: RouteAuto, RouteDirect or RouteBuffered.
+	// Route is the route to storage: RouteAuto (the default), RouteDirect or RouteBuffered.
 	Route Route
-	// ContentType, Metadata, IfMatch and IfNoneMatch are as in ObjectWrite. A file has none of them.
+	// For an object, ContentType, Metadata, IfMatch and IfNoneMatch have the same meaning as in ObjectWrite. For a
+	// file, ContentType, Metadata, IfMatch and IfNoneMatch must be empty.
 	ContentType          string
 	Metadata             map[string]string
 	IfMatch, IfNoneMatch string
 }
 
-// ObjectWriter makes an object or a file of device memory: call WriteFrom for each piece, then Commit or Abort. All
-// methods are safe for concurrent use.
+// ObjectWriter writes an object or a file from device memory. Call WriteFrom for each range of the content, then
+// Commit or Abort. All methods of an ObjectWriter are safe for concurrent use.
 type ObjectWriter struct {
 	url    string
 	size   int64
@@ -48,8 +49,8 @@ type ObjectWriter struct {
 	report  ObjectReport
 }
 
-// Create begins an object ("s3://…", "nebula://…") or a file of size bytes. It becomes visible with Commit. The caller
-// commits or aborts it.
+// Create begins an object ("s3://…", "nebula://…") or a file of size bytes. The object or file becomes visible with
+// Commit. The caller must call Commit or Abort.
 func Create(ctx context.Context, url string, size int64, o CreateOptions) (*ObjectWriter, error) {
 	p, err := parseURL(url)
 	if err == nil {
@@ -80,22 +81,23 @@ func Create(ctx context.Context, url string, size int64, o CreateOptions) (*Obje
 		streams: map[device.Device]uint64{}}, nil
 }
 
-// URL returns the name that Create was given.
+// URL returns the URL or path that was given to Create.
 func (w *ObjectWriter) URL() string { return w.url }
 
-// PieceOptions choose where a piece of an object lies.
+// PieceOptions choose the device and the stream of one call of WriteFrom.
 type PieceOptions struct {
-	// Device is the device of the piece. If it is empty, that of CreateOptions counts.
+	// Device is the device of the memory at src; empty means CreateOptions.Device.
 	Device string
-	// Stream, with HasStream, is the caller's CUDA stream. The piece is read after the work that is queued on it now.
+	// Stream is a CUDA stream of the caller and is used if HasStream is set. Commit reads the memory after the work
+	// that is queued on the stream when WriteFrom is called.
 	Stream    uint64
 	HasStream bool
 }
 
-// WriteFrom says that the n bytes at src become the object's bytes from offset off. Commit moves them: until then the
-// memory belongs to the writer and must not change. Pieces come in any order and may lie on several devices. Together
-// they must make up the whole object. If pieces of one device name several streams, WriteFrom waits for all
-// but the first.
+// WriteFrom makes the n bytes at src the object's bytes from offset off on. Commit reads the memory at src, so the
+// memory must not change before Commit has returned. Calls of WriteFrom may come in any order and from several
+// devices. All calls together must supply every byte of the object once. If calls for one device name several
+// streams, WriteFrom waits for the work on all streams but the first.
 func (w *ObjectWriter) WriteFrom(ctx context.Context, src Ptr, n, off int64, o PieceOptions) error {
 	if o.Device == "" {
 		o.Device = w.opt.Device
@@ -114,7 +116,7 @@ func (w *ObjectWriter) WriteFrom(ctx context.Context, src Ptr, n, off int64, o P
 		return errs.New(errs.Closed, "write", w.place.String(), "it was committed or aborted")
 	}
 	if o.HasStream && dev.Info().Kind != device.Host {
-		// The commit can follow one stream of a device; what is queued on another is waited for here.
+		// The commit can follow one stream of a device. WriteFrom waits for the work on any other stream.
 		if first, ok := w.streams[dev]; ok && first != o.Stream {
 			if err := passed(dev, o.Stream); err != nil {
 				return errs.Wrap("write", w.place.String(), err)
@@ -139,8 +141,8 @@ func passed(dev device.Device, stream uint64) error {
 	return errors.Join(err, q.Close())
 }
 
-// Commit moves the bytes and makes the object durable and visible, all or nothing. Afterwards only Report can be
-// called.
+// Commit writes the bytes and makes the object durable and visible. After an error, nothing of the object is visible.
+// After Commit only Report may be called.
 func (w *ObjectWriter) Commit(ctx context.Context) error {
 	if !w.end() {
 		return errs.New(errs.Closed, "commit", w.place.String(), "it was committed or aborted")
@@ -175,7 +177,7 @@ func (w *ObjectWriter) Commit(ctx context.Context) error {
 	return errors.Join(err, w.unmake())
 }
 
-// request returns the write of an object as the client takes it.
+// request converts the write of an object to a request of the internal client.
 func (w *ObjectWriter) request() client.Write {
 	return client.Write{Bucket: w.place.bucket, Key: w.place.key, Route: w.opt.Route, ContentType: w.opt.ContentType,
 		Metadata: w.opt.Metadata, IfMatch: w.opt.IfMatch, IfNoneMatch: w.opt.IfNoneMatch, Size: w.size, Sources: w.sources,
@@ -191,7 +193,7 @@ func (w *ObjectWriter) end() bool {
 	return first
 }
 
-// Abort discards an object that was not committed. After Commit it does nothing.
+// Abort discards an object that was not committed. After Commit, Abort does nothing.
 func (w *ObjectWriter) Abort() error {
 	if !w.end() {
 		return nil
@@ -199,7 +201,7 @@ func (w *ObjectWriter) Abort() error {
 	return w.unmake()
 }
 
-// Report says how the commit went. It is empty until Commit has returned.
+// Report returns the report of Commit, which is empty until Commit has returned.
 func (w *ObjectWriter) Report() ObjectReport {
 	w.mu.Lock()
 	defer w.mu.Unlock()

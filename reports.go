@@ -4,25 +4,26 @@ package nebulaio
 
 import "github.com/nebulaio/nebulaio/report"
 
-// Types of package report, under the names that callers of this package use.
+// Names for types of package report, so that programs need to import only package nebulaio.
 type (
-	// Report says how a transfer went: the route of every byte, the time of each stage, and what was refused.
+	// Report describes a transfer: the bytes by route, the time of each stage, and the faster routes that were
+	// refused.
 	Report = report.Report
-	// ObjectReport says how a read or write of objects went.
+	// ObjectReport describes a read or write of objects.
 	ObjectReport = report.Object
-	// Refusal is a faster way that was not available, the reason, and the fix.
+	// Refusal names a faster route or method that was not available, the reason and the fix.
 	Refusal = report.Refusal
 	// Route is the route that a caller asks for.
 	Route = report.Route
-	// RouteTaken is a route that bytes really took.
+	// RouteTaken is a route that bytes of a transfer really took.
 	RouteTaken = report.RouteTaken
-	// CachePolicy says what a load may leave in the page cache.
+	// CachePolicy chooses whether a load leaves the pages that it reads in the page cache.
 	CachePolicy = report.CachePolicy
 )
 
 // Routes that a caller can ask for.
 const (
-	// RouteAuto chooses a route for each chunk by what is in the page cache.
+	// RouteAuto lets the engine choose a route for each chunk, depending on which bytes are in the page cache.
 	RouteAuto = report.RouteAuto
 	// RouteBuffered moves every byte through the page cache.
 	RouteBuffered = report.RouteBuffered
@@ -34,26 +35,27 @@ const (
 
 // Cache policies of a load.
 const (
-	// CacheAuto reads past the page cache the first time, and through it if the same file is loaded again soon.
+	// CacheAuto reads a file with O_DIRECT the first time, and through the page cache if the same file is loaded
+	// again soon.
 	CacheAuto = report.CacheAuto
-	// CacheKeep reads absent bytes through the page cache, so that the next load finds them there.
+	// CacheKeep reads through the page cache and leaves the pages there for the next load.
 	CacheKeep = report.CacheKeep
-	// CacheBypass leaves the page cache as it was.
+	// CacheBypass leaves the page cache as it was before the load.
 	CacheBypass = report.CacheBypass
 )
 
-// ModelReport says how a load or a save of a model went.
+// ModelReport describes a load or a save of a model.
 type ModelReport struct {
 	Path    string `json:"path"`
 	Tensors int    `json:"tensors"`
-	// OpenSeconds is the time for reading and checking headers. AllocSeconds is the time for taking device memory, 0 if
-	// the caller brought it. Neither is part of Seconds.
+	// OpenSeconds is the time for reading and checking headers. AllocSeconds is the time for allocating device
+	// memory, or 0 if the caller supplied the memory. Report.Seconds includes neither OpenSeconds nor AllocSeconds.
 	OpenSeconds  float64 `json:"open_seconds"`
 	AllocSeconds float64 `json:"alloc_seconds"`
 	Report
 }
 
-// MoveReport says how a move of a file's bytes went.
+// MoveReport describes one read or write of a File.
 type MoveReport struct {
 	Path string `json:"path"`
 	Op   string `json:"op"` // "read" or "write"

@@ -16,43 +16,49 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// SaveTensor is a tensor in memory that is to be saved. Its elements are contiguous, in row-major order.
+// SaveTensor describes a tensor in memory that a save writes. The elements of the tensor must be contiguous, in
+// row-major order.
 type SaveTensor struct {
 	Name  string
 	DType DType
 	Shape []int64
-	// Device is the device of Ptr: "host", "cuda" or "cuda:N". Tensors of one file may lie on several devices.
+	// Device is the device of the memory at Ptr: "host", "cuda" or "cuda:N". Tensors of one file may be on several
+	// devices.
 	Device string
 	Ptr    Ptr
-	Size   int64 // in bytes; must agree with DType and Shape
-	// Bytes, if not nil, is the tensor's content in host memory, in place of Device, Ptr and Size.
+	Size   int64 // size of the tensor in bytes; must agree with DType and Shape
+	// Bytes, if not nil, is the tensor's content in host memory; Device, Ptr and Size are then ignored.
 	Bytes []byte
 }
 
-// SaveOptions choose how a file is written. The zero value writes a page-aligned file with checksums.
+// SaveOptions choose how a save writes a file. The zero value writes a page-aligned file with checksums.
 type SaveOptions struct {
-	// Metadata becomes the file's "__metadata__". Nil writes none.
+	// Metadata becomes the entry "__metadata__" of the file's header. If Metadata is nil, the header has no entry
+	// "__metadata__".
 	Metadata map[string]string
-	// NoChecksums writes no FILE.crc64nvme, and removes an old one. An object has none.
+	// NoChecksums makes the save write no checksum file FILE.crc64nvme, and remove an old one. A save to a bucket
+	// never writes a checksum file.
 	NoChecksums bool
-	// Align is the alignment of the first data byte, a multiple of 8. The default is 4096.
+	// Align is the alignment in bytes of the first tensor in the file: a multiple of 8. 0 means 4096.
 	Align int64
 	// Route is RouteAuto (the default: O_DIRECT if the file system allows it), RouteDirect or RouteBuffered.
 	Route Route
-	// Streams are the caller's CUDA streams, by device ("cuda:0"). Tensors of a device are read after the work that is
-	// queued on its stream now. Without a stream they are read at once.
+	// Streams holds the caller's CUDA streams by device, such as "cuda:0". The save reads the tensors of a device
+	// after the work that is already queued on the device's stream. If a device has no entry, the save reads its
+	// tensors at once.
 	Streams map[string]uint64
-	// Client chooses the server of a save to a bucket.
+	// Client chooses the server for a save to a bucket.
 	Client ClientOptions
-	// Progress, if not nil, is called several times a second from one goroutine, with the bytes written and in all.
+	// Progress, if not nil, is called several times a second from one goroutine, with the bytes written so far and
+	// the total.
 	Progress func(done, total int64)
 }
 
-// WriteSettings returns the size of one write of a save in bytes, and the number of writes in flight. They are those of
-// Options, as far as the staging memory suffices.
+// WriteSettings returns the size in bytes of one write of a save, and the number of writes in flight. The values come
+// from Options, and are smaller if the staging memory does not suffice.
 func (s *System) WriteSettings() (block int64, depth int) { return s.sys.Engine.Writes() }
 
-// SaveJob is a save under way.
+// SaveJob is a running save; see System.StartSave.
 type SaveJob struct {
 	t       saver
 	path    string
@@ -69,8 +75,8 @@ type saver interface {
 }
 
 // StartSave begins to write tensors to a .safetensors file or an object ("s3://bucket/key") and returns at once. The
-// tensors belong to the job until it has ended, and must not change. If ctx ends before the file has its name,
-// everything is as it was.
+// tensors must not change until the job has ended. If ctx ends before the new file is renamed to path, the save fails
+// and the old file stays.
 func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTensor, o SaveOptions) (*SaveJob, error) {
 	if ctx.Err() != nil {
 		return nil, cancelled(ctx, "save", path)
@@ -146,7 +152,7 @@ func (o *objectSave) Err() error {
 	return o.err
 }
 
-// Report is the engine's, with the way that was taken.
+// Report returns the engine's report, with a note that names the door or HTTP.
 func (o *objectSave) Report() report.Report {
 	r := o.ObjectMove.Report()
 	r.Notes = append(r.Notes, "the object was written by way of "+r.Via)
@@ -186,26 +192,27 @@ func (s *System) saveObject(ctx context.Context, url string, held []model.Held, 
 	return out, nil
 }
 
-// Done is closed when the save has ended and nothing reads the tensors any more.
+// Done returns a channel that is closed when the save has ended and no longer reads the tensors.
 func (s *SaveJob) Done() <-chan struct{} { return s.t.Done() }
 
-// Wait blocks until the save has ended and returns its error. After success the file has its name and is durable.
+// Wait blocks until the save has ended and returns the save's error. After success the file is complete and durable
+// at its path.
 func (s *SaveJob) Wait() error { return s.t.Err() }
 
-// Progress returns the bytes written so far, and in all.
+// Progress returns the number of bytes written so far, and the total.
 func (s *SaveJob) Progress() (done, total int64) { return s.t.Progress() }
 
-// Report says how the save went. It blocks until the save has ended.
+// Report blocks until the save has ended and returns its report.
 func (s *SaveJob) Report() ModelReport {
 	return ModelReport{Report: s.t.Report(), Path: s.path, Tensors: s.tensors, OpenSeconds: s.open.Seconds()}
 }
 
-// Save writes tensors to a .safetensors file or an object. After success a file is whole, durable and in place, with
-// FILE.crc64nvme beside it. After an error the old file is as it was. A reader finds the old file or the new one, never
-// a part. Save returns the report of a failed save too.
+// Save writes tensors to a .safetensors file or an object. After success the file is complete and durable, with its
+// checksums in FILE.crc64nvme. After an error the old file is unchanged. During the save, readers of the path see the
+// complete old file or the complete new one. Save returns a report even if the save failed.
 func (s *System) Save(ctx context.Context, path string, tensors []SaveTensor, o SaveOptions) (ModelReport, error) {
 	progress := o.Progress
-	o.Progress = nil // the last call comes before Save returns
+	o.Progress = nil // Save makes the last call of Progress before it returns
 	job, err := s.StartSave(ctx, path, tensors, o)
 	if err != nil {
 		return ModelReport{}, err
@@ -214,8 +221,8 @@ func (s *System) Save(ctx context.Context, path string, tensors []SaveTensor, o 
 	return job.Report(), job.Wait()
 }
 
-// Save writes the model's tensors to one .safetensors file or object; see System.Save. The model stays loaded. If o has
-// no metadata, the file gets that of the model. After Free it fails with kind Closed.
+// Save writes the model's tensors to one .safetensors file or object; see System.Save. The model stays loaded. If
+// o.Metadata is nil, the file gets the model's metadata. After Free, Save fails with kind Closed.
 func (m *Model) Save(ctx context.Context, path string, o SaveOptions) (ModelReport, error) {
 	leave, err := m.use("save", path)
 	if err != nil {

@@ -4,21 +4,22 @@ package nebulaio
 
 import "github.com/nebulaio/nebulaio/internal/model"
 
-// Slice chooses a box out of each tensor that a glob matches.
+// Slice chooses a range of indices in each dimension of every tensor whose name matches a glob.
 type Slice struct {
-	// Tensor is a glob as of path.Match, or an exact name.
+	// Tensor is a glob pattern for path.Match, or an exact tensor name.
 	Tensor string
-	// Ranges are those of the first dimensions. The other dimensions are taken whole.
+	// Ranges holds one range for each of the first dimensions. Dimensions without a range are loaded whole.
 	Ranges []Range
 }
 
-// Range is the indices from Start up to Stop, without Stop, of one dimension. A Stop of -1 is the dimension's end.
+// Range is a range of indices of one dimension, from Start up to but not including Stop. A Stop of -1 means the end
+// of the dimension.
 type Range struct{ Start, Stop int64 }
 
-// Shard chooses one rank's part of each tensor that a glob matches. Dimension Dim is split among World ranks. The part
-// is the indices from size*Rank/World up to size*(Rank+1)/World.
+// Shard chooses one rank's share of every tensor whose name matches a glob. Dimension Dim of the tensor is split
+// among World ranks. The share has the indices from size*Rank/World up to but not including size*(Rank+1)/World.
 type Shard struct {
-	Tensor           string // as in Slice
+	Tensor           string // glob pattern or name of tensors, as in Slice.Tensor
 	Dim, Rank, World int
 }
 

@@ -16,22 +16,24 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// SourceOptions choose what of a model is opened and for which device.
+// SourceOptions choose the tensors of a model that OpenSource opens, and their device.
 type SourceOptions struct {
-	// Device is "auto" (the default), "host", "cuda" or "cuda:N".
+	// Device is the device to load to: "auto" (the default), "host", "cuda" or "cuda:N".
 	Device string
-	// Tensors are globs over tensor names. None means all.
+	// Tensors are glob patterns for tensor names. An empty list chooses all tensors.
 	Tensors []string
-	// Slices and Shards choose parts of tensors. The other tensors are taken whole. A part that does not fit its tensor,
-	// or a tensor that two of them match, is an error of kind Invalid. One that matches no tensor is of kind NotFound.
+	// Slices and Shards choose ranges of tensors. Tensors without a match are loaded whole. If a range does not fit
+	// its tensor, or two entries match one tensor, the error is of kind Invalid. If an entry matches no tensor, the
+	// error is of kind NotFound.
 	Slices []Slice
 	Shards []Shard
-	// Lenient also accepts headers that the package safetensors accepts and nebulaio refuses by default.
+	// Lenient also accepts headers that NebulaIO refuses by default but the Python package safetensors accepts.
 	Lenient bool
-	// More are further models. Their files follow those of the first, in order. A tensor name that two models have
-	// comes twice.
+	// More are paths of further models. The files of further models follow the files of the first model, in order. If
+	// two models have a tensor of the same name, both tensors are listed.
 	More []string
-	// Client chooses the server of a model in a bucket. Client.OpenSource refuses it: the client knows its server.
+	// Client chooses the server of a model in a bucket. For Client.OpenSource, the field Client must be empty,
+	// because the client already has a server.
 	Client ClientOptions
 }
 
@@ -47,33 +49,34 @@ func addressable(dev device.Device) bool {
 	return ok
 }
 
-// SelectOptions choose tensors of an open Source.
+// SelectOptions choose tensors of an open Source for Source.Select.
 type SelectOptions struct {
-	// Tensors, Slices and Shards are as in SourceOptions.
+	// Tensors, Slices and Shards have the same meaning as in SourceOptions.
 	Tensors []string
 	Slices  []Slice
 	Shards  []Shard
-	// Names are exact tensor names. Give either Names or Tensors.
+	// Names are exact tensor names. Names and Tensors cannot both be set.
 	Names []string
-	// Files, if not nil, are indices of Source.Files. Only tensors of these files are chosen, and only these files are
-	// listed.
+	// Files, if not nil, are indices into Source.Files. The selection then has only the chosen files and their
+	// tensors.
 	Files []int
 }
 
-// Source is a model in storage whose headers have been read. It knows each tensor and its place in device memory. A
-// Source can be loaded any number of times.
+// Source is a model in storage whose headers have been read. A Source knows each tensor and its offset in the
+// destination memory. A Source can be loaded any number of times.
 type Source struct {
 	sys   *boot.System
 	dev   device.Device
 	model *model.Model
-	// refused lists what opening the device already gave up.
+	// refused lists the refusals from before the load: no usable GPU, or no door.
 	refused []report.Refusal
-	// owned is the client that was made for this source, or nil if the caller has one.
+	// owned is the client that was made for this source, or nil.
 	owned *Client
 }
 
-// OpenSource reads and checks the headers of a model. The path is a .safetensors file, an index, a model folder, or the
-// same in a bucket ("s3://bucket/prefix", "nebula://host:port/bucket/prefix"). The caller closes the source.
+// OpenSource reads and checks the headers of a model. The path names a .safetensors file, an index file or a model
+// folder, on disk or in a bucket ("s3://bucket/prefix", "nebula://host:port/bucket/prefix"). The caller closes the
+// source.
 func (s *System) OpenSource(ctx context.Context, path string, o SourceOptions) (*Source, error) {
 	p, err := parseURL(path)
 	if err != nil || p.path != "" {
@@ -101,7 +104,7 @@ func (s *System) openSource(ctx context.Context, name string, tree *client.Tree,
 	if err != nil {
 		return nil, err
 	}
-	// Pinning staging memory takes as long as reading headers and taking device memory. It starts now.
+	// Pinning staging memory takes as long as reading headers and allocating device memory, so it starts now.
 	s.sys.Engine.Prepare(dev)
 	layout := o.layout(dev)
 	var refused []report.Refusal
@@ -117,7 +120,7 @@ func (s *System) openSource(ctx context.Context, name string, tree *client.Tree,
 	}
 	src := &Source{sys: s.sys, dev: dev, model: m, refused: refused}
 	if dev.Info().Kind == device.Host && (o.Device == "" || o.Device == "auto") {
-		// Host memory was the second choice: the report says why.
+		// Host memory was the second choice: the report gives the reason.
 		if v := s.sys.Devices.Survey(); v.NoGPU != "" {
 			src.refused = append(src.refused, report.Refusal{What: "gpu", On: "this machine", Reason: v.NoGPU, Fix: v.Fix})
 		}
@@ -125,8 +128,9 @@ func (s *System) openSource(ctx context.Context, name string, tree *client.Tree,
 	return src, nil
 }
 
-// OpenSource reads and checks the headers of a model in a bucket: a .safetensors object, an index, or a prefix. Further
-// models of o are keys, or URLs, of the same bucket. The caller closes the source, then the client.
+// OpenSource reads and checks the headers of a model in a bucket. The key names a .safetensors object, an index
+// object or a prefix. The entries of SourceOptions.More are keys or URLs in the same bucket. The caller closes the
+// source before the client.
 func (c *Client) OpenSource(ctx context.Context, bucket, key string, o SourceOptions) (*Source, error) {
 	if !reflect.ValueOf(o.Client).IsZero() {
 		return nil, errs.New(errs.Invalid, "open model", "s3://"+bucket+"/"+key,
@@ -156,30 +160,30 @@ func (c *Client) OpenSource(ctx context.Context, bucket, key string, o SourceOpt
 	return c.sys.openSource(ctx, key, c.c.Tree(bucket, o.Device), o)
 }
 
-// SourceFile is one file of a model and the device memory that it needs.
+// SourceFile describes one file of a model and the device memory that the file needs.
 type SourceFile struct {
 	Path      string `json:"path"`
-	Size      int64  `json:"size"`       // of the file
-	DestSize  int64  `json:"dest_size"`  // bytes of device memory
-	DestAlign int64  `json:"dest_align"` // alignment that the destination should have
+	Size      int64  `json:"size"`       // bytes of the file
+	DestSize  int64  `json:"dest_size"`  // bytes of device memory that the file's tensors need
+	DestAlign int64  `json:"dest_align"` // alignment in bytes that the destination memory should have
 }
 
-// TensorInfo is one tensor and its place.
+// TensorInfo describes one chosen tensor and its location in the destination memory.
 type TensorInfo struct {
 	Name  string  `json:"name"`
 	DType DType   `json:"dtype"`
 	Shape []int64 `json:"shape"`
-	// Whole is the tensor's own shape, and Start the first index of each dimension. Both are nil if all of the tensor
-	// was chosen.
+	// Whole is the shape of the complete tensor, and Start the first chosen index of each dimension. If the complete
+	// tensor was chosen, Whole and Start are nil.
 	Whole  []int64 `json:"whole_shape,omitempty"`
 	Start  []int64 `json:"start,omitempty"`
-	File   int     `json:"file"`   // index into the files
-	Offset int64   `json:"offset"` // in the destination of that file
+	File   int     `json:"file"`   // index into Source.Files
+	Offset int64   `json:"offset"` // offset of the tensor in bytes in the destination of its file
 	Size   int64   `json:"size"`
 }
 
-// Select makes another source of the same open files, with another choice of tensors. It reads no header again. The
-// selection is closed before s.
+// Select returns another source of the same open files, with another choice of tensors. Select does not read the
+// headers again. The caller closes the selection before s.
 func (s *Source) Select(o SelectOptions) (*Source, error) {
 	m, err := s.model.Select(model.Options{Tensors: o.Tensors, Slices: slicesOf(o.Slices), Shards: shardsOf(o.Shards),
 		Names: o.Names, Files: o.Files, Addressable: addressable(s.dev)})
@@ -189,10 +193,10 @@ func (s *Source) Select(o SelectOptions) (*Source, error) {
 	return &Source{sys: s.sys, dev: s.dev, model: m, refused: s.refused}, nil
 }
 
-// Device describes the device that the source would be loaded to.
+// Device describes the device that loads of the source use.
 func (s *Source) Device() DeviceInfo { return infoOf(s.dev.Info()) }
 
-// Files lists the model's files in order.
+// Files lists the files of the model. StartLoad takes one Destination for each file, in the same order.
 func (s *Source) Files() []SourceFile {
 	out := make([]SourceFile, len(s.model.Files))
 	for i, f := range s.model.Files {
@@ -202,25 +206,25 @@ func (s *Source) Files() []SourceFile {
 	return out
 }
 
-// Header is the header of one file: its tensors in order of offset, and its metadata.
+// Header is the header of one .safetensors file: its metadata and its tensors, sorted by offset.
 type Header struct {
 	Path      string            `json:"path"`
-	Size      int64             `json:"size"`       // of the whole file
+	Size      int64             `json:"size"`       // bytes of the whole file
 	DataStart int64             `json:"data_start"` // offset of the first byte after the header
 	Tensors   []HeaderTensor    `json:"tensors"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
 }
 
-// HeaderTensor is one tensor of a file.
+// HeaderTensor describes one tensor in the header of a file.
 type HeaderTensor struct {
 	Name   string  `json:"name"`
 	DType  DType   `json:"dtype"`
 	Shape  []int64 `json:"shape"`
-	Offset int64   `json:"offset"` // of its first byte from the start of the file
+	Offset int64   `json:"offset"` // offset of the tensor's first byte from the start of the file
 	Size   int64   `json:"size"`   // in bytes
 }
 
-// Headers returns the headers of the files, in order, whatever tensors were chosen.
+// Headers returns the headers of all files of the source, including tensors that were not chosen.
 func (s *Source) Headers() []Header {
 	return convert(s.model.Files, func(f *format.File) Header {
 		return Header{Path: f.Path, Size: f.Size, DataStart: f.DataStart, Metadata: f.Metadata,
@@ -230,10 +234,10 @@ func (s *Source) Headers() []Header {
 	})
 }
 
-// Index returns the name of the index of a sharded model, or "" if there is none.
+// Index returns the path of the index file of a sharded model, or "" if the model has no index.
 func (s *Source) Index() string { return s.model.Index }
 
-// Tensors lists the chosen tensors in order of file and offset.
+// Tensors lists the chosen tensors, sorted by file and offset.
 func (s *Source) Tensors() []TensorInfo {
 	out := make([]TensorInfo, len(s.model.Tensors))
 	for i, t := range s.model.Tensors {
@@ -243,7 +247,7 @@ func (s *Source) Tensors() []TensorInfo {
 	return out
 }
 
-// Metadata merges the metadata of the files. The first file that names a key wins.
+// Metadata returns the merged metadata of all files. If several files have the same key, the first file wins.
 func (s *Source) Metadata() map[string]string {
 	out := map[string]string{}
 	for _, f := range s.model.Files {
@@ -256,16 +260,18 @@ func (s *Source) Metadata() map[string]string {
 	return out
 }
 
-// Bytes returns the size of the chosen tensors together.
+// Bytes returns the total size of the chosen tensors in bytes.
 func (s *Source) Bytes() int64 { return s.model.Bytes() }
 
-// DropCache asks the kernel to drop the clean pages of the files. It returns the number of bytes that stayed.
+// DropCache asks the kernel to drop the files' clean pages from the page cache. DropCache returns the number of bytes
+// that stayed in the page cache.
 func (s *Source) DropCache() (left int64, err error) { return s.model.DropCache() }
 
-// Cached returns the number of bytes of the files in the page cache.
+// Cached returns the number of bytes of the files that are in the page cache.
 func (s *Source) Cached() (int64, error) { return s.model.Cached() }
 
-// Close closes the files. It fails with kind Invalid while a load or a selection of the source is open.
+// Close closes the files of the source. Close fails with kind Invalid while a load runs or a selection of the source
+// is open.
 func (s *Source) Close() error {
 	err := s.model.Close()
 	if err == nil && s.owned != nil {

@@ -16,44 +16,47 @@ import (
 //go:embed VERSION
 var version string
 
-// Version returns the release of this library, such as "0.1.0".
+// Version returns the release number of this library, such as "0.1.0".
 func Version() string { return strings.TrimSpace(version) }
 
-// Options configure a System. The zero value suits every machine.
+// Options configure a System. The zero value of Options is a good choice for every machine.
 type Options struct {
-	// Devices says whether GPUs are used. The default is DevicesAuto.
+	// Devices chooses whether GPUs are used; empty means DevicesAuto.
 	Devices DeviceMode
-	// BufferPoolSize bounds the staging memory of all transfers together, in bytes. The default is 128 MiB.
+	// BufferPoolSize is the most staging memory of all transfers together, in bytes; 0 means 128 MiB. If there are
+	// several GPUs, a value other than 0 is divided among them.
 	BufferPoolSize int64
-	// MaxTransferSize is the size of the largest single read or copy in bytes. The default is 4 MiB.
+	// MaxTransferSize is the size of the largest single read or copy in bytes; 0 means 4 MiB.
 	MaxTransferSize int64
-	// QueueDepth is the number of direct reads in flight; 0 lets the engine choose.
+	// QueueDepth is the number of O_DIRECT reads in flight; 0 lets the engine choose.
 	QueueDepth int
-	// Workers is the number of threads that copy out of the page cache; 0 lets the engine choose.
+	// Workers is the number of threads that copy from the page cache; 0 lets the engine choose.
 	Workers int
-	// IO is the mechanism of direct reads: "auto" (the default), "uring" or "pread".
+	// IO chooses the system calls for O_DIRECT reads: "auto" (the default), "uring" or "pread".
 	IO string
-	// WriteBlockSize is the size of the largest single write of a save in bytes. The default is 1 MiB.
+	// WriteBlockSize is the size of the largest single write of a save in bytes; 0 means 1 MiB.
 	WriteBlockSize int64
-	// WriteDepth is the number of writes in flight; 0 lets the engine choose.
+	// WriteDepth is the number of writes of saves in flight; 0 lets the engine choose.
 	WriteDepth int
-	// DeviceIDs are the GPUs that will be used, by index. They share the staging memory. None means all.
+	// DeviceIDs are the indices of the GPUs among which the staging memory is divided. An empty list means all GPUs.
 	DeviceIDs []int
-	// NoP2P forbids copies from GPU to GPU. Each GPU that receives the same bytes then takes them from host memory.
+	// NoP2P forbids copies from GPU to GPU. Bytes for several GPUs are then copied to each GPU from host memory.
 	NoP2P bool
-	// VerifyOn is the place where verified loads compute checksums. "host" computes on the CPU before the copy. "device"
-	// computes on the GPU after the copy, or fails. "auto", the default, uses the GPU for large loads if it can.
+	// VerifyOn chooses the processor that computes the checksums of verified loads. With "host", the CPU computes
+	// checksums before the copy. With "device", the GPU computes checksums after the copy; if the GPU cannot, the
+	// load fails. With "auto", the default, the GPU computes the checksums of large loads if possible, else the CPU.
 	VerifyOn string
 	// CuFile is the interface of libcufile that RouteCuFile uses: "sync" (the default), "async" or "batch".
 	CuFile string
-	// BeforeCuFile, if not nil, runs before libcufile is opened. A program can prepare the environment of libcufile in
-	// it. If it returns an error, libcufile is not opened.
+	// BeforeCuFile, if not nil, is called before libcufile is opened. A program can use BeforeCuFile to set the
+	// environment variables of libcufile. If BeforeCuFile returns an error, libcufile is not opened.
 	BeforeCuFile func() error
-	// CUDALibrary, NVMLLibrary and CuFileLibrary are files to open in place of the driver's own. They are for tests.
+	// CUDALibrary, NVMLLibrary and CuFileLibrary are paths of shared libraries that tests use in place of NVIDIA's
+	// libraries.
 	CUDALibrary, NVMLLibrary, CuFileLibrary string
 }
 
-// parts returns the options of the parts that a System is made of.
+// parts converts the options to those of the internal packages.
 func (o Options) parts() boot.Options {
 	b := boot.Options{
 		Devices: open.Options{Mode: device.Mode(o.Devices)},
@@ -75,12 +78,13 @@ func (o Options) parts() boot.Options {
 	return b
 }
 
-// System holds the devices and the transfer engine of a process. A program makes one and shares it. All methods are
-// safe for concurrent use.
+// System holds the devices and the transfer engine of a process. A program makes one System and uses it everywhere.
+// All methods of a System are safe for concurrent use.
 type System struct{ sys *boot.System }
 
-// NewSystem makes a System. It fails for options out of range, and for DevicesRequire if no GPU works. It takes no GPU
-// memory and makes no GPU context: that happens with the first use of a GPU. The caller closes the System.
+// NewSystem makes a System; the caller closes it. NewSystem fails if an option is out of range, or if Devices is
+// DevicesRequire and no GPU works. GPU memory is allocated and GPU contexts are made at the first use of a GPU, not
+// by NewSystem.
 func NewSystem(o Options) (*System, error) {
 	s, err := boot.New(o.parts())
 	if err != nil {
@@ -89,8 +93,9 @@ func NewSystem(o Options) (*System, error) {
 	return &System{sys: s}, nil
 }
 
-// Survey says what was looked for, found and missing on this machine, and what to do.
+// Survey lists the devices and libraries that were found or are missing on this machine, with fixes.
 func (s *System) Survey() Survey { return surveyOf(s.sys.Devices.Survey()) }
 
-// Close frees staging memory and devices. While a transfer runs it fails with kind Invalid and closes nothing.
+// Close frees the staging memory and closes the devices. If a transfer is running, Close fails with kind Invalid and
+// closes nothing.
 func (s *System) Close() error { return s.sys.Close() }

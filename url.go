@@ -9,15 +9,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// place is what a URL names: an object of an endpoint, or a path.
+// place is the object or file that a URL or path names.
 type place struct {
-	path     string // not empty: a file of this machine
-	endpoint string // empty: that of the options or the environment
+	path     string // path of a file; empty for an object
+	endpoint string // empty if the options or the environment give it
 	bucket   string
-	key      string // may be empty where a prefix is meant
+	key      string // may be empty if the key is a prefix
 }
 
-// String is the object's name in messages.
+// String returns the name of the object or file for messages.
 func (p place) String() string {
 	if p.path != "" {
 		return p.path
@@ -25,15 +25,14 @@ func (p place) String() string {
 	return "s3://" + p.bucket + "/" + p.key
 }
 
-// IsObjectURL reports whether a name is the URL of an object ("s3://bucket/key", "nebula://host:port/bucket/key" or, by
-// TLS, "nebulas://host:port/bucket/key"). Any other name is a path.
+// IsObjectURL reports whether name is the URL of an object and not the path of a file. The schemes of object URLs are
+// "s3", "nebula" and, for TLS, "nebulas".
 func IsObjectURL(name string) bool {
 	scheme, _, ok := strings.Cut(name, "://")
 	return ok && (scheme == "s3" || scheme == "nebula" || scheme == "nebulas")
 }
 
-// parseURL tells objects from paths. Keys are taken as they stand: nothing in
-// them is decoded.
+// parseURL parses the URL of an object or the path of a file. Percent signs in keys are not decoded.
 func parseURL(url string) (place, error) {
 	if url == "" {
 		return place{}, errs.New(errs.Invalid, "open", `""`,
@@ -64,7 +63,7 @@ func badURL(url, msg string) error {
 	return errs.New(errs.Invalid, "open", strconv.Quote(url), msg)
 }
 
-// object is p with a key, or an error.
+// object returns an error if p names a bucket without a key.
 func (p place) object(url string) error {
 	if p.path == "" && p.key == "" {
 		return badURL(url, "names no object; expected a key behind the bucket")

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fault defines the error that NebulaIO returns: what was attempted, on what, why it failed, and what to do.
+// Package fault defines the error type of NebulaIO. An error names the operation, its subject, the reason and the
+// fix.
 //
-// Every [Error] has a [Kind]. The kind decides the exit code of the command, the status code of the C library and the
-// exception in Python, so the list of kinds only grows. Package nebulaio exports these names too; programs that import
-// it do not need this package.
+// Every [Error] has a [Kind]. The kind of an error decides the exit code of the command, the status code of the C
+// library and the exception in Python. A kind is never removed, so that exit codes, status codes and exceptions keep
+// their meaning. Package nebulaio also exports the names of package fault, so programs that import nebulaio do not
+// need package fault.
 package fault
 
 import (
@@ -18,17 +20,18 @@ import (
 // Kind classifies an error by what the caller can do about it.
 type Kind uint8
 
-// The kinds. Their numbers are the status codes of the C library and never change; new kinds are appended.
+// Kinds of errors. The numbers of the kinds are also the status codes of the C library and never change; new kinds
+// are appended.
 const (
 	// Other is an error without a better kind: a defect, or an unknown cause.
 	Other Kind = 1
-	// Invalid is a bad argument, flag or option. The same call fails again.
+	// Invalid is a bad argument, flag or option. After Invalid, a retry with the same arguments fails again.
 	Invalid Kind = 2
-	// NotFound means that the file, object, tensor or device does not exist.
+	// NotFound means that a file, object, tensor or device does not exist.
 	NotFound Kind = 3
-	// Permission means that the operating system denied access.
+	// Permission means that the operating system or a server denied access.
 	Permission Kind = 4
-	// Corrupt means that the content breaks its format or its checksum.
+	// Corrupt means that content does not match its format or its checksum.
 	Corrupt Kind = 5
 	// IO is a failed or short read or write.
 	IO Kind = 6
@@ -36,15 +39,15 @@ const (
 	Device Kind = 7
 	// NoMemory means that host or device memory is exhausted.
 	NoMemory Kind = 8
-	// Unsupported means that this build, kernel, driver or device cannot do it.
+	// Unsupported means that this build, kernel, driver or device does not support the operation.
 	Unsupported Kind = 9
-	// Cancelled means that the caller's context ended, or that the user interrupted.
+	// Cancelled means that the caller's context ended, or that the user interrupted the command.
 	Cancelled Kind = 10
-	// Closed means use after Close, Free, Commit or Abort.
+	// Closed means that the caller used something after its Close, Free, Commit or Abort.
 	Closed Kind = 11
 )
 
-// Kinds returns every kind in order.
+// Kinds returns every kind in the order of the numbers.
 func Kinds() []Kind {
 	return []Kind{Other, Invalid, NotFound, Permission, Corrupt, IO, Device, NoMemory, Unsupported, Cancelled, Closed}
 }
@@ -77,8 +80,8 @@ func (k Kind) String() string {
 	}
 }
 
-// ExitCode returns the exit code of the command nebulaio for this kind: 1 other or closed, 2 invalid, 3 not found,
-// 4 permission, 5 corrupt, 6 I/O, 7 device, 8 memory, 9 unsupported, 130 cancelled.
+// ExitCode returns the exit code of the command nebulaio for this kind: 1 for other and closed, 130 for cancelled.
+// For every other kind, the exit code is the number of the kind.
 func (k Kind) ExitCode() int {
 	switch k {
 	case Cancelled:
@@ -90,16 +93,16 @@ func (k Kind) ExitCode() int {
 	}
 }
 
-// Error is a failure: the operation, its subject, the reason and the fix. errors.As finds it in every error that
+// Error is a failure with its operation, subject, reason and fix. errors.As finds an Error in every error that
 // NebulaIO returns.
 type Error struct {
-	// Kind classifies the error. If it is 0, [KindOf] takes the kind of the cause.
+	// Kind classifies the error. If Kind is 0, [KindOf] returns the kind of the cause.
 	Kind Kind
-	Op   string // the operation, such as "load"
-	Name string // its subject: a path, a tensor or a device; may be empty
-	Msg  string // the reason, with the offending value and the expected form; may be empty if Err says it
-	Fix  string // what the user can do; may be empty
-	Err  error  // the cause; may be nil
+	Op   string // the operation that failed, such as "load"
+	Name string // the subject of the operation, such as a path, a tensor or a device; may be empty
+	Msg  string // the reason of the failure, with the bad and the expected value; may be empty if Err has the reason
+	Fix  string // what the user can do about the failure; may be empty
+	Err  error  // the cause of the failure; may be nil
 }
 
 // Error returns the text "op name: msg: cause (fix: what to do)".
@@ -136,12 +139,13 @@ func causeText(err error) string {
 	return err.Error()
 }
 
-// Unwrap returns the cause, so that errors.Is and errors.As see through.
+// Unwrap returns the cause of the error, for errors.Is and errors.As.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is matches the [Sentinel] of the error's kind and Go's own error for that kind: fs.ErrNotExist (for a key as for a
-// file), fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed, context.Canceled, errors.ErrUnsupported and syscall.ENOMEM. An
-// expired deadline matches context.DeadlineExceeded, by its cause, and not context.Canceled.
+// Is reports whether target is the [Sentinel] of the error's kind, or Go's own error for the kind. Go's own errors
+// are fs.ErrNotExist (also for a missing object), fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed, context.Canceled,
+// errors.ErrUnsupported and syscall.ENOMEM. If a deadline expired, the error matches context.DeadlineExceeded,
+// through its cause, and not context.Canceled.
 func (e *Error) Is(target error) bool {
 	if s, ok := target.(Sentinel); ok {
 		return KindOf(e) == s.Kind()
@@ -165,15 +169,16 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// WithFix returns a copy of e with that fix.
+// WithFix returns a copy of e with its field Fix set to fix.
 func (e *Error) WithFix(fix string) *Error {
 	c := *e
 	c.Fix = fix
 	return &c
 }
 
-// KindOf returns the kind of err. The outermost Error with a kind decides, then a context, file system or errno cause.
-// Anything else is Other, and a nil error has kind 0.
+// KindOf returns the kind of err. If err wraps several Errors, the outermost one with a kind decides. If no Error has
+// a kind, KindOf looks for a known cause: a context error, a file system error or an errno. Any other error is of
+// kind Other, and a nil error has kind 0.
 func KindOf(err error) Kind {
 	if err == nil {
 		return 0

@@ -2,11 +2,11 @@
 
 package fault
 
-// Sentinel is a constant error that stands for a kind: errors.Is(err, ErrNotFound) is true if err, or a cause of it, is
-// of kind NotFound.
+// Sentinel is a constant error that stands for one kind. For example, errors.Is(err, ErrNotFound) is true if err or
+// one of its causes is of kind NotFound.
 type Sentinel Kind
 
-// The sentinels, one for each kind.
+// Sentinels for errors.Is, one for each kind.
 const (
 	ErrOther       = Sentinel(Other)
 	ErrInvalid     = Sentinel(Invalid)

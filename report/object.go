@@ -2,40 +2,41 @@
 
 package report
 
-// Object says how a read or write of objects went: what was moved, which way it went, and the engine's own report.
+// Object describes a read or write of objects: the object, the connection that was used, and the engine's report.
 type Object struct {
 	Op      string `json:"op"` // "read" or "write"
 	Bucket  string `json:"bucket"`
 	Key     string `json:"key"`
 	Version string `json:"version,omitempty"`
 	ETag    string `json:"etag"`
-	Size    int64  `json:"size"` // of the whole object; of a batch, of all objects together
-	Via     string `json:"via"`  // "door", "http" or "file"
-	// OpenSeconds is the time from the call to the first byte that could be moved. CommitSeconds is the time from the
-	// last byte written to the durable object. Neither is part of Seconds.
+	Size    int64  `json:"size"` // bytes of the whole object, or of all objects of a batch together
+	Via     string `json:"via"`  // way of the bytes: "door", "http" or "file"
+	// OpenSeconds is the time from the call until the transfer of bytes could begin. CommitSeconds is the time from
+	// the last written byte until the object was durable. Report.Seconds includes neither OpenSeconds nor
+	// CommitSeconds.
 	OpenSeconds   float64 `json:"open_seconds"`
 	CommitSeconds float64 `json:"commit_seconds,omitempty"`
-	// Inline says that the content came inside the door's reply.
+	// Inline is true if the content was part of the door's reply, without a file.
 	Inline bool `json:"inline,omitempty"`
-	// Objects describes each object of a batch. It is nil for a single object.
+	// Objects describes each object of a batch. Objects is nil for a single object.
 	Objects []BatchObject `json:"objects,omitempty"`
-	// Network counts the HTTP requests. It is nil if nothing crossed HTTP.
+	// Network counts the HTTP requests. Network is nil if no byte of the content came or went by HTTP.
 	Network *HTTP `json:"network,omitempty"`
 	Report
 }
 
-// BatchObject is one object of a batch.
+// BatchObject describes one object of a batch.
 type BatchObject struct {
 	Bucket string `json:"bucket"`
 	Key    string `json:"key"`
 	ETag   string `json:"etag,omitempty"`
 	Size   int64  `json:"size"`
-	Bytes  int64  `json:"bytes"` // delivered
+	Bytes  int64  `json:"bytes"` // number of bytes delivered to the device
 	Inline bool   `json:"inline,omitempty"`
 	Error  string `json:"error,omitempty"`
 }
 
-// HTTP counts what a transfer of objects needed of HTTP.
+// HTTP counts the HTTP requests, retries and connections of a transfer of objects.
 type HTTP struct {
 	Requests    int64 `json:"requests"`
 	Retries     int64 `json:"retries"`

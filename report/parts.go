@@ -2,64 +2,64 @@
 
 package report
 
-// Save is the part of a report that only a save has.
+// Save holds the fields of a report that only a save has.
 type Save struct {
-	// Durable says that the file and its name were on storage when the save ended. It is false if the save failed, if
-	// the file system lives in memory, and if the file system cannot sync a directory.
+	// Durable is true if the file and its directory entry were on storage when the save ended. Durable is false if
+	// the save failed, if the file system is in memory, or if the file system cannot sync a directory.
 	Durable  bool `json:"durable"`
-	Replaced bool `json:"replaced"` // a file of that name existed
-	Reserved bool `json:"reserved"` // disk blocks were allocated before the first write
-	// Checksums is the path of the checksum file. It is empty if none was asked for.
+	Replaced bool `json:"replaced"` // true if the save replaced an existing file
+	Reserved bool `json:"reserved"` // true if disk blocks were allocated before the first write
+	// Checksums is the path of the checksum file, or empty if the caller asked for no checksums.
 	Checksums      string   `json:"checksums,omitempty"`
 	ChecksumBlocks int      `json:"checksum_blocks,omitempty"`
 	Sources        []Source `json:"sources"`
 }
 
-// Source is one device's share of a saved file.
+// Source counts the bytes of a saved file that came from one device.
 type Source struct {
-	Device string `json:"device"` // "memory" for the header and other bytes of the caller
+	Device string `json:"device"` // ID of the device, or "memory" for the header and other bytes from Go memory
 	Bytes  int64  `json:"bytes"`
 }
 
-// Peer is a further device that received the same bytes.
+// Peer is a further device that received a copy of the bytes that the first device received.
 type Peer struct {
 	Device Device `json:"device"`
 	Bytes  int64  `json:"bytes"`
-	Way    string `json:"way"` // "p2p", "staging" or "memory"
-	// Refused says why the way is not p2p. It is nil if the way is p2p, and between host memories.
+	Way    string `json:"way"` // way of the bytes to the peer: "p2p", "staging" or "memory"
+	// Refused is the reason why Way is not "p2p". Refused is nil if Way is "p2p", and for copies within host memory.
 	Refused *Refusal `json:"refused,omitempty"`
 }
 
-// Network counts the requests to servers. A connection that several files of one transfer share counts once for each
-// file.
+// Network counts the requests of a transfer to servers. If several files of one transfer share a connection, the
+// connection counts once for each file.
 type Network struct {
 	Traffic
-	Fetchers int `json:"fetchers"` // requests that may run at once
+	Fetchers int `json:"fetchers"` // largest number of requests to servers at the same time
 }
 
-// Traffic counts requests to a server.
+// Traffic counts the requests, retries and connections to a server.
 type Traffic struct {
 	Requests    int64 `json:"requests"`
 	Retries     int64 `json:"retries"`     // requests that were repeated or resumed
 	Connections int64 `json:"connections"` // connections that carried the requests
 }
 
-// Verification counts the blocks that were compared with their checksums.
+// Verification counts the blocks of a transfer that were compared with their checksums.
 type Verification struct {
 	Algorithm string `json:"algorithm"` // "crc64nvme"
 	Files     int    `json:"files"`
-	Blocks    int64  `json:"blocks"` // blocks that matched
-	Bytes     int64  `json:"bytes"`  // bytes that were summed, with Extra
-	// Where the bytes were summed: "device" (after their copy), "host" (by the CPU) or "both".
+	Blocks    int64  `json:"blocks"` // number of blocks that matched their checksums
+	Bytes     int64  `json:"bytes"`  // number of bytes that were summed, including Extra
+	// Where is the processor that summed the bytes: "device" (the GPU, after the copy), "host" (the CPU) or "both".
 	Where       string `json:"where"`
-	DeviceBytes int64  `json:"device_bytes"` // bytes that the device summed
-	// Extra counts bytes that were read only to complete a block. No other count includes them.
+	DeviceBytes int64  `json:"device_bytes"` // number of bytes that the device summed
+	// Extra counts bytes that were read only to complete a block. Report.Bytes does not include Extra.
 	Extra int64 `json:"extra_bytes"`
-	// Busy adds up the CPU time of all workers in seconds, without the time of the device.
+	// Busy is the time in seconds that all workers together spent on checksums, without the time of the GPU.
 	Busy float64 `json:"busy_seconds"`
 }
 
-// Add adds the counts of another verification.
+// Add adds the counts of the verification o to v.
 func (v *Verification) Add(o *Verification) {
 	v.Algorithm = o.Algorithm
 	v.Files, v.Blocks, v.Bytes, v.Extra = v.Files+o.Files, v.Blocks+o.Blocks, v.Bytes+o.Bytes, v.Extra+o.Extra
@@ -67,7 +67,7 @@ func (v *Verification) Add(o *Verification) {
 	v.Where = v.Place()
 }
 
-// Place returns the value of Where that follows from the counts.
+// Place returns "host", "device" or "both", computed from the counts of bytes; see Where.
 func (v *Verification) Place() string {
 	switch v.DeviceBytes {
 	case 0:
@@ -78,21 +78,23 @@ func (v *Verification) Place() string {
 	return "both"
 }
 
-// CuFile is libcufile's part of a transfer, by counted operations.
+// CuFile describes libcufile's part in a transfer, with counted operations.
 type CuFile struct {
-	Version string    `json:"version"` // of libcufile
+	Version string    `json:"version"` // version of libcufile
 	API     CuFileAPI `json:"api"`
-	// Counters count operations on the transfer's device while the transfer ran. They are nil if nobody counted, and
-	// Uncounted says why.
+	// Counters count libcufile's operations on the transfer's device while the transfer ran. If Counters is nil,
+	// nothing was counted, and Uncounted gives the reason.
 	Counters  *CuFileCounters `json:"counters"`
 	Uncounted string          `json:"uncounted,omitempty"`
-	// Unaligned counts operations that went through a buffer of libcufile.
+	// Unaligned counts operations that went through a buffer of libcufile because they were not aligned.
 	Unaligned int64 `json:"unaligned"`
-	// Others says that the counters include other transfers of the device.
+	// Others is true if Counters include operations of other transfers on the same device.
 	Others bool `json:"others,omitempty"`
-	// Shared says that another part of the process opened libcufile before. Its settings are in force.
+	// Shared is true if another part of the process opened libcufile before NebulaIO; its settings are
+	// then in force.
 	Shared bool `json:"shared"`
-	// Opened says that this transfer opened libcufile, which made a context on each of Contexts GPUs.
+	// Opened is true if this transfer opened libcufile. Contexts is the number of GPUs on which libcufile made a CUDA
+	// context.
 	Opened     bool  `json:"opened"`
 	Contexts   int   `json:"contexts"`
 	Registered int64 `json:"registered_bytes"`
@@ -100,20 +102,23 @@ type CuFile struct {
 
 // CuFileCounters count the operations of libcufile on one device.
 type CuFileCounters struct {
-	Known bool `json:"known"` // if false, the other fields are zero and mean nothing
-	// CountedBy is "nebulaio" if NebulaIO counted, because only compatibility mode is possible. Every operation then
-	// counts as Posix, and Unaligned and Sparse are not known. It is empty if libcufile counted.
+	Known bool `json:"known"` // false if the counters are not known; all other fields are then 0
+	// CountedBy is "nebulaio" if NebulaIO counted the operations, and empty if libcufile counted them. NebulaIO
+	// counts if only compatibility mode is possible on this machine. NebulaIO counts every operation as Posix and
+	// does not count Unaligned and Sparse.
 	CountedBy  string    `json:"counted_by,omitempty"`
 	Reads      CuFileOps `json:"reads"`
 	Writes     CuFileOps `json:"writes"`
 	ReadBytes  int64     `json:"read_bytes"`
 	WriteBytes int64     `json:"write_bytes"`
-	// Batch counts requests of batches. Some releases of libcufile count them for the whole process and nowhere else.
+	// Batch counts the requests of batches. Some releases of libcufile count batch requests only for the whole
+	// process, not for one device.
 	Batch      CuFileOps `json:"batch,omitzero"`
 	BatchBytes int64     `json:"batch_bytes,omitempty"`
 }
 
-// Basis says why the route is known although libcufile did not count. It is empty if libcufile counted.
+// Basis returns the reason why the route is known although libcufile did not count operations. Basis returns "" if
+// libcufile counted.
 func (c CuFileCounters) Basis() string {
 	if !c.Known || c.CountedBy != "nebulaio" {
 		return ""
@@ -121,13 +126,14 @@ func (c CuFileCounters) Basis() string {
 	return "counted by nebulaio: only compatibility mode is possible here"
 }
 
-// CuFileOps counts operations of one direction by route. An operation that libcufile split counts once for each part.
+// CuFileOps counts the reads or the writes of libcufile by route. If libcufile split an operation, each of its
+// requests counts.
 type CuFileOps struct {
 	Total     int64 `json:"total"`
 	P2P       int64 `json:"p2p"`
 	NVFS      int64 `json:"nvfs"`
 	Posix     int64 `json:"posix"`
-	Unaligned int64 `json:"unaligned"` // went through a buffer of libcufile
-	Sparse    int64 `json:"sparse"`    // met holes of the file
+	Unaligned int64 `json:"unaligned"` // operations through a buffer of libcufile, because of their alignment
+	Sparse    int64 `json:"sparse"`    // operations on holes of a sparse file
 	Errors    int64 `json:"errors"`
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report describes how a transfer went: the routes its bytes took, the time of each stage, and why a faster
+// Package report defines the report of a transfer: the routes of its bytes, the time of each stage, and why a faster
 // route was refused.
 package report
 
 import "fmt"
 
-// Report says how a transfer went. It is plain data and has the same JSON form in every language.
+// Report describes a transfer. A report is plain data and has the same JSON form in Go, C, Python and the command.
 type Report struct {
 	// Direction is "load" (from files to a device) or "save" (from devices to a file).
 	Direction string `json:"direction"`
@@ -19,28 +19,28 @@ type Report struct {
 	GBps        float64      `json:"gbps"`
 	Routes      []RouteShare `json:"routes"`
 	Stages      []Stage      `json:"stages"`
-	// Limiting names the stage that set the pace.
+	// Limiting is the name of the slowest stage, which limited the rate of the transfer.
 	Limiting string        `json:"limiting_stage"`
 	Engine   Engine        `json:"engine"`
-	Peers    []Peer        `json:"peers,omitempty"` // further devices that received the same bytes
+	Peers    []Peer        `json:"peers,omitempty"` // further devices that received copies of the same bytes
 	Files    []File        `json:"files"`
 	Refusals []Refusal     `json:"refusals"`
 	Notes    []string      `json:"notes"`
-	Verify   *Verification `json:"verify,omitempty"`  // nil if nothing was verified
-	CuFile   *CuFile       `json:"cufile,omitempty"`  // nil if libcufile took no part
-	Network  *Network      `json:"network,omitempty"` // nil if no byte crossed a network
+	Verify   *Verification `json:"verify,omitempty"`  // counts of verified blocks; nil if nothing was verified
+	CuFile   *CuFile       `json:"cufile,omitempty"`  // counts of libcufile; nil if libcufile took no part
+	Network  *Network      `json:"network,omitempty"` // counts of network requests; nil if no byte crossed a network
 	Error    string        `json:"error,omitempty"`
 
-	Save *Save `json:"save,omitempty"` // nil for a load
+	Save *Save `json:"save,omitempty"` // results of a save; nil for a load
 }
 
-// DeviceKind is a family of devices.
+// DeviceKind is the kind of a device: host memory or an NVIDIA GPU.
 type DeviceKind string
 
 const (
-	// HostDevice is host memory. No GPU took part.
+	// HostDevice is the kind of the device "host": ordinary memory of this machine, without a GPU.
 	HostDevice DeviceKind = "host"
-	// CUDADevice is an NVIDIA GPU.
+	// CUDADevice is the kind of an NVIDIA GPU.
 	CUDADevice DeviceKind = "cuda"
 )
 
@@ -51,34 +51,36 @@ type Device struct {
 	Model string     `json:"model"`
 }
 
-// Asked repeats what the caller asked for.
+// Asked holds the route and the cache policy that the caller asked for.
 type Asked struct {
 	Route Route       `json:"route"`
 	Cache CachePolicy `json:"cache"`
 }
 
-// ReadTotals compares the bytes that were read with the bytes that were wanted. More bytes are read than wanted if a
-// read spans a gap, if the ends of a direct read are not aligned, or if whole blocks are verified.
+// ReadTotals compares the number of bytes that were read with the number of bytes that the caller wanted. A load
+// reads more bytes than wanted if a read spans a gap, if the ends of a direct read are not aligned, or if whole
+// blocks are verified.
 type ReadTotals struct {
-	Wanted int64 `json:"wanted_bytes"` // delivered to the device
-	// Read counts the bytes of all read calls. It does not count what the kernel reads ahead.
+	Wanted int64 `json:"wanted_bytes"` // number of bytes delivered to the device
+	// Read counts the bytes of all read calls, without the kernel's read-ahead.
 	Read int64 `json:"read_bytes"`
 	// Amplification is Read divided by Wanted, or 0 if Wanted is 0.
 	Amplification float64 `json:"read_amplification"`
 }
 
-// RouteShare is the part of the bytes that took one route.
+// RouteShare counts the bytes of a transfer that took one route.
 type RouteShare struct {
 	Route  RouteTaken `json:"route"`
 	Bytes  int64      `json:"bytes"`
 	Chunks int64      `json:"chunks"`
-	// Span is the time in seconds from the start of the first read to the end of the last one. GBps is the rate within
-	// Span.
+	// Span is the time in seconds from the start of the route's first read to the end of its last read. GBps is Bytes
+	// divided by Span.
 	Span float64 `json:"span_seconds"`
 	GBps float64 `json:"gbps"`
 }
 
-// Stage is the time of one stage. Busy adds up all workers, so it exceeds the elapsed time if several work at once.
+// Stage is the time of one stage of a transfer. Busy is the sum over all workers, so Busy exceeds the elapsed time if
+// several workers run at once.
 type Stage struct {
 	Stage string  `json:"stage"`
 	Busy  float64 `json:"busy_seconds"`
@@ -87,45 +89,46 @@ type Stage struct {
 	GBps  float64 `json:"gbps,omitempty"`
 }
 
-// Engine is the engine's configuration during the transfer.
+// Engine holds the configuration of the engine during the transfer.
 type Engine struct {
 	Workers      int    `json:"workers"`
 	QueueDepth   int    `json:"queue_depth"`
-	ChunkSize    int64  `json:"chunk_size"` // bytes of one copy out of the page cache
-	BlockSize    int64  `json:"block_size"` // bytes of one read from storage
-	IO           string `json:"io"`         // mechanism of direct reads: "uring", "pread" or "unused"
+	ChunkSize    int64  `json:"chunk_size"` // size in bytes of one copy from the page cache
+	BlockSize    int64  `json:"block_size"` // size in bytes of one read from storage
+	IO           string `json:"io"`         // system calls of O_DIRECT reads: "uring", "pread" or "unused"
 	StagingSize  int64  `json:"staging_size"`
-	StagingUsed  bool   `json:"staging_used"` // false if bytes were read into place
+	StagingUsed  bool   `json:"staging_used"` // true if bytes went through staging memory
 	HugePages    int64  `json:"staging_huge_pages"`
-	StagingState string `json:"staging"` // "pinned", "not pinned", "unused" or "host memory"
-	// Node is the NUMA node of threads and staging memory. It is nil if they use any node.
+	StagingState string `json:"staging"` // state of staging: "pinned", "not pinned", "unused" or "host memory"
+	// Node is the NUMA node of the engine's threads and staging memory. Node is nil if the engine is not bound to a
+	// node.
 	Node *int `json:"numa_node,omitempty"`
 }
 
-// File is one file of the transfer.
+// File describes one file of a transfer.
 type File struct {
 	Path   string      `json:"path"`
 	FS     string      `json:"file_system"`
 	Size   int64       `json:"size"`
-	Cache  CachePolicy `json:"cache"` // the policy in force
+	Cache  CachePolicy `json:"cache"` // cache policy in force for the file
 	Probe  string      `json:"residency_probe"`
 	Direct bool        `json:"direct_possible"`
-	// Unproven says why the routes from storage cannot be proven for this file. It is empty if they can.
+	// Unproven is the reason why nothing proves that bytes of this file came from storage. Unproven is empty if there
+	// is proof.
 	Unproven string `json:"unproven,omitempty"`
-	// Left counts bytes that the load brought into the page cache and could not drop, although the policy in force is
-	// CacheBypass.
+	// Left counts bytes that a load with CacheBypass brought into the page cache and could not drop.
 	Left int64 `json:"cache_left_bytes,omitempty"`
 }
 
-// Refusal is a faster way that was not available, the reason, and the fix.
+// Refusal names a faster route or method that was not available, the reason and the fix.
 type Refusal struct {
-	What   string `json:"what"` // such as "direct", "cufile", "pinned staging" or "residency"
+	What   string `json:"what"` // what was refused, such as "direct", "cufile", "pinned staging" or "residency"
 	On     string `json:"on"`
 	Reason string `json:"reason"`
 	Fix    string `json:"fix,omitempty"`
 }
 
-// NoteUnproven adds a note for each file whose unproven routes carried bytes.
+// NoteUnproven adds a note for each file with Unproven set, if bytes took an unproven route.
 func (r *Report) NoteUnproven() {
 	for _, route := range r.Routes {
 		if route.Route != RouteTakenDirectUnproven && route.Route != RouteTakenBufferedUnproven {

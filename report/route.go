@@ -13,17 +13,17 @@ import (
 type Route string
 
 const (
-	// RouteAuto chooses a route for each chunk by what is in the page cache.
+	// RouteAuto lets the engine choose a route for each chunk, depending on which bytes are in the page cache.
 	RouteAuto Route = "auto"
-	// RouteBuffered reads every byte through the page cache.
+	// RouteBuffered moves every byte through the page cache.
 	RouteBuffered Route = "buffered"
-	// RouteDirect reads every byte with O_DIRECT. If a file refuses O_DIRECT, the transfer fails.
+	// RouteDirect moves every byte with O_DIRECT. If a file refuses O_DIRECT, the transfer fails.
 	RouteDirect Route = "direct"
-	// RouteCuFile reads every byte with NVIDIA's libcufile. If libcufile refuses, the transfer fails.
+	// RouteCuFile moves every byte with NVIDIA's libcufile. If libcufile refuses, the transfer fails.
 	RouteCuFile Route = "cufile"
 )
 
-// ParseRoute returns the route called s. The empty text is RouteAuto.
+// ParseRoute returns the route with the name s. An empty name means RouteAuto.
 func ParseRoute(s string) (Route, error) {
 	switch r := Route(s); r {
 	case "":
@@ -36,21 +36,22 @@ func ParseRoute(s string) (Route, error) {
 			nearest.Hint(s, string(RouteAuto), string(RouteBuffered), string(RouteDirect), string(RouteCuFile)))
 }
 
-// CachePolicy says what a load may leave in the page cache.
+// CachePolicy chooses whether a load leaves the pages that it reads in the page cache.
 type CachePolicy string
 
 const (
-	// CacheAuto reads absent bytes with O_DIRECT the first time. If the same file is loaded again soon and is absent
-	// again, CacheAuto reads it through the page cache, so that the next load finds it there.
+	// CacheAuto reads bytes that are not in the page cache with O_DIRECT the first time. If the same file is loaded
+	// again soon and is still not cached, CacheAuto reads the file through the page cache, so that the next load is
+	// faster.
 	CacheAuto CachePolicy = "auto"
-	// CacheKeep reads absent bytes through the page cache, so that the next load finds them there.
+	// CacheKeep reads through the page cache and leaves the pages there for the next load.
 	CacheKeep CachePolicy = "keep"
-	// CacheBypass leaves the page cache as it was. The load drops the pages that it brought in; File.Left counts the
-	// bytes that could not be dropped.
+	// CacheBypass leaves the page cache as it was before the load. A load with CacheBypass drops the pages that it
+	// brought into the page cache; File.Left counts the bytes that could not be dropped.
 	CacheBypass CachePolicy = "bypass"
 )
 
-// ParseCachePolicy returns the cache policy called s. The empty text is CacheAuto.
+// ParseCachePolicy returns the cache policy with the name s. An empty name means CacheAuto.
 func ParseCachePolicy(s string) (CachePolicy, error) {
 	switch c := CachePolicy(s); c {
 	case "":
@@ -67,15 +68,15 @@ func ParseCachePolicy(s string) (CachePolicy, error) {
 type CuFileAPI string
 
 const (
-	// CuFileSync uses one thread for each read in flight.
+	// CuFileSync uses the synchronous calls of libcufile, with one thread for each read in flight.
 	CuFileSync CuFileAPI = "sync"
-	// CuFileAsync queues reads in CUDA streams.
+	// CuFileAsync queues reads of libcufile on CUDA streams.
 	CuFileAsync CuFileAPI = "async"
-	// CuFileBatch submits and collects reads in groups.
+	// CuFileBatch uses the batch calls of libcufile, which submit and complete reads in groups.
 	CuFileBatch CuFileAPI = "batch"
 )
 
-// ParseCuFileAPI returns the interface called s. The empty text is CuFileSync.
+// ParseCuFileAPI returns the interface of libcufile with the name s. An empty name means CuFileSync.
 func ParseCuFileAPI(s string) (CuFileAPI, error) {
 	switch a := CuFileAPI(s); a {
 	case "":
@@ -87,42 +88,45 @@ func ParseCuFileAPI(s string) (CuFileAPI, error) {
 		"is not an interface of cuFile; expected sync, async or batch")
 }
 
-// RouteTaken is a route that bytes really took.
+// RouteTaken is a route that bytes of a transfer really took.
 type RouteTaken string
 
 const (
-	// RouteTakenCache says that the bytes were in the page cache when the transfer began.
+	// RouteTakenCache means that the bytes were in the page cache when the transfer began.
 	RouteTakenCache RouteTaken = "page_cache"
-	// RouteTakenBuffered says that the kernel fetched the bytes from storage into the page cache.
+	// RouteTakenBuffered means that the kernel read the bytes from storage into the page cache.
 	RouteTakenBuffered RouteTaken = "buffered"
-	// RouteTakenDirect says that the bytes came from storage with O_DIRECT, without the page cache.
+	// RouteTakenDirect means that the bytes came from storage with O_DIRECT, without the page cache.
 	RouteTakenDirect RouteTaken = "direct"
-	// RouteTakenCuFileP2P says that the kernel's P2PDMA moved the bytes from the disk to the GPU, by libcufile's
-	// own counters.
+	// RouteTakenCuFileP2P means that the kernel's P2PDMA moved the bytes from the disk to the GPU, as libcufile's
+	// counters show.
 	RouteTakenCuFileP2P RouteTaken = "cufile_p2p"
-	// RouteTakenCuFileNVFS says that nvidia-fs moved the bytes from the disk to the GPU, by libcufile's own counters.
+	// RouteTakenCuFileNVFS means that nvidia-fs moved the bytes from the disk to the GPU, as libcufile's counters
+	// show.
 	RouteTakenCuFileNVFS RouteTaken = "cufile_nvfs"
-	// RouteTakenCuFileCompat says that libcufile moved the bytes through host memory.
+	// RouteTakenCuFileCompat means that libcufile moved the bytes through host memory (compatibility mode).
 	RouteTakenCuFileCompat RouteTaken = "cufile_compat"
-	// RouteTakenCuFileUnknown says that libcufile moved the bytes, and its counters show several routes or are missing.
+	// RouteTakenCuFileUnknown means that libcufile moved the bytes, but its counters show several routes or are
+	// missing.
 	RouteTakenCuFileUnknown RouteTaken = "cufile_unknown"
-	// RouteTakenDirectUnproven says that the bytes were moved with O_DIRECT on storage that may have used a cache.
+	// RouteTakenDirectUnproven means that the bytes were moved with O_DIRECT on storage that may have used a cache.
 	// File.Unproven gives the reason.
 	RouteTakenDirectUnproven RouteTaken = "direct_unproven"
-	// RouteTakenBufferedUnproven says that the bytes came through the page cache from storage that may have used a
-	// cache of its own. File.Unproven gives the reason.
+	// RouteTakenBufferedUnproven means that the bytes came through the page cache from storage that may have its own
+	// cache. File.Unproven gives the reason.
 	RouteTakenBufferedUnproven RouteTaken = "buffered_unproven"
-	// RouteTakenNetwork says that the bytes crossed a network connection.
+	// RouteTakenNetwork means that the bytes came or went over a network connection.
 	RouteTakenNetwork RouteTaken = "network"
 )
 
-// FileRoutes returns the routes by which bytes of a local file are read without cuFile, in the order of reports.
+// FileRoutes returns the routes for reads of local files without cuFile, in the order in which reports list them.
 func FileRoutes() []RouteTaken {
 	return []RouteTaken{RouteTakenCache, RouteTakenBuffered, RouteTakenBufferedUnproven,
 		RouteTakenDirect, RouteTakenDirectUnproven}
 }
 
-// Unproven returns the name of the route for storage that hides where bytes came from.
+// Unproven returns the unproven form of a route, for storage that may have used a cache. RouteTakenDirect and
+// RouteTakenBuffered have an unproven form; any other route is returned as it is.
 func (r RouteTaken) Unproven() RouteTaken {
 	switch r {
 	case RouteTakenDirect:

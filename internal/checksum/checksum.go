@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checksum computes, stores and reads the checksums of a file: one
-// CRC-64/NVME per block, in a sidecar beside the file.
+// Package checksum computes, stores and reads the checksums of a file: one CRC-64/NVME for each block. The checksums
+// of a file are stored beside it in a sidecar.
 //
-// The sidecar of FILE is FILE.crc64nvme. All numbers are little-endian:
+// The sidecar of FILE is FILE.crc64nvme. All numbers in a sidecar are little-endian:
 //
 //	offset  bytes
 //	0       8      magic "NIOCRC64"
@@ -14,8 +14,8 @@
 //	40      8*n    the sum of each block in order; the last block may be short
 //	40+8*n  8      the sum of everything before
 //
-// Nothing follows. The sums detect damage, not attacks: an attacker who can change
-// the file can write new sums too.
+// A sidecar ends with its own checksum. Checksums detect damage, not attacks: an attacker who can change a file can
+// also write a new sidecar.
 package checksum
 
 import (
@@ -29,30 +29,30 @@ import (
 )
 
 const (
-	// DefaultBlock is the default block size. It is small enough to locate damage,
-	// and large enough that the sums of a terabyte take only 8 MiB.
+	// DefaultBlock is the default block size in bytes. A block of 1 MiB is small enough to locate damage, and large
+	// enough that the sums of a terabyte take only 8 MiB.
 	DefaultBlock = 1 << 20
-	// MinBlock and MaxBlock bound the block size.
+	// MinBlock and MaxBlock are the smallest and largest block size in bytes.
 	MinBlock = 4 << 10
 	MaxBlock = 64 << 20
-	// MaxBlocks bounds what a sidecar can make a reader allocate: 64 MiB of sums.
+	// MaxBlocks is the largest number of blocks in a sidecar. The sums of MaxBlocks blocks take 64 MiB of memory.
 	MaxBlocks = 8 << 20
 	// Suffix is appended to a file's name to form the name of its sidecar.
 	Suffix = ".crc64nvme"
 )
 
-// Path returns the name of the sidecar of file.
+// Path returns the path of the sidecar of file.
 func Path(file string) string { return file + Suffix }
 
-// Sums are the checksums of one file. They are not changed after they were made.
+// Sums are the checksums of one file. A Sums value is not changed after it was made.
 type Sums struct {
-	Size   int64 // of the file
-	Block  int64 // bytes of each block but the last
+	Size   int64 // bytes of the file
+	Block  int64 // size of a block in bytes; the last block may be shorter
 	Blocks []uint64
-	of     ID // the version that Compute read, zero if the sums have another origin
+	of     ID // the version of the file that Compute read; zero if the sums were not computed
 }
 
-// Extent is where block i lies in the file; i is less than len(Blocks).
+// Extent returns the offset and length of block i in the file, in bytes. i must be less than len(Blocks).
 func (s *Sums) Extent(i int64) (off, n int64) {
 	off = i * s.Block
 	return off, min(s.Block, s.Size-off)
@@ -80,7 +80,7 @@ func checkBlock(n int64) error {
 	return nil
 }
 
-// blocksOf is how many blocks a file of size bytes has.
+// blocksOf returns the number of blocks in a file of size bytes.
 func blocksOf(size, block int64) int64 {
 	n := size / block
 	if size%block != 0 {
@@ -89,22 +89,21 @@ func blocksOf(size, block int64) int64 {
 	return n
 }
 
-// Of returns the checksum of p.
+// Of returns the CRC-64/NVME checksum of p.
 func Of(p []byte) uint64 { return crc64nvme.Checksum(p) }
 
-// Joiner combines the sums of pieces, in any order, to the sum of a block. The sum
-// of a block is the XOR of After(sum of piece, bytes after the piece) over all its
-// pieces. It is safe for concurrent use.
+// Joiner combines the checksums of byte ranges, in any order, into the checksum of a whole block. The checksum of a
+// block is the XOR of After(sum, n) over all its ranges, where n is the number of bytes in the block after the range.
+// A Joiner is safe for concurrent use.
 type Joiner struct {
-	// power[k] is x to the 8*2^k modulo the polynomial: what k more doublings
-	// of a byte do to a sum.
+	// power[k] is x to the 8*2^k modulo the polynomial: the factor by which 2^k more bytes change a sum.
 	power [63]uint64
 }
 
-// polynomial is CRC-64/NVME's, with its lowest power in the highest bit.
+// polynomial is the polynomial of CRC-64/NVME, with the lowest power in the highest bit.
 const polynomial = 0x9a6c9329ac4bc9b5
 
-// NewJoiner returns a joiner.
+// NewJoiner returns a Joiner for CRC-64/NVME.
 func NewJoiner() *Joiner {
 	j := &Joiner{}
 	j.power[0] = 1 << (63 - 8)
@@ -114,8 +113,8 @@ func NewJoiner() *Joiner {
 	return j
 }
 
-// After returns the contribution of a piece to the sum of a block in which n bytes
-// follow the piece.
+// After returns the contribution of a byte range to the checksum of its block. sum is the checksum of the range, and
+// n is the number of bytes in the block after the range.
 func (j *Joiner) After(sum uint64, n int64) uint64 {
 	for rest := uint64(n); rest != 0; rest &= rest - 1 {
 		sum = multiply(j.power[bits.TrailingZeros64(rest)], sum)
@@ -123,8 +122,8 @@ func (j *Joiner) After(sum uint64, n int64) uint64 {
 	return sum
 }
 
-// multiply is the product of two polynomials modulo CRC-64/NVME's, each with
-// its lowest power in the highest bit.
+// multiply returns the product of two polynomials modulo the polynomial of CRC-64/NVME. In each, the lowest power is
+// in the highest bit.
 func multiply(a, b uint64) uint64 {
 	var p uint64
 	for ; a != 0; a <<= 1 {

@@ -15,17 +15,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// readSize is how much one goroutine reads and sums at a time: small enough to
-// be summed while it is still in the cache of its core.
+// readSize is the number of bytes that one goroutine reads and sums at a time. It is small enough that the bytes are
+// still in the core's cache when they are summed.
 const readSize = 1 << 20
 
-// mostReaders bounds the goroutines of Compute; more only wait for the disk.
+// mostReaders is the largest number of goroutines of Compute; more would only wait for the disk.
 const mostReaders = 8
 
-// Compute reads file and computes the sum of each block; block 0 means
-// DefaultBlock. progress, if not nil, receives the bytes done and in total. Its
-// calls do not overlap. If the file changes meanwhile, the error is of kind IO. If
-// the context ends, it is of kind Cancelled. Nothing is written.
+// Compute reads file and computes the checksum of each block of block bytes; 0 means DefaultBlock. The function
+// progress, if not nil, receives the number of bytes done and the total. Calls of progress do not overlap. If the
+// file changes during Compute, the error is of kind IO. If the context ends, the error is of kind Cancelled. Compute
+// writes no file.
 func Compute(ctx context.Context, file string, block int64, progress func(done, total int64)) (*Sums, error) {
 	const op = "checksum"
 	if block == 0 {
@@ -66,7 +66,7 @@ func Compute(ctx context.Context, file string, block int64, progress func(done, 
 	return s, nil
 }
 
-// fill sums the blocks of r with a few goroutines, each taking the next block.
+// fill sums the blocks of r with a few goroutines. Each goroutine takes the next block.
 func (s *Sums) fill(ctx context.Context, r io.ReaderAt, progress func(done, total int64)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

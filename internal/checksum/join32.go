@@ -4,15 +4,15 @@ package checksum
 
 import "math/bits"
 
-// Joiner32 combines 32-bit CRCs as Joiner combines CRC-64/NVME. It is safe for
-// concurrent use.
+// Joiner32 combines 32-bit CRCs of byte ranges into the CRC of a whole block, as Joiner does for CRC-64/NVME. A
+// Joiner32 is safe for concurrent use.
 type Joiner32 struct {
 	polynomial uint32
 	power      [63]uint32
 }
 
-// NewJoiner32 returns a joiner for a polynomial with its lowest power in the
-// highest bit, as hash/crc32 has them.
+// NewJoiner32 returns a Joiner32 for a polynomial of package hash/crc32, which has the lowest power in the highest
+// bit.
 func NewJoiner32(polynomial uint32) *Joiner32 {
 	j := &Joiner32{polynomial: polynomial}
 	j.power[0] = 1 << (31 - 8)
@@ -22,8 +22,8 @@ func NewJoiner32(polynomial uint32) *Joiner32 {
 	return j
 }
 
-// After returns the contribution of a piece to the sum of a block in which n bytes
-// follow the piece.
+// After returns the contribution of a byte range to the CRC of its block. sum is the CRC of the range, and n is the
+// number of bytes in the block after the range.
 func (j *Joiner32) After(sum uint32, n int64) uint32 {
 	for rest := uint64(n); rest != 0; rest &= rest - 1 {
 		sum = j.multiply(j.power[bits.TrailingZeros64(rest)], sum)

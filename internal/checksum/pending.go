@@ -40,21 +40,22 @@ import (
 // version that is in place, Sweep finishes step 3. All steps hold a lock on the
 // directory, so a sweeper only finds sums of killed saves.
 
-// ID identifies one version of a file.
+// ID identifies one version of a file by its inode and its modification time.
 type ID struct {
 	Inode   uint64
 	MtimeNs int64
 }
 
-// Pending returns the pending name of the sums of that version of file.
+// Pending returns the path of the sidecar of version id of file while a save replaces the file. The inode and the
+// modification time of the version are part of the pending name.
 func Pending(file string, id ID) string {
 	return fmt.Sprintf("%s.%016x-%016x", Path(file), id.Inode, uint64(id.MtimeNs))
 }
 
-// maxName is how long a name may be on Linux.
+// maxName is the largest length of a file name on Linux, in bytes.
 const maxName = 255
 
-// CheckName refuses a file whose name leaves no room for those of its sums.
+// CheckName returns an error if the name of file is so long that the name of its sidecar would exceed 255 bytes.
 func CheckName(file string) error {
 	name := filepath.Base(file)
 	if most := maxName - len(filepath.Base(Pending(name, ID{}))) + len(name); len(name) > most {
@@ -65,14 +66,13 @@ func CheckName(file string) error {
 	return nil
 }
 
-// absent reports whether there is no file of that name, also where none can be
-// because it is too long.
+// absent reports whether err means that a file does not exist, or cannot exist because its name is too long.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG)
 }
 
-// pendingOf splits a pending name, without its directory, into the file's name
-// and the version; ok is false for all other names.
+// pendingOf splits a pending name, without its directory, into the file's name and the version. ok is false for any
+// other name.
 func pendingOf(name string) (file string, id ID, ok bool) {
 	const digits = 2*16 + 1
 	at := len(name) - digits
@@ -90,8 +90,8 @@ func pendingOf(name string) (file string, id ID, ok bool) {
 	return file, id, err1 == nil && err2 == nil && filepath.Base(Pending(file, id)) == name
 }
 
-// WritePending writes the sums of that version of file, durable but for their
-// name: the directory is then to be synced. On an error nothing is left behind.
+// WritePending writes the sums of version id of file under the pending name and flushes the sidecar. The caller syncs
+// the directory to make the sidecar's name durable. If WritePending fails, no sidecar is left.
 func (s *Sums) WritePending(file string, id ID) error {
 	const op = "write checksums"
 	name := Pending(file, id)
@@ -112,15 +112,14 @@ func (s *Sums) WritePending(file string, id ID) error {
 	return wrap(op, Path(file), err)
 }
 
-// Promote gives the pending sums of file the plain name.
+// Promote renames the pending sidecar of version id of file to the plain name FILE.crc64nvme.
 func Promote(file string, id ID) error {
 	return wrap("write checksums", Path(file), os.Rename(Pending(file, id), Path(file)))
 }
 
-// Retire moves the plain sums of file to the pending name of the version that
-// is in place and returns that version; moved is false if there were none.
-// Sums of a file that is not there, or whose name leaves no room for a pending
-// one, are removed.
+// Retire renames the sidecar of file to the pending name of the file's current version, and returns this version.
+// moved is false if file had no sidecar. Retire removes the sidecar if the file does not exist or its name is too
+// long for a pending name.
 func Retire(file string) (id ID, moved bool, err error) {
 	id, err = identify(file)
 	if errors.Is(err, fs.ErrNotExist) || CheckName(file) != nil {
@@ -136,16 +135,16 @@ func Retire(file string) (id ID, moved bool, err error) {
 	return id, err == nil, wrap("set checksums aside", Path(file), err)
 }
 
-// Current reports whether that version of file is the one in place.
+// Current reports whether the file at the path has the version id.
 func Current(file string, id ID) bool {
 	now, err := identify(file)
 	return err == nil && now == id
 }
 
-// Discard removes the pending sums of a version of file, if there are any.
+// Discard removes the pending sidecar of version id of file, if one exists.
 func Discard(file string, id ID) { _ = os.Remove(Pending(file, id)) }
 
-// Forget removes the plain sums of file; it reports whether there were any.
+// Forget removes the sidecar FILE.crc64nvme of file and reports whether one existed.
 func Forget(file string) (bool, error) {
 	err := os.Remove(Path(file))
 	if absent(err) {
@@ -154,10 +153,10 @@ func Forget(file string) (bool, error) {
 	return err == nil, wrap("remove checksums", Path(file), err)
 }
 
-// Sweep cleans up after killed saves in dir. Pending sums of a version that is in
-// place get the plain name; others are removed. Files of other users that it may
-// not change are left to their next save. The caller holds the lock of dir. It
-// returns how many names changed.
+// Sweep cleans up the sidecars that killed saves left in dir; names are the entries of dir. If the version of a
+// pending sidecar is the current one, Sweep renames the sidecar to the plain name. Sweep removes all other pending
+// sidecars. Files that Sweep has no permission to change are left for a later save of their owner. The caller holds
+// the lock of dir. Sweep returns the number of names that changed.
 func Sweep(dir string, names []string) (int, error) {
 	changed := 0
 	for _, name := range names {
@@ -182,7 +181,7 @@ func Sweep(dir string, names []string) (int, error) {
 	return changed, nil
 }
 
-// IsPending reports whether a name has the form that Sweep looks at.
+// IsPending reports whether name has the form of a pending sidecar.
 func IsPending(name string) bool {
 	_, _, ok := pendingOf(name)
 	return ok

@@ -14,25 +14,24 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Read reads the sidecar of file, which has size bytes, as it is now.
-// A missing one is of kind NotFound, a damaged or stale one of kind Corrupt; the
-// errors name the command that makes it.
+// Read reads the sidecar of the current version of file, which has size bytes. The error is of kind NotFound if the
+// sidecar is missing, and of kind Corrupt if it is damaged or stale. The fix of an error names the command that makes
+// a new sidecar.
 func Read(file string, size int64) (*Sums, error) {
-	id, _ := identify(file) // a file that cannot be looked at has only the plain name
+	id, _ := identify(file) // without a stat of the file only the plain name is tried
 	return ReadFor(file, size, id)
 }
 
-// ReadFor reads the sums of a version of file that is already open. Pending sums of
-// that version come before sums with the plain name. If the file has been replaced
-// since it was opened, only its pending sums are used. Without them the error is of
-// kind IO.
+// ReadFor reads the sums of a version of file that is already open. A pending sidecar of this version is tried before
+// the plain sidecar. If the file was replaced after it was opened, only a pending sidecar is used. If the file was
+// replaced and has no pending sidecar, the error is of kind IO.
 func ReadFor(file string, size int64, id ID) (*Sums, error) {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {
 		real = file
 	}
-	// The pending name comes again at the end: a save that writes no sums moves
-	// the old ones there while it replaces the file.
+	// The pending name is tried again at the end. A save without checksums moves the old sidecar to the pending name
+	// while it replaces the file.
 	for _, name := range []string{Pending(real, id), Path(real), Path(file), Pending(real, id)} {
 		s, err := readSidecar(name, file)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +61,7 @@ func errReplaced(file string) error {
 		"the file was replaced or changed after it was opened: its checksums may be those of another version").WithFix("load it again")
 }
 
-// identify looks at the version of file that has its name now.
+// identify returns the current version of file.
 func identify(file string) (ID, error) {
 	st, err := os.Stat(file)
 	if err != nil {
@@ -72,12 +71,12 @@ func identify(file string) (ID, error) {
 }
 
 func idOf(st fs.FileInfo) ID {
-	sys := st.Sys().(*syscall.Stat_t) // on Linux it is nothing else
+	sys := st.Sys().(*syscall.Stat_t) // on Linux it always has this type
 	return ID{Inode: sys.Ino, MtimeNs: sys.Mtim.Nano()}
 }
 
-// readSidecar reads and checks the sidecar called name; one that does not exist
-// is fs.ErrNotExist.
+// readSidecar reads and checks the sidecar at the path name. If the sidecar does not exist, the error is
+// fs.ErrNotExist.
 func readSidecar(name, file string) (*Sums, error) {
 	f, err := os.Open(name)
 	if absent(err) {

@@ -22,7 +22,7 @@ const (
 	maxSidecar = headSize + 8*MaxBlocks + tailSize
 )
 
-// Encode returns the content of the sidecar.
+// Encode returns the sums in the format of a sidecar.
 func (s *Sums) Encode() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, headSize+8*len(s.Blocks)+tailSize)
@@ -36,9 +36,8 @@ func (s *Sums) Encode() []byte {
 	return le.AppendUint64(b, Of(b))
 }
 
-// Parse parses the content of a sidecar. name is the sidecar's name for errors. A
-// wrong format is of kind Corrupt, an unknown version of kind Unsupported. It
-// allocates at most len(b) bytes.
+// Parse parses the content b of a sidecar. name is the sidecar's name in errors. A wrong format is an error of kind
+// Corrupt, an unknown version of kind Unsupported. Parse allocates at most len(b) bytes for the sums.
 func Parse(name string, b []byte) (*Sums, error) {
 	bad := func(format string, args ...any) (*Sums, error) {
 		return nil, errs.New(errs.Corrupt, "read checksums", name,
@@ -83,9 +82,8 @@ func Parse(name string, b []byte) (*Sums, error) {
 	return s, nil
 }
 
-// Write writes the sidecar of file atomically and durably, and returns its name. An
-// existing sidecar stays until the new one replaces it. If file has been replaced
-// since Compute read it, the error is of kind IO.
+// Write writes the sidecar of file atomically and durably, and returns the sidecar's path. An existing sidecar stays
+// until the new one replaces it. If file was replaced after Compute read it, the error is of kind IO.
 func (s *Sums) Write(file string) (string, error) {
 	const op = "write checksums"
 	name := Path(file)
@@ -116,7 +114,7 @@ func (s *Sums) Write(file string) (string, error) {
 		_ = os.Remove(temp)
 		return name, wrap(op, name, err)
 	}
-	if s.replaced(file) { // just now: sums that are not of the file are worse than none
+	if s.replaced(file) { // the file was replaced just now: wrong sums are worse than none
 		_, err := Forget(file)
 		return name, errors.Join(errs.New(errs.IO, op, name,
 			file+" was replaced at the same moment").WithFix("run it again when nobody saves to the file"), err)
@@ -129,10 +127,10 @@ func (s *Sums) Write(file string) (string, error) {
 	return name, wrap(op, dir, d.Sync())
 }
 
-// replaced reports whether the file that was summed no longer has its name.
+// replaced reports whether another file has taken the path of the file that was summed.
 func (s *Sums) replaced(file string) bool { return s.of != (ID{}) && !Current(file, s.of) }
 
-// wrap gives a file-system error our form, without the path that it repeats.
+// wrap converts a file system error to ours, without repeating the path.
 func wrap(op, name string, err error) error {
 	var pe *fs.PathError
 	var le *os.LinkError

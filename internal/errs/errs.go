@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package errs makes the errors of package fault, and reads their texts and fixes.
+// Package errs makes errors of package fault and returns their texts and fixes.
 package errs
 
 import (
@@ -11,15 +11,15 @@ import (
 	"github.com/nebulaio/nebulaio/fault"
 )
 
-// The types of errors, which package fault declares for callers.
+// Types of package fault, under shorter names.
 type (
-	// Error is a failure: the operation, its subject, the reason and the fix.
+	// Error is a failure with its operation, subject, reason and fix.
 	Error = fault.Error
 	// Kind classifies an error by what the caller can do about it.
 	Kind = fault.Kind
 )
 
-// The kinds; package fault says what each means.
+// Kinds of errors, as documented in package fault.
 const (
 	Other       = fault.Other
 	Invalid     = fault.Invalid
@@ -34,19 +34,20 @@ const (
 	Closed      = fault.Closed
 )
 
-// Kinds returns every kind in order. Bindings and tables are tested against it.
+// Kinds returns every kind in the order of the numbers. Tests compare the C and Python bindings with the result of
+// Kinds.
 func Kinds() []Kind { return fault.Kinds() }
 
 // KindOf returns the kind of err; see fault.KindOf.
 func KindOf(err error) Kind { return fault.KindOf(err) }
 
-// New returns an error of kind k; msg states what is wrong with value and expectation.
+// New returns an error of kind k. op is the operation that failed, name is its subject, and msg is the reason with
+// the bad and the expected value.
 func New(k Kind, op, name, msg string) *Error {
 	return &Error{Kind: k, Op: op, Name: name, Msg: msg}
 }
 
-// Wrap returns an error around cause with the kind that KindOf finds in it.
-// It returns nil for a nil cause.
+// Wrap returns an error around cause, of the same kind as cause. If cause is nil, Wrap returns nil.
 func Wrap(op, name string, cause error) error {
 	if cause == nil {
 		return nil
@@ -54,7 +55,8 @@ func Wrap(op, name string, cause error) error {
 	return &Error{Kind: KindOf(cause), Op: op, Name: name, Err: cause, Fix: Remedy(cause)}
 }
 
-// Remedy is what to do about a cause that has one remedy wherever it occurs and says none itself, or "".
+// Remedy returns the fix for causes that have the same fix everywhere, such as too many open files. Remedy returns ""
+// for any other cause, and if cause already has a fix.
 func Remedy(cause error) string {
 	if (errors.Is(cause, syscall.EMFILE) || errors.Is(cause, syscall.ENFILE)) && FixOf(cause) == "" {
 		return "close files, or raise the limit of open files (ulimit -n)"
@@ -62,10 +64,10 @@ func Remedy(cause error) string {
 	return ""
 }
 
-// Is reports whether err is of kind k.
+// Is reports whether err is not nil and of kind k.
 func Is(err error, k Kind) bool { return err != nil && KindOf(err) == k }
 
-// FixOf returns the first remedy found on the chain of err, or "".
+// FixOf returns the first fix in err and its causes, or "" if there is none.
 func FixOf(err error) string {
 	for e := (*Error)(nil); errors.As(err, &e); err = e.Err {
 		if e.Fix != "" {
@@ -78,8 +80,8 @@ func FixOf(err error) string {
 	return ""
 }
 
-// MessageOf returns the text of err without its fixes, also without those of its causes. FixOf has the fix. Joined
-// errors become one line.
+// MessageOf returns the text of err without the fixes of err and its causes. FixOf returns the fix. The texts of
+// joined errors are put on one line.
 func MessageOf(err error) string {
 	switch e := err.(type) {
 	case *Error:

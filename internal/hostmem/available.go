@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// Available is the memory that this process can still take without being killed.
+// Available is the amount of memory that this process can still allocate without being killed by the kernel.
 type Available struct {
 	Bytes int64
-	// Limit names what sets the bound: "this machine", or a cgroup and its file.
+	// Limit names the source of the limit: "this machine", or a cgroup and its control files.
 	Limit string
-	// Known is false if the kernel does not tell; Bytes then means nothing.
+	// Known is false if the kernel does not report the available memory; Bytes is then 0.
 	Known bool
 }
 
-// FindAvailable reads the kernel's account below root, which is "/" but in tests.
-// It is the least of two bounds. One is the machine's: MemAvailable and free swap.
-// The other is each memory cgroup's from this process up: its limit less its use.
-// Page cache counts as available in both, because the kernel reclaims it first.
+// FindAvailable returns the memory that is available to this process, from the files of /proc and cgroups below root.
+// root is "/" except in tests. The result is the smallest of several limits. The limit of the machine is MemAvailable
+// plus free swap. The limit of each memory cgroup that contains this process is the cgroup's maximum minus its usage.
+// Page cache counts as available, because the kernel reclaims it first.
 func FindAvailable(root string) Available {
 	swap, least := int64(0), Available{Limit: "this machine"}
 	if text, err := os.ReadFile(filepath.Join(root, "proc/meminfo")); err == nil {
@@ -41,11 +41,11 @@ func FindAvailable(root string) Available {
 	return least
 }
 
-// unlimited is from which number on a limit is none: version 1 of cgroups writes
-// the largest number of whole pages.
+// unlimited is the smallest number that means "no limit". Version 1 of cgroups writes the largest number of whole
+// pages for no limit.
 const unlimited = int64(1) << 60
 
-// most bounds sums, so that no text of a file makes one overflow.
+// most is the largest value of a sum, so that no file content causes an overflow.
 const most = int64(1) << 62
 
 func plus(a, b int64) int64 { return min(max(a, 0), most) + min(max(b, 0), most-min(max(a, 0), most)) }
@@ -61,7 +61,7 @@ type memoryGroup struct {
 	swapWithMemory       bool // the swap files count memory too
 }
 
-// room is the memory that a group still allows, false if it sets no limit.
+// room returns the memory that a group still allows, or false if the group has no limit.
 func (g memoryGroup) room(freeSwap int64) (int64, bool) {
 	limit := unlimited
 	for _, name := range g.limits {
@@ -146,7 +146,7 @@ const deepest = 64
 func upTo(own, top string) []string {
 	rel, inside := strings.CutPrefix(path.Clean("/"+own), strings.TrimSuffix(top, "/"))
 	if !inside || strings.Contains(own, "..") {
-		rel = "/" // outside of what is mounted here: the root's limits hold at least
+		rel = "/" // the cgroup is outside of the mount: at least the limits of the root hold
 	}
 	var out []string
 	for p := path.Clean("/" + rel); len(out) < deepest; p = path.Dir(p) {
@@ -157,8 +157,7 @@ func upTo(own, top string) []string {
 	return out
 }
 
-// groupMount finds where memory cgroups of a version are mounted, and which
-// cgroup is at the root of that mount.
+// groupMount returns the mount point of memory cgroups of a version, and the cgroup at the root of the mount.
 func groupMount(mountinfo string, two bool) (point, top string, ok bool) {
 	for line := range strings.Lines(mountinfo) {
 		left, right, found := strings.Cut(line, " - ")

@@ -2,7 +2,7 @@
 
 // Package hostmem maps page-aligned host memory outside the Go heap.
 //
-// It asks the kernel for huge pages and reports how many it got.
+// Package hostmem asks the kernel for huge pages and reports how much memory is really in huge pages.
 package hostmem
 
 import (
@@ -20,8 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// HugePage is the alignment and granularity of transparent huge pages on the
-// platforms we build for.
+// HugePage is the size of a transparent huge page in bytes: 2 MiB on all supported platforms.
 const HugePage = 2 << 20
 
 // Region is a private anonymous mapping aligned to HugePage.
@@ -31,16 +30,14 @@ type Region struct {
 	promise *promise
 }
 
-// Map reserves size bytes (rounded up to HugePage), advises huge pages, and
-// keeps the mapping out of forked children: a child that wrote to pinned pages
-// would otherwise split them from the device's view. Pages are not touched yet. If
-// the machine or a cgroup has too little memory, the error is of kind NoMemory with
-// both sizes. Otherwise the kernel would kill the process later.
+// Map maps size bytes of host memory, rounded up to a multiple of HugePage, and asks for huge pages. The kernel
+// allocates a page of the mapping when it is first touched. Forked children do not inherit the mapping, because
+// copy-on-write after a fork would separate pinned pages from the device. If the machine or a cgroup has too little
+// memory, Map fails with kind NoMemory; otherwise the kernel would kill the process later.
 func Map(size int64) (*Region, error) { return MapFor("map host memory", "", size) }
 
-// MapFor is Map with errors that name the purpose of the memory. what is the
-// operation, such as "map staging memory". fix tells how to need less memory; "" gives
-// general advice.
+// MapFor is Map with errors that name the purpose of the memory. what is the operation in errors, such as "map
+// staging memory". fix is the advice in errors on how to need less memory; "" gives general advice.
 func MapFor(what, fix string, size int64) (*Region, error) {
 	if size <= 0 {
 		return nil, errs.New(errs.Invalid, what, strconv.FormatInt(size, 10), "is not a positive number of bytes")
@@ -63,8 +60,8 @@ func MapFor(what, fix string, size int64) (*Region, error) {
 	}
 	skip := -uintptr(unsafe.Pointer(&raw[0])) & (HugePage - 1)
 	mem := raw[skip : skip+uintptr(n) : skip+uintptr(n)]
-	// Both are advice: without them the mapping works, slower or with the
-	// usual fork semantics, and Stats shows the pages really obtained.
+	// The kernel may ignore both calls. The mapping then still works, slower or inherited by forked children. Stats
+	// shows the huge pages really obtained.
 	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	_ = unix.Madvise(raw, unix.MADV_DONTFORK)
 	process.mu.Lock()
@@ -73,7 +70,7 @@ func MapFor(what, fix string, size int64) (*Region, error) {
 	return r, nil
 }
 
-// withFix puts a way to need less memory before the general advice of a refusal.
+// withFix replaces the advice of a refusal by fix and keeps its advice about the cgroup.
 func withFix(err error, fix string) error {
 	if e, ok := err.(*errs.Error); ok && fix != "" {
 		e.Fix = fix + ", or free memory" + cgroupAdvice(e.Fix)
@@ -81,7 +78,7 @@ func withFix(err error, fix string) error {
 	return err
 }
 
-// absent counts the bytes of the region that have no page yet; the ledger's lock is held.
+// absent counts the bytes of the region that have no page yet. The caller holds the ledger's lock.
 func (r *Region) absent() int64 {
 	if r.mem == nil {
 		return r.promise.size
@@ -89,11 +86,11 @@ func (r *Region) absent() int64 {
 	return Span{At: addressOf(r.mem), Len: int64(len(r.mem))}.absent()
 }
 
-// Bytes is the usable memory; its start is aligned to HugePage.
+// Bytes returns the memory of the region; its start is aligned to HugePage.
 func (r *Region) Bytes() []byte { return r.mem }
 
-// AdviseHuge asks the kernel to back b with huge pages, as far as whole ones fit. b is
-// memory of any owner that will soon be written completely. Existing pages stay.
+// AdviseHuge asks the kernel to use huge pages for the part of b that consists of whole huge pages. b is any memory
+// that will soon be written completely. Pages that already exist stay as they are.
 func AdviseHuge(b []byte) {
 	if len(b) < 2*HugePage {
 		return
@@ -104,11 +101,11 @@ func AdviseHuge(b []byte) {
 	}
 }
 
-// AdviseSmall asks for ordinary pages in b, which has not been touched yet.
+// AdviseSmall asks the kernel to use ordinary pages for b. No page of b may have been touched before AdviseSmall.
 func AdviseSmall(b []byte) { _ = unix.Madvise(b, unix.MADV_NOHUGEPAGE) }
 
-// Touch faults every page of b in, with workers threads at once: zeroing the
-// pages is what costs, and it is spread over cores.
+// Touch allocates every page of b, with the given number of workers. Several workers are faster, because the kernel
+// zeroes each page.
 func Touch(b []byte, workers int) {
 	if len(b) == 0 {
 		return
@@ -129,7 +126,7 @@ func Touch(b []byte, workers int) {
 	wg.Wait()
 }
 
-// Unmap gives the memory back. The region must not be used afterwards.
+// Unmap returns the memory of the region to the kernel. The region must not be used after Unmap.
 func (r *Region) Unmap() error {
 	if r.raw == nil {
 		return nil
@@ -140,15 +137,14 @@ func (r *Region) Unmap() error {
 	return errs.Wrap("unmap host memory", "", err)
 }
 
-// Stats tells what backs a region.
+// Stats counts the bytes of a region that have memory pages, and the bytes in huge pages.
 type Stats struct {
 	Resident  int64 // bytes in memory
-	HugePages int64 // bytes of it in transparent huge pages
+	HugePages int64 // bytes in transparent huge pages, which are part of Resident
 }
 
-// Stats reads the kernel's account of the region: from the page map where the
-// kernel can scan it, else from /proc/self/smaps, which is slow in processes
-// with many mappings.
+// Stats asks the kernel for the pages of the region. Stats scans the page map if the kernel supports it (Linux 6.7),
+// else reads /proc/self/smaps. Reading /proc/self/smaps is slow in processes with many mappings.
 func (r *Region) Stats() (Stats, error) {
 	lo := uint64(uintptr(unsafe.Pointer(&r.mem[0])))
 	if s, err := scan(lo, lo+uint64(len(r.mem))); err == nil {
@@ -162,8 +158,8 @@ func (r *Region) Stats() (Stats, error) {
 	return scanSmaps(f, lo, lo+uint64(len(r.mem)))
 }
 
-// scanSmaps adds up the mappings that overlap [lo, hi); advice can split one
-// mapping of ours into several.
+// scanSmaps adds up the mappings that overlap [lo, hi). There can be several, because the kernel splits a mapping for
+// advice.
 func scanSmaps(in io.Reader, lo, hi uint64) (Stats, error) {
 	var s Stats
 	inside := false

@@ -15,16 +15,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ledger counts memory that was promised and is not taken from the kernel yet.
-// A mapping takes its pages when they are first written, so that several
-// promises fit one by one and kill the process together. The ledger refuses them.
+// ledger counts memory that was promised and has no pages yet. A mapping gets its pages when they are first written.
+// So each of several promises can fit alone, and all together can kill the process. The ledger refuses such promises.
 type ledger struct {
 	mu       sync.Mutex
 	find     func() Available
 	promises map[*promise]struct{}
-	mapped   int64 // of all promises, taken or not
-	// credit is memory that may be promised without a look at the kernel's account
-	// until expires. It is a small share of what was there, so it cannot mislead much.
+	mapped   int64 // bytes of all promises, with pages or without
+	// credit is the number of bytes that may be promised until expires without asking the kernel again. It is a small
+	// share of the available memory, so the error is small.
 	credit  int64
 	expires time.Time
 }
@@ -32,20 +31,20 @@ type ledger struct {
 // promise is memory of one owner that will be written.
 type promise struct {
 	size int64
-	// open is how many bytes are not taken yet; the ledger's lock is held.
+	// open returns the number of bytes that have no pages yet. The caller holds the ledger's lock.
 	open   func() int64
-	region *Region // nil: the memory is not ours
+	region *Region // nil if the memory was not mapped by this package
 }
 
-// process is the ledger of this process: memory is its alone, whoever asks.
+// process is the ledger of this process. There is one, because memory limits hold for the whole process.
 var process = &ledger{find: func() Available { return FindAvailable("/") }, promises: map[*promise]struct{}{}}
 
 const (
-	// creditShare is the part of available memory that is granted without asking again.
+	// creditShare: one part in creditShare of the available memory is granted without asking the kernel again.
 	creditShare = 16
 	creditTime  = 50 * time.Millisecond
-	// marginShare and mostMargin are what stays free: page tables take 1/512 of what is
-	// mapped, and the process's own heap and other processes grow while memory is filled.
+	// marginShare and mostMargin set the memory that stays free: one part in marginShare, at most mostMargin bytes.
+	// Page tables take 1/512 of the mapped memory, and heaps grow while memory is filled.
 	marginShare = 32
 	mostMargin  = 256 << 20
 )
@@ -65,7 +64,7 @@ func (l *ledger) promise(what string, p *promise) error {
 	return nil
 }
 
-// check compares need with the kernel's account; the caller holds mu.
+// check compares need with the available memory. The caller holds mu.
 func (l *ledger) check(what string, need int64, now time.Time) error {
 	have := l.find()
 	if !have.Known {
@@ -73,7 +72,7 @@ func (l *ledger) check(what string, need int64, now time.Time) error {
 		return nil
 	}
 	usable := have.Bytes - min(have.Bytes/marginShare, mostMargin)
-	// A look at every page is needed only where memory is short.
+	// Only if memory is short, the pages of all promises are counted.
 	open := l.mapped
 	if need > usable-open {
 		open = 0
@@ -97,10 +96,10 @@ func (l *ledger) release(p *promise) {
 	}
 }
 
-// raiseLimit is the end of the advice where a cgroup has too little.
+// raiseLimit is the end of the advice if a cgroup has too little memory.
 const raiseLimit = "; raise the limit of the cgroup (docker run --memory, resources.limits.memory, MemoryMax=)"
 
-// cgroupAdvice is raiseLimit where fix has it.
+// cgroupAdvice returns raiseLimit if fix ends with it.
 func cgroupAdvice(fix string) string {
 	if strings.HasSuffix(fix, raiseLimit) {
 		return raiseLimit
@@ -108,7 +107,7 @@ func cgroupAdvice(fix string) string {
 	return ""
 }
 
-// refusal tells what was needed and what is there.
+// refusal returns the error that names the needed and the available memory.
 func refusal(what string, need, left, open int64, have Available) error {
 	why := fmt.Sprintf("%s are needed and %s are available: %s has %s", size(need), size(left), have.Limit,
 		size(have.Bytes))
@@ -122,7 +121,7 @@ func refusal(what string, need, left, open int64, have Available) error {
 	return errs.New(errs.NoMemory, what, "", why).WithFix(fix)
 }
 
-// size writes bytes as people read them.
+// size formats a number of bytes for people.
 func size(n int64) string {
 	for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
 		if one := int64(1) << (40 - 10*i); n >= one {
@@ -132,15 +131,16 @@ func size(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// Promise records that size bytes of memory that others allocated will be written,
-// all of which lie in places. left says how many of them are still to come; any
-// goroutine may call it. Memory that has its pages, or that Map gave, is not counted
-// again. It returns kind NoMemory if the rest does not fit; else the caller calls done in the end.
+// Promise records that size bytes of memory, which package hostmem did not map, will be written. places yields the
+// address ranges of the bytes. left returns the number of bytes that are not written yet; any goroutine may call
+// left. Bytes that already have pages, and bytes of a Region, are not counted again. If the remaining bytes do not
+// fit into the available memory, Promise fails with kind NoMemory. After success, the caller calls done when the
+// bytes are written or no longer needed.
 func Promise(what string, size int64, places iter.Seq[Span], left func() int64) (done func(), err error) {
 	if size <= 0 {
 		return func() {}, nil
 	}
-	// The ledger's lock is held where it is called.
+	// The caller of missing holds the ledger's lock.
 	missing := sync.OnceValue(func() int64 { return process.missing(places) })
 	p := &promise{size: size, open: func() int64 { return min(left(), missing()) }}
 	if err = process.promise(what, p); err != nil {
@@ -154,8 +154,7 @@ func Promise(what string, size int64, places iter.Seq[Span], left func() int64) 
 	return func() { process.release(p) }, err
 }
 
-// missing adds up the bytes of places that are in no region of ours and have no
-// page; the caller holds mu.
+// missing counts the bytes of places that are not in a Region and have no page. The caller holds mu.
 func (l *ledger) missing(places iter.Seq[Span]) (n int64) {
 	for s := range places {
 		if s.Len > 0 && !l.owns(s) {
@@ -165,7 +164,7 @@ func (l *ledger) missing(places iter.Seq[Span]) (n int64) {
 	return n
 }
 
-// owns reports whether s lies in a region of ours; the caller holds mu.
+// owns reports whether s is in a Region. The caller holds mu.
 func (l *ledger) owns(s Span) bool {
 	for p := range l.promises {
 		if p.region == nil || p.region.mem == nil {
@@ -178,7 +177,7 @@ func (l *ledger) owns(s Span) bool {
 	return false
 }
 
-// Span is a run of this process's memory.
+// Span is a range of addresses in this process's memory.
 type Span struct {
 	At  uintptr
 	Len int64

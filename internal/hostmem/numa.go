@@ -15,18 +15,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Node is a part of the machine whose processors and memory are near each other.
+// Node is a NUMA node and its CPUs.
 type Node struct {
 	ID   int
 	CPUs []int
 }
 
-// mostCPUs bounds what a list of processors can make us allocate.
+// mostCPUs limits the memory that a list of processors can make us allocate.
 const mostCPUs = 1 << 14
 
-// NodeNear is the node of that number as sysfs, mounted at sys, describes it. It is nil where
-// nearness makes no difference or is not known: the number is negative, there
-// is one node, or the node has no processor.
+// NodeNear returns the NUMA node with the number id, as described by sysfs, which is mounted at sys. NodeNear returns
+// nil if id is negative, the machine has only one node, or the node has no CPU.
 func NodeNear(sys string, id int) *Node {
 	if id < 0 {
 		return nil
@@ -50,7 +49,7 @@ func NodeNear(sys string, id int) *Node {
 	return &Node{ID: id, CPUs: cpus}
 }
 
-// ParseList reads the kernel's way of writing a set of numbers, "0-3,8,10-11".
+// ParseList parses a list of numbers in the kernel's format, such as "0-3,8,10-11".
 func ParseList(s string) ([]int, error) {
 	var out []int
 	s = strings.TrimSpace(s)
@@ -75,9 +74,9 @@ func ParseList(s string) ([]int, error) {
 	return out, nil
 }
 
-// Stay keeps the calling thread, which the goroutine is locked to, on those of
-// the node's processors that it may run on. It returns kind Unsupported if that is none:
-// it then stays where it is.
+// Stay binds the calling thread to the CPUs of the node that the process may use. The calling goroutine must be
+// locked to its thread. If the process may use no CPU of the node, Stay fails with kind Unsupported and changes
+// nothing.
 func (n *Node) Stay() error {
 	name := fmt.Sprintf("NUMA node %d", n.ID)
 	var may, set unix.CPUSet
@@ -96,11 +95,10 @@ func (n *Node) Stay() error {
 	return errs.Wrap("stay near", name, unix.SchedSetaffinity(0, &set))
 }
 
-// preferred is MPOL_PREFERRED: memory comes from the node while it has some.
+// preferred is MPOL_PREFERRED: memory comes from the node while the node has free memory.
 const preferred = 1
 
-// Prefer makes pages of the region that are touched from now on come from the
-// node of that number while it has free ones.
+// Prefer asks the kernel to take new pages of the region from the given NUMA node while the node has free memory.
 func (r *Region) Prefer(node int) error {
 	var mask [mostCPUs / 64]uint64
 	if node < 0 || node >= mostCPUs {

@@ -27,14 +27,14 @@ const (
 	pageHuge    = 1 << 6
 )
 
-// newRegions allocates on the heap, where memory does not move: the kernel is
-// given the address inside a struct, out of the compiler's sight.
+// newRegions allocates on the heap, where memory does not move. The kernel gets the address as a number in a struct,
+// which the compiler does not track.
 //
 //go:noinline
 func newRegions(n int) []pageRegion { return make([]pageRegion, n) }
 
-// scan asks the kernel for the pages of [lo, hi) alone, where /proc/self/smaps
-// walks every mapping of the process.
+// scan asks the kernel for the pages of [lo, hi) only. Reading /proc/self/smaps would walk every mapping of the
+// process.
 func scan(lo, hi uint64) (Stats, error) {
 	f, err := os.Open("/proc/self/pagemap")
 	if err != nil {
@@ -51,7 +51,7 @@ func scan(lo, hi uint64) (Stats, error) {
 		if no != 0 {
 			return s, errs.Wrap("scan page map", "PAGEMAP_SCAN", no)
 		}
-		// Its address is inside arg as a number, which keeps nothing alive.
+		// arg holds the address of regions only as a number, which does not keep regions alive.
 		runtime.KeepAlive(regions)
 		for _, r := range regions[:n] {
 			s.Resident += int64(r.end - r.start)

@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// check refuses what cannot work before anything is touched.
+// check returns an error if the request is not valid, before anything is changed.
 func (r *Request) check() (total int64, err error) {
 	rows := int64(0)
 	for i, s := range r.Segments {
@@ -56,7 +56,7 @@ func (r *Request) check() (total int64, err error) {
 	return total, nil
 }
 
-// checkRemotes refuses routes that a remote file does not have.
+// checkRemotes returns an error if the route is not possible for a remote file.
 func (r *Request) checkRemotes() error {
 	for _, f := range r.Files {
 		if f.Remote() != nil && r.Route == report.RouteCuFile {
@@ -67,7 +67,7 @@ func (r *Request) checkRemotes() error {
 	return nil
 }
 
-// checkPeers refuses what cannot work before anything is touched.
+// checkPeers returns an error if a peer of the request is not valid.
 func (r *Request) checkPeers() error {
 	_, addressable := r.Device.(device.Mapper)
 	for i, p := range r.Peers {
@@ -103,6 +103,6 @@ func (r *Request) checkPeers() error {
 	return nil
 }
 
-// mostRows bounds the rows that a transfer by the route cufile reads one by one:
-// each is a piece of the plan, which is kept in memory.
+// mostRows is the largest number of rows that a transfer by the route cufile reads one by one, because each row takes
+// memory in the plan.
 const mostRows = 4 << 20

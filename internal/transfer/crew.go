@@ -30,14 +30,14 @@ func newCrew(t tuned) *crew {
 	return k
 }
 
-// retune makes the crew, which has not worked yet, one of other options.
+// retune gives a crew without started workers other options.
 func (k *crew) retune(t tuned) {
 	k.opts = t
 	k.pool.SetLayout(t.layout())
 }
 
-// need starts the workers for one way of reading, once, and prepares staging
-// for the load's device where that way uses it.
+// need starts the workers for one way of reading, once. If this way uses staging, need also prepares staging for the
+// load's device.
 func (k *crew) need(w plan.Way, t *Load) error {
 	if w == plan.ViaNetwork {
 		return k.needFetchers(t)
@@ -96,7 +96,7 @@ func (k *crew) start(w plan.Way) error {
 	return k.startThreads(w, o.QueueDepth, o.directSlots, staging.Small)
 }
 
-// startThreads starts n workers and deals slots among them, two or one each.
+// startThreads starts n workers and divides slots among them, two or one for each.
 func (k *crew) startThreads(w plan.Way, n, slots int, kind staging.Kind) error {
 	for i := range n {
 		s, err := k.pool.Take(min(2, max(1, slots/(n-i))), kind)
@@ -118,7 +118,7 @@ func (k *crew) startThread(w plan.Way, slots []*staging.Slot) {
 	k.spawn(wk.run)
 }
 
-// startCuFile starts the workers of the route cufile, by the interface chosen.
+// startCuFile starts the workers of the route cufile, for the chosen interface of libcufile.
 func (k *crew) startCuFile() error {
 	switch k.opts.CuFile {
 	case report.CuFileAsync:
@@ -144,8 +144,7 @@ func (k *crew) startCuFile() error {
 	return nil
 }
 
-// needFetchers starts as many as the transfer's remotes want, with slots of
-// their own beside the pool.
+// needFetchers starts as many fetchers as the transfer's remote files want, with their own slots beside the pool.
 func (k *crew) needFetchers(t *Load) error {
 	want := t.fetch.want
 	k.mu.Lock()
@@ -158,7 +157,7 @@ func (k *crew) needFetchers(t *Load) error {
 		}
 		slots := k.pool.Adopt(r, 2*n, netBlock)
 		for i := range n {
-			// The first slots of all lie side by side, and are pinned first.
+			// The first slots of all fetchers are neighbours in memory, and are pinned first.
 			own := slotsOf([]*staging.Slot{slots[i], slots[n+i]})
 			f := &fetcher{worker{e: &k.loads, way: plan.ViaNetwork, slots: own}}
 			k.spawn(f.run)
@@ -172,8 +171,7 @@ func (k *crew) needFetchers(t *Load) error {
 	return nil
 }
 
-// enterSave counts a save in, with a port for each of its devices and threads
-// to write.
+// enterSave registers a save with the lane, and makes a port for each of its devices and threads to write.
 func (k *crew) enterSave(t *Save) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -198,7 +196,7 @@ func (k *crew) enterSave(t *Save) error {
 	return nil
 }
 
-// prepare makes ready what a load to dev will need.
+// prepare makes the port, the staging memory and the threads for a load to dev.
 func (k *crew) prepare(dev device.Device) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -215,7 +213,7 @@ func (k *crew) prepare(dev device.Device) {
 	}
 }
 
-// close ends the workers and frees staging and queues. No transfer runs any more, and none begins.
+// close ends the workers and frees staging and queues. No transfer may be running or begin.
 func (k *crew) close() error {
 	k.loads.sched.close()
 	k.saves.sched.close()

@@ -15,7 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Words of a refusal for which counters have spoken.
+// Texts of a refusal that is based on the counters of libcufile.
 const (
 	wasCompat = "earlier moves of this process on the same file system went through host memory: cuFile made posix " +
 		"operations alone"
@@ -30,9 +30,9 @@ type cuFileUse struct {
 	verify *verifier
 	tally  *tally.Tally
 
-	lib    *library // nil: it is not used
-	opened bool     // by this load
-	alone  bool     // no other load used it at any time meanwhile
+	lib    *library // nil if libcufile is not used
+	opened bool     // this load opened libcufile
+	alone  bool     // no other load used libcufile at the same time
 	number int64
 	files  []*known
 	before device.DirectCounters
@@ -44,10 +44,10 @@ type cuFileUse struct {
 	bases      [][]extentOf // registered memory by file, complete before the file's first chunk
 
 	mu      sync.Mutex
-	refused *report.Refusal // the first reason not to take the route
+	refused *report.Refusal // the first reason why cuFile is not used
 }
 
-// extentOf is registered memory of the device.
+// extentOf is a range of device memory that is registered with libcufile.
 type extentOf struct {
 	base device.Ptr
 	size int64
@@ -59,7 +59,7 @@ func (x extentOf) Size() int64 { return x.size }
 
 func (x extentOf) Free() error { return nil }
 
-// refuse notes why cuFile is not used; the first reason stays.
+// refuse records why cuFile is not used. The first reason stays.
 func (u *cuFileUse) refuse(on, reason, fix string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -68,9 +68,8 @@ func (u *cuFileUse) refuse(on, reason, fix string) {
 	}
 }
 
-// decide finds out before the first chunk whether a file is read through
-// cuFile, and makes ready what that needs. An error ends the load: the
-// route was asked for and is refused.
+// decide decides before the first chunk whether a file is read through cuFile, and prepares the file and memory. It
+// returns an error if the caller asked for the route cufile and it is not possible.
 func (u *cuFileUse) decide(ctx context.Context, file int) (bool, error) {
 	must := u.req.Route == report.RouteCuFile
 	if !must && (u.req.Route != report.RouteAuto || u.port.mapper != nil || u.req.Device.Info().Kind == device.Host ||
@@ -111,7 +110,7 @@ func (u *cuFileUse) decide(ctx context.Context, file int) (bool, error) {
 	u.opened = u.opened || opened
 	var k *known
 	if err == nil {
-		// In compatibility mode what is cached comes seven times as fast from there.
+		// In compatibility mode, cached bytes are read seven times as fast through the page cache.
 		cached := must && u.e.opts.DirectPath != nil && !u.e.directPath(f, u.req.Device.Info()).Plausible &&
 			plan.Cached(f)
 		k, err = lib.file(f, cached)
@@ -133,8 +132,8 @@ func (u *cuFileUse) decide(ctx context.Context, file int) (bool, error) {
 	return true, nil
 }
 
-// enter counts the load in. What the caller's stream has queued may
-// still use the destinations, and cuFile is in no order with it: it is waited for.
+// enter registers the load as a user of libcufile. Work on the caller's stream may still use the destinations and
+// cuFile does not wait for the stream, so enter waits for the queued work.
 func (u *cuFileUse) enter(lib *library) error {
 	lib.mu.Lock()
 	lib.entered++
@@ -148,16 +147,15 @@ func (u *cuFileUse) enter(lib *library) error {
 	return u.port.passed()
 }
 
-// leastRegistered is below which registering memory costs more than it saves;
-// mostRegistered bounds the ranges of a transfer.
+// leastRegistered is the smallest range in bytes that is worth registering. mostRegistered is the largest number of
+// registered ranges of a transfer.
 const (
 	leastRegistered = 16 * units.MiB
 	mostRegistered  = 64
 )
 
-// register prepares the destinations of a file where counters have shown that
-// its bytes come directly: then the library needs no copy of its own. In
-// compatibility mode it would only pin memory.
+// register registers the destinations of a file if the counters have shown a direct route. libcufile then needs no
+// buffer of its own. In compatibility mode, registration would only pin memory.
 func (u *cuFileUse) register(file int) {
 	direct, route := u.lib.opened(), u.lib.shown(fileSystem(u.req.Files[file]))
 	if route != device.RouteP2P && route != device.RouteNVFS {
@@ -179,7 +177,7 @@ func (u *cuFileUse) register(file int) {
 		}
 		undo, err := direct.Register(x)
 		if err != nil {
-			continue // it works without, through a copy of the library's
+			continue // the read works without it, through a buffer of libcufile
 		}
 		u.unregister = append(u.unregister, undo)
 		u.bases[file] = append(u.bases[file], x)
@@ -187,7 +185,7 @@ func (u *cuFileUse) register(file int) {
 	}
 }
 
-// baseOf is the registered memory that a chunk goes to and its place in there.
+// baseOf returns the registered memory of a chunk's destination, and the offset in it.
 func (u *cuFileUse) baseOf(c plan.Chunk) (device.Ptr, int64) {
 	for _, x := range u.bases[c.File] {
 		if c.Dst >= x.base && int64(c.Dst-x.base)+c.Len <= x.size {
@@ -197,11 +195,11 @@ func (u *cuFileUse) baseOf(c plan.Chunk) (device.Ptr, int64) {
 	return c.Dst, 0
 }
 
-// read reads what follows the first got bytes of c, and returns how many
-// bytes of c are there then. Less than all without an error is the file's end.
+// read reads the bytes of c after the first got bytes, and returns the number of bytes of c that are now delivered.
+// Fewer bytes without an error mean the end of the file.
 func (u *cuFileUse) read(c plan.Chunk, got int64) (int64, error) {
 	for got < c.Len {
-		// Memory that is not registered has no base: an offset behind one fails.
+		// Memory that is not registered has no base, so a read with an offset would fail.
 		base, off := u.baseOf(plan.Chunk{File: c.File, Dst: c.Dst + device.Ptr(got), Len: c.Len - got})
 		n, err := u.files[c.File].Read(base, off, c.Len-got, c.Off+got)
 		if got += max(n, 0); err != nil || n <= 0 {
@@ -211,8 +209,7 @@ func (u *cuFileUse) read(c plan.Chunk, got int64) (int64, error) {
 	return got, nil
 }
 
-// leave reads the counters and gives back what the load had; none of
-// its reads is under way any more.
+// leave reads the counters and ends the load's use of libcufile. No read of the load may be running.
 func (u *cuFileUse) leave() error {
 	if u.lib == nil {
 		return nil
@@ -243,12 +240,12 @@ func (u *cuFileUse) leave() error {
 	return errors.Join(all...)
 }
 
-// route names what the library's counters tell of the load.
+// route returns the route of the load's bytes by the counters of libcufile.
 func (u *cuFileUse) route() report.RouteTaken {
 	return taken(u.counters.Known, u.counters.Reads.Plus(u.counters.Batch))
 }
 
-// describe adds cuFile's part: the route by what the counters tell.
+// describe adds cuFile's part to the report: its counters, and the route that they show.
 func (u *cuFileUse) describe(f *facts) {
 	u.mu.Lock()
 	refused, batchErr := u.refused, u.batchErr

@@ -13,20 +13,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 )
 
-// batchReader submits groups of reads and collects them.
+// batchReader submits groups of reads to libcufile and collects their results.
 type batchReader struct {
 	e       *loads
 	batches map[device.Direct]device.DirectBatch
 }
 
-// stuck is how long a group may be without any result; the library is then
-// asked to drop it.
+// stuck is the longest time without any result of a group. After that, the batch is closed and its reads are made one
+// by one.
 const stuck = time.Minute
 
 func (r *batchReader) run() {
 	defer func() {
 		for _, b := range r.batches {
-			_ = b.Close() // it is empty
+			_ = b.Close() // the batch is empty
 		}
 	}()
 	for {
@@ -38,7 +38,7 @@ func (r *batchReader) run() {
 	}
 }
 
-// batchOf is the batch of this worker for a library, made on first use.
+// batchOf returns the batch of this worker for a library, and makes it at the first call.
 func (r *batchReader) batchOf(d device.Direct) (device.DirectBatch, error) {
 	if b := r.batches[d]; b != nil {
 		return b, nil
@@ -92,8 +92,7 @@ func (r *batchReader) collect(t *Load, b device.DirectBatch, direct device.Direc
 				WithFix("raise posix_pool_slab_count in cufile.json, or use the interface sync")
 		}
 		if err != nil {
-			// The batch is ended, and with it what was under way. A read that is
-			// made again brings the same bytes to the same place.
+			// The batch and its reads are ended. A repeated read delivers the same bytes to the same destination.
 			delete(r.batches, direct)
 			err = errors.Join(err, b.Close())
 			t.cu.mu.Lock()

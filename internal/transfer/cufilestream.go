@@ -11,18 +11,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 )
 
-// cuFileDepth is how many reads each stream has queued; opStride keeps their
-// operations on cache lines of their own.
+// cuFileDepth is the number of queued reads of each stream. opStride puts each operation on its own cache lines.
 const (
 	cuFileDepth = 2
 	opStride    = 64
 )
 
-// streamReader queues reads on a stream of its own for each device: what is on
-// one stream is done in order, so several streams make for several reads.
+// streamReader queues reads on its own stream for each device. Reads on one stream run in order, so several streams
+// give several reads at once.
 type streamReader struct {
 	e      *loads
-	mem    []byte // of the operations, outside the Go heap
+	mem    []byte // memory of the operations, outside the Go heap
 	turn   int
 	slots  [cuFileDepth]streamSlot
 	queues map[*port]*streamQueue
@@ -34,7 +33,7 @@ type streamQueue struct {
 	marks  [cuFileDepth]device.Mark
 }
 
-// streamSlot is a read that is queued.
+// streamSlot is one queued read.
 type streamSlot struct {
 	t     *Load
 	c     plan.Chunk
@@ -63,7 +62,7 @@ func (r *streamReader) run() {
 	}
 }
 
-// queueOf is the stream of this worker on a device, made on first use.
+// queueOf returns the stream of this worker on a device, and makes it at the first call.
 func (r *streamReader) queueOf(p *port) (*streamQueue, error) {
 	if q := r.queues[p]; q != nil {
 		return q, nil
@@ -114,7 +113,7 @@ func (r *streamReader) queue(i int, t *Load, c plan.Chunk) {
 		return
 	}
 	if err := q.marks[i].Record(); err != nil {
-		// It is queued and cannot be waited for by itself.
+		// The queued read has no mark to wait for.
 		cuFileDone(t, c, 0, errors.Join(err, q.Drain()), start)
 		return
 	}
@@ -142,12 +141,12 @@ func (r *streamReader) settle(i int) {
 	cuFileDone(s.t, s.c, n, err, s.start)
 }
 
-// close ends the streams; every read was settled.
+// close ends the streams. Every read must have been settled.
 func (r *streamReader) close() {
 	for _, q := range r.queues {
 		for _, m := range q.marks {
 			_ = m.Close()
 		}
-		_ = q.Close() // it is empty
+		_ = q.Close() // the queue is empty
 	}
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer/staging"
 )
 
-// slot is a staging slot of a reading worker, and what is in it.
+// slot is a staging slot of a reading worker, with the state of its content.
 type slot struct {
 	*staging.Slot
-	// On its way to the device, or (io_uring) being read.
+	// These fields are set while the slot is copied to the device or, with io_uring, while it is read.
 	t       *Load
 	reading plan.Chunk
 	n       int64
 	mark    device.Mark
-	sum     device.Sum // behind mark; nil: it was summed before, or is not verified
-	also    []peerCopy // to other devices
+	sum     device.Sum // runs after mark; nil if the chunk is summed already or not verified
+	also    []peerCopy // copies to other devices
 	queued  time.Time
 	lo      int64 // io_uring: file offset of the first byte
 	got     int   // io_uring: bytes read so far
-	pinned  bool  // io_uring: its file is kept open
+	pinned  bool  // io_uring: the file is pinned open
 }
 
-// slotsOf makes slots of staging slots that were taken for a worker.
+// slotsOf makes the slots of a worker from staging slots.
 func slotsOf(all []*staging.Slot) []*slot {
 	out := make([]*slot, len(all))
 	for i, s := range all {
@@ -38,7 +38,7 @@ func slotsOf(all []*staging.Slot) []*slot {
 	return out
 }
 
-// staged is the staging slot; nil where there is none.
+// staged returns the staging slot, or nil if s is nil.
 func (s *slot) staged() *staging.Slot {
 	if s == nil {
 		return nil
@@ -53,9 +53,8 @@ func (s *slot) settleAlso() error {
 	return err
 }
 
-// deliver ends a chunk that was read in place, or sends a slot's content off;
-// where the transfer verifies, only after its bytes were summed, unless the
-// device does that.
+// deliver settles a chunk that was read in place, or queues the copy of its slot to the device. If the transfer
+// verifies, the CPU sums the bytes first, unless the device does that after the copy.
 func deliver(t *Load, c plan.Chunk, data []byte, s *slot) {
 	sum := t.verify.sumFor(c, s.staged())
 	if sum == nil && !c.Summed && t.verify.covers(c.File) {
@@ -78,8 +77,8 @@ func deliver(t *Load, c plan.Chunk, data []byte, s *slot) {
 	}
 }
 
-// deliverWoven packs what is wanted of data, the bytes of c in slot s, and
-// sends it off; where memory is addressable it is packed straight into place.
+// deliverWoven packs the wanted bytes of data, which holds chunk c in slot s, and queues their copies. If the CPU can
+// address the destination, the bytes are packed into the destination.
 func deliverWoven(t *Load, c plan.Chunk, data []byte, s *slot) {
 	start := time.Now()
 	segs := c.Weave.Touching(c.Off, c.Off+c.Len)
@@ -104,7 +103,7 @@ func deliverWoven(t *Load, c plan.Chunk, data []byte, s *slot) {
 		var at int64
 		for dst, k := range c.Places() {
 			if err := t.port.queue.CopyIn(dst, data[at:at+k]); err != nil {
-				if at > 0 { // copies of this chunk are queued, and no mark is behind them
+				if at > 0 { // queued copies of this chunk have no mark behind them
 					err = errors.Join(err, t.port.queue.Drain())
 				}
 				return err
@@ -115,9 +114,8 @@ func deliverWoven(t *Load, c plan.Chunk, data []byte, s *slot) {
 	})
 }
 
-// send lets copies queue the copies of data, which lies in s, queues those to
-// the peers and, where sum is not nil, the summing of what has arrived. When it
-// fails, none of that is under way.
+// send calls copies to queue the copies of data, which is in s. It then queues the copies to the peers and, if sum is
+// not nil, the checksum on the device. After an error nothing of this is running.
 func send(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies func() error) {
 	m, err := s.MarkFor(t.port.queue)
 	if err == nil {
@@ -128,19 +126,18 @@ func send(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies fu
 		return
 	}
 	if err = m.Record(); err != nil {
-		// The copy is queued and cannot be waited for by itself; the
-		// destination is the caller's again only when all is done.
+		// The queued copy has no mark to wait for. The destination is free only when the whole queue is done.
 		derr := t.port.queue.Drain()
 		t.e.sched.failed(&t.task, copyError(t, c, errors.Join(err, derr)))
 		return
 	}
 	if err = t.verify.start(sum, m, c); err != nil {
-		sum = nil // it is not under way
+		sum = nil // it is not running
 	} else {
 		s.also, err = t.fan.send(c, data, s.Slot, m, s.also)
 	}
 	if err != nil {
-		// What is queued still reads the slot.
+		// Queued work still reads the slot.
 		err = errors.Join(err, m.Wait(), waitSum(sum), s.settleAlso(), t.port.queue.Drain())
 		t.e.sched.failed(&t.task, copyError(t, c, err))
 		return
@@ -155,24 +152,22 @@ func waitSum(s device.Sum) error {
 	return s.Wait()
 }
 
-// settle waits until the slot's copy, and its sum, have been done and counts it.
+// settle waits for the slot's copy and checksum, and counts the chunk as delivered.
 func settle(s *slot) {
 	if s.t == nil {
 		return
 	}
 	start := time.Now()
-	sumErr := waitSum(s.sum) // it comes last, but does not tell of errors of the copy
+	sumErr := waitSum(s.sum) // the sum ends after the copy, but does not report errors of the copy
 	err := s.mark.Wait()
 	if err != nil {
-		// Whether the copy is done is not known from its own mark; only an
-		// empty queue gives the destination back to its owner.
+		// The mark does not show whether the copy is done. The destination is free only when the queue is empty.
 		err = errors.Join(err, s.t.port.queue.Drain())
 	}
 	release(s, start, errors.Join(err, sumErr, s.settleAlso()))
 }
 
-// release counts a slot's copy as done and frees the slot; what the device has
-// summed is judged now.
+// release counts a slot's copy as done, compares the checksums of the device, and frees the slot.
 func release(s *slot, waited time.Time, err error) {
 	t, n, sum := s.t, s.n, s.sum
 	s.t, s.sum = nil, nil

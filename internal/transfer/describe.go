@@ -13,7 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// facts are what a transfer of any kind knows when it has ended. Its report is made of them, in one place.
+// facts are the results of an ended transfer of any kind. Every report is made from facts.
 type facts struct {
 	direction string // "load" or "save"
 	device    report.Device
@@ -22,9 +22,9 @@ type facts struct {
 	wall      time.Duration
 	err       error
 	sums      tally.Sums
-	read      *report.ReadTotals // nil: it did not read
-	// routes are those that the bytes may have taken, in the order of the report. What cuFile moved comes behind them,
-	// as cufileRoute.
+	read      *report.ReadTotals // nil if the transfer did not read
+	// routes are the routes that the bytes may have taken, in the order of the report. Bytes of cuFile follow as
+	// cufileRoute.
 	routes      []report.RouteTaken
 	cufileRoute report.RouteTaken
 	stages      []report.Stage
@@ -32,8 +32,8 @@ type facts struct {
 	engine      report.Engine
 	files       []report.File
 	refusals    []report.Refusal
-	notes       []string // before the one on host memory
-	closing     []string // and behind it
+	notes       []string // notes before the note on host memory
+	closing     []string // notes after the note on host memory
 	peers       []report.Peer
 	verify      *report.Verification
 	cufile      *report.CuFile
@@ -41,7 +41,7 @@ type facts struct {
 	save        *report.Save
 }
 
-// report makes the report.
+// report makes the report from the facts.
 func (f *facts) report() report.Report {
 	r := report.Report{Direction: f.direction, Device: f.device, Asked: f.asked, Bytes: f.bytes, ReadTotals: f.read,
 		Seconds: f.wall.Seconds(), GBps: units.GBps(f.bytes, f.wall), Routes: f.sums.Shares(f.routes...),
@@ -66,13 +66,13 @@ func (f *facts) report() report.Report {
 // note adds a note.
 func (f *facts) note(text string) { f.notes = append(f.notes, text) }
 
-// refuse adds a faster way that was not open, and why.
+// refuse adds a refusal: a faster way that was not available, the reason and the fix.
 func (f *facts) refuse(what, on, reason, fix string) {
 	f.refusals = append(f.refusals, report.Refusal{What: what, On: on, Reason: reason, Fix: fix})
 }
 
-// useStaging tells that size bytes of staging were used, and whether they were pinned. With tell, the reason why not is
-// a refusal.
+// useStaging records that size bytes of staging were used, and whether they were pinned. If tell is set and pinning
+// failed, it adds a refusal.
 func (f *facts) useStaging(p *staging.Pool, size int64, tell bool) {
 	f.engine.StagingUsed, f.engine.StagingSize, f.engine.StagingState = true, size, "pinned"
 	if f.device.Kind == report.HostDevice {
@@ -88,7 +88,7 @@ func (f *facts) useStaging(p *staging.Pool, size int64, tell bool) {
 	}
 }
 
-// useLibrary adds libcufile's part: what it counted, and of that the operations of the transfer's direction.
+// useLibrary adds libcufile's part: all its counters, and the operations in the transfer's direction.
 func (f *facts) useLibrary(l *library, api report.CuFileAPI, opened bool, counts device.DirectCounters,
 	ops device.RouteOps) {
 	f.cufile = l.part(api, opened)
@@ -100,12 +100,12 @@ func (f *facts) useLibrary(l *library, api report.CuFileAPI, opened bool, counts
 	}
 }
 
-// describeDevice names a device in a report.
+// describeDevice returns the description of a device for a report.
 func describeDevice(info device.Info) report.Device {
 	return report.Device{ID: info.ID, Kind: report.DeviceKind(info.Kind), Model: info.Model}
 }
 
-// firstGPU names the first GPU of ports, else host memory.
+// firstGPU describes the first GPU of the ports, or host memory if there is none.
 func firstGPU(all []*port) report.Device {
 	d := report.Device{ID: "host", Kind: report.HostDevice, Model: "host memory (no GPU)"}
 	for i := len(all) - 1; i >= 0; i-- {
@@ -116,7 +116,7 @@ func firstGPU(all []*port) report.Device {
 	return d
 }
 
-// describeCounters puts the counts of cuFile operations into a report.
+// describeCounters converts the counters of cuFile for a report.
 func describeCounters(c device.DirectCounters) *report.CuFileCounters {
 	return &report.CuFileCounters{Known: c.Known, CountedBy: c.CountedBy, Reads: report.CuFileOps(c.Reads),
 		Writes: report.CuFileOps(c.Writes), ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes,

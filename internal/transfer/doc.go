@@ -1,57 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package transfer is the engine: it moves runs of bytes from files into device
-// memory, each by the fastest route open to it, with reading and copying
-// overlapped, and reports which route every byte took.
+// Package transfer is the engine that moves bytes from files into device memory and back. The engine uses the fastest
+// possible route for each chunk, overlaps reads with copies, and reports the route of every byte.
 //
-// The journey of a chunk, from its plan to its copy, with the file of each step:
+// A load takes a chunk through the following steps, each in its own file:
 //
-//	plan/planner.go  cuts segments into chunks and decides, by what is in the page cache, how each is read
-//	planload.go      feeds the chunks of a load to the scheduler as they are planned
-//	sched.go         hands chunks to workers, one of each running transfer in turn
-//	worker.go        takes a chunk, and a free staging slot of its own where it needs one
-//	a reader         reads it, in one of these ways:
-//	                 readcache.go (page cache), readdirect.go (past it, into a slot or in place),
-//	                 uringreader.go (past it, by io_uring), netread.go (a server's reply),
+//	plan/planner.go  cuts segments into chunks and chooses how each is read, depending on the page cache
+//	planload.go      gives the chunks of a load to the scheduler while it plans
+//	sched.go         gives chunks to workers, in turn for each running transfer
+//	worker.go        takes a chunk and, if needed, a free staging slot
+//	a reader         reads the chunk in one of these ways:
+//	                 readcache.go (page cache), readdirect.go (O_DIRECT, into a slot or into the destination),
+//	                 uringreader.go (O_DIRECT by io_uring), netread.go (a server's reply),
 //	                 readcufile.go with cufilestream.go or cufilebatch.go (libcufile, to the device)
-//	verifier.go      sums it, or leaves that to the device behind the copy; verify/ judges the blocks
-//	deliver.go       queues the copy to the device, and later settles it: the slot is free again
+//	verifier.go      computes checksums, or lets the device do so after the copy; verify/ compares the blocks
+//	deliver.go       queues the copy to the device and, after the copy, frees the slot
 //	fanout.go        queues the copies to other devices
 //
-// A slot is used again when the mark behind its copy has been passed. Where the
-// device's memory is addressable, bytes are read into place and no slot is used.
-// When all chunks are settled, startload.go ends the load, and loadreport.go hands
-// its facts to describe.go, which makes every report.
+// A staging slot is used again after its copy has ended. If the CPU can address the device's memory, bytes are read
+// directly into the destination and no slot is used. When all chunks are delivered, startload.go ends the load.
+// loadreport.go collects the facts of a load, and describe.go makes a report from the facts.
 //
-// A save goes the other way: startsave.go cuts the file into blocks, writer.go
-// gathers each from its devices (sources.go), sums it and writes it to a sink
-// (sink.go), and publish.go gives the file its name. An upload (upload.go) gathers
-// in gather.go; a write in place is put.go, and a move in the order of the caller's stream instream.go.
+// A save moves bytes from devices to a file. startsave.go cuts the file into blocks. writer.go collects each block
+// from its devices (sources.go), computes its checksum and writes it to a sink (sink.go). publish.go renames the
+// complete file to its path. An upload (upload.go) collects its blocks in gather.go. A write at an offset of an open
+// file is in put.go. A read or write in the order of the caller's CUDA stream is in instream.go.
 //
-// The house: engine.go is the front. crew.go has the workers of a lane (lane.go):
-// staging (staging/), devices (port.go) and what they need (library.go, ferry.go,
-// summing.go). Where there are several GPUs, each may have a lane of its own. A file
-// uses only what lies below it; plan, staging, tally and verify know nothing of the engine.
+// The engine itself is in engine.go. A lane (lane.go) has staging memory (staging/), devices (port.go) and workers
+// (crew.go); library.go, ferry.go and summing.go serve the devices. If there are several GPUs, each may have its own
+// lane. The packages plan, staging, tally and verify do not import the engine.
 //
 // Invariants:
 //
-//	T1  Each wanted byte of each segment is read once and delivered once; what
-//	    is read between them goes nowhere.
+//	T1  Each wanted byte of each segment is read once and delivered once;
+//	    unwanted bytes that are read between segments are not delivered.
 //	T2  A transfer that succeeded, failed or was cancelled ends only when none of
-//	    its copies to a device is queued or running any more.
-//	T3  Staging of reads never exceeds Options.PoolSize, however many transfers
-//	    run; that of writes in place is fixed and comes with the first one, and so
-//	    are two slots for each connection that reads, or writes, over a network, at most 64 each way.
-//	T4  A transfer succeeds only if every read was whole and no file changed.
-//	T5  A transfer that verifies succeeds only if every block with a byte of a
-//	    segment in it has its sum; each byte is summed before it is sent on, or
-//	    by the device behind its copy, and then before it counts as delivered.
-//	T6  A part that Ready has counted is not touched any more.
-//	T7  A save that ends without an error has put a whole, durable file in place;
-//	    one that fails before the file has its name leaves what was there. One to a
-//	    sink has written every byte of it, and no more is promised.
-//	T8  An upload that ends without an error was acknowledged whole by its server;
-//	    one that fails takes its parts back, or says that it could not.
-//	T9  What peers get is what the first device gets: a transfer ends, and a part
-//	    counts as ready, only when every copy to every peer has been done.
+//	    its copies to a device is queued or running.
+//	T3  Staging of reads never exceeds Options.PoolSize, for any number of transfers.
+//	    Staging of writes in place has a fixed size and is made at the first write.
+//	    Each network connection has two more slots, for at most 64 connections each way.
+//	T4  A transfer succeeds only if every read was complete and no file changed.
+//	T5  A transfer that verifies succeeds only if every block with a byte of a segment
+//	    matches its checksum. Each byte is summed before it is copied, or by the
+//	    device after the copy and before it counts as delivered.
+//	T6  The engine does not touch a part any more after Ready has counted it.
+//	T7  A save that ends without an error has put a complete, durable file in place.
+//	    A save that fails before the rename leaves the old file. A save to a sink
+//	    has written every byte, and promises no more.
+//	T8  An upload that ends without an error was acknowledged by its server. An upload
+//	    that fails removes its parts from the server, or reports that it could not.
+//	T9  Peers receive the same bytes as the first device: a transfer ends, and a part
+//	    counts as ready, only when every copy to every peer has ended.
 package transfer

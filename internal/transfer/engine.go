@@ -14,18 +14,16 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Engine runs transfers. One engine serves a process: all transfers share its
-// workers and its staging memory, but for those of devices that have a share of
-// their own; see Options.Share.
+// Engine runs transfers. A process has one engine, and all transfers share its workers and staging memory. A device
+// may have its own share of workers and staging memory; see Options.Share.
 type Engine struct {
 	given Options
 	main  *crew
-	// lanes are those of devices by the answers of Options.Share; guarded by main.mu.
+	// lanes holds the lane of each device, as chosen by Options.Share. It is guarded by main.mu.
 	lanes map[device.Device]*crew
 }
 
-// New returns an engine; staging and threads come with Prepare or the first
-// transfer.
+// New returns an engine. Prepare or the first transfer makes its staging memory and threads.
 func New(o Options) (*Engine, error) {
 	t, err := o.tune()
 	if err != nil {
@@ -34,8 +32,8 @@ func New(o Options) (*Engine, error) {
 	return &Engine{given: o, main: newCrew(t), lanes: map[device.Device]*crew{}}, nil
 }
 
-// lane is the crew that serves a device: one of its own where it has a share,
-// so that transfers to different devices do not wait for each other's slots.
+// lane returns the crew that serves a device. A device with a share has its own crew, so that transfers to different
+// devices do not wait for each other's slots.
 func (e *Engine) lane(dev device.Device) (*crew, error) {
 	if e.given.Share == nil || dev.Info().Kind == device.Host {
 		return e.main, nil
@@ -65,8 +63,7 @@ func (e *Engine) lane(dev device.Device) (*crew, error) {
 	return l, nil
 }
 
-// laneOf is the lane of the first GPU that bytes come from: those of others
-// come through it too.
+// laneOf returns the lane of the first GPU among the sources. Bytes of all other sources use the same lane.
 func (e *Engine) laneOf(all []Source) (*crew, error) {
 	for _, s := range all {
 		if s.Device != nil && s.Device.Info().Kind != device.Host {
@@ -76,7 +73,7 @@ func (e *Engine) laneOf(all []Source) (*crew, error) {
 	return e.main, nil
 }
 
-// crews are all lanes, the engine's own first; the caller holds main.mu.
+// crews returns all lanes, the engine's own first. The caller holds main.mu.
 func (e *Engine) crews() []*crew {
 	all := []*crew{e.main}
 	for _, k := range e.lanes {
@@ -87,7 +84,7 @@ func (e *Engine) crews() []*crew {
 	return all
 }
 
-// busy counts what runs, on all lanes; the caller holds main.mu.
+// busy counts the running transfers of all lanes. The caller holds main.mu.
 func (e *Engine) busy() int {
 	n := 0
 	for _, k := range e.crews() {
@@ -102,9 +99,8 @@ func (e *Engine) busy() int {
 	return n
 }
 
-// Prepare makes ready in the background what a transfer to dev will need, for a
-// caller that knows of one a little ahead: staging memory and threads. What
-// fails here fails again, and is reported, in Start.
+// Prepare makes staging memory and threads for dev in the background. A caller that will soon start a transfer to dev
+// can call Prepare to save time. Prepare reports no error; Start fails with the same error later.
 func (e *Engine) Prepare(dev device.Device) {
 	if _, ok := dev.(device.Mapper); ok {
 		return
@@ -114,9 +110,8 @@ func (e *Engine) Prepare(dev device.Device) {
 	}
 }
 
-// Start checks the request and begins to move bytes; it returns at once. The
-// context cancels the load. The files and destinations belong to the
-// load until Done is closed.
+// Start checks the request, begins a load and returns at once. The context cancels the load. The caller must not use
+// the destinations or close the files until the load's Done channel is closed.
 func (e *Engine) Start(ctx context.Context, req Request) (*Load, error) {
 	k, err := e.lane(req.Device)
 	if err != nil {
@@ -125,9 +120,8 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Load, error) {
 	return startLoad(ctx, &k.loads, req)
 }
 
-// StartWrite checks the request and begins to write; it returns at once. The
-// context cancels the save: the file is then as it was before. The sources
-// belong to the save, and do not change, until Done is closed.
+// StartWrite checks the request, begins a save and returns at once. The context cancels the save; the old file is
+// then unchanged. The sources must not change until the save's Done channel is closed.
 func (e *Engine) StartWrite(ctx context.Context, req WriteRequest) (*Save, error) {
 	k, err := e.laneOf(req.Sources)
 	if err != nil {
@@ -136,9 +130,9 @@ func (e *Engine) StartWrite(ctx context.Context, req WriteRequest) (*Save, error
 	return startSave(ctx, &k.saves, req, k.enterSave)
 }
 
-// StartUpload checks the request and begins to send; it returns at once. The
-// context cancels it: nothing of the object is then on the server, unless it
-// was being completed at that moment. The sources belong to the upload, and do not change, until Done is closed.
+// StartUpload checks the request, begins an upload and returns at once. The context cancels the upload. After a
+// cancellation the object is not on the server, unless the server was just completing it. The sources must not change
+// until the upload's Done channel is closed.
 func (e *Engine) StartUpload(ctx context.Context, req UploadRequest) (*Upload, error) {
 	k, err := e.laneOf(req.Sources)
 	if err != nil {
@@ -147,8 +141,8 @@ func (e *Engine) StartUpload(ctx context.Context, req UploadRequest) (*Upload, e
 	return startUpload(ctx, k.lane, req)
 }
 
-// StartPut begins to write and returns at once. The context cancels it; what
-// was written by then stays. The bytes are on disk only after Target.Sync.
+// StartPut begins to write a range of an open file and returns at once. The context cancels the write; bytes that are
+// already written stay. The bytes survive a crash only after Target.Sync.
 func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 	k, err := e.lane(req.Device)
 	if err != nil {
@@ -157,9 +151,9 @@ func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 	return startPut(ctx, k.lane, req)
 }
 
-// StartInStream queues a move on the caller's stream, done by libcufile when the
-// stream gets there; work queued later sees its effect. Where that is not open
-// refused says why and nothing was queued; with the route cufile it is an error.
+// StartInStream queues a read or write on the caller's CUDA stream; libcufile executes it. Work that is queued on the
+// stream later sees the result. If libcufile cannot queue the read or write, nothing is queued and refused is the
+// reason. With the route cufile, a refusal is returned as an error.
 func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *StreamMove, refused *report.Refusal,
 	err error) {
 	k, err := e.lane(req.Device)
@@ -169,14 +163,13 @@ func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *Strea
 	return startInStream(ctx, k.lane, req)
 }
 
-// NewTarget takes over an open file, which Close closes.
+// NewTarget returns a Target for the open file f. The Target owns f: Target.Close closes it.
 func (e *Engine) NewTarget(f *vfs.Editable) *Target {
 	return &Target{Editable: f, e: e.main.lane, files: map[*library]device.DirectFile{}}
 }
 
-// Deliver moves data, which is small and in memory already, to a device and
-// returns when it is there; where streams of the caller are given, after the
-// work queued on them. It does not report. The context is looked at before each
+// Deliver copies data, which should be small, to dst on a device and returns after the copy. The copy begins after
+// the work that is queued on the given CUDA streams. Deliver makes no report. Deliver checks the context before each
 // 64 KiB.
 func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr, data []byte, streams ...uint64) error {
 	k, err := e.lane(dev)
@@ -197,16 +190,16 @@ func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr,
 	return nil
 }
 
-// Writes is the size of one write of a save and how many are in flight, as they
-// were dealt out of the staging memory.
+// Writes returns the size in bytes of one write of a save, and the number of writes in flight. The values come from
+// Options, and are smaller if the staging memory does not suffice.
 func (e *Engine) Writes() (block int64, depth int) {
 	e.main.mu.Lock()
 	defer e.main.mu.Unlock()
 	return e.main.opts.WriteBlock, e.main.opts.WriteDepth
 }
 
-// Close ends the workers and frees staging and queues. Running transfers make
-// it fail with kind Invalid: end them first.
+// Close ends the workers and frees the staging memory and queues. If a transfer is running, Close fails with kind
+// Invalid and closes nothing.
 func (e *Engine) Close() error {
 	e.main.mu.Lock()
 	if n := e.busy(); n > 0 {
@@ -233,10 +226,9 @@ func (e *Engine) Close() error {
 	return errors.Join(all...)
 }
 
-// Bound tells the engine of bounds that somebody else asks it to keep, a server
-// of the objects that it will move: staging and direct reads in flight are then no
-// more, where the caller has not chosen them. It comes before the first
-// transfer; later it changes nothing and reports false. Zero means no bound.
+// Bound sets upper limits for staging memory in bytes and for direct reads in flight, such as the limits of a server.
+// A limit of 0 means no limit. Values that the caller chose in Options are not changed. Bound must be called before
+// the first transfer. After the first transfer, Bound changes nothing and returns false.
 func (e *Engine) Bound(poolSize int64, queueDepth int) bool {
 	e.main.mu.Lock()
 	defer e.main.mu.Unlock()
@@ -248,7 +240,7 @@ func (e *Engine) Bound(poolSize int64, queueDepth int) bool {
 		o.QueueDepth = queueDepth
 	}
 	if o.PoolSize == e.given.PoolSize && o.QueueDepth == e.given.QueueDepth {
-		return true // the engine takes no more by itself
+		return true // the engine's own values are within the limits
 	}
 	t, err := o.tune()
 	if err != nil || e.main.closed || len(e.main.ports.all) > 0 || len(e.lanes) > 0 {

@@ -13,23 +13,23 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// peer is a Peer with what the engine has for it.
+// peer is a Peer with the engine's state for it.
 type peer struct {
 	Peer
-	port    *port // its own, where bytes come from staging; with link, the link's queue
+	port    *port // the peer's own port for copies from staging, or the link's queue
 	link    device.PeerQueue
 	refused *report.Refusal
-	behind  device.Mark // in the caller's stream, where a link has to wait for it
+	behind  device.Mark // mark in the caller's stream for which a link must wait
 	bytes   atomic.Int64
 }
 
-// fanout is the other devices of a load, which get what its own device gets.
+// fanout holds the peers of a load, which receive the same bytes as its own device.
 type fanout struct {
-	port  *port // of the load's own device
+	port  *port // port of the load's own device
 	peers []*peer
 }
 
-// enter makes ready what the peers need; the first device is in.
+// enter prepares the ports and links of the peers. The first device must be prepared before.
 func (x *fanout) enter(e *lane, req *Request) error {
 	for _, p := range req.Peers {
 		q := &peer{Peer: p}
@@ -56,9 +56,8 @@ func (x *fanout) enter(e *lane, req *Request) error {
 	return nil
 }
 
-// order puts what is copied to the peer behind the caller's stream there. A
-// link's queue is the first device's and cannot be told to wait for a stream of
-// another: what the stream has queued now is waited for before the first copy.
+// order makes copies to the peer wait for the caller's stream on the peer. A link's queue belongs to the first device
+// and cannot wait for a stream of another device. So the engine itself waits for this stream before the first copy.
 func (q *peer) order(e *lane) error {
 	e.mu.Lock()
 	own, err := e.ports.of(q.Device)
@@ -76,7 +75,7 @@ func (q *peer) order(e *lane) error {
 	return q.behind.Record()
 }
 
-// await waits until what the callers' streams had queued has been done.
+// await waits for the work that was queued on the caller's streams.
 func (x *fanout) await() error {
 	var all error
 	for _, p := range x.peers {
@@ -89,15 +88,15 @@ func (x *fanout) await() error {
 	return all
 }
 
-// peerCopy is a copy to a peer that is under way from a slot, or behind one.
+// peerCopy is a running copy to a peer, from a slot or from the first device.
 type peerCopy struct {
 	peer *peer
 	mark device.Mark
 	n    int64
 }
 
-// send queues the copies of data, which lies in s, to the peers, behind mark, the first device's. It adds them to also,
-// which is waited for with the slot.
+// send queues the copies of data, which is in s, to the peers. Copies from GPU to GPU run after mark, the mark of the
+// copy to the first device. send appends the copies to also, which is awaited with the slot.
 func (x *fanout) send(c plan.Chunk, data []byte, s *staging.Slot, mark device.Mark, also []peerCopy) ([]peerCopy,
 	error) {
 	for _, p := range x.peers {
@@ -123,7 +122,7 @@ func (x *fanout) send(c plan.Chunk, data []byte, s *staging.Slot, mark device.Ma
 			err = m.Record()
 		}
 		if err != nil {
-			// Some copies may be queued without a mark behind them.
+			// Some queued copies may have no mark behind them.
 			return also, errs.Wrap("copy to", p.Device.Info().ID, errors.Join(err, p.port.queue.Drain()))
 		}
 		also = append(also, peerCopy{p, m, n})
@@ -131,7 +130,7 @@ func (x *fanout) send(c plan.Chunk, data []byte, s *staging.Slot, mark device.Ma
 	return also, nil
 }
 
-// settlePeers waits until the copies to the peers have been done.
+// settlePeers waits until the copies to the peers have ended.
 func settlePeers(also []peerCopy) error {
 	var all error
 	for _, c := range also {
@@ -145,7 +144,7 @@ func settlePeers(also []peerCopy) error {
 	return all
 }
 
-// place copies what was read into place to peers that are host memory too.
+// place copies bytes that were read into host memory to peers in host memory.
 func (x *fanout) place(c plan.Chunk) {
 	for _, p := range x.peers {
 		for dst, k := range c.Places() {
@@ -155,7 +154,7 @@ func (x *fanout) place(c plan.Chunk) {
 	}
 }
 
-// wayTo is the way that bytes take to a peer.
+// wayTo returns the way in which bytes reach a peer: p2p, staging or memory.
 func (x *fanout) wayTo(p *peer) string {
 	switch {
 	case p.link != nil:
@@ -166,7 +165,7 @@ func (x *fanout) wayTo(p *peer) string {
 	return PeerStaging
 }
 
-// describe adds what each peer got.
+// describe adds the bytes of each peer to the report.
 func (x *fanout) describe(f *facts) {
 	for _, p := range x.peers {
 		f.peers = append(f.peers, report.Peer{Device: describeDevice(p.Device.Info()), Bytes: p.bytes.Load(),

@@ -13,10 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// A few bytes are not worth a plan, workers and a report: the caller's own
-// goroutine takes them across, through one of a few small slots that each have
-// a queue of their own, so that they wait for no bulk copy and for nobody
-// else's few bytes.
+// A few bytes are not worth a plan, workers and a report. The caller's own goroutine copies them, through one of a
+// few small slots. Each small slot has its own queue, so that it waits for no bulk copy and for no other small copy.
 const (
 	ferryCount = 4
 	ferrySize  = 64 * units.KiB
@@ -28,17 +26,16 @@ type ferry struct {
 	queue device.Queue
 }
 
-// ferries are those of one device, made when they are first needed.
+// ferries are the small slots of one device, made at their first use.
 type ferries struct {
 	mu     sync.Mutex
-	free   chan *ferry // nil until then
+	free   chan *ferry // nil until the first use
 	all    []*ferry
 	region *hostmem.Region
 	unpin  func() error
 }
 
-// open makes the ferries of a device, once. Memory that cannot be pinned works
-// too, slower.
+// open makes the ferries of a device, once. Memory that cannot be pinned still works, but slower.
 func (y *ferries) open(dev device.Device) (chan *ferry, error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -69,7 +66,7 @@ func (y *ferries) open(dev device.Device) (chan *ferry, error) {
 	return free, nil
 }
 
-// close gives everything back; nothing crosses any more.
+// close frees the queues and the memory. No copy may be running.
 func (y *ferries) close() error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -91,7 +88,7 @@ func (y *ferries) shut() error {
 	return errors.Join(all...)
 }
 
-// cross takes data to a device; see Engine.Deliver.
+// cross copies data to a device; see Engine.Deliver.
 func (y *ferries) cross(ctx context.Context, dev device.Device, dst device.Ptr, data []byte, streams []uint64) error {
 	if !dst.Holds(int64(len(data))) {
 		return errs.New(errs.Invalid, "", "", "expected an address that they can begin at")
@@ -116,7 +113,7 @@ func (y *ferries) cross(ctx context.Context, dev device.Device, dst device.Ptr, 
 	defer func() { free <- f }()
 	for _, s := range streams {
 		if dev.Info().Kind == device.Host {
-			break // its memory has no streams
+			break // host memory has no streams
 		}
 		if err := f.queue.After(s); err != nil {
 			return errors.Join(err, f.queue.Drain())

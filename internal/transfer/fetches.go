@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// A request asks for an equal share of what is left, within these bounds: few
-	// requests, each of which costs a round trip, and at the end no connection that works alone.
+	// A request asks for an equal share of the remaining bytes, within these limits. So there are few requests, each
+	// of which costs a round trip, and all connections end at about the same time.
 	leastFetch = 4 * units.MiB
 	mostFetch  = 64 * units.MiB
-	// netGap is up to how many unwanted bytes are taken off the wire rather
-	// than ask anew: about what arrives in the time of a round trip.
+	// netGap is the largest number of unwanted bytes that are read and dropped instead of a new request. About as
+	// many bytes arrive in the time of a round trip.
 	netGap = 256 * units.KiB
 )
 
-// nextFetch takes a run of chunks of one transfer, which has not as many
-// requests in flight as it wants: its share of what is left of it.
+// nextFetch takes neighbouring chunks for the next request of a transfer that has fewer requests in flight than it
+// wants. The chunks are a share of the transfer's remaining bytes.
 func (s *sched[J]) nextFetch(block bool) (job J, cs []plan.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *sched[J]) nextFetch(block bool) (job J, cs []plan.Chunk) {
 	return t.job, q[:n:n]
 }
 
-// fetched counts a request off; another fetcher may have waited for that.
+// fetched records the end of a request and wakes a fetcher that may wait for it.
 func (s *sched[J]) fetched(t *task[J]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *sched[J]) fetched(t *task[J]) {
 	}
 }
 
-// follows reports whether b is read by the request that reads a.
+// follows reports whether one request can read both a and b.
 func follows(a, b plan.Chunk) bool {
 	gap := b.Off - a.Off - a.Len
 	return a.File == b.File && gap >= 0 && gap <= netGap

@@ -16,28 +16,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 )
 
-// gatherer gives the blocks of a part, in order: a vfs.Blocks. While one is
-// used, the copies of the next are under way.
+// gatherer is the vfs.Blocks of one part of an upload. While a block is being sent, the copies of the next block run.
 type gatherer struct {
 	*gathering
 	ctx     context.Context
-	at, end int64 // what is not yet queued
+	at, end int64 // range that is not yet queued
 	pair    [2]*staging.Slot
 	turn    int
 	ahead   *inbound
 	closed  bool
 }
 
-// inbound is a block whose bytes are in memory, or on their way there.
+// inbound is a block whose bytes are in memory or are being copied there.
 type inbound struct {
 	off    int64
 	data   []byte
-	slot   *staging.Slot // nil: data is the source itself
-	ports  []*port       // whose marks are to be waited for
+	slot   *staging.Slot // nil if data is the source itself
+	ports  []*port       // ports with a mark to wait for
 	queued time.Time
 }
 
-// gathering is what the gatherers of an upload share.
+// gathering holds the state that all gatherers of an upload share.
 type gathering struct {
 	e      *lane
 	what   *sources
@@ -46,13 +45,13 @@ type gathering struct {
 	open   sync.WaitGroup // gatherers
 }
 
-// gather begins to bring n bytes at off together. Close ends it.
+// gather returns a gatherer of n bytes at off. The caller closes it.
 func (x *gathering) gather(ctx context.Context, off, n int64) *gatherer {
 	x.open.Add(1)
 	return &gatherer{gathering: x, ctx: ctx, at: off, end: off + n}
 }
 
-// Next gives the next block; see vfs.Blocks.
+// Next returns the next block; see vfs.Blocks.
 func (g *gatherer) Next() ([]byte, error) {
 	if g.closed {
 		return nil, errs.New(errs.Closed, "upload", g.what.name, "the part was given up")
@@ -66,7 +65,7 @@ func (g *gatherer) Next() ([]byte, error) {
 	if b == nil {
 		return nil, io.EOF
 	}
-	// The slot of the block before is free now: its user asks for more.
+	// The slot of the previous block is free now, because the caller asks for the next block.
 	g.ahead = nil
 	err := g.queue()
 	if werr := g.wait(b); err == nil {
@@ -97,7 +96,7 @@ func (g *gatherer) queue() error {
 	return nil
 }
 
-// copy queues the copies of a block's pieces into the next slot.
+// copy queues the copies of a block from its sources into the next slot.
 func (g *gatherer) copy(b *inbound, n int64) error {
 	if g.pair[0] == nil {
 		select {
@@ -115,15 +114,15 @@ func (g *gatherer) copy(b *inbound, n int64) error {
 	if err == nil {
 		return nil
 	}
-	// Some copies may be queued and have no mark behind them: sources and slot
-	// are free again only when the queues are empty.
+	// Some queued copies may have no mark behind them. So the sources and the slot are free only when the queues are
+	// empty.
 	for _, p := range b.ports {
 		err = errors.Join(err, p.queue.Drain())
 	}
 	return err
 }
 
-// wait returns when the bytes of a block are in memory.
+// wait blocks until the bytes of a block are in memory.
 func (g *gatherer) wait(b *inbound) error {
 	if b.slot == nil {
 		return nil
@@ -135,7 +134,7 @@ func (g *gatherer) wait(b *inbound) error {
 		g.what.name+" from "+g.what.devices(), err)
 }
 
-// Close waits for what is under way and gives the slots back.
+// Close waits for running copies and releases the slots.
 func (g *gatherer) Close() error {
 	if g.closed {
 		return nil

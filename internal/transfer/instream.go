@@ -13,17 +13,17 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// StreamRequest is one move in the order of the caller's own stream.
+// StreamRequest is a request to read or write a file in the order of the caller's CUDA stream.
 type StreamRequest struct {
 	Device device.Device
 	Target *Target
 	Range  Range
 	Write  bool
 	Stream uint64
-	Route  report.Route // cufile, or auto: where a direct route is plausible
+	Route  report.Route // route cufile, or route auto, which uses cuFile only if a direct path to the GPU is plausible
 }
 
-// StreamMove is a move that is queued on the caller's stream or has ended.
+// StreamMove is a read or write that is queued on the caller's CUDA stream, or has ended.
 type StreamMove struct {
 	req   StreamRequest
 	began time.Time
@@ -92,7 +92,7 @@ func queueInStream(e *lane, p *port, f device.StreamFile, k knownBy, req StreamR
 	}
 	m := &StreamMove{req: req, began: time.Now(), done: make(chan struct{}), k: k}
 	m.before = k.lib.count()
-	hostmem.AdviseSmall(mem.Bytes()) // one page of it is used
+	hostmem.AdviseSmall(mem.Bytes()) // only one page is used
 	op, err := device.NewStreamOp(mem.Bytes(), req.Range.Len, req.Range.Off, 0)
 	if err == nil {
 		if req.Write {
@@ -104,7 +104,7 @@ func queueInStream(e *lane, p *port, f device.StreamFile, k knownBy, req StreamR
 	if err != nil {
 		return nil, errors.Join(err, q.Close(), mem.Unmap())
 	}
-	// A queue that waits for the stream tells when the stream has passed.
+	// A queue that waits for the stream shows when the stream has passed the move.
 	after := q.After(req.Stream)
 	go func() {
 		defer close(m.done)
@@ -118,7 +118,7 @@ func queueInStream(e *lane, p *port, f device.StreamFile, k knownBy, req StreamR
 				"fewer bytes were written than asked for").WithFix("check the free space of the file system")
 		}
 		if after == nil {
-			_ = mem.Unmap() // else the library may still write to it
+			_ = mem.Unmap() // otherwise the library may still write to the memory
 		}
 		m.counts = k.lib.count().Minus(m.before)
 		if m.counts.Known {
@@ -129,7 +129,7 @@ func queueInStream(e *lane, p *port, f device.StreamFile, k knownBy, req StreamR
 	return m, nil
 }
 
-// ops are the operations of the move's direction that were counted meanwhile.
+// ops returns the counted operations in the direction of the move.
 func (m *StreamMove) ops() device.RouteOps {
 	if m.req.Write {
 		return m.counts.Writes
@@ -137,16 +137,16 @@ func (m *StreamMove) ops() device.RouteOps {
 	return m.counts.Reads
 }
 
-// Done is closed when the stream has passed the move.
+// Done returns a channel that is closed when the stream has executed the read or write.
 func (m *StreamMove) Done() <-chan struct{} { return m.done }
 
-// Wait is the result; it blocks until Done.
+// Wait blocks until the read or write has ended and returns its error.
 func (m *StreamMove) Wait() error {
 	<-m.done
 	return m.err
 }
 
-// Progress is how many bytes have been moved, of how many; 0 until Done.
+// Progress returns the number of bytes moved, which is 0 until the end, and the total.
 func (m *StreamMove) Progress() (done, total int64) {
 	select {
 	case <-m.done:
@@ -156,8 +156,8 @@ func (m *StreamMove) Progress() (done, total int64) {
 	}
 }
 
-// Report tells how it went; it blocks until Done. The time is from queueing to
-// passing, with all that the stream had to do before.
+// Report blocks until the read or write has ended and returns its report. The reported time begins when the move is
+// queued, so it includes earlier work of the stream.
 func (m *StreamMove) Report() report.Report {
 	<-m.done
 	to := m.req.Target

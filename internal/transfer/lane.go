@@ -20,14 +20,14 @@ import (
 type lane struct {
 	opts tuned
 	pool staging.Pool
-	join *checksum.Joiner // of all transfers: making one takes longer than a small transfer
+	join *checksum.Joiner // shared by all transfers, because making one takes longer than a small transfer
 
 	mu      sync.Mutex // guards what follows
 	ports   ports
 	running int // transfers
 	closed  bool
 	judged  map[place]DirectPath // see Options.DirectPath
-	puts    chan *staging.Slot   // staging of writes in place; nil until the first one
+	puts    chan *staging.Slot   // staging of writes to open files; nil until the first one
 	network network
 
 	storages vfs.Storages
@@ -36,9 +36,9 @@ type lane struct {
 
 // network is the staging of transfers over networks; guarded by lane.mu.
 type network struct {
-	fetchers int                   // goroutines that read
-	pairs    chan [2]*staging.Slot // of uploads; nil until the first one
-	paired   int                   // how many there are
+	fetchers int                   // number of goroutines that read
+	pairs    chan [2]*staging.Slot // slots of uploads; nil until the first one
+	paired   int                   // number of pairs
 }
 
 // place is a device and a file system, for which a direct path is judged once.
@@ -54,7 +54,7 @@ func newLane(t tuned) *lane {
 	return l
 }
 
-// enter counts a transfer in and makes ready what it needs.
+// enter registers a running transfer and returns the port of its device.
 func (l *lane) enter(dev device.Device) (*port, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,26 +69,26 @@ func (l *lane) enter(dev device.Device) (*port, error) {
 	return p, nil
 }
 
-// leave counts a transfer out.
+// leave deregisters a transfer that has ended.
 func (l *lane) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.running--
 }
 
-// spawn runs a worker, near the device where the engine is told to.
+// spawn runs a worker. If Options.Near is set, the worker runs on that NUMA node.
 func (l *lane) spawn(f func()) {
 	l.workers.Go(func() {
 		if l.opts.Near != nil {
-			// The thread is not given back: it ends with the worker.
+			// The thread is not unlocked: it ends with the worker.
 			runtime.LockOSThread()
-			_ = l.opts.Near.Stay() // it works from anywhere
+			_ = l.opts.Near.Stay() // a worker on another node is slower, not wrong
 		}
 		f()
 	})
 }
 
-// node is the NUMA node that the engine keeps to, nil: none.
+// node returns the NUMA node of the lane, or nil if it uses any node.
 func (l *lane) node() *int {
 	if l.opts.Near == nil {
 		return nil
@@ -96,7 +96,7 @@ func (l *lane) node() *int {
 	return &l.opts.Near.ID
 }
 
-// directPath judges once for each device and file system.
+// directPath calls Options.DirectPath once for each device and file system, and caches the result.
 func (l *lane) directPath(f *vfs.File, dev device.Info) DirectPath {
 	at := place{dev.ID, fileSystem(f)}
 	l.mu.Lock()
@@ -113,15 +113,15 @@ func (l *lane) directPath(f *vfs.File, dev device.Info) DirectPath {
 }
 
 const (
-	// netBlock is a slot of transfers over a network: large enough that one read of the socket takes all
-	// that has arrived and that a copy to a GPU is worth its start (slots of 1 MiB
-	// were a fifth slower on an H200), small enough to stay in a cache until it is summed and copied.
+	// netBlock is the size in bytes of a slot for network transfers. It is large enough for one read of all arrived
+	// bytes and for an efficient copy to a GPU (slots of 1 MiB were a fifth slower on an H200). It is small enough to
+	// stay in a CPU cache until it is summed and copied.
 	netBlock = 2 * units.MiB
-	// mostFetchers bounds the connections that a transfer uses at once, whatever remotes ask for.
+	// mostFetchers is the largest number of connections that a transfer uses at once.
 	mostFetchers = 64
 )
 
-// pairUp makes staging for so many parts of uploads at once; the caller holds mu.
+// pairUp makes staging slots for the given number of concurrent parts of uploads. The caller holds mu.
 func (l *lane) pairUp(want int) error {
 	n := &l.network
 	if n.pairs == nil {
@@ -143,7 +143,7 @@ func (l *lane) pairUp(want int) error {
 	return nil
 }
 
-// slotsForPut are the staging slots of writes, made on first usl.
+// slotsForPut returns the staging slots of writes to open files, and makes them at the first call.
 func (l *lane) slotsForPut() (chan *staging.Slot, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,8 +161,7 @@ func (l *lane) slotsForPut() (chan *staging.Slot, error) {
 	return l.puts, nil
 }
 
-// Writes in place have staging of their own, beside the pool of reads: few and
-// fixed slots, taken when the first such write runs.
+// Writes to open files have their own staging slots beside the pool of reads. The slots are made at the first write.
 const (
 	putSlots = 8
 	putSize  = 2 * units.MiB

@@ -16,26 +16,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// library is cuFile as the engine has it open for one device. It is opened by
-// the first transfer that needs it and closed with the engine.
+// library is libcufile for one device. The first transfer that needs libcufile opens it, and the engine closes it.
 type library struct {
 	mu      sync.Mutex // guards what follows
 	direct  device.Direct
-	err     error // why it could not be opened; not tried again by auto
+	err     error // why it could not be opened; the route auto does not try again
 	facts   map[string]string
-	uncount error // why it does not count
+	uncount error // why libcufile does not count operations
 	files   map[*vfs.File]*known
-	proved  map[uint64]string // file systems by device number: the route that counters showed
+	proved  map[uint64]string // the route that the counters showed, by device number of the file system
 	users   int               // transfers that use it now
 	entered int64             // transfers that ever used it
 }
 
-// known is a file that the library knows, shared by the transfers of it.
+// known is a file that is registered with libcufile, shared by all transfers of the file.
 type known struct {
 	device.DirectFile
-	fd    int // -1: the file's own descriptor is used
+	fd    int // -1 if the file's own descriptor is used
 	users int
-	// cached: it is read through the page cache, where its data is.
+	// cached is set if the file is read through the page cache, because its data is there.
 	cached bool
 }
 
@@ -44,7 +43,7 @@ func newLibrary() *library {
 	return &library{files: map[*vfs.File]*known{}, proved: map[uint64]string{}}
 }
 
-// open opens the library once. again tries although it failed before.
+// open opens libcufile once. If again is set, open tries again after an earlier failure.
 func (l *library) open(ctx context.Context, o *tuned, dev device.Device, again bool) (opened bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +62,7 @@ func (l *library) open(ctx context.Context, o *tuned, dev device.Device, again b
 	return true, nil
 }
 
-// count is what the library has counted so far; unknown where it does not.
+// count returns the counters of libcufile so far, or unknown counters if it does not count.
 func (l *library) count() device.DirectCounters {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,9 +73,8 @@ func (l *library) count() device.DirectCounters {
 	return c
 }
 
-// file makes f known to the library. Past the page cache where the file allows
-// it, for only so can it come directly; through it where cached says that no
-// direct route is open and the data is there.
+// file registers f with libcufile. It uses the O_DIRECT descriptor if there is one, which a direct path needs. If
+// cached is set, it uses the page cache: no direct path is possible and the data is cached.
 func (l *library) file(f *vfs.File, cached bool) (*known, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,11 +107,11 @@ func (l *library) file(f *vfs.File, cached bool) (*known, error) {
 
 func (k *known) shut() {
 	if k.fd >= 0 {
-		_ = unix.Close(k.fd) // only read from
+		_ = unix.Close(k.fd) // the file was only read
 	}
 }
 
-// forget gives a file back; the last user ends its registration.
+// forget ends one use of a file. The last user deregisters the file.
 func (l *library) forget(f *vfs.File) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +126,7 @@ func (l *library) forget(f *vfs.File) error {
 	return err
 }
 
-// learn keeps what counters have shown of the disk under a descriptor.
+// learn records the route that the counters have shown for the file system of a descriptor.
 func (l *library) learn(fd int, route string) {
 	switch route {
 	case device.RouteP2P, device.RouteNVFS, device.RouteCompat:
@@ -144,7 +142,7 @@ func (l *library) learn(fd int, route string) {
 	l.proved[st.Dev] = route
 }
 
-// close ends the library; no transfer uses it any more.
+// close closes libcufile. No transfer may use it.
 func (l *library) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,27 +154,27 @@ func (l *library) close() error {
 	return err
 }
 
-// opened is the library itself; it was opened before.
+// opened returns the open libcufile. It must have been opened before.
 func (l *library) opened() device.Direct {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.direct
 }
 
-// shown is the route that counters showed for a file system; empty: none yet.
+// shown returns the route that the counters showed for a file system, or "" if none is known.
 func (l *library) shown(fs uint64) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.proved[fs]
 }
 
-// cost says what opening the library took.
+// cost returns a text with the cost of opening libcufile.
 func (l *library) cost() string {
 	return fmt.Sprintf("libcufile %s was opened for this; that makes a context on every visible GPU, here %s",
 		l.facts["version"], l.facts["visible_gpus"])
 }
 
-// part is the library's part of a report, without what it counted.
+// part returns libcufile's part of a report, without its counters.
 func (l *library) part(api report.CuFileAPI, opened bool) *report.CuFile {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +186,7 @@ func (l *library) part(api report.CuFileAPI, opened bool) *report.CuFile {
 	return c
 }
 
-// taken names the way of bytes by the operations that the library counted.
+// taken returns the route of bytes by the operations that libcufile counted.
 func taken(known bool, ops device.RouteOps) report.RouteTaken {
 	if known {
 		switch route := ops.Route(); route {
@@ -199,7 +197,7 @@ func taken(known bool, ops device.RouteOps) report.RouteTaken {
 	return report.RouteTakenCuFileUnknown
 }
 
-// plainly is an error without its fix, which stands beside it in reports.
+// plainly returns the text of an error without its fix, because reports have a separate field for the fix.
 func plainly(err error) string {
 	if e := (*errs.Error)(nil); errors.As(err, &e) {
 		return (&errs.Error{Op: e.Op, Name: e.Name, Msg: e.Msg, Err: e.Err}).Error()
@@ -207,7 +205,7 @@ func plainly(err error) string {
 	return err.Error()
 }
 
-// fileSystem is the number of the device that f lies on.
+// fileSystem returns the device number of the file system of f.
 func fileSystem(f *vfs.File) uint64 {
 	var st unix.Stat_t
 	if f.Pin() != nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// loads is what runs the loads of a lane.
+// loads runs the loads of a lane.
 type loads struct {
 	*lane
 	sched *sched[*Load]
-	// need starts the workers for one way of reading, once, and prepares staging
-	// for the load's device where that way uses it.
+	// need starts the workers for one way of reading, once. If this way uses staging, need also prepares staging for
+	// the load's device.
 	need func(w plan.Way, l *Load) error
-	io   IO // what direct reads use; settled when they first start, guarded by lane.mu
+	io   IO // mechanism of direct reads; set when they first start, guarded by lane.mu
 }
 
-// Load is one running or ended load.
+// Load is a load that is running or has ended.
 type Load struct {
 	task[*Load]
 	e     *loads
@@ -36,52 +36,51 @@ type Load struct {
 	verify verifier
 	ready  *readiness
 	cu     cuFileUse
-	fan    fanout // other devices that get the same bytes
+	fan    fanout // other devices that receive the same bytes
 	net    netUse
 	truths []*truth // one for each file; nil before the load is planned
-	// policies are in force for the files; nil before the load is planned.
+	// policies are the cache policies in force for the files; nil before the load is planned.
 	policies []report.CachePolicy
 
 	prepared [plan.Ways]bool // staging was asked for; guarded by lane.mu
-	packs    bool            // some chunks are woven, and packed in staging; guarded by lane.mu
+	packs    bool            // some chunks have a Weave and are packed in staging; guarded by lane.mu
 
 	done   chan struct{} // closed when the result is settled
 	result error
 	wall   time.Duration
-	memory func() // lets go of what promiseMemory has recorded
+	memory func() // ends the promise that promiseMemory has recorded
 }
 
-// netUse is a load's side of remotes.
+// netUse is the network state of a load.
 type netUse struct {
-	ctx    context.Context // of its requests; nil: no file is remote
+	ctx    context.Context // context of the requests; nil if no file is remote
 	cancel context.CancelFunc
-	queued []plan.Chunk // planned, not yet handed over; the planner's
+	queued []plan.Chunk // planned chunks that no fetcher has yet; only the planner uses them
 }
 
-// abort ends the requests under way.
+// abort cancels the running requests.
 func (n *netUse) abort() {
 	if n.cancel != nil {
 		n.cancel()
 	}
 }
 
-// Done is closed when the load has ended and no copy of it is queued.
+// Done returns a channel that is closed when the load has ended and none of its copies is queued.
 func (t *Load) Done() <-chan struct{} { return t.done }
 
-// Err is the result; it blocks until Done.
+// Err blocks until the load has ended and returns its error.
 func (t *Load) Err() error {
 	<-t.done
 	return t.result
 }
 
-// Progress is how many bytes have been delivered, of how many.
+// Progress returns the number of bytes delivered so far, and the total.
 func (t *Load) Progress() (done, total int64) { return t.delivered.Load(), t.total }
 
-// Ready waits until more than known of Request.Parts, counted in their order,
-// are final in the destination, or until the load has ended, and tells how
-// many are. What it has counted stays as it is, however the load ends. When
-// nothing beyond known will come, err is the load's; when ctx ends first, it
-// is of kind Cancelled and the load goes on.
+// Ready waits until more than known of Request.Parts are final in the destination, or until the load has ended. Ready
+// returns the number n of final parts: the first n of Request.Parts. The load does not change a counted part any
+// more, even if the load fails later. If no more parts will become final, err is the load's error. If ctx ends first,
+// err is of kind Cancelled and the load goes on.
 func (t *Load) Ready(ctx context.Context, known int) (n int, err error) {
 	for {
 		n, grown := t.ready.look(known)
@@ -101,27 +100,25 @@ func (t *Load) Ready(ctx context.Context, known int) (n int, err error) {
 	}
 }
 
-// inPlace reports whether a chunk is read through the page cache straight into
-// its place.
+// inPlace reports whether a chunk is read through the page cache directly into the destination.
 func (t *Load) inPlace(c plan.Chunk) bool {
 	return t.port.mapper != nil && !c.Extra && c.Weave == nil
 }
 
-// cancelled is the error of a load whose context has ended.
+// cancelled returns the error of a load whose context has ended.
 func (t *Load) cancelled(ctx context.Context) error {
 	return &errs.Error{Kind: errs.Cancelled, Op: "transfer", Err: context.Cause(ctx),
 		Name: t.destination() + " after " + units.Bytes(t.delivered.Load())}
 }
 
-// destination names where the bytes go in errors.
+// destination returns the name of the destination for errors.
 func (t *Load) destination() string { return "to " + t.req.Device.Info().ID }
 
-// cancelledAfter gives the error of a cancelled move its final number of bytes.
-// What was in flight at the cancellation still arrives, and the report counts it.
-// Other errors stay as they are.
+// cancelledAfter puts the final number of bytes into the error of a cancelled move. Bytes that were in flight at the
+// cancellation still arrive and count. Other errors stay as they are.
 func cancelledAfter(err error, op, what string, moved int64) error {
 	if e, ok := err.(*errs.Error); ok && e.Kind == errs.Cancelled && e.Op == op {
-		out := *e // others may hold e already
+		out := *e // other goroutines may have e already
 		out.Name = what + " after " + units.Bytes(moved)
 		return &out
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Report tells how an ended load went; it blocks until Done.
+// Report blocks until the load has ended and returns its report.
 func (t *Load) Report() report.Report {
 	<-t.done
 	f := facts{direction: "load", device: describeDevice(t.req.Device.Info()), asked: report.Asked{Route: t.req.Route,
@@ -64,7 +64,7 @@ func (t *Load) describeFiles(r *facts) {
 	}
 }
 
-// residencyFix says how the kernel could be made to tell more.
+// residencyFix returns the fix by which the kernel would report cached pages.
 func residencyFix(m vfs.ProbeMethod, fs string) string {
 	switch {
 	case fs == "overlayfs":
@@ -97,7 +97,7 @@ func (t *Load) describeEngine(f *facts) {
 	}
 }
 
-// describeNetwork tells what the servers were asked.
+// describeNetwork adds the counts of requests to servers.
 func (t *Load) describeNetwork(f *facts) {
 	if t.net.ctx == nil {
 		return

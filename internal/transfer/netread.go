@@ -12,20 +12,19 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Reads over a network. The chunks of a remote file are as large as a slot. A
-// fetcher is a goroutine with two slots: it takes a run of neighbouring chunks,
-// asks for them in one request, and reads the body, chunk by chunk, from the
-// socket into a slot, while the other slot is on its way to the device; where memory is
-// addressable, into place.
+// This file reads over a network. The chunks of a remote file are as large as a slot. A fetcher is a goroutine with
+// two slots. It takes neighbouring chunks, requests them in one request, and reads each chunk of the body from the
+// socket into a slot. Meanwhile the other slot is copied to the device. If the CPU can address the destination, the
+// fetcher reads into the destination.
 
-// fetcher is one request in flight.
+// fetcher is a worker that has one request in flight.
 type fetcher struct{ worker }
 
 func (f *fetcher) run() {
 	for {
 		t, cs := f.e.sched.nextFetch(false)
 		if t == nil {
-			// Nothing to do: deliver what is under way before sleeping.
+			// No work: settle the running copies before sleeping.
 			for _, s := range f.slots {
 				settle(s)
 			}
@@ -38,9 +37,8 @@ func (f *fetcher) run() {
 	}
 }
 
-// fetch reads a run of chunks, which lie in one file and follow each other, in
-// one request. Its body is closed before the last of them is settled: when a transfer has
-// ended, its remotes are at rest.
+// fetch reads neighbouring chunks of one file in one request. The body is closed before the last chunk is settled, so
+// an ended transfer has no open request.
 func (f *fetcher) fetch(t *Load, cs []plan.Chunk) {
 	start := time.Now()
 	file, off := t.req.Files[cs[0].File], cs[0].Off
@@ -52,7 +50,7 @@ func (f *fetcher) fetch(t *Load, cs []plan.Chunk) {
 	}
 	done := func() {
 		if body != nil {
-			_ = body.Close() // what was wanted of it has come, or its error is known
+			_ = body.Close() // all wanted bytes have arrived, or the error is known
 			body = nil
 		}
 	}
@@ -79,8 +77,7 @@ func (f *fetcher) fetch(t *Load, cs []plan.Chunk) {
 	}
 }
 
-// read takes the bytes of c from a body that is at off; nil where the transfer
-// has failed meanwhile.
+// read reads the bytes of c from a body that is at offset off. buf is nil if the transfer has failed.
 func (f *fetcher) read(t *Load, body io.Reader, c plan.Chunk, off int64) (buf []byte, s *slot, err error) {
 	if f.e.sched.hasFailed(&t.task) {
 		return nil, nil, nil
@@ -105,7 +102,7 @@ func (f *fetcher) read(t *Load, body io.Reader, c plan.Chunk, off int64) (buf []
 	return buf, s, nil
 }
 
-// skip takes n unwanted bytes off the wire.
+// skip reads and drops n unwanted bytes of the body.
 func (f *fetcher) skip(body io.Reader, n int64) error {
 	s := f.slots[f.turn]
 	settle(s)
@@ -113,7 +110,7 @@ func (f *fetcher) skip(body io.Reader, n int64) error {
 	return err
 }
 
-// failed ends a transfer over a read; one that was cancelled says so.
+// failed fails a transfer because of a read error. If the transfer was cancelled, its error is of kind Cancelled.
 func (f *fetcher) failed(t *Load, err error) {
 	if t.net.ctx.Err() != nil && !f.e.sched.hasFailed(&t.task) {
 		err = t.cancelled(t.net.ctx)

@@ -13,53 +13,52 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// IO is the mechanism of direct reads.
+// IO chooses the system calls for O_DIRECT reads.
 type IO string
 
 const (
-	// IOAuto takes threads: on the disks measured so far io_uring saves CPU
-	// but is a few per cent slower.
+	// IOAuto is the same as IOPread: on the measured disks, io_uring saves CPU time but is a few per cent slower.
 	IOAuto IO = "auto"
-	// IOUring submits direct reads through io_uring.
+	// IOUring submits O_DIRECT reads through io_uring.
 	IOUring IO = "uring"
-	// IOPread uses a thread for each read in flight.
+	// IOPread uses pread(2), with a thread for each O_DIRECT read in flight.
 	IOPread IO = "pread"
 )
 
-// Options size an engine. Zero values are chosen for this machine.
+// Options configure an engine. For a zero value, the engine chooses a value for this machine.
 type Options struct {
-	// PoolSize is the most staging memory, in bytes, of all transfers together; default 128 MiB. The engine uses only
-	// as many slots as make transfers faster, so a larger value is not slower.
+	// PoolSize is the most staging memory of all transfers together, in bytes; 0 means 128 MiB. The engine uses only
+	// as many slots as make transfers faster, so a larger value does no harm.
 	PoolSize int64
-	// MaxTransfer is the size in bytes of the largest single read or copy; default 4 MiB. Values above 4 MiB apply
-	// only to reads through cuFile, up to 16 MiB. All other reads and copies stay at 4 MiB: larger ones leave the
-	// CPU's caches before they are sent, and fewer of them overlap. The report shows the size in force as chunk_size.
+	// MaxTransfer is the size in bytes of the largest single read or copy; 0 means 4 MiB. Values above 4 MiB apply
+	// only to reads through cuFile, up to 16 MiB. All other reads and copies have at most 4 MiB, because larger ones
+	// leave the CPU's caches before they are copied. The report shows the size in force as chunk_size.
 	MaxTransfer int64
-	QueueDepth  int // number of direct reads in flight
-	Workers     int // number of threads that copy data from the page cache to staging slots or into place
+	QueueDepth  int // number of O_DIRECT reads in flight; 0 means 16
+	Workers     int // number of threads that copy from the page cache; 0 means five eighths of the CPUs, from 2 to 12
 	IO          IO
-	WriteBlock  int64 // size in bytes of the largest single write of a save; default 1 MiB
-	WriteDepth  int   // number of writes of saves in flight; default 16
-	// Share, if not nil, returns the staging memory and threads that a GPU has for itself. The engine calls it once for
-	// each GPU. Zero values mean as much as the engine has. If it returns false, the GPU uses the engine's.
+	WriteBlock  int64 // size in bytes of the largest single write of a save; 0 means 1 MiB
+	WriteDepth  int   // number of writes of saves in flight; 0 means 16
+	// Share, if not nil, returns the staging memory and threads that a GPU has for itself. The engine calls Share
+	// once for each GPU. If Share returns false, the GPU uses the engine's own memory and threads.
 	Share func(dev device.Info) (Share, bool)
-	// Near is the NUMA node of threads and staging memory. If it is nil, they use any node.
+	// Near is the NUMA node for the engine's threads and staging memory; nil means any node.
 	Near   *hostmem.Node
-	NoP2P  bool // copy to each peer from staging, even if the GPUs can reach each other
-	Poison bool // overwrite each slot after its copy, so that tests notice early reuse
-	// VerifyOn is the processor that computes checksums of verified transfers; default auto.
+	NoP2P  bool // true to copy to each peer from staging, even if the GPUs can copy to each other
+	Poison bool // true to overwrite each staging slot after its copy, so that tests detect early reuse
+	// VerifyOn chooses the processor that computes checksums of verified transfers; empty means VerifyAuto.
 	VerifyOn VerifyOn
-	// CuFile is the interface of libcufile that the route cufile uses.
+	// CuFile chooses the interface of libcufile for the route cufile; empty means sync.
 	CuFile report.CuFileAPI
-	// OpenDirect opens libcufile for a device. It is nil if libcufile is not used.
+	// OpenDirect opens libcufile for a device. OpenDirect is nil if libcufile is not used.
 	OpenDirect func(ctx context.Context, dev device.Device) (device.Direct, error)
-	// DirectPath judges, without opening libcufile, whether the disk under a file may
-	// reach a device past the CPU. It is asked once for each device and file
-	// system; nil means never, and then auto does not use cuFile.
+	// DirectPath judges, without opening libcufile, whether the disk below a file can reach a device without the CPU.
+	// The engine calls DirectPath once for each device and file system. If DirectPath is nil, the route auto does not
+	// use cuFile.
 	DirectPath func(path string, dev device.Info) DirectPath
 }
 
-// Defaults and bounds of Options.
+// Default values and limits of Options.
 const (
 	DefaultPoolSize    = 128 * units.MiB
 	DefaultMaxTransfer = 4 * units.MiB
@@ -71,36 +70,35 @@ const (
 	maxWorkers         = 256
 )
 
-// Share is what one device has for itself.
+// Share is the staging memory and the NUMA node that one device has for itself.
 type Share struct {
-	PoolSize int64 // bytes of staging; 0: as many as the engine
-	// Near is the node that its threads stay on and its staging comes from; nil
-	// where that makes no difference.
+	PoolSize int64 // bytes of staging memory; 0 means the same as Options.PoolSize
+	// Near is the NUMA node for the device's threads and staging memory; nil means any node.
 	Near *hostmem.Node
 }
 
-// DirectPath is whether storage may reach a GPU's memory past the CPU, judged
-// without opening cuFile.
+// DirectPath says whether storage can probably reach a GPU's memory without the CPU. The judgement is made without
+// opening libcufile.
 type DirectPath struct {
 	Plausible   bool
-	Reason, Fix string // why it is not
+	Reason, Fix string // why a direct path from disk to GPU is not plausible, and the fix
 }
 
-// VerifyOn is where what a transfer verifies is summed.
+// VerifyOn chooses the processor that computes the checksums of a verified transfer.
 type VerifyOn string
 
 const (
-	// VerifyAuto lets the device sum what it got, where it can, and the CPU the
-	// rest: what is not copied, what is packed, and what is too small to be worth it.
+	// VerifyAuto lets the device compute checksums after the copy, if the device can. The CPU computes the checksums
+	// of bytes that are not copied, of packed bytes, and of small chunks.
 	VerifyAuto VerifyOn = "auto"
-	// VerifyHost lets the CPU sum everything before it is sent.
+	// VerifyHost lets the CPU compute all checksums before the copy.
 	VerifyHost VerifyOn = "host"
-	// VerifyDevice is VerifyAuto, but small pieces too are summed on a GPU, and
-	// one that cannot makes the transfer fail.
+	// VerifyDevice is VerifyAuto with two differences: small chunks are also summed on the GPU, and a GPU that cannot
+	// compute checksums fails the transfer.
 	VerifyDevice VerifyOn = "device"
 )
 
-// ParseVerifyOn checks a place given as text; empty is VerifyAuto.
+// ParseVerifyOn returns the VerifyOn with the name s. An empty name means VerifyAuto.
 func ParseVerifyOn(s string) (VerifyOn, error) {
 	switch v := VerifyOn(s); v {
 	case "":

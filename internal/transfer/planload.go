@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// planLoad cuts the segments into chunks and feeds them to the workers as it goes.
+// planLoad cuts the segments of a load into chunks and gives each chunk to the workers.
 func planLoad(ctx context.Context, t *Load) {
 	defer t.e.sched.planned(&t.task)
 	defer flushNetwork(t)
@@ -72,12 +72,12 @@ func planLoad(ctx context.Context, t *Load) {
 	t.tally.Planned(time.Since(start))
 }
 
-// pieces is all that is read: the segments in order, and what completes their
-// blocks beside them, since a part is ready only when its blocks are whole.
+// pieces yields all runs to read: the segments in order, and the gaps that complete their blocks. Each gap comes near
+// its segment, because a part is ready only when its blocks are complete.
 func pieces(t *Load) iter.Seq[plan.Run] {
 	return func(yield func(plan.Run) bool) {
 		gaps := t.verify.proof.Gaps()
-		// upTo gives the gaps of a file that begin before off.
+		// upTo yields the gaps of a file that begin before off.
 		upTo := func(file int, off int64) bool {
 			for file < len(gaps) && len(gaps[file]) > 0 && gaps[file][0].Off < off {
 				g := gaps[file][0]
@@ -106,7 +106,7 @@ func pieces(t *Load) iter.Seq[plan.Run] {
 	}
 }
 
-// enqueue hands a chunk to the workers of its way. It reports false when the transfer has failed.
+// enqueue gives a chunk to the workers of its way. It returns false if the transfer has failed.
 func enqueue(t *Load, c plan.Chunk) bool {
 	if c.Way == plan.ViaNetwork {
 		return addNetwork(t, c)
@@ -123,12 +123,12 @@ type inquirer struct {
 	t    *Load
 	ctx  context.Context
 	file int
-	// asked: whether cuFile reads these bytes is decided, and cufile says so. It does not
-	// read bytes that are packed, or only summed: these need host memory.
+	// asked is set when it is decided whether cuFile reads these bytes; cufile is the decision. cuFile does not read
+	// bytes that are packed or only summed, because these need host memory.
 	asked, cufile bool
 }
 
-// Residency implements Inquiry.
+// Residency implements plan.Inquiry: it counts the cached bytes of a range.
 func (q *inquirer) Residency(off, n int64) plan.Residency {
 	f := q.t.req.Files[q.file]
 	if f.FS().Memory {
@@ -138,7 +138,8 @@ func (q *inquirer) Residency(off, n int64) plan.Residency {
 	return plan.Residency{Residency: r, Known: err == nil}
 }
 
-// CuFile implements Inquiry. An error fails the load, which ends the plan.
+// CuFile implements plan.Inquiry: it reports whether cuFile reads the bytes. If the decision fails, the load fails,
+// which ends the plan.
 func (q *inquirer) CuFile() bool {
 	if !q.asked {
 		var err error
@@ -150,7 +151,7 @@ func (q *inquirer) CuFile() bool {
 	return q.cufile
 }
 
-// paramsFor is what the plan of a file follows from.
+// paramsFor returns the parameters for the plan of a file.
 func paramsFor(t *Load, file int, cache report.CachePolicy) plan.Params {
 	f, o := t.req.Files[file], &t.e.opts
 	if f.Remote() != nil {
@@ -171,8 +172,7 @@ func paramsFor(t *Load, file int, cache report.CachePolicy) plan.Params {
 	return p
 }
 
-// memAvailable is the memory that can be used without swapping out or being
-// killed, 0 when the kernel does not say.
+// memAvailable returns the memory in bytes that the process can still allocate, or 0 if it is unknown.
 func memAvailable() int64 {
 	if a := hostmem.FindAvailable("/"); a.Known {
 		return a.Bytes
@@ -180,17 +180,17 @@ func memAvailable() int64 {
 	return 0
 }
 
-// netFlush is how many chunks are planned before the first is asked for:
-// a request for a single one would be a waste.
+// netFlush is the number of chunks that are planned before the first is requested. A request for a single chunk would
+// be wasteful.
 const netFlush = 256
 
-// addNetwork takes a chunk from the planner; false when the transfer has failed.
+// addNetwork queues a chunk for the fetchers. It returns false if the transfer has failed.
 func addNetwork(t *Load, c plan.Chunk) bool {
 	t.net.queued = append(t.net.queued, c)
 	return len(t.net.queued) < netFlush || flushNetwork(t)
 }
 
-// flushNetwork hands what was planned to the fetchers.
+// flushNetwork gives the queued chunks to the fetchers.
 func flushNetwork(t *Load) bool {
 	cs := t.net.queued
 	t.net.queued = nil

@@ -9,19 +9,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// port is the engine's side of one device.
+// port is the engine's state for one device.
 type port struct {
 	dev device.Device
-	// One queue for all copies: two were measured to be slower, by 2 to 4 %.
+	// queue is the one queue for all copies. Two queues were measured to be slower, by 2 to 4 %.
 	queue  device.Queue
-	mapper device.Mapper // nil where memory is not addressable
-	lib    *library      // cuFile; not opened until first asked for
+	mapper device.Mapper // nil if the CPU cannot address the memory
+	lib    *library      // libcufile; opened at the first use
 
 	ferries ferries
 	sums    summing
 }
 
-// passed waits until the device has done all work that is queued on the port.
+// passed waits until the device has done all work that is queued on the port now.
 func (p *port) passed() error {
 	m, err := p.queue.NewMark()
 	if err == nil {
@@ -33,14 +33,14 @@ func (p *port) passed() error {
 	return errs.Wrap("wait for the caller's stream on", p.dev.Info().ID, err)
 }
 
-// pair names a link between two devices.
+// pair identifies a link between two devices.
 type pair struct{ from, to device.Device }
 
 // link is a queue of copies from one device to another, shared by all transfers.
 type link struct {
-	port  *port // the queue as slots see it
+	port  *port // port with the link's queue, for slots
 	queue device.PeerQueue
-	err   error // why there is none
+	err   error // why there is no link
 }
 
 // ports are an engine's devices and the links between them. The owner's lock guards them.
@@ -49,7 +49,7 @@ type ports struct {
 	links map[pair]*link
 }
 
-// of is the port of dev, made on first use.
+// of returns the port of dev, and makes it at the first call.
 func (ps *ports) of(dev device.Device) (*port, error) {
 	if p, ok := ps.all[dev]; ok {
 		return p, nil
@@ -64,8 +64,8 @@ func (ps *ports) of(dev device.Device) (*port, error) {
 	return p, nil
 }
 
-// link is the link between two devices, opened once, none where it is switched
-// off.
+// link returns the link between two devices, which is opened once. If there is no queue between the devices, the
+// link's err gives the reason.
 func (ps *ports) link(from *port, to device.Device, off bool) *link {
 	if from.mapper != nil || to.Info().Kind == device.Host {
 		return &link{}
@@ -89,7 +89,7 @@ func (ps *ports) link(from *port, to device.Device, off bool) *link {
 	return l
 }
 
-// close ends queues, links and libraries; no copy is queued any more.
+// close closes queues, links and libraries. No copy may be queued.
 func (ps *ports) close() []error {
 	var all []error
 	for _, l := range ps.links {

@@ -17,30 +17,30 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// publication is a save's file on the way to its name.
+// publication is the new file of a save until it is published at its path.
 type publication struct {
-	path      string           // as the caller named it
-	draft     *vfs.Replacement // nil: none was begun
-	sums      *checksum.Sums   // nil: none are made
+	path      string           // path that the caller gave
+	draft     *vfs.Replacement // nil if no file was begun
+	sums      *checksum.Sums   // nil if no checksums are computed
 	releasing *releases
-	// onStep, in tests, hears of each step before it is taken, and fails the save by an error.
+	// onStep is called before each step, in tests. If it returns an error, the save fails.
 	onStep func(step string) error
 
 	mu    sync.Mutex // guards steps
 	steps []report.Stage
 
-	retired checksum.ID // whose sums were set aside
+	retired checksum.ID // version whose sums were set aside
 	commit  bool        // the file has its name
 	durable bool
 	notes   []string
 }
 
-// begin makes a draft of size bytes.
+// begin creates the new file, with size bytes.
 func (p *publication) begin(size int64) error {
 	return p.step("reserve", func() (err error) {
 		p.draft, err = vfs.Create(p.path, size)
 		if errors.Is(err, syscall.ENOSPC) {
-			// Space of files that were just replaced may be on its way back.
+			// Disk space of files that were just replaced may soon be free.
 			p.releasing.Wait()
 			p.draft, err = vfs.Create(p.path, size)
 		}
@@ -48,7 +48,7 @@ func (p *publication) begin(size int64) error {
 	})
 }
 
-// step does one step of a save, timed; in tests it can be cut off before.
+// step runs one step of a save and records its time. In tests, onStep can stop the save before the step.
 func (p *publication) step(name string, f func() error) error {
 	if p.onStep != nil {
 		if err := p.onStep(name); err != nil {
@@ -70,9 +70,9 @@ func (p *publication) step(name string, f func() error) error {
 	return err
 }
 
-// publish makes the written file durable and gives it its name, and its sums
-// theirs; the order and why it holds at every cut is in checksum/pending.go.
-// Before the file has its name an error leaves everything as it was.
+// publish makes the written file durable and renames it to its path, with its sidecar. checksum/pending.go explains
+// the order of the steps and why a crash after any step is safe. If an error occurs before the rename, the old file
+// and its sidecar are unchanged.
 func (p *publication) publish(ctx context.Context) error {
 	d := p.draft
 	var id checksum.ID
@@ -122,9 +122,8 @@ func (p *publication) publish(ctx context.Context) error {
 	return nil
 }
 
-// putSumsBeside does what comes before the file has its name: what killed saves
-// left is finished, and the new sums are written, or the old ones set aside.
-// undo takes that back.
+// putSumsBeside does the steps for the sidecar that come before the rename of the file. It finishes the work of
+// killed saves, and writes the new sums or sets the old ones aside. undo reverts these steps.
 func (p *publication) putSumsBeside(dir *vfs.Dir, id checksum.ID) (undo func(), err error) {
 	undo = func() {}
 	target := p.draft.Target()
@@ -156,7 +155,7 @@ func (p *publication) putSumsBeside(dir *vfs.Dir, id checksum.ID) (undo func(), 
 	return undo, err
 }
 
-// sweepSums finishes what killed saves to this directory began.
+// sweepSums finishes the work that killed saves to this directory began.
 func (p *publication) sweepSums() error {
 	dir := filepath.Dir(p.draft.Target())
 	var left []string
@@ -171,8 +170,8 @@ func (p *publication) sweepSums() error {
 	return errs.Wrap("save", p.path, err)
 }
 
-// forgetLink removes sums that lie beside a link to the file: they are of the
-// old version, and nothing about the new one's identity is in their name.
+// forgetLink removes a sidecar beside a link to the file. This sidecar belongs to the old version, and its name does
+// not contain a version.
 func (p *publication) forgetLink() error {
 	there, err := checksum.Forget(p.draft.Path())
 	if err != nil || !there {
@@ -186,9 +185,8 @@ func (p *publication) forgetLink() error {
 	return dir.Sync()
 }
 
-// settleSums gives the sums their plain name, or removes those that were set
-// aside. The file is in place and verifies already: what fails here is told in a
-// note, and the next save to this directory makes it good.
+// settleSums renames the sidecar to its plain name, or removes the sidecar that was set aside. The file is in place
+// and already verifies. So an error becomes a note, and the next save to this directory repairs it.
 func (p *publication) settleSums(dir *vfs.Dir, id checksum.ID) {
 	if p.sums == nil && p.retired == (checksum.ID{}) {
 		return
@@ -200,7 +198,7 @@ func (p *publication) settleSums(dir *vfs.Dir, id checksum.ID) {
 			checksum.Discard(target, p.retired)
 			return nil
 		case !checksum.Current(target, id):
-			checksum.Discard(target, id) // without locks another save may be in place
+			checksum.Discard(target, id) // without locks, another save may have published its file
 			return nil
 		}
 		return checksum.Promote(target, id)
@@ -212,7 +210,7 @@ func (p *publication) settleSums(dir *vfs.Dir, id checksum.ID) {
 	}
 }
 
-// describe tells what became of the file.
+// describe adds the result of the publication to the report.
 func (p *publication) describe(f *facts, storage vfs.Storage, route report.Route) {
 	d := p.draft
 	ok, why := d.Direct()

@@ -17,23 +17,23 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// putDirect is below which a write goes through the page cache: so little
-// is soon copied, and the writer need not wait for the disk.
+// putDirect is the smallest write that uses O_DIRECT. A smaller write goes through the page cache: it is soon copied,
+// and the writer does not wait for the disk.
 const putDirect = 1 * units.MiB
 
-// PutRequest is one write of a range of a file in place.
+// PutRequest is a request to write device memory to a range of an open file.
 type PutRequest struct {
 	Device device.Device
 	Target *Target
 	Range  Range
 	Route  report.Route
-	// Stream, with HasStream, is the caller's stream whose queued work makes
-	// the bytes; it is waited for.
+	// Stream is a CUDA stream of the caller and is used if HasStream is set. The write begins after the work that is
+	// already queued on the stream.
 	Stream    uint64
 	HasStream bool
 }
 
-// Put is a write under way or ended.
+// Put is a write to a range of an open file, running or ended.
 type Put struct {
 	e    *lane
 	req  PutRequest
@@ -48,7 +48,7 @@ type Put struct {
 
 	tally   tally.Tally
 	refused []report.Refusal
-	known   *knownBy // what libcufile was told; nil: it took no part
+	known   *knownBy // the file in libcufile; nil if libcufile took no part
 	counts  device.DirectCounters
 }
 
@@ -77,16 +77,16 @@ func startPut(ctx context.Context, e *lane, req PutRequest) (*Put, error) {
 	return p, nil
 }
 
-// Done is closed when the write has ended and nothing of the source is read any more.
+// Done returns a channel that is closed when the write has ended and no longer reads the source.
 func (p *Put) Done() <-chan struct{} { return p.done }
 
-// Wait is the result; it blocks until Done.
+// Wait blocks until the write has ended and returns its error.
 func (p *Put) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Progress is how many bytes have been written, of how many.
+// Progress returns the number of bytes written so far, and the total.
 func (p *Put) Progress() (done, total int64) { return p.written.Load(), p.req.Range.Len }
 
 func (p *Put) run(ctx context.Context) {
@@ -96,7 +96,7 @@ func (p *Put) run(ctx context.Context) {
 	p.wall = time.Since(p.began)
 }
 
-// write chooses how, and cuts the range.
+// write chooses the route and splits the range into pieces.
 func (p *Put) write(ctx context.Context) error {
 	r := p.req.Range
 	if r.Len == 0 {
@@ -121,15 +121,15 @@ func (p *Put) write(ctx context.Context) error {
 	direct := p.req.Target.Refused() == nil && (p.req.Route == report.RouteDirect ||
 		p.req.Route == report.RouteAuto && r.Len >= putDirect)
 	if p.port.mapper != nil && (int64(r.Mem)-r.Off)%putAlign != 0 {
-		direct = false // written from where it lies, and O_DIRECT wants that aligned
+		direct = false // the source is written in place, and O_DIRECT needs it aligned
 	}
 	return p.each(ctx, putSize, func(piece Range) error {
 		return p.put(piece, direct && piece.Off%putAlign == 0 && piece.Len%putAlign == 0)
 	})
 }
 
-// each hands the range out in pieces that end at aligned offsets, ragged ends
-// apart, to several goroutines, and stops at the first error.
+// each splits the range into pieces at aligned offsets and calls do for each piece, in several goroutines. It stops
+// at the first error.
 func (p *Put) each(ctx context.Context, size int64, do func(Range) error) error {
 	r := p.req.Range
 	var mu sync.Mutex
@@ -176,7 +176,7 @@ func (p *Put) each(ctx context.Context, size int64, do func(Range) error) error 
 	return first
 }
 
-// put writes one piece, from a slot where the device's memory is not addressable.
+// put writes one piece, through a staging slot if the CPU cannot address the device's memory.
 func (p *Put) put(piece Range, direct bool) error {
 	if p.port.mapper != nil {
 		return p.store(p.port.mapper.Map(piece.Mem, piece.Len), piece, direct)
@@ -198,7 +198,7 @@ func (p *Put) put(piece Range, direct bool) error {
 			err = m.Wait()
 		}
 		if err != nil {
-			err = errors.Join(err, p.port.queue.Drain()) // the slot is free only then
+			err = errors.Join(err, p.port.queue.Drain()) // only then is the slot free
 		}
 	}
 	if err != nil {
@@ -221,10 +221,10 @@ func (p *Put) store(data []byte, piece Range, direct bool) error {
 	return nil
 }
 
-// byCuFile lets the library write, and names the way by its counters.
+// byCuFile lets libcufile write, and finds the route by its counters.
 func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 	if p.req.HasStream {
-		// The library is in no order with the caller's stream.
+		// libcufile does not wait for the caller's stream.
 		if err := p.port.passed(); err != nil {
 			return err
 		}
@@ -232,8 +232,7 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 	before := k.lib.count()
 	err := p.each(ctx, p.e.opts.piece, func(piece Range) error {
 		if piece.Off%putAlign != 0 || piece.Len%putAlign != 0 {
-			// The ragged ends, less than a block each: the library would read
-			// the block, change it and write it back.
+			// For the unaligned ends, libcufile would read the block, change it and write it back.
 			return p.put(piece, false)
 		}
 		start := time.Now()
@@ -249,7 +248,7 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 	return err
 }
 
-// Report tells how the write went; it blocks until Done.
+// Report blocks until the write has ended and returns its report.
 func (p *Put) Report() report.Report {
 	<-p.done
 	to := p.req.Target

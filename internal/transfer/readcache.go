@@ -12,8 +12,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// readCached reads a chunk through the page cache into buf and, when s is its
-// slot, sends it to the device.
+// readCached reads a chunk through the page cache into buf. If s is the chunk's slot, readCached also copies the
+// chunk to the device.
 func readCached(t *Load, c plan.Chunk, buf []byte, s *slot) {
 	start := time.Now()
 	f := t.req.Files[c.File]
@@ -24,7 +24,7 @@ func readCached(t *Load, c plan.Chunk, buf []byte, s *slot) {
 			return
 		}
 		if n == 0 {
-			t.e.sched.drop(&t.task) // nothing of this chunk is left to deliver
+			t.e.sched.drop(&t.task) // no byte of this chunk is left to deliver
 			return
 		}
 		c.Len = n
@@ -49,9 +49,8 @@ func readCached(t *Load, c plan.Chunk, buf []byte, s *slot) {
 	deliver(t, c, buf, s)
 }
 
-// readPastCache queues what follows the first n bytes of c, which are absent from
-// the page cache, to be read past it, by cuFile where the planner has said so.
-// It reports false when c has failed.
+// readPastCache queues the bytes of c after the first n, which are not cached, for a read with O_DIRECT or, if cufile
+// is set, by cuFile. It returns false if c has failed.
 func readPastCache(t *Load, c plan.Chunk, n int64, cufile bool) bool {
 	w, size := plan.ViaDirect, t.e.opts.block
 	if cufile {
@@ -78,13 +77,11 @@ func readPastCache(t *Load, c plan.Chunk, n int64, cufile bool) bool {
 	return true
 }
 
-// hotPiece is how much is read out of the page cache before it is summed. It is
-// then still near the core that copied it, where summing is faster than over a
-// whole chunk afterwards; smaller pieces cost more in calls than they gain.
+// hotPiece is the number of bytes that are read from the page cache before they are summed. They are then still in
+// the core's cache, where summing is faster. Smaller pieces cost more in calls than they gain.
 const hotPiece = units.MiB
 
-// readSummed reads a chunk of a verified file through the page cache to buf and
-// checks it piece by piece.
+// readSummed reads a chunk of a verified file through the page cache into buf, and verifies it piece by piece.
 func readSummed(t *Load, c plan.Chunk, buf []byte) error {
 	f := t.req.Files[c.File]
 	var all vfs.Buffered
@@ -112,9 +109,8 @@ func readSummed(t *Load, c plan.Chunk, buf []byte) error {
 	return nil
 }
 
-// readPiece reads through the page cache. Where it is known already what of the
-// whole chunk was cached, nobody is asked again: the kernel reads ahead, and what
-// one piece brings in would count as cached for the next.
+// readPiece reads through the page cache. If known is set, the cached bytes of the whole chunk were already counted.
+// Counting them again would be wrong, because the kernel reads ahead for the next piece.
 func readPiece(f *vfs.File, p []byte, off int64, known bool) (vfs.Buffered, error) {
 	if !known {
 		return f.ReadBuffered(p, off)

@@ -11,15 +11,15 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// readCuFile lets the library read a chunk to its place and waits for it.
+// readCuFile lets libcufile read a chunk into its destination, and waits for the read.
 func readCuFile(t *Load, c plan.Chunk) {
 	start := time.Now()
 	n, err := t.cu.read(c, 0)
 	cuFileDone(t, c, n, err, start)
 }
 
-// cuFileDone counts a chunk of which got bytes were delivered. Where the
-// library turns out not to read this file, the route auto takes another.
+// cuFileDone counts a chunk of which got bytes were delivered. If libcufile cannot read this file, the route auto
+// uses another route.
 func cuFileDone(t *Load, c plan.Chunk, got int64, err error, start time.Time) {
 	f := t.req.Files[c.File]
 	switch {
@@ -36,7 +36,7 @@ func cuFileDone(t *Load, c plan.Chunk, got int64, err error, start time.Time) {
 	case t.req.Route == report.RouteAuto && errs.Is(err, errs.Unsupported):
 		t.cu.refuse(f.Path(), plainly(err), errs.FixOf(err))
 		if readPastCache(t, c, 0, false) {
-			t.e.sched.drop(&t.task) // its pieces are queued in its place
+			t.e.sched.drop(&t.task) // its pieces are queued instead
 		}
 	default:
 		t.e.sched.failed(&t.task, errs.Wrap(fmt.Sprintf("read %d bytes at offset %d through cuFile of", c.Len, c.Off),
@@ -44,8 +44,8 @@ func cuFileDone(t *Load, c plan.Chunk, got int64, err error, start time.Time) {
 	}
 }
 
-// How the library is used. Batches stay small: in compatibility mode the library
-// waits for ever for a slab when more are under way than it has, 64 of a size.
+// Batches stay small. In compatibility mode, libcufile waits for ever if more requests are in flight than it has
+// slabs: 64 of each size.
 const (
 	cuFileThreads = 8
 	cuFileBatches = 2

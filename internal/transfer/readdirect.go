@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// readInPlace reads past the page cache straight into the destination.
+// readInPlace reads a chunk with O_DIRECT directly into the destination.
 func readInPlace(t *Load, c plan.Chunk) {
 	f := t.req.Files[c.File]
 	buf := t.port.mapper.Map(c.Dst, c.Len)
@@ -30,7 +30,7 @@ func readInPlace(t *Load, c plan.Chunk) {
 	deliver(t, c, buf, nil)
 }
 
-// readDirect reads the aligned superset of a chunk into its slot.
+// readDirect reads the aligned superset of a chunk into its slot with O_DIRECT.
 func readDirect(t *Load, c plan.Chunk, s *slot) {
 	f := t.req.Files[c.File]
 	lo, buf, need := superset(f, c, s.Mem)
@@ -50,8 +50,8 @@ func readDirect(t *Load, c plan.Chunk, s *slot) {
 	deliver(t, c, buf[c.Off-lo:][:c.Len], s)
 }
 
-// superset widens a chunk to aligned bounds: the file offset of the read, the
-// part of mem it fills, and how many bytes of it the file has.
+// superset widens a chunk to aligned bounds. lo is the file offset of the read, buf the part of mem to fill, and need
+// the number of bytes that the file has there.
 func superset(f *vfs.File, c plan.Chunk, mem []byte) (lo int64, buf []byte, need int) {
 	a := f.Align().Offset
 	lo = c.Off / a * a
@@ -59,7 +59,7 @@ func superset(f *vfs.File, c plan.Chunk, mem []byte) (lo int64, buf []byte, need
 	return lo, mem[:hi-lo], int(min(hi, f.Size()) - lo)
 }
 
-// readAnotherWay sends a chunk the other way after its file declined a direct read.
+// readAnotherWay queues a chunk for another way after its file system refused an O_DIRECT read.
 func readAnotherWay(t *Load, c plan.Chunk) {
 	f := t.req.Files[c.File]
 	if t.req.Route == report.RouteDirect {

@@ -14,36 +14,34 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer/verify"
 )
 
-// readiness tells which parts of a transfer are final in the destination while
-// others still arrive. It counts the bytes of each part down as they are
-// delivered: each byte is delivered once (T1), so a part without bytes left is
-// final, in whatever order and by whatever route its pieces came. Where the
-// transfer verifies, a piece counts when its block has been found to be right,
-// and no part before the blocks of Request.Also in its file.
+// readiness tracks which parts of a transfer are final in the destination while others still arrive. It counts down
+// the bytes of each part as they are delivered. Each byte is delivered once (T1), so a part without remaining bytes
+// is final. If the transfer verifies, a byte counts when its block has matched its checksum. No part counts before
+// the blocks of Request.Also in its file have matched.
 type readiness struct {
 	mu    sync.Mutex
 	parts []Part
-	left  []int64 // bytes yet to come, by part
-	// byDst are the parts of each file that have bytes, in order of address.
+	left  []int64 // bytes that are not delivered yet, by part
+	// byDst lists the parts of each file that have bytes, sorted by address.
 	byDst [][]int
 	ready int // parts[:ready] are final
 	// wake, if not nil, is closed when ready grows.
 	wake chan struct{}
 
-	block   []int64                      // by file: size of its blocks, 0 where it is not verified
-	proved  map[verify.Block]struct{}    // blocks found to be right
-	waiting map[verify.Block][]openPiece // delivered, their block not yet whole
-	gates   map[verify.Block]struct{}    // blocks of Request.Also not yet proved
-	gated   []int                        // how many of them, by file
+	block   []int64                      // block size of each file; 0 if the file is not verified
+	proved  map[verify.Block]struct{}    // blocks that matched their checksums
+	waiting map[verify.Block][]openPiece // delivered ranges whose block is not complete
+	gates   map[verify.Block]struct{}    // blocks of Request.Also that have not matched yet
+	gated   []int                        // number of such blocks, by file
 }
 
-// openPiece is a delivered run whose block is still open.
+// openPiece is a delivered range whose block is not complete.
 type openPiece struct {
 	dst device.Ptr
 	n   int64
 }
 
-// newReadiness checks that the parts of a file lie apart.
+// newReadiness returns the readiness of a request. It fails if parts of a file overlap.
 func newReadiness(r *Request) (*readiness, error) {
 	y := &readiness{parts: r.Parts, left: make([]int64, len(r.Parts)), byDst: make([][]int, len(r.Files)),
 		block: make([]int64, len(r.Files)), gated: make([]int, len(r.Files))}
@@ -73,7 +71,7 @@ func newReadiness(r *Request) (*readiness, error) {
 	return y, nil
 }
 
-// expectBlocks notes what must be proved besides the parts' own blocks.
+// expectBlocks records the blocks of Request.Also, which must match besides the parts' own blocks.
 func (y *readiness) expectBlocks(r *Request) {
 	for i, s := range r.Verify {
 		if s != nil {
@@ -100,7 +98,7 @@ func has(set map[verify.Block]struct{}, id verify.Block) bool {
 	return ok
 }
 
-// landed counts what is wanted of a chunk: it is in the destination for good.
+// landed counts the wanted bytes of a chunk, which are now in the destination.
 func (y *readiness) landed(c plan.Chunk) {
 	if y == nil || len(y.parts) == 0 {
 		return
@@ -132,7 +130,7 @@ func (y *readiness) landed(c plan.Chunk) {
 	y.advance()
 }
 
-// right notes that a block has the sum it should have.
+// right records that a block has matched its checksum.
 func (y *readiness) right(id verify.Block) {
 	if len(y.parts) == 0 {
 		return
@@ -151,10 +149,10 @@ func (y *readiness) right(id verify.Block) {
 	y.advance()
 }
 
-// count takes n bytes at dst off the parts that they belong to.
+// count subtracts n bytes at dst from the parts to which they belong.
 func (y *readiness) count(file int, dst device.Ptr, n int64) {
 	list, end := y.byDst[file], dst+device.Ptr(n)
-	// The first part that ends behind dst.
+	// This is the first part that ends after dst.
 	k, _ := slices.BinarySearchFunc(list, dst, func(i int, at device.Ptr) int {
 		if y.parts[i].Dst+device.Ptr(y.parts[i].Len) <= at {
 			return -1
@@ -170,7 +168,7 @@ func (y *readiness) count(file int, dst device.Ptr, n int64) {
 	}
 }
 
-// advance moves the mark over parts that are final.
+// advance increases ready over all parts that are final.
 func (y *readiness) advance() {
 	before := y.ready
 	for y.ready < len(y.parts) && y.left[y.ready] == 0 && y.gated[y.parts[y.ready].File] == 0 {
@@ -182,8 +180,8 @@ func (y *readiness) advance() {
 	}
 }
 
-// look tells how many parts are final and, where that is not more than known, a
-// channel that is closed when it has grown.
+// look returns the number of final parts. If it is not more than known, look also returns a channel that is closed
+// when the number grows.
 func (y *readiness) look(known int) (int, <-chan struct{}) {
 	y.mu.Lock()
 	defer y.mu.Unlock()

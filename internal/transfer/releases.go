@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// releases gives back the space of files that were replaced, behind the saves
-// that did. Any save may wait for those of the others while more begin, which a
-// sync.WaitGroup does not allow. The zero value is ready.
+// releases frees the disk space of replaced files in the background, after their saves. A save may wait for the
+// releases of other saves while new ones begin, which a sync.WaitGroup does not allow. The zero value is ready to
+// use.
 type releases struct {
 	mu      sync.Mutex
 	running map[chan struct{}]struct{}
 }
 
-// Go runs f in the background.
+// Go runs f in a new goroutine, for which Wait waits.
 func (r *releases) Go(f func()) {
 	done := make(chan struct{})
 	r.mu.Lock()
@@ -34,7 +34,7 @@ func (r *releases) Go(f func()) {
 	}()
 }
 
-// Wait returns when all that has begun before is over.
+// Wait blocks until all functions that Go has started before this call have returned.
 func (r *releases) Wait() {
 	r.mu.Lock()
 	all := slices.Collect(maps.Keys(r.running))

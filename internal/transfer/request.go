@@ -13,88 +13,85 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Segment is a run of bytes of one file and the place they go to.
+// Segment is a range of one file and its destination in device memory.
 type Segment = plan.Segment
 
-// DefaultGap is the least number of unwanted bytes that is worth a second read; see Request.Gap.
+// DefaultGap is the recommended value of Request.Gap: a gap of 64 KiB or more is worth a second read.
 const DefaultGap = plan.DefaultGap
 
-// Request is one transfer.
+// Request is a request to load ranges of files into device memory.
 type Request struct {
 	Device   device.Device
-	Peers    []Peer      // other devices that get the same bytes
-	NoP2P    bool        // from staging, though they could reach each other
-	Files    []*vfs.File // open until the transfer has ended
+	Peers    []Peer      // other devices that receive the same bytes
+	NoP2P    bool        // true to copy to peers from staging, even if the GPUs can copy to each other
+	Files    []*vfs.File // files to read, which stay open until the load has ended
 	Segments []Segment
-	// Gap joins segments that follow each other in a file with fewer unwanted
-	// bytes between them into one read, and so the rows of a strided one; 0
-	// reads each by itself. With it, the segments of a file are in order of
-	// offset. See DefaultGap.
+	// Gap is the smallest number of unwanted bytes between two segments for which the segments are read separately.
+	// Segments, or rows of a strided segment, with fewer bytes between them are covered by one read. If Gap is 0,
+	// each segment is read separately. If Gap is not 0, the segments of a file must be sorted by offset. See
+	// DefaultGap.
 	Gap   int64
 	Route report.Route
 	Cache report.CachePolicy
-	// Seen, one per file or nil, says that the file was loaded before, not
-	// long ago: with CacheAuto it is then kept in the page cache.
+	// Seen has an entry for each file, or is nil. An entry of Seen is true if the file was loaded a short time ago;
+	// CacheAuto may then keep the file in the page cache.
 	Seen []bool
-	// Stream, with HasStream, is the caller's stream whose queued work may
-	// still use the destinations.
+	// Stream is a CUDA stream of the caller and is used if HasStream is set. Copies begin after the work that is
+	// already queued on the stream.
 	Stream    uint64
 	HasStream bool
-	// Live says that the files may change while they are read, as those may that
-	// the caller itself writes to; else a change fails the transfer.
+	// Live is true if the files may change while they are read, for example because the caller writes to them. If
+	// Live is false, a change fails the load.
 	Live bool
-	// Verify, one per file or nil, are the sums that files must have: nil for a
-	// file that is not verified. A block that differs ends the transfer with
-	// kind Corrupt, as do sums of a file of another size. Segments of a verified
-	// file do not overlap.
+	// Verify has the expected checksums of each file, or is nil. An entry of Verify is nil if the file is not
+	// verified. If a block differs, or the checksums are for a file of another size, the load fails with kind
+	// Corrupt. Segments of a verified file must not overlap.
 	Verify []*checksum.Sums
-	// Also are bytes whose blocks are verified though no segment holds them.
+	// Also lists further ranges to verify that no segment covers. Every block with a byte of a range in Also is
+	// verified.
 	Also []Extent
-	// Parts, in the order in which Load.Ready counts them, are what the caller
-	// wants to use before the transfer has ended; may be nil. Those of one file
-	// do not overlap.
+	// Parts are the parts of the destination that the caller wants to use before the load has ended, in the order of
+	// Load.Ready. Parts may be nil. Parts of one file must not overlap.
 	Parts []Part
-	// Holds, if not nil, says in words what lies in a range of a file, for the
-	// error about a block that differs. Any goroutine may call it.
+	// Holds, if not nil, describes the content of a file range in words, for the error about a damaged block. Any
+	// goroutine may call Holds.
 	Holds func(file int, off, n int64) string
 }
 
-// Extent is a run of bytes of one file.
+// Extent is a range of bytes of one file.
 type Extent = verify.Extent
 
-// Part is a run of a destination that its owner wants to use as soon as it is
-// final: a tensor.
+// Part is a range of a destination, such as a tensor, that the caller wants to use as soon as its bytes are final.
 type Part struct {
-	File int // index into Request.Files: where its bytes come from
+	File int // index into Request.Files of the file with the bytes
 	Dst  device.Ptr
 	Len  int64
 }
 
-// Peer is another device that gets the same bytes: each is read once.
+// Peer is another device that receives a copy of the same bytes, without a second read from storage.
 type Peer struct {
 	Device device.Device
-	// From and To tie the two memories together: a byte that goes to From+x of
-	// Request.Device goes to To+x here. All destinations of the request lie
-	// behind From.
+	// From and To map addresses of Request.Device to addresses of the peer: the byte for From+x is also copied to
+	// To+x. No destination of the request is below From.
 	From, To device.Ptr
-	// Stream, with HasStream, is the caller's stream on this device whose
-	// queued work may still use the destinations.
+	// Stream is a CUDA stream of the caller on the peer and is used if HasStream is set. Copies to the peer begin
+	// after the work that is already queued on the stream.
 	Stream    uint64
 	HasStream bool
 }
 
-// runs is what is read for the segments of the request.
+// runs yields the ranges that are read for the segments of the request.
 func (r *Request) runs() iter.Seq[plan.Run] {
 	_, addressable := r.Device.(device.Mapper)
 	return plan.Runs(r.Segments, r.Gap, addressable)
 }
 
-// Ways of bytes to a peer.
+// Ways in which bytes reach a peer.
 const (
-	// PeerP2P: the first device wrote them to the peer's memory by itself.
+	// PeerP2P means that the bytes were copied from the first device to the peer, from GPU to GPU.
 	PeerP2P = "p2p"
-	// PeerStaging: they were copied from the same staging slot.
+	// PeerStaging means that the bytes were copied to the peer from the staging slot in host memory.
 	PeerStaging = "staging"
-	// PeerMemory: both are host memory, and they were copied by the CPU.
+	// PeerMemory means that both devices are host memory and the CPU copied the bytes.
 	PeerMemory = "memory"
 )

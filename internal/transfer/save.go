@@ -15,56 +15,52 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// WriteRequest is one save: a file made of sources, which tile it.
+// WriteRequest is a request to save a file. Together, the sources must supply every byte of the file once.
 type WriteRequest struct {
-	// Path is the file to be made or replaced; a link is followed.
+	// Path is the file to create or replace; a symbolic link is followed.
 	Path string
-	// Sink, in place of Path, is written instead: open until Done, and then
-	// its owner's to make durable. Only here there may be nothing to save.
+	// Sink, if not nil, is written instead of Path. The Sink must stay open until the save has ended; then its owner
+	// makes it durable. Only a save to a Sink may have 0 bytes.
 	Sink    Sink
 	Sources []Source
-	// Route is auto (direct where the file system allows it), direct (an error
-	// where it does not), buffered or, to a sink, cufile.
+	// Route is auto (O_DIRECT if the file system allows it), direct (O_DIRECT or an error), buffered or, for a Sink
+	// only, cufile.
 	Route report.Route
-	// Checksums writes FILE.crc64nvme too. Without it, one that is there does
-	// not stay beside a file that it is not of. To a sink nothing is written
-	// beside: Save.Sums has them, of blocks of 1 MiB.
+	// Checksums makes the save also write FILE.crc64nvme. Without Checksums, the save removes an old FILE.crc64nvme.
+	// For a Sink no checksum file is written; Save.Sums returns the checksums of blocks of 1 MiB.
 	Checksums bool
-	// Streams are, by device, the caller's streams whose queued work may still
-	// write the sources.
+	// Streams holds CUDA streams of the caller by device. The sources of a device are read after the work that is
+	// already queued on its stream.
 	Streams map[device.Device]uint64
 }
 
-// saves is what runs the saves of a lane.
+// saves runs the saves of a lane.
 type saves struct {
 	*lane
 	sched *sched[*Save]
-	// releasing gives the space of replaced files back behind their saves.
+	// releasing frees the disk space of replaced files after their saves.
 	releasing releases
-	// onStep, in tests, hears of each step of a save before it is taken, and
-	// fails the save by an error.
+	// onStep is called before each step of a save, in tests. If it returns an error, the save fails.
 	onStep func(step string) error
 }
 
-// Save is one running or ended save.
+// Save is a save that is running or has ended.
 //
-// The flow of a byte: the file is cut at multiples of the block; a writer takes
-// a block, queues the copies of its pieces from their devices into a staging
-// slot, waits for the marks behind them, sums the block while it is hot, and
-// writes it past the page cache. A writer with two slots queues the copies of
-// the next block before it writes the one at hand. When every block is written,
-// the file is made durable and takes its name.
+// A save splits the file into blocks. A writer takes a block and queues the copies from its devices into a staging
+// slot. After the copies, the writer computes the block's checksum while the bytes are in the CPU cache, and writes
+// the block with O_DIRECT. A writer with two slots queues the copies of the next block before it writes the current
+// one. When every block is written, the file is flushed to storage and renamed to its path.
 type Save struct {
 	task[*Save]
 	e       *saves
 	req     WriteRequest
 	from    *sources
-	pub     publication // of the draft, where the sink is not somebody else's
-	sink    Sink        // what is written: the draft, or the request's own
-	storage vfs.Storage // below the sink
-	cu      *cuFileSink // nil: cuFile takes no part
+	pub     publication // of the new file, if the request has no Sink
+	sink    Sink        // destination: the new file, or the Sink of the request
+	storage vfs.Storage // storage below the sink
+	cu      *cuFileSink // nil if cuFile takes no part
 
-	sums   *checksum.Sums // nil: none are made
+	sums   *checksum.Sums // nil if no checksums are computed
 	sumsMu sync.Mutex     // guards sums.Blocks
 
 	began    time.Time
@@ -75,20 +71,20 @@ type Save struct {
 	refusals []report.Refusal
 }
 
-// Done is closed when the save has ended and nothing of the sources is read any more.
+// Done returns a channel that is closed when the save has ended and no longer reads the sources.
 func (t *Save) Done() <-chan struct{} { return t.done }
 
-// Err is the result; it blocks until Done.
+// Err blocks until the save has ended and returns its error.
 func (t *Save) Err() error {
 	<-t.done
 	return t.result
 }
 
-// Progress is how many bytes have been written, of how many.
+// Progress returns the number of bytes written so far, and the total.
 func (t *Save) Progress() (done, total int64) { return t.delivered.Load(), t.from.size }
 
-// Sums are the checksums of a save that made some, complete when it has
-// ended well; it blocks until Done, and is nil otherwise. They are not changed any more.
+// Sums blocks until the save has ended and returns its checksums. Sums returns nil if the save failed or computed no
+// checksums. The result is not changed any more.
 func (t *Save) Sums() *checksum.Sums {
 	<-t.done
 	if t.result != nil {
@@ -97,7 +93,7 @@ func (t *Save) Sums() *checksum.Sums {
 	return t.sums
 }
 
-// mustBeDirect fails where what is written cannot be written past the page cache.
+// mustBeDirect returns an error if the destination cannot be written with O_DIRECT.
 func (t *Save) mustBeDirect() error {
 	if ok, why := t.sink.Direct(); !ok {
 		return errs.New(errs.Unsupported, "write past the page cache", t.req.Path, why.Reason).
@@ -106,8 +102,8 @@ func (t *Save) mustBeDirect() error {
 	return nil
 }
 
-// sum adds the bytes of c, which are in data, to the sums of their blocks.
-// Where a block is larger than what is written at once, its pieces are joined.
+// sum adds the bytes of c, which are in data, to the checksums of their blocks. If a block is larger than one write,
+// the checksums of its writes are joined.
 func (t *Save) sum(c plan.Chunk, data []byte) {
 	if t.sums == nil {
 		return

@@ -4,7 +4,7 @@ package transfer
 
 import "github.com/nebulaio/nebulaio/report"
 
-// Report tells how an ended save went; it blocks until Done.
+// Report blocks until the save has ended and returns its report.
 func (t *Save) Report() report.Report {
 	<-t.done
 	t.pub.mu.Lock()
@@ -26,7 +26,7 @@ func (t *Save) Report() report.Report {
 	return f.report()
 }
 
-// describeSink adds what only a save to a sink has to tell.
+// describeSink adds the facts that only a save to a Sink has.
 func (t *Save) describeSink(f *facts) {
 	ok, why := t.sink.Direct()
 	f.files = append(f.files, report.File{Path: t.sink.Name(), FS: t.storage.FS.Name, Size: t.from.size, Direct: ok,

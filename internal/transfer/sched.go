@@ -9,35 +9,35 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 )
 
-// task is the scheduler's side of a load or save, which is its job.
+// task is the scheduler's state of one job, a load or a save.
 type task[J any] struct {
 	job J
 	// Guarded by sched.mu.
 	queue       [plan.Ways][]plan.Chunk
-	outstanding int // chunks that are queued or in a worker's hands
+	outstanding int // chunks that are queued or that a worker has
 	planned     bool
 	ended       bool
 	err         error
-	abort       func() // ends requests under way; nil: there are none
+	abort       func() // cancels running requests; nil if there are none
 	fetch       fetching
 
-	drained   chan struct{} // closed when no chunk is left anywhere
+	drained   chan struct{} // closed when no chunk is left
 	delivered atomic.Int64  // bytes
 }
 
-// fetching is what bounds the requests of a task over a network.
+// fetching limits the network requests of a task.
 type fetching struct {
-	want     int   // how many requests at once are worth while
-	left     int64 // bytes that are queued, or will be
+	want     int   // useful number of concurrent requests
+	left     int64 // bytes that are queued or will be queued
 	inFlight int   // requests
 }
 
-// sched hands chunks to workers: one chunk of each running transfer in turn, so
-// that transfers share the engine fairly and together are as fast as one alone.
+// sched gives chunks to workers, one chunk of each running transfer in turn. So transfers share the engine fairly,
+// and together they are as fast as one alone.
 type sched[J any] struct {
 	mu     sync.Mutex
 	wake   [plan.Ways]sync.Cond
-	turns  [plan.Ways][]*task[J] // those with queued chunks of that way, next one first
+	turns  [plan.Ways][]*task[J] // tasks with queued chunks of each way; the next one is first
 	closed bool
 }
 
@@ -49,8 +49,7 @@ func newSched[J any]() *sched[J] {
 	return s
 }
 
-// add queues a chunk. It reports false when the transfer has failed meanwhile;
-// the planner then stops.
+// add queues a chunk. It returns false if the transfer has failed, so that the planner stops.
 func (s *sched[J]) add(t *task[J], c plan.Chunk) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +69,7 @@ func (s *sched[J]) queue(t *task[J], c plan.Chunk) {
 	s.wake[c.Way].Signal()
 }
 
-// requeue gives a chunk that was taken back to be read in another way.
+// requeue queues a taken chunk again, to be read in another way.
 func (s *sched[J]) requeue(t *task[J], c plan.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +80,8 @@ func (s *sched[J]) requeue(t *task[J], c plan.Chunk) {
 	s.queue(t, c)
 }
 
-// next takes up to n chunks of one transfer to be read in way w. Without any it
-// returns none, at once or, with block, when the scheduler is closed.
+// next takes up to n chunks of one transfer for way w. If there is no chunk and block is set, next waits until there
+// is one or the scheduler is closed.
 func (s *sched[J]) next(w plan.Way, n int, block bool) (job J, cs []plan.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +110,8 @@ func (s *sched[J]) done(t *task[J], n int64) {
 	s.settle(t, 1)
 }
 
-// failed records that a chunk will not be delivered, and why. The first error
-// of a transfer is kept and its queued chunks are dropped.
+// failed records that a chunk was not delivered because of err. The transfer keeps its first error, and its queued
+// chunks are dropped.
 func (s *sched[J]) failed(t *task[J], err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,14 +119,14 @@ func (s *sched[J]) failed(t *task[J], err error) {
 	s.settle(t, 1)
 }
 
-// drop counts off a chunk of a transfer that has failed already.
+// drop removes one chunk from the count of outstanding chunks, without delivering it.
 func (s *sched[J]) drop(t *task[J]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle(t, 1)
 }
 
-// stop fails a transfer from outside: a cancelled context or a planner's error.
+// stop fails a transfer because of a cancelled context or an error of the planner.
 func (s *sched[J]) stop(t *task[J], err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +169,7 @@ func (s *sched[J]) planned(t *task[J]) {
 	s.settle(t, 0)
 }
 
-// settle counts n chunks off and, when none is left, lets the transfer end.
+// settle removes n chunks from the count of outstanding chunks. If none is left, the transfer ends.
 func (s *sched[J]) settle(t *task[J], n int) {
 	t.outstanding -= n
 	if t.planned && t.outstanding == 0 && !t.ended {
@@ -179,15 +178,14 @@ func (s *sched[J]) settle(t *task[J], n int) {
 	}
 }
 
-// hasFailed reports whether t has failed; what it still has in hand need not
-// be read any more.
+// hasFailed reports whether t has failed. Its remaining chunks then need not be read.
 func (s *sched[J]) hasFailed(t *task[J]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return t.err != nil
 }
 
-// close wakes every waiting worker to end; no transfer runs any more.
+// close makes every waiting worker end. No transfer may be running.
 func (s *sched[J]) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +195,7 @@ func (s *sched[J]) close() {
 	}
 }
 
-// addAll queues chunks together. It reports false when the transfer has failed.
+// addAll queues several chunks. It returns false if the transfer has failed.
 func (s *sched[J]) addAll(t *task[J], cs []plan.Chunk) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +209,7 @@ func (s *sched[J]) addAll(t *task[J], cs []plan.Chunk) bool {
 	return true
 }
 
-// failure is why the transfer has failed; nil: it has not.
+// failure returns the error of a failed transfer, or nil.
 func (s *sched[J]) failure(t *task[J]) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,29 +12,28 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Sink is a destination that somebody else has opened and will make durable:
-// the engine writes every byte of it and no more. Direct writes of the last
-// block are filled up with zeros to a whole page, which the owner cuts off.
+// Sink is an open file of another owner that a save writes. The engine writes every byte; the owner makes the file
+// durable. With O_DIRECT, the last block is padded with zeros to a whole page, and the owner truncates the file.
 type Sink interface {
-	// Name is what messages and reports call it.
+	// Name returns the name of the sink in messages and reports.
 	Name() string
-	// FS names the file system below it.
+	// FS returns the file system of the sink.
 	FS() vfs.FSType
-	// Direct reports whether it can be written past the page cache, else why not.
+	// Direct reports whether the sink can be written with O_DIRECT; if false, the Refusal gives the reason.
 	Direct() (bool, *vfs.Refusal)
-	// Align is what direct writes must observe.
+	// Align returns the alignment that WriteDirect needs.
 	Align() vfs.Alignment
-	// WriteDirect writes all of p past the page cache; vfs.ErrDirectRefused where
-	// the file system declines that kind of write. Many writes run at once.
+	// WriteDirect writes all of p at offset off with O_DIRECT. The error is vfs.ErrDirectRefused if the file system
+	// refuses the write. WriteDirect must be safe for concurrent use.
 	WriteDirect(p []byte, off int64) error
-	// WriteBuffered writes all of p through the page cache.
+	// WriteBuffered writes all of p at offset off through the page cache.
 	WriteBuffered(p []byte, off int64) error
 }
 
-// described is a Sink whose descriptors a library can be given.
+// described is a Sink with file descriptors, which can be given to a library.
 type described interface {
 	FD() int
-	DirectFD() int // -1: none
+	DirectFD() int // -1 if there is none
 }
 
 // cuFileSink is libcufile's part of a save to a sink.
@@ -48,7 +47,7 @@ type cuFileSink struct {
 	counts device.DirectCounters
 }
 
-// openCuFileSink lets libcufile write the sink called name.
+// openCuFileSink opens the sink called name in libcufile.
 func openCuFileSink(ctx context.Context, o *tuned, sink Sink, name string, from *sources) (*cuFileSink, error) {
 	const op = "write through cuFile"
 	if len(from.ports) != 1 || from.ports[0].dev.Info().Kind == device.Host {
@@ -77,7 +76,7 @@ func openCuFileSink(ctx context.Context, o *tuned, sink Sink, name string, from 
 	return c, nil
 }
 
-// close reads what the library has counted and makes it forget the file.
+// close reads the counters of libcufile and deregisters the file.
 func (c *cuFileSink) close(name string) error {
 	if c == nil {
 		return nil
@@ -88,8 +87,8 @@ func (c *cuFileSink) close(name string) error {
 	return errs.Wrap("take from cuFile", name, c.file.Close())
 }
 
-// write lets the library write the whole pages of n bytes at off from the device, and returns how many bytes they are.
-// None means that it does not take them: they lie in several places.
+// write lets libcufile write the whole pages of n bytes at off from the device, and returns their number of bytes. It
+// returns 0 if the bytes come from several sources, which libcufile cannot write at once.
 func (c *cuFileSink) write(from *sources, off, n int64) (done int64, err error) {
 	n = n / putAlign * putAlign
 	var src device.Ptr
@@ -108,7 +107,7 @@ func (c *cuFileSink) write(from *sources, off, n int64) (done int64, err error) 
 	return n, nil
 }
 
-// route names what the library's counters tell; a nil sink used none.
+// route returns the route that the counters of libcufile show.
 func (c *cuFileSink) route() report.RouteTaken {
 	if c == nil {
 		return report.RouteTakenCuFileUnknown
@@ -116,10 +115,10 @@ func (c *cuFileSink) route() report.RouteTaken {
 	return taken(c.counts.Known, c.counts.Writes)
 }
 
-// founded is a destination that tells what lies below it.
+// founded is a destination that knows its storage.
 type founded interface{ Storage() vfs.Storage }
 
-// storageBelow is what lies below the destination of a save, while it is open.
+// storageBelow returns the storage of a save's destination, which must be open.
 func storageBelow(s Sink, below *vfs.Storages) vfs.Storage {
 	switch d := s.(type) {
 	case described:
@@ -130,5 +129,5 @@ func storageBelow(s Sink, below *vfs.Storages) vfs.Storage {
 	return vfs.Storage{FS: s.FS(), Hidden: "the destination does not tell what lies below it"}
 }
 
-// putAlign is what direct writes in place, and those of cuFile, are aligned to.
+// putAlign is the alignment in bytes of O_DIRECT writes to open files, and of writes by cuFile.
 const putAlign = 4096

@@ -16,31 +16,30 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Source is where a run of a file's bytes comes from: memory of a device, or,
-// where Device is nil, Data itself.
+// Source supplies a range of a file's bytes from device memory or, if Device is nil, from Data.
 type Source struct {
-	Off    int64 // in the file
+	Off    int64 // offset of the range in the file
 	Len    int64
 	Device device.Device
 	Ptr    device.Ptr
 	Data   []byte
 }
 
-// source is a Source with the port of its device, nil for literal bytes.
+// source is a Source with the port of its device, which is nil for Data.
 type source struct {
 	Source
 	port *port
 }
 
-// sources are the sources of a file or object, which tile it.
+// sources are all sources of a file or object. They have no gaps and no overlaps.
 type sources struct {
-	name  string   // of what they make
-	all   []source // in order, neighbours in memory joined
-	ports []*port  // of the devices, in order of appearance
+	name  string   // name of the file or object
+	all   []source // in order of offset; neighbours in memory are joined
+	ports []*port  // ports of the devices, in order of appearance
 	size  int64
 }
 
-// tile refuses sources that do not tile a file, and joins neighbours.
+// tile returns an error if the sources have a gap or an overlap, and joins neighbours.
 func tile(name string, given []Source) (*sources, error) {
 	x := &sources{name: name}
 	bad := func(i int, msg string) error {
@@ -76,7 +75,7 @@ func tile(name string, given []Source) (*sources, error) {
 	return x, nil
 }
 
-// enter gives each device its port; the caller holds lane.mu.
+// enter sets the port of each device. The caller holds lane.mu.
 func (x *sources) enter(ps *ports) error {
 	for i := range x.all {
 		s := &x.all[i]
@@ -94,7 +93,7 @@ func (x *sources) enter(ps *ports) error {
 	return nil
 }
 
-// order puts the copies behind what the callers' streams have queued.
+// order makes the copies wait for the work that is queued on the caller's streams.
 func (x *sources) order(streams map[device.Device]uint64) error {
 	for _, p := range x.ports {
 		stream, ok := streams[p.dev]
@@ -108,8 +107,8 @@ func (x *sources) order(streams map[device.Device]uint64) error {
 	return nil
 }
 
-// pieces calls f for each source's share of [off, off+n) of the file: dst is
-// the place of its bytes in the range, at where they lie in the source.
+// pieces calls f for each source's share of [off, off+n) of the file. dst is the offset of the bytes in the range,
+// and at their offset in the source.
 func (x *sources) pieces(off, n int64, f func(s *source, at, dst, n int64) error) error {
 	i := sort.Search(len(x.all), func(i int) bool { return x.all[i].Off+x.all[i].Len > off })
 	for end := off + n; i < len(x.all) && x.all[i].Off < end; i++ {
@@ -122,9 +121,9 @@ func (x *sources) pieces(off, n int64, f func(s *source, at, dst, n int64) error
 	return nil
 }
 
-// collect brings the bytes from off on together in data, which is a slot's: what
-// devices have is queued behind each other, with a mark of the slot behind it, and their ports
-// are returned. After an error copies may be queued that no mark covers.
+// collect copies the bytes from offset off on into data, which is memory of the slot. It queues the copies from
+// devices, each with a mark of the slot behind it, and returns the ports of the devices. After an error, queued
+// copies may have no mark behind them.
 func (x *sources) collect(off int64, to *staging.Slot, data []byte) (ports []*port, err error) {
 	err = x.pieces(off, int64(len(data)), func(s *source, at, dst, n int64) error {
 		part := data[dst : dst+n]
@@ -151,7 +150,7 @@ func (x *sources) collect(off int64, to *staging.Slot, data []byte) (ports []*po
 	return ports, err
 }
 
-// inPlace is the range where it lies, if it does so in one piece of addressable memory.
+// inPlace returns the memory of the range, if it is contiguous and the CPU can address it.
 func (x *sources) inPlace(off, n int64) (data []byte) {
 	_ = x.pieces(off, n, func(s *source, at, _, k int64) error {
 		switch {
@@ -166,7 +165,7 @@ func (x *sources) inPlace(off, n int64) (data []byte) {
 	return data
 }
 
-// await waits for the marks that collect has left on a slot.
+// await waits for the marks that collect has recorded for a slot.
 func await(s *staging.Slot, ports []*port) error {
 	var err error
 	for _, p := range ports {
@@ -181,7 +180,7 @@ func await(s *staging.Slot, ports []*port) error {
 	return err
 }
 
-// devices names the devices.
+// devices returns the names of the devices as a text.
 func (x *sources) devices() string {
 	var ids []string
 	for _, p := range x.ports {
@@ -193,7 +192,7 @@ func (x *sources) devices() string {
 	return strings.Join(ids, ", ")
 }
 
-// shares are how many bytes each device gives, in order of appearance.
+// shares counts the bytes from each device, in order of appearance.
 func (x *sources) shares() (out []report.Source) {
 	at := map[string]int{}
 	for _, s := range x.all {

@@ -23,7 +23,7 @@ func startLoad(ctx context.Context, e *loads, req Request) (*Load, error) {
 		req.Cache = report.CacheAuto
 	}
 	if req.Route == report.RouteCuFile {
-		req.Gap = 0 // what comes through it is not packed: every row is a read
+		req.Gap = 0 // cuFile cannot pack: every row is a read
 	}
 	t := &Load{e: e, req: req, began: time.Now(), done: make(chan struct{})}
 	t.task.job, t.task.drained, t.task.abort = t, make(chan struct{}), t.net.abort
@@ -52,7 +52,7 @@ func startLoad(ctx context.Context, e *loads, req Request) (*Load, error) {
 	return t, nil
 }
 
-// enter makes ready what the load has besides its port. When it fails, nothing is left of that.
+// enter prepares the parts of a load other than its port. If it fails, it undoes all preparations.
 func (t *Load) enter() error {
 	p, req := t.port, &t.req
 	t.verify.port, t.verify.ready, t.fan.port = p, t.ready, p
@@ -80,7 +80,7 @@ func (t *Load) enter() error {
 	return nil
 }
 
-// openNetwork gives a load with remote files a context that ends with it.
+// openNetwork gives a load with remote files a context that ends with the load.
 func (t *Load) openNetwork(ctx context.Context) {
 	for _, f := range t.req.Files {
 		if r := f.Remote(); r != nil {
@@ -93,7 +93,7 @@ func (t *Load) openNetwork(ctx context.Context) {
 	}
 }
 
-// finishLoad waits for the end, from inside or by the context, and settles the result.
+// finishLoad waits until the load or its context ends, and sets the result.
 func finishLoad(ctx context.Context, t *Load) {
 	defer close(t.done)
 	defer t.e.leave()
@@ -137,12 +137,11 @@ func finishLoad(ctx context.Context, t *Load) {
 	}
 }
 
-// promiseMemory refuses a load to host memory that the machine does not have.
-// Destinations have no pages until they are written: a load that is too large
-// would otherwise run until the kernel kills the process.
+// promiseMemory returns an error if a load to host memory needs more memory than is available. Destinations have no
+// pages until they are written, so a load that is too large would run until the kernel kills the process.
 func promiseMemory(t *Load) error {
 	t.memory = func() {}
-	var shifts []device.Ptr // from a segment's address to one in host memory
+	var shifts []device.Ptr // differences between a segment's address and its host memory
 	if t.req.Device.Info().Kind == device.Host {
 		shifts = append(shifts, 0)
 	}

@@ -38,7 +38,7 @@ func startSave(ctx context.Context, e *saves, req WriteRequest, enter func(*Save
 	return t, nil
 }
 
-// check refuses what a save cannot do.
+// check returns an error if the request is not valid.
 func (t *Save) check() (err error) {
 	if t.sink != nil {
 		if t.req.Path != "" {
@@ -67,7 +67,7 @@ func (t *Save) check() (err error) {
 	return nil
 }
 
-// plan begins the file and hands its blocks to the writers.
+// plan creates the new file and gives its blocks to the writers.
 func (t *Save) plan(ctx context.Context) {
 	defer t.e.sched.planned(&t.task)
 	begin := t.openDraft
@@ -88,7 +88,7 @@ func (t *Save) plan(ctx context.Context) {
 	}
 }
 
-// openDraft begins the file that the save makes.
+// openDraft creates the new file of the save.
 func (t *Save) openDraft() error {
 	err := t.pub.begin(t.from.size)
 	if err != nil {
@@ -104,9 +104,8 @@ func (t *Save) openDraft() error {
 	return err
 }
 
-// openSink makes ready what the route needs. cuFile is used where it was asked
-// for: sums are made by the CPU, so the bytes come by it anyway, and writing
-// them from there is as near.
+// openSink prepares the sink for the route. cuFile is used only if the caller asked for it: the CPU computes
+// checksums, so the bytes pass through host memory anyway.
 func (t *Save) openSink(ctx context.Context) (err error) {
 	switch t.req.Route {
 	case report.RouteDirect:
@@ -125,13 +124,12 @@ func (t *Save) openSink(ctx context.Context) (err error) {
 		return err
 	}
 	if _, ok := t.req.Streams[t.cu.port.dev]; ok {
-		return t.cu.port.passed() // the library is in no order with the caller's stream
+		return t.cu.port.passed() // libcufile does not wait for the caller's stream
 	}
 	return nil
 }
 
-// finish waits for the end, from inside or by the context, puts the file in
-// place or takes it away, and settles the result.
+// finish waits until the save or its context ends, publishes or removes the file, and sets the result.
 func (t *Save) finish(ctx context.Context) {
 	defer close(t.done)
 	defer t.e.leave()

@@ -12,28 +12,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// summing is whether a port's device sums. Summing on the CPU what a disk has
-// just written to memory slows the disk, by a fifth on a virtual machine, and
-// in loads out of the page cache it takes a tenth of the threads' time; the
-// device does it beside its copies, and what it sums has arrived.
+// summing holds the checksum ability of a port's device. Checksums on the CPU slow the disk, by a fifth on a virtual
+// machine, and take a tenth of the threads' time in loads from the page cache. The device computes them beside its
+// copies, and also detects errors of the copy.
 type summing struct {
 	once  sync.Once
-	ready chan struct{} // closed when it is known; nil: nobody has asked
+	ready chan struct{} // closed when the ability is known; nil before the first ask
 	able  atomic.Bool
 	mu    sync.Mutex
-	err   error       // why not
-	spare []*spareSum // for what comes past slots
+	err   error       // why the device does not sum
+	spare []*spareSum // for chunks without a slot
 }
 
-// spareSum is a sum that belongs to no slot. Its mark is never recorded: what it
-// sums is in place when it is started.
+// spareSum is a checksum object that belongs to no slot. Its mark is never recorded, because its bytes are in place
+// when it starts.
 type spareSum struct {
 	device.Sum
 	mark device.Mark
 }
 
-// ask finds out, once and in the background: the driver may have to compile.
-// Until it is known the CPU sums.
+// ask finds out once, in the background, whether the device can compute checksums, because the driver may have to
+// compile. The CPU sums until the result is known.
 func (y *summing) ask(dev device.Device, queue device.Queue) {
 	y.once.Do(func() {
 		y.ready = make(chan struct{})
@@ -58,7 +57,7 @@ func (y *summing) ask(dev device.Device, queue device.Queue) {
 	})
 }
 
-// refuse remembers why the device does not sum; the first reason counts.
+// refuse records why the device does not sum. The first reason stays.
 func (y *summing) refuse(err error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -68,14 +67,14 @@ func (y *summing) refuse(err error) {
 	y.able.Store(false)
 }
 
-// refused is why the device does not sum; nil where it does, or nobody knows yet.
+// refused returns the reason why the device does not sum, or nil if it does or if this is not known yet.
 func (y *summing) refused() error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return y.err
 }
 
-// take gives a sum for one chunk that came past slots; keep takes it back.
+// take returns a checksum object for one chunk without a slot; keep takes it back.
 func (y *summing) take(q device.Queue, room int64) (*spareSum, error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -101,7 +100,7 @@ func (y *summing) keep(s *spareSum) {
 	y.spare = append(y.spare, s)
 }
 
-// close frees the sums; nothing is summed any more.
+// close frees the checksum objects. No checksum may be running.
 func (y *summing) close() error {
 	y.wait()
 	y.mu.Lock()
@@ -114,7 +113,7 @@ func (y *summing) close() error {
 	return errors.Join(all...)
 }
 
-// wait lets a question that was asked be answered.
+// wait waits for the result of ask, if it was called.
 func (y *summing) wait() {
 	if y.ready != nil {
 		<-y.ready

@@ -14,9 +14,9 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Target is a file whose bytes are moved in place, both ways. What libcufile
-// knows of it is kept until Close, because its descriptor can be made known
-// only once. All methods are safe for concurrent use; Close is called last.
+// Target is an open file for reads and writes at any offset. A Target stays registered with libcufile until Close,
+// because libcufile accepts a descriptor only once. All methods of a Target are safe for concurrent use; Close must
+// be the last call.
 type Target struct {
 	*vfs.Editable
 	e *lane
@@ -25,18 +25,17 @@ type Target struct {
 	files map[*library]device.DirectFile
 }
 
-// knownBy is how libcufile knows a target for one device; a nil file means that it
-// is not used, and refused says why where there is a GPU.
+// knownBy is the registration of a Target with libcufile for one device. If file is nil, libcufile is not used; for a
+// GPU, refused is then the reason.
 type knownBy struct {
 	file    device.DirectFile
 	lib     *library
-	opened  bool // just now
+	opened  bool // libcufile was opened by this call
 	refused *report.Refusal
 }
 
-// known makes the file known to libcufile for a device. must means that it was
-// asked for; else it is only where direct routes are plausible and counters have
-// not shown otherwise.
+// known registers the file with libcufile for a device. must means that the caller asked for cuFile. Without must,
+// cuFile is used only if a direct path is plausible and the counters have not shown otherwise.
 func (g *Target) known(ctx context.Context, p *port, must bool) (k knownBy, err error) {
 	refuse := func(reason, fix string) (knownBy, error) {
 		return knownBy{refused: &report.Refusal{What: "cufile", On: g.Path(), Reason: reason, Fix: fix}}, nil
@@ -68,7 +67,7 @@ func (g *Target) known(ctx context.Context, p *port, must bool) (k knownBy, err 
 	return refuse(plainly(err), errs.FixOf(err))
 }
 
-// judged is whether a direct route is plausible, and what counters have shown.
+// judged returns whether a direct path is plausible, and the route that the counters have shown.
 func (g *Target) judged(p *port, lib *library) (DirectPath, string, error) {
 	src, err := g.Source()
 	if err != nil {
@@ -96,7 +95,7 @@ func (g *Target) register(lib *library) (device.DirectFile, error) {
 	return f, nil
 }
 
-// Close makes libcufile forget the file and closes it. No move of it runs.
+// Close deregisters the file from libcufile and closes it. No read or write of the file may be running.
 func (g *Target) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -108,7 +107,7 @@ func (g *Target) Close() error {
 	return errors.Join(append(all, g.Editable.Close())...)
 }
 
-// Range is a run of bytes of a target and the memory they lie in or go to.
+// Range is a range of a Target, with the address of its source or destination memory.
 type Range struct {
 	Mem device.Ptr
 	Off int64

@@ -20,22 +20,22 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// truth is what is known of one file's storage while a load runs: it decides
-// which route a read may be reported under.
+// truth holds what is known of one file's storage and page cache during a load. It decides the route under which a
+// read is reported.
 type truth struct {
 	f       *vfs.File
-	bypass  bool // the load is to leave the page cache as it was
+	bypass  bool // the load must leave the page cache as it was
 	storage func() vfs.Storage
-	// before are the pages that were cached when the load began; nil: nobody tells.
+	// before are the pages that were cached when the load began; nil if unknown.
 	before    *vfs.Pages
 	beforeErr error
-	// left are bytes that the load brought into the page cache and could not drop.
+	// left counts the bytes that the load brought into the page cache and could not drop.
 	left    int64
 	leftErr error
 }
 
-// newTruth prepares one file of a load. The page cache is asked now only where
-// the answer will be needed: one question for a file that is not cached.
+// newTruth prepares one file of a load. It asks for cached pages only if they will be needed, which is one call for a
+// file that is not cached.
 func newTruth(f *vfs.File, route report.Route, cache report.CachePolicy, below *vfs.Storages) *truth {
 	u := &truth{f: f, bypass: cache == report.CacheBypass && f.Remote() == nil && !f.FS().Memory}
 	u.storage = sync.OnceValue(func() vfs.Storage {
@@ -78,7 +78,7 @@ func (u *truth) buffered(b vfs.Buffered, off, n int64) vfs.Buffered {
 	return b
 }
 
-// below is the name of a route by which bytes came from below the page cache.
+// below returns the route of bytes that came from storage: r, or its unproven form.
 func (u *truth) below(r report.RouteTaken) report.RouteTaken {
 	if u.storage().Hidden == "" {
 		return r
@@ -96,9 +96,9 @@ func (u *truth) countBuffered(y *tally.Tally, c plan.Chunk, b vfs.Buffered, star
 	y.ReadBuffered(c.Extra, b, missed, start)
 }
 
-// readDirect lets read fetch n bytes of the file, a superset of c, into buf with
-// O_DIRECT, and counts them under the route that they took. Where the file
-// system may fall back, the page cache is asked behind the read.
+// readDirect calls read, which reads n bytes of the file, a superset of c, into buf with O_DIRECT. It counts the
+// bytes under the route that they took. If the file system may fall back to the page cache, readDirect checks the
+// page cache after the read.
 func (u *truth) readDirect(y *tally.Tally, c plan.Chunk, buf []byte, n int64, read func() error) error {
 	start := time.Now()
 	if !u.storage().Falls {
@@ -108,7 +108,7 @@ func (u *truth) readDirect(y *tally.Tally, c plan.Chunk, buf []byte, n int64, re
 		}
 		return err
 	}
-	// Memory without pages makes btrfs and gfs2 fall back for the rest of a read.
+	// If the buffer has no pages yet, btrfs and gfs2 fall back to the page cache for the rest of a read.
 	hostmem.Touch(buf, 1)
 	warm := int64(0)
 	if u.before != nil {
@@ -119,7 +119,7 @@ func (u *truth) readDirect(y *tally.Tally, c plan.Chunk, buf []byte, n int64, re
 		if warm == 0 {
 			return read()
 		}
-		runtime.LockOSThread() // what this thread makes storage deliver is counted for it alone
+		runtime.LockOSThread() // the kernel counts the bytes from storage for each thread
 		defer runtime.UnlockOSThread()
 		a, ok := fetchedByThread()
 		err := read()
@@ -134,9 +134,9 @@ func (u *truth) readDirect(y *tally.Tally, c plan.Chunk, buf []byte, n int64, re
 	return nil
 }
 
-// parts divides a read that was made with O_DIRECT. Bytes that are in the page
-// cache now and were not when the load began came through it. Bytes that were
-// there before came from there, unless the kernel counted that it fetched all.
+// parts divides the bytes of an O_DIRECT read by route. Bytes that are cached now and were not when the load began
+// came through the page cache. Bytes that were cached before came from the page cache, unless the kernel counted that
+// storage delivered all.
 func (u *truth) parts(c plan.Chunk, n, warm, fetched int64, counted bool) []tally.Part {
 	if u.storage().FS.Memory {
 		return []tally.Part{{Route: report.RouteTakenCache, Bytes: c.Len}}
@@ -170,7 +170,7 @@ func writtenDirect(s vfs.Storage) report.RouteTaken {
 	return report.RouteTakenDirectUnproven
 }
 
-// unprovenWrites says why direct writes cannot be proven, "" where they can.
+// unprovenWrites returns the reason why O_DIRECT writes cannot be proven, or "" if they can.
 func unprovenWrites(s vfs.Storage) string {
 	switch {
 	case s.FS.Memory || s.Proves():
@@ -181,8 +181,8 @@ func unprovenWrites(s vfs.Storage) string {
 	return s.FS.Name + " may write through the page cache and drop the pages behind"
 }
 
-// fetchedByThread is how many bytes the calling thread has made storage deliver,
-// false where the kernel does not count them.
+// fetchedByThread returns the number of bytes that storage delivered for the calling thread, or false if the kernel
+// does not count them.
 func fetchedByThread() (int64, bool) {
 	text, err := os.ReadFile("/proc/thread-self/io")
 	if err != nil {
@@ -197,8 +197,8 @@ func fetchedByThread() (int64, bool) {
 	return 0, false
 }
 
-// restore drops what the load has brought into the page cache of a file that is
-// to be left as it was, and notes what could not be dropped.
+// restore drops the pages that the load brought into the page cache, if the cache must stay as it was. It counts the
+// bytes that could not be dropped.
 func (u *truth) restore() {
 	if !u.bypass || u.before == nil {
 		return
@@ -210,8 +210,8 @@ func (u *truth) restore() {
 	u.left, u.leftErr = n, err
 }
 
-// describe adds what the storage of the file hides, and what the load has left
-// in the page cache though it was to leave nothing, as a note.
+// describe adds the unproven routes and the bytes left in the page cache to the report of a file. note explains bytes
+// that were left.
 func (u *truth) describe(fr *report.File) (note string) {
 	s := u.storage()
 	fr.FS, fr.Unproven = s.FS.Name, s.Hidden

@@ -13,7 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// tuned is Options with every choice made and the staging memory dealt out.
+// tuned is Options with all defaults filled in and the staging memory divided.
 type tuned struct {
 	Options
 	block       int64 // largest read from storage
@@ -21,20 +21,20 @@ type tuned struct {
 	fillers     int   // threads that read through the page cache from storage
 	largeSlots  int   // staging slots of MaxTransfer, for page-cache copies
 	smallSlots  int   // staging slots of block, for reads from storage
-	directSlots int   // of the small ones
+	directSlots int   // small slots for O_DIRECT reads
 	writeSlots  int   // staging slots of WriteBlock, for saves
 }
 
-// Defaults of what is in flight. Ten page-cache threads on 16 cores saturate a
-// PCIe 5 x16 link; more of them only wait, and pin more memory.
+// Default numbers of reads in flight and threads. Ten page-cache threads on 16 cores saturate a PCIe 5 x16 link; more
+// threads only wait, and pin more memory.
 const (
 	defaultQueueDepth = 16
 	defaultFillers    = 8
 	mostWorkers       = 12
 )
 
-// defaultWriteBlock is the size of one write of a save: a block of checksums,
-// so that each is summed in one piece.
+// defaultWriteBlock is the size in bytes of one write of a save. It is the checksum block, so that each block is
+// summed at once.
 const defaultWriteBlock = 1 * units.MiB
 
 // tune fills in the zero values and checks the rest.
@@ -105,10 +105,9 @@ func (o Options) tune() (tuned, error) {
 	return t, nil
 }
 
-// deal divides the pool: a quarter for reads from storage, three sixteenths for
-// saves, the rest for copies out of the page cache, two slots a thread, so that
-// one is read into while the other is copied. Whoever gets less than that runs
-// with fewer threads.
+// deal divides the pool: a quarter for reads from storage, three sixteenths for saves, and the rest for copies from
+// the page cache. Each thread gets two slots, so that it reads into one while the other is copied. If there are too
+// few slots, fewer threads run.
 func (o Options) deal() tuned {
 	o.MaxTransfer = min(o.MaxTransfer, o.PoolSize/4) &^ (minTransfer - 1)
 	t := tuned{Options: o, block: min(plan.StorageBlock, o.MaxTransfer)}
@@ -129,22 +128,21 @@ func (o Options) deal() tuned {
 	return t
 }
 
-// layout is how the staging memory is cut.
+// layout returns the number and size of the staging slots.
 func (t tuned) layout() staging.Layout {
 	return staging.Layout{Large: staging.Cut{Slots: t.largeSlots, Size: t.MaxTransfer},
 		Small: staging.Cut{Slots: t.smallSlots, Size: t.block},
 		Write: staging.Cut{Slots: t.writeSlots, Size: t.WriteBlock}, Near: t.Near}
 }
 
-// How the route cufile reads. Pieces of 16 MiB reach the disk's rate; requests
-// of a batch are smaller, because larger ones were seen to fail while the
-// library makes its slabs.
+// Sizes of reads by the route cufile. Reads of 16 MiB reach the disk's rate. Requests of a batch are smaller, because
+// larger ones were seen to fail while libcufile makes its slabs.
 const (
 	cuFileChunk   = 16 * units.MiB
 	cuFileRequest = 1 * units.MiB
 )
 
-// piece is the size of reads through cuFile.
+// piece returns the size of reads through cuFile in bytes.
 func (o Options) piece() int64 {
 	n := int64(cuFileChunk)
 	if o.CuFile == report.CuFileBatch {

@@ -18,22 +18,22 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// UploadRequest is one object that is made of sources, which tile it, and
-// written over a network.
+// UploadRequest is a request to upload an object over a network. Together, the sources must supply every byte of the
+// object once.
 type UploadRequest struct {
 	Sources []Source
-	// To is fresh; the engine ends it.
+	// To is a new, unused upload to write to. The engine completes or aborts To.
 	To vfs.Upload
-	// Streams are, by device, the caller's streams whose queued work may still
-	// write the sources.
+	// Streams holds CUDA streams of the caller by device. The sources of a device are read after the work that is
+	// already queued on its stream.
 	Streams map[device.Device]uint64
 }
 
-// Upload is an object on its way over a network, or one that has arrived.
+// Upload is an upload of an object that is running or has ended.
 //
-// The flow of a byte: the object is cut into parts, one for each connection at
-// a time; a part is sent as blocks, each of which is copied from its devices into a slot while
-// the one before it is being summed and written to the socket. A part that fails is gathered anew from its sources.
+// The object is split into parts, and each connection sends one part at a time. A part is sent in blocks. Each block
+// is copied from its devices into a staging slot while the previous block is summed and written to the socket. If a
+// part fails, its blocks are copied from the sources again.
 type Upload struct {
 	gathering
 	req   UploadRequest
@@ -46,18 +46,18 @@ type Upload struct {
 	done  chan struct{}
 	err   error
 
-	finish time.Duration // of what makes the object of its parts
+	finish time.Duration // time in which the server completed the object
 }
 
-// Bounds of a part: the least that pays, what is enough, and how many a server takes.
+// Limits of parts: the smallest useful size, the largest size, and the most parts that a server accepts.
 const (
 	leastPart = vfs.MostWhole
 	mostPart  = 64 * units.MiB
 	mostParts = 10_000
 )
 
-// partOf is how large the parts of an object are, in whole blocks: two for each
-// connection where the bounds allow it.
+// partOf returns the size of an object's parts, in whole blocks: two parts for each connection if the limits allow
+// it.
 func partOf(size int64, connections int) int64 {
 	part := min(max(size/int64(2*max(1, connections)), leastPart), mostPart)
 	part = max(part, (size+mostParts-1)/mostParts)
@@ -87,8 +87,8 @@ func startUpload(ctx context.Context, e *lane, req UploadRequest) (*Upload, erro
 	return u, nil
 }
 
-// enter counts the upload in, with a port for each of its devices and
-// staging where one is not addressable.
+// enter registers the upload with the lane, and makes a port for each of its devices and staging slots for its
+// connections.
 func (u *Upload) enter() error {
 	e := u.e
 	e.mu.Lock()
@@ -106,21 +106,21 @@ func (u *Upload) enter() error {
 	return nil
 }
 
-// connections is how many parts are sent at once.
+// connections returns the number of parts that are sent at once.
 func (u *Upload) connections() int {
 	return max(1, min(u.req.To.Parallel(), mostFetchers, u.parts))
 }
 
-// Done is closed when the upload has ended and nothing of the sources is read any more.
+// Done returns a channel that is closed when the upload has ended and no longer reads the sources.
 func (u *Upload) Done() <-chan struct{} { return u.done }
 
-// Wait is the result; it blocks until Done.
+// Wait blocks until the upload has ended and returns its error.
 func (u *Upload) Wait() error {
 	<-u.done
 	return u.err
 }
 
-// Progress is how many bytes the server has acknowledged, of how many.
+// Progress returns the number of bytes that the server has acknowledged, and the total.
 func (u *Upload) Progress() (done, total int64) { return u.sent.Load(), u.what.size }
 
 func (u *Upload) run(ctx context.Context) {
@@ -128,7 +128,7 @@ func (u *Upload) run(ctx context.Context) {
 	defer u.e.leave()
 	err := u.send(ctx)
 	u.open.Wait()
-	// The report counts what was in flight, and so does the error.
+	// The error counts bytes that were in flight, as the report does.
 	if err != nil && ctx.Err() != nil {
 		err = &errs.Error{Kind: errs.Cancelled, Op: "upload", Err: context.Cause(ctx),
 			Name: fmt.Sprintf("%s after %s", u.req.To.Name(), units.Bytes(u.sent.Load()))}
@@ -188,7 +188,7 @@ func (u *Upload) sendParts(ctx context.Context) error {
 						off, n), nil
 				})
 				if err != nil {
-					cancel(err) // the first one counts
+					cancel(err) // only the first error counts
 					return
 				}
 				u.acknowledged(n, start)
@@ -204,7 +204,7 @@ func (u *Upload) acknowledged(n int64, start time.Time) {
 	u.tally.Sent(n, start)
 }
 
-// Report tells how the upload went, as a save; it blocks until Done.
+// Report blocks until the upload has ended and returns its report, with the direction "save".
 func (u *Upload) Report() report.Report {
 	<-u.done
 	to, n := u.req.To, u.connections()

@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uringReader makes all direct reads of an engine from one thread: it keeps
-// every free slot's read in flight and sends each to the device as it arrives.
+// uringReader makes all O_DIRECT reads of an engine from one thread. It keeps a read in flight for every free slot,
+// and copies each slot to the device when its read has ended.
 type uringReader struct {
 	e     *loads
 	ring  *uring.Ring
 	slots []*slot
-	// free slots can be read into; sent ones wait for their copy, oldest first.
+	// free lists slots that can be read into. sent lists slots that are copied to a device, oldest first.
 	free []int
 	sent []int
 }
 
-// newUring makes the ring on the calling goroutine's thread and locks it there.
+// newUring makes the ring on the calling goroutine's thread, and locks the goroutine to the thread.
 func newUring(slots []*slot) (*uring.Ring, func(), error) {
 	runtime.LockOSThread()
 	entries := uint32(1)
@@ -42,8 +42,8 @@ func newUring(slots []*slot) (*uring.Ring, func(), error) {
 	for i, s := range slots {
 		bufs[i] = s.Mem
 	}
-	// Saves the kernel the page look-up of each read; where the limit on
-	// locked memory forbids it, reads work without.
+	// Registered buffers save a page lookup for each read. If the limit on locked memory forbids them, reads still
+	// work.
 	_ = ring.RegisterBuffers(bufs)
 	return ring, func() {
 		_ = ring.Close()
@@ -60,8 +60,8 @@ func (u *uringReader) run() {
 		switch {
 		case u.ring.InFlight() > 0:
 			if err := u.ring.Wait(1); err != nil {
-				// The ring is unusable and reads may be in flight: going on
-				// would risk the kernel writing into reused memory.
+				// The ring is unusable and reads may be in flight. Going on would risk that the kernel writes into
+				// reused memory.
 				panic(fmt.Sprintf("transfer: io_uring failed with reads in flight: %v", err))
 			}
 			u.ring.Reap(u.arrived)
@@ -74,8 +74,8 @@ func (u *uringReader) run() {
 	}
 }
 
-// fill submits a read for every free slot there is work for. With nothing under
-// way at all it blocks for work; it reports true when the engine closes.
+// fill submits a read for every free slot if there is work. If nothing is running, fill waits for work. It returns
+// true if the engine is closed.
 func (u *uringReader) fill() (closed bool) {
 	for len(u.free) > 0 && u.ring.InFlight() < u.e.opts.QueueDepth {
 		idle := u.ring.InFlight() == 0 && len(u.sent) == 0
@@ -98,8 +98,8 @@ func (u *uringReader) fill() (closed bool) {
 	return false
 }
 
-// alone reads a chunk of a file system that may fall back to the page cache, one
-// at a time: what the page cache and this thread's counters tell is then of this read.
+// alone reads one chunk while no other read runs, on a file system that may fall back to the page cache. The page
+// cache and the thread's counters then show the route of this read.
 func (u *uringReader) alone(i int, t *Load, c plan.Chunk) {
 	s := u.slots[i]
 	if u.e.sched.hasFailed(&t.task) {
@@ -110,7 +110,7 @@ func (u *uringReader) alone(i int, t *Load, c plan.Chunk) {
 	u.keep(i)
 }
 
-// keep puts a slot where it belongs: its copy is under way, or it is free.
+// keep adds a slot to sent if its copy is running, else to free.
 func (u *uringReader) keep(i int) {
 	if u.slots[i].t != nil {
 		u.sent = append(u.sent, i)
@@ -130,7 +130,7 @@ func (u *uringReader) submit(i int) {
 			u.free = append(u.free, i)
 			return
 		}
-		s.pinned = true // until the read has arrived
+		s.pinned = true // until the read has ended
 	}
 	lo, buf, _ := superset(f, s.reading, s.Mem)
 	s.lo = lo
@@ -139,7 +139,7 @@ func (u *uringReader) submit(i int) {
 	}
 }
 
-// arrived handles the completion of slot i's read.
+// arrived handles the completion of a slot's read.
 func (u *uringReader) arrived(token uint64, res int32) {
 	i := int(token)
 	s := u.slots[i]
@@ -185,8 +185,8 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	u.keep(i)
 }
 
-// collect frees the slots whose copies are done; with wait it blocks for the
-// oldest. Copies end in the order they were sent.
+// collect frees the slots whose copies are done. If wait is set, it waits for the oldest copy. Copies end in the
+// order in which they were queued.
 func (u *uringReader) collect(wait bool) {
 	for len(u.sent) > 0 {
 		i := u.sent[0]
@@ -208,8 +208,8 @@ func (u *uringReader) collect(wait bool) {
 	}
 }
 
-// runUring is the one worker of direct reads through io_uring; it tells on ready
-// whether the kernel allows that.
+// runUring is the single worker for O_DIRECT reads through io_uring. It sends an error on ready if the kernel does
+// not allow io_uring, else nil.
 func runUring(e *loads, slots []*slot, ready chan<- error) {
 	ring, unlock, err := newUring(slots)
 	ready <- err

@@ -18,23 +18,23 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// leastOnDevice is the smallest chunk that auto leaves to the device: to sum less
-// takes the CPU no longer than to start a kernel and to learn of its end.
+// leastOnDevice is the size in bytes of the smallest chunk that VerifyAuto sums on the device. For less, the CPU is
+// as fast as starting a kernel and waiting for it.
 const leastOnDevice = 256 * units.KiB
 
-// verifier is a load's side of verification. A chunk is summed by the device that it was copied to, or else by the
-// worker that read it, while it is hot in that core's cache and before it is sent.
+// verifier verifies the chunks of a load. A chunk is summed by the device after the copy, or by the worker that read
+// it, while it is in the core's cache and before the copy.
 type verifier struct {
-	proof *verify.Proof // nil: nothing is verified
+	proof *verify.Proof // nil if nothing is verified
 	req   *Request
 	port  *port
 	ready *readiness
 	tally *tally.Tally
 	on    VerifyOn
-	sums  bool // the device may sum what is verified
+	sums  bool // the device may compute the checksums
 }
 
-// newProof checks that the sums fit the request, and returns nil where it has none.
+// newProof checks that the checksums fit the request. It returns nil if the request has no checksums.
 func newProof(r *Request, join *checksum.Joiner, judge verify.Judge) (*verify.Proof, error) {
 	if !slices.ContainsFunc(r.Verify, func(s *checksum.Sums) bool { return s != nil }) {
 		return nil, nil
@@ -60,16 +60,16 @@ func newProof(r *Request, join *checksum.Joiner, judge verify.Judge) (*verify.Pr
 // covers reports whether every byte of a file's chunks is summed.
 func (v *verifier) covers(file int) bool { return v.proof.Verifies(file) }
 
-// check sums data, the bytes of c, and judges each block that it completes.
+// check sums data, the bytes of c, and compares each block that is now complete.
 func (v *verifier) check(c plan.Chunk, data []byte) error {
 	defer v.tally.Verified(int64(len(data)), time.Now())
 	return v.proof.Check(c.File, c.Off, data)
 }
 
-// Right implements verify.Judge.
+// Right implements verify.Judge: the parts of the block may become ready.
 func (v *verifier) Right(b verify.Block) { v.ready.right(b) }
 
-// Wrong implements verify.Judge.
+// Wrong implements verify.Judge: it returns the error that describes the damaged block.
 func (v *verifier) Wrong(b verify.Block, got uint64, on string) error {
 	f, s := v.req.Files[b.File], v.req.Verify[b.File]
 	off, n := s.Extent(b.Index)
@@ -89,7 +89,7 @@ func (v *verifier) Wrong(b verify.Block, got uint64, on string) error {
 		WithFix("get the file again from a good copy; if it was changed on purpose: " + checksum.Remedy(f.Path()))
 }
 
-// errRemoteDiffers is the error for content that is not what its server says.
+// errRemoteDiffers returns the error for content that differs from the checksums of its server.
 func errRemoteDiffers(path string, off, n int64, got, want uint64, on, held string) error {
 	msg := fmt.Sprintf("bytes %d to %d differ from the checksum that the server keeps: theirs is %016x, expected %016x",
 		off, off+n, got, want) + summedOn(on)
@@ -100,7 +100,7 @@ func errRemoteDiffers(path string, off, n int64, got, want uint64, on, held stri
 		WithFix("read it again; if it differs again, the object is damaged on the server: store it anew from a good copy")
 }
 
-// summedOn is the word in an error that a device looked at what it had got.
+// summedOn returns the words of an error for a checksum that a device computed, or "".
 func summedOn(on string) string {
 	if on == "" {
 		return ""
@@ -108,7 +108,7 @@ func summedOn(on string) string {
 	return ", summed on " + on + " where it had arrived"
 }
 
-// ask makes the device ready to sum what the load verifies, total bytes of it.
+// ask prepares the device to compute checksums, if a load of total bytes is worth it.
 func (v *verifier) ask(total int64) {
 	if v.proof != nil && v.port.mapper == nil && (v.on == VerifyDevice || v.on == VerifyAuto &&
 		total >= leastOnDevice) {
@@ -117,7 +117,7 @@ func (v *verifier) ask(total int64) {
 	}
 }
 
-// need fails where the device was named as the place and cannot sum.
+// need returns an error if VerifyDevice was chosen and the device cannot compute checksums.
 func (v *verifier) need() error {
 	if !v.sums || v.on != VerifyDevice || v.port.dev.Info().Kind == device.Host {
 		return nil
@@ -126,8 +126,8 @@ func (v *verifier) need() error {
 	return errs.Wrap("verify on", v.port.dev.Info().ID, v.port.sums.refused())
 }
 
-// sumFor is the slot's sum for a chunk that is summed on the device after its
-// copy; nil where the CPU sums it before.
+// sumFor returns the slot's checksum object if the device sums the chunk after the copy, or nil if the CPU sums it
+// before.
 func (v *verifier) sumFor(c plan.Chunk, s *staging.Slot) device.Sum {
 	if !v.sums || s == nil || c.Extra || c.Weave != nil || c.Summed || !v.covers(c.File) || !v.port.sums.able.Load() ||
 		v.on == VerifyAuto && c.Len < leastOnDevice || !v.proof.Tileable(c.File) {
@@ -141,7 +141,7 @@ func (v *verifier) sumFor(c plan.Chunk, s *staging.Slot) device.Sum {
 	return sum
 }
 
-// start queues the summing of a chunk behind mark m, that of its copy.
+// start queues the checksum of a chunk on the device, after the mark m of its copy.
 func (v *verifier) start(sum device.Sum, m device.Mark, c plan.Chunk) error {
 	if sum == nil {
 		return nil
@@ -150,14 +150,14 @@ func (v *verifier) start(sum device.Sum, m device.Mark, c plan.Chunk) error {
 	return sum.Start(m, c.Dst, c.Len, first, size)
 }
 
-// judge takes what the device made of a chunk.
+// judge compares the checksums that the device computed for a chunk.
 func (v *verifier) judge(c plan.Chunk, tiles []uint64) error {
 	defer v.tally.VerifiedOnDevice(c.Len, time.Now())
 	return v.proof.CheckTiles(c.File, c.Off, c.Len, tiles, v.port.dev.Info().ID)
 }
 
-// worksInPlace reports whether the device will sum what it gets of a file past
-// staging; it waits until that is known.
+// worksInPlace reports whether the device sums bytes of a file that reach it without staging. It waits until this is
+// known.
 func (v *verifier) worksInPlace(file int) bool {
 	if !v.covers(file) {
 		return true
@@ -169,7 +169,8 @@ func (v *verifier) worksInPlace(file int) bool {
 	return v.port.sums.able.Load()
 }
 
-// proveInPlace sums a chunk that came past staging, where it is, and waits. No chunk is larger than room.
+// proveInPlace sums a chunk in device memory that came without staging, and waits for the result. No chunk is larger
+// than room.
 func (v *verifier) proveInPlace(c plan.Chunk, room int64) error {
 	if !v.covers(c.File) {
 		return nil
@@ -188,7 +189,7 @@ func (v *verifier) proveInPlace(c plan.Chunk, room int64) error {
 	return v.judge(c, s.Tiles())
 }
 
-// describe tells what was verified and where, and why not on the device.
+// describe adds the verified bytes, the processor, and the reason if the device did not compute checksums.
 func (v *verifier) describe(f *facts) {
 	if v.proof == nil {
 		return

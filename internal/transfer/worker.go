@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// worker reads chunks one after the other. With two slots, one is read into
-// while the other is on its way to the device.
+// worker reads chunks one after the other. With two slots, it reads into one slot while the other is copied to the
+// device.
 type worker struct {
 	e     *loads
 	way   plan.Way
@@ -19,8 +19,8 @@ type worker struct {
 	turn  int
 }
 
-// fillRun is how many blocks in a row one filler takes: the kernel reads ahead
-// for a reader that goes through a file in order, and each filler is one.
+// fillRun is the number of neighbouring blocks that one filler takes. Each filler reads in order, so that the kernel
+// reads ahead for it.
 const fillRun = 128
 
 func (w *worker) run() {
@@ -31,7 +31,7 @@ func (w *worker) run() {
 	for {
 		t, cs := w.e.sched.next(w.way, run, false)
 		if t == nil {
-			// Nothing to do: deliver what is under way before sleeping.
+			// No work: settle the running copies before sleeping.
 			for _, s := range w.slots {
 				settle(s)
 			}
@@ -74,8 +74,8 @@ func (w *worker) do(t *Load, c plan.Chunk) {
 	}
 }
 
-// slot returns the worker's next slot, free and ready for the transfer's
-// device, or nil when the transfer has failed meanwhile.
+// slot returns the worker's next slot, free and prepared for the transfer's device. It returns nil if the transfer
+// has failed.
 func (w *worker) slot(t *Load) *slot {
 	s := w.slots[w.turn]
 	if other := w.slots[len(w.slots)-1-w.turn]; !s.ReadyFor(t.port.dev) && other.ReadyFor(t.port.dev) {
@@ -91,8 +91,8 @@ func (w *worker) slot(t *Load) *slot {
 	return s
 }
 
-// fill reads a run of absent blocks through the page cache, in order and with a
-// description of its own, whose readahead no other reader disturbs.
+// fill reads neighbouring uncached blocks through the page cache, in order. It uses its own file descriptor, so that
+// no other reader disturbs its readahead.
 func (w *worker) fill(t *Load, cs []plan.Chunk) {
 	var r *vfs.Reader
 	var err error

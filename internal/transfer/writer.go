@@ -15,22 +15,22 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// writer is one write in flight. With two slots, the copies for the next block
-// are queued before the block at hand is written.
+// writer has one write in flight. With two slots, it queues the copies of the next block before it writes the current
+// block.
 type writer struct {
 	e     *saves
 	slots []*staging.Slot
 	turn  int
 }
 
-// gathered is a block whose bytes are in memory, or on their way there.
+// gathered is a block whose bytes are in memory or are being copied there.
 type gathered struct {
 	t *Save
 	c plan.Chunk
-	// data is the block: in slot, or in the caller's own memory and slot nil.
+	// data is the block. It is in slot or, if slot is nil, in the caller's memory.
 	data   []byte
 	slot   *staging.Slot
-	ports  []*port // whose marks are to be waited for
+	ports  []*port // ports with a mark to wait for
 	queued time.Time
 }
 
@@ -38,7 +38,7 @@ func (w *writer) run() {
 	var ahead *gathered
 	for {
 		if ahead != nil && len(w.slots) == 1 {
-			w.write(ahead) // there is no second slot to gather into
+			w.write(ahead) // there is no second slot for the next block
 			ahead = nil
 		}
 		t, cs := w.e.sched.next(plan.ViaWrite, 1, ahead == nil)
@@ -58,7 +58,7 @@ func (w *writer) run() {
 	}
 }
 
-// gather brings the bytes of a block together; nil where the save has failed.
+// gather queues the copies of a block from its sources. It returns nil if the save has failed.
 func (w *writer) gather(t *Save, c plan.Chunk) *gathered {
 	if w.e.sched.hasFailed(&t.task) {
 		w.e.sched.drop(&t.task)
@@ -75,12 +75,11 @@ func (w *writer) gather(t *Save, c plan.Chunk) *gathered {
 	g.ports, err = t.from.collect(c.Off, g.slot, g.data)
 	if err == nil {
 		if len(g.ports) == 0 {
-			t.tally.Copied(c.Len, g.queued, time.Now()) // nothing is waited for
+			t.tally.Copied(c.Len, g.queued, time.Now()) // no copy to wait for
 		}
 		return g
 	}
-	// Some copies may be queued and have no mark behind them: the sources are
-	// the caller's again only when the queues are empty.
+	// Some queued copies may have no mark behind them. The sources are free only when the queues are empty.
 	for _, p := range g.ports {
 		err = errors.Join(err, p.queue.Drain())
 	}
@@ -88,7 +87,7 @@ func (w *writer) gather(t *Save, c plan.Chunk) *gathered {
 	return nil
 }
 
-// write waits for the copies of a block, sums it and writes it.
+// write waits for the copies of a block, computes its checksum and writes it.
 func (w *writer) write(g *gathered) {
 	t, c := g.t, g.c
 	waited := time.Now()
@@ -115,9 +114,8 @@ func (w *writer) write(g *gathered) {
 	w.e.sched.done(&t.task, c.Len)
 }
 
-// store writes a block past the page cache where that is possible, else
-// through it. The last block is filled up to a whole page with zeros, which are
-// cut off when the file is sealed.
+// store writes a block with O_DIRECT if possible, else through the page cache. The last block is padded with zeros to
+// a whole page; Seal truncates the file later.
 func (w *writer) store(t *Save, c plan.Chunk, g *gathered) error {
 	if w.e.onStep != nil {
 		if err := w.e.onStep("write"); err != nil {
@@ -125,7 +123,7 @@ func (w *writer) store(t *Save, c plan.Chunk, g *gathered) error {
 		}
 	}
 	if t.cu != nil {
-		// What the library leaves is less than a page, or lies in several places.
+		// libcufile leaves bytes that are less than a page, or that come from several sources.
 		began := time.Now()
 		n, err := t.cu.write(t.from, c.Off, c.Len)
 		if err == nil && n > 0 {
@@ -169,16 +167,15 @@ func (w *writer) store(t *Save, c plan.Chunk, g *gathered) error {
 	return nil
 }
 
-// release frees a slot; in tests it is overwritten, so that a byte of an
-// earlier block that is taken for one of a later block shows.
+// release frees a slot. In tests the slot is overwritten, so that a use of old bytes is detected.
 func (w *writer) release(s *staging.Slot) {
 	if w.e.opts.Poison {
 		s.Poison()
 	}
 }
 
-// inPlace is the block where it lies, if it can be written from there: in one
-// piece of addressable memory, aligned as the file wants it.
+// inPlace returns the memory of a block if it can be written without a copy. The block must be contiguous and
+// aligned, and the CPU must be able to address it.
 func inPlace(t *Save, c plan.Chunk) []byte {
 	ok, _ := t.sink.Direct()
 	a := t.sink.Align()

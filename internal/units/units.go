@@ -2,7 +2,7 @@
 
 // Package units parses and prints sizes, rates and durations.
 //
-// Sizes have binary units, and rates are in decimal GB/s.
+// Sizes are printed in binary units (KiB, MiB, GiB), and rates in decimal units (GB/s).
 package units
 
 import (
@@ -22,8 +22,8 @@ const (
 	GiB = 1 << 30
 )
 
-// ParseBytes reads a size such as "4194304", "4MiB", "4M", "1.5GiB" or "2GB".
-// K, M, G, T and their iB forms are powers of 1024; kB, MB, GB, TB are powers of 1000.
+// ParseBytes parses a size such as "4194304", "4MiB", "4M", "1.5GiB" or "2GB". The units K, M, G, T, KiB, MiB, GiB
+// and TiB are powers of 1024; kB, MB, GB and TB are powers of 1000.
 func ParseBytes(s string) (int64, error) {
 	bad := func(why string) (int64, error) {
 		return 0, errs.New(errs.Invalid, "parse size", strconv.Quote(s),
@@ -79,7 +79,7 @@ func unit(u string) (float64, bool) {
 	return 0, false
 }
 
-// Bytes prints a size with a binary unit and at most two decimals: "1.40 GiB".
+// Bytes formats a size with a binary unit and at most two decimals, such as "1.40 GiB".
 func Bytes(n int64) string {
 	switch a := max(n, -n); {
 	case a >= GiB:
@@ -92,7 +92,7 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// GBps is the rate of n bytes in d, in decimal gigabytes a second; 0 when d is 0.
+// GBps returns the rate of n bytes in the time d, in decimal gigabytes per second, or 0 if d is 0.
 func GBps(n int64, d time.Duration) float64 {
 	if d <= 0 {
 		return 0
@@ -100,7 +100,7 @@ func GBps(n int64, d time.Duration) float64 {
 	return float64(n) / d.Seconds() / 1e9
 }
 
-// Rate prints a rate given in GB/s: "52.1 GB/s".
+// Rate formats a rate in GB/s, such as "52.1 GB/s".
 func Rate(gbps float64) string {
 	switch {
 	case gbps >= 10:
@@ -111,7 +111,7 @@ func Rate(gbps float64) string {
 	return fmt.Sprintf("%.1f MB/s", gbps*1e3)
 }
 
-// Duration prints a duration with three significant figures: "27.4 ms".
+// Duration formats a duration with about three significant digits, such as "27.4 ms".
 func Duration(d time.Duration) string {
 	switch {
 	case d >= time.Minute:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package uring is a small io_uring binding for file reads: submit, wait, reap.
+// Package uring is a small io_uring binding for file reads.
 //
-// It exists because the published Go bindings do not link with current Go. Reads
-// are all we need.
+// Package uring exists because the published Go bindings for io_uring do not link with current Go. NebulaIO uses
+// io_uring only for reads.
 package uring
 
 import (
@@ -69,8 +69,8 @@ type cqe struct {
 	flags    uint32
 }
 
-// Ring is one submission and completion queue. It belongs to the OS thread
-// that made it: the caller locks its goroutine to the thread for the ring's life.
+// Ring is one pair of a submission queue and a completion queue. Only the OS thread that made a ring may use it, so
+// the caller locks its goroutine to the thread.
 type Ring struct {
 	fd               int
 	ringMem, sqeMem  []byte
@@ -83,8 +83,8 @@ type Ring struct {
 	fixed            bool
 }
 
-// New makes a ring for up to entries reads at once. Containers often forbid
-// io_uring: the error is then of kind Unsupported and names the refusal.
+// New makes a ring for up to entries reads in flight. If the kernel or the container forbids io_uring, the error is
+// of kind Unsupported.
 func New(entries uint32) (*Ring, error) {
 	p := params{flags: setupSingleIssuer | setupDeferTaskrun}
 	fd, err := setup(entries, &p)
@@ -140,8 +140,8 @@ func (r *Ring) mapRings(p *params) error {
 	return nil
 }
 
-// RegisterBuffers lets the kernel keep bufs mapped, which saves it the page
-// look-up of each read. It needs RLIMIT_MEMLOCK; failure leaves plain reads working.
+// RegisterBuffers registers bufs with the kernel, which saves a page lookup for each read. RegisterBuffers needs a
+// sufficient RLIMIT_MEMLOCK. After a failure, reads without registered buffers still work.
 func (r *Ring) RegisterBuffers(bufs [][]byte) error {
 	iov := make([]unix.Iovec, len(bufs))
 	for i, b := range bufs {
@@ -164,9 +164,9 @@ func (r *Ring) Fixed() bool { return r.fixed }
 // InFlight returns the number of reads that were queued and not yet reaped.
 func (r *Ring) InFlight() int { return int(r.inFlight) }
 
-// Read queues a read of len(buf) bytes at off; it reports false when the ring
-// is full. buf is memory outside the Go heap that lives until token is reaped;
-// index is its place in RegisterBuffers, or -1.
+// Read queues a read of len(buf) bytes at offset off of fd, and returns false if the ring is full. buf must be
+// outside the Go heap and stay valid until Reap has reported token. index is the index of buf in RegisterBuffers, or
+// -1 if buf is not registered.
 func (r *Ring) Read(fd int, buf []byte, off int64, index int, token uint64) bool {
 	tail := *r.sqTail
 	if tail-atomic.LoadUint32(r.sqHead) >= uint32(len(r.sqes)) {
@@ -184,8 +184,8 @@ func (r *Ring) Read(fd int, buf []byte, off int64, index int, token uint64) bool
 	return true
 }
 
-// Wait submits what is queued and blocks until at least n reads have completed;
-// n = 0 submits only.
+// Wait submits the queued reads and blocks until at least n reads have completed. If n is 0, Wait submits and does
+// not block.
 func (r *Ring) Wait(n int) error {
 	for {
 		var flags uintptr
@@ -209,12 +209,13 @@ func (r *Ring) Wait(n int) error {
 	}
 }
 
-// Ready returns how many completed reads can be reaped now.
+// Ready returns the number of completed reads that Reap would report now.
 func (r *Ring) Ready() int { return r.ready() }
 
 func (r *Ring) ready() int { return int(atomic.LoadUint32(r.cqTail) - *r.cqHead) }
 
-// Reap calls f for each completed read: res is the byte count or a negative errno.
+// Reap calls f for each completed read. token is the token of Read, and res is the number of bytes or a negative
+// errno.
 func (r *Ring) Reap(f func(token uint64, res int32)) {
 	head, tail := *r.cqHead, atomic.LoadUint32(r.cqTail)
 	for ; head != tail; head++ {
@@ -225,8 +226,8 @@ func (r *Ring) Reap(f func(token uint64, res int32)) {
 	}
 }
 
-// Close frees the ring. Reads in flight must have been reaped: the kernel
-// could still write into their buffers.
+// Close frees the ring. All reads must have been reaped before, because the kernel could still write into their
+// buffers.
 func (r *Ring) Close() error {
 	if r.ringMem != nil {
 		_ = unix.Munmap(r.ringMem)

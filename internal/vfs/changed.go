@@ -12,18 +12,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// state identifies a version of a file, in addition to its size and modification
-// time. Every write changes the change time, and nobody can set it back. A rename,
-// a link or a change of mode changes it too; the other fields show which it was.
+// state identifies a version of a file, in addition to its size and modification time. Every write changes the change
+// time, and no program can set it back. A rename, a link or a change of mode also changes the change time; the other
+// fields show which of these happened.
 type state struct {
-	ctime          int64 // nanoseconds; 0: it means nothing on this file system
+	ctime          int64 // change time in nanoseconds; 0 means that it is not compared
 	mode, uid, gid uint32
 	nlink          uint64
 	name           string
 }
 
-// stateOf reads the state. A file that a server has passed is not opened by
-// name: the server moves and removes its files as it likes and writes none in place.
+// stateOf returns the state of the file. For a file that a server passed, the state is zero: the server may rename or
+// remove the file, and never writes in place.
 func (f *File) stateOf(st *unix.Stat_t) state {
 	if f.passed {
 		return state{}
@@ -33,16 +33,14 @@ func (f *File) stateOf(st *unix.Stat_t) state {
 	return s
 }
 
-// CheckUnchanged fails if the file may have changed since Open. The bytes read
-// would then be a mixture of two versions. It compares the size, the modification
-// time and the change time. The change time also detects writers that reset the
-// modification time. A rename, a hard link, or a change of mode or owner explains a
-// new change time and is accepted. If summed is set, checksums have confirmed the
-// bytes, and the change time is ignored. It is also ignored on network and FUSE
-// file systems, whose change times are not reliable.
+// CheckUnchanged fails if the file may have changed since Open, because the bytes read may then be a mixture of two
+// versions. CheckUnchanged compares the size, the modification time and the change time. The change time also detects
+// writers that reset the modification time. A new change time is accepted if a rename, a hard link, or a change of
+// mode or owner explains it. If summed is set, the change time is ignored, because checksums have confirmed the
+// bytes. On network and FUSE file systems the change time is also ignored, because it is not reliable.
 func (f *File) CheckUnchanged(summed bool) error {
 	if f.remote != nil {
-		return nil // it asks for one version alone
+		return nil // every request names the version
 	}
 	if err := f.Pin(); err != nil {
 		return err
@@ -65,7 +63,7 @@ func (f *File) CheckUnchanged(summed bool) error {
 	}
 	now := f.stateOf(&st)
 	if old := *before; now != (state{now.ctime, old.mode, old.uid, old.gid, old.nlink, old.name}) {
-		// It was renamed or linked, or its rights were changed. The next check begins here.
+		// The file was renamed or linked, or its mode or owner changed. The next check compares with the new state.
 		f.state.CompareAndSwap(before, &now)
 		return nil
 	}

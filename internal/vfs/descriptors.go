@@ -11,19 +11,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Descriptors are file descriptors of one regular file that another process has
-// opened and passed, such as a server.
+// Descriptors are file descriptors of one regular file that another process, such as a server, opened and passed to
+// this process.
 type Descriptors struct {
-	Name     string // for messages: "s3://bucket/key"
-	Buffered int    // through the page cache
-	Direct   int    // with O_DIRECT; -1: none
-	Refused  string // why there is no Direct; may be empty
-	Size     int64  // that the file must have
-	// Closed, if not nil, is called once when the file was closed: what was held for it can be let go.
+	Name     string // name of the file in messages, such as "s3://bucket/key"
+	Buffered int    // file descriptor without O_DIRECT, which uses the page cache
+	Direct   int    // file descriptor with O_DIRECT; -1 if there is none
+	Refused  string // why there is no file descriptor with O_DIRECT; may be empty
+	Size     int64  // size in bytes that the file must have
+	// Closed, if not nil, is called once after the file was closed, so that the owner can release the file.
 	Closed func()
 }
 
-// close closes both.
+// close closes both descriptors.
 func (d Descriptors) close() error {
 	var err error
 	for _, fd := range []int{d.Buffered, d.Direct} {
@@ -34,9 +34,9 @@ func (d Descriptors) close() error {
 	return err
 }
 
-// FromDescriptors returns a file for descriptors that are open for reading. It
-// takes ownership: closing the file, or a failure here, closes them. The process
-// need not have permission to open the file itself.
+// FromDescriptors returns a File for descriptors that are open for reading. The File owns the descriptors: File.Close
+// closes them. If FromDescriptors fails, it closes the descriptors. The process does not need permission to open the
+// file itself.
 func FromDescriptors(d Descriptors) (*File, error) {
 	f := &File{path: d.Name, buffered: d.Buffered, direct: -1, passed: true}
 	fail := func(err error) (*File, error) { return nil, errors.Join(err, d.close()) }
@@ -76,8 +76,8 @@ func FromDescriptors(d Descriptors) (*File, error) {
 	return f, nil
 }
 
-// Locate returns a path by which the kernel finds the file: its own path, or the
-// /proc path of a passed descriptor. It is valid while f is open.
+// Locate returns a path that leads to the open file: the file's own path, or /proc/self/fd/N if the file was passed
+// as descriptors. The path is valid while f is open.
 func (f *File) Locate() string {
 	if f.passed {
 		return fmt.Sprintf("/proc/self/fd/%d", f.buffered)
@@ -85,12 +85,12 @@ func (f *File) Locate() string {
 	return f.path
 }
 
-// Passed reports whether the file was passed as descriptors, by a server say.
+// Passed reports whether another process, such as a server, opened the file and passed its descriptors.
 func (f *File) Passed() bool { return f.passed }
 
-// reopen returns another descriptor through the page cache. If the process may not
-// open a passed file again, it is a duplicate. A duplicate shares only the kernel's
-// readahead state, on which no result depends.
+// reopen returns another descriptor that uses the page cache. If the process may not open a passed file again, reopen
+// returns a duplicate. A duplicate shares the kernel's readahead state with the original; the bytes read are the
+// same.
 func (f *File) reopen() (int, error) {
 	if f.remote != nil {
 		return -1, f.errRemote("open again")
@@ -99,7 +99,7 @@ func (f *File) reopen() (int, error) {
 		return -1, err
 	}
 	defer f.Unpin()
-	// Through the open descriptor it is the same file even if the name is gone.
+	// The path of the open descriptor leads to the same file even if the file's name was removed.
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.buffered), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil && f.passed {
 		fd, err = unix.FcntlInt(uintptr(f.buffered), unix.F_DUPFD_CLOEXEC, 0)

@@ -11,27 +11,26 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Access is what a file is opened for besides reading.
+// Access chooses how OpenEditable opens a file; the zero value opens it for reading.
 type Access struct {
 	Write    bool
-	Create   bool // with Write: make it where it is missing
-	Truncate bool // with Write: make it empty first
+	Create   bool // true to create the file if it does not exist; requires Write
+	Truncate bool // true to truncate the file to 0 bytes; requires Write
 }
 
-// Editable is a regular file whose bytes are read and written in place, at any
-// offset and by several threads. It is opened twice, once past the page cache
-// where the file system allows it. Close is called last.
+// Editable is an open regular file for reads and writes at any offset. Several threads may read and write at once;
+// Close must be the last call. The file is opened a second time with O_DIRECT if the file system allows it.
 type Editable struct {
 	path    string
 	fd      int
-	direct  int // -1 when refused
+	direct  int // -1 if O_DIRECT was refused
 	why     *Refusal
 	fs      FSType
 	storage lookedUp
 	write   bool
 }
 
-// OpenEditable opens path. A directory, a device or a socket is refused.
+// OpenEditable opens the regular file at path. OpenEditable refuses a directory, a device or a socket.
 func OpenEditable(path string, a Access) (*Editable, error) {
 	flags := unix.O_RDONLY
 	if a.Write {
@@ -43,8 +42,8 @@ func OpenEditable(path string, a Access) (*Editable, error) {
 		return nil, errs.New(errs.Invalid, "open", path,
 			"is to be created or emptied, but not opened for writing").WithFix("open it for writing")
 	}
-	// Without O_NONBLOCK a pipe would wait for its other end. It is taken off
-	// again: libraries that are handed the descriptor refuse it.
+	// Without O_NONBLOCK, opening a pipe would wait for its other end. settle removes the flag, because libcufile
+	// refuses descriptors with O_NONBLOCK.
 	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o666)
 	if err != nil {
 		return nil, errs.Wrap("open", path, err)
@@ -91,32 +90,32 @@ func (e *Editable) openDirect(flags int) {
 	e.direct = fd
 }
 
-// Path is the name under which the file was opened.
+// Path returns the path that was given to OpenEditable.
 func (e *Editable) Path() string { return e.path }
 
-// FS names the file system and says whether it lives in memory.
+// FS returns the name of the file system and whether it keeps files in memory.
 func (e *Editable) FS() FSType { return e.fs }
 
 // Writable reports whether the file was opened for writing.
 func (e *Editable) Writable() bool { return e.write }
 
-// FD is the descriptor that goes through the page cache.
+// FD returns the file descriptor without O_DIRECT, which uses the page cache.
 func (e *Editable) FD() int { return e.fd }
 
-// DirectFD is the O_DIRECT descriptor, or -1; then Refused says why.
+// DirectFD returns the file descriptor with O_DIRECT, or -1 if there is none; Refused then gives the reason.
 func (e *Editable) DirectFD() int { return e.direct }
 
-// Refused tells why there is no way past the page cache, nil if there is one.
+// Refused returns the reason why the file was not opened with O_DIRECT, or nil if it was.
 func (e *Editable) Refused() *Refusal { return e.why }
 
-// Size is the file's length now.
+// Size returns the current length of the file in bytes.
 func (e *Editable) Size() (int64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(e.fd, &st)
 	return st.Size, errs.Wrap("stat", e.path, err)
 }
 
-// Source opens the file as it is now for the engine to read. The caller closes it.
+// Source opens the file again as a File, from which the engine can read. The caller closes the File.
 func (e *Editable) Source() (*File, error) {
 	f, err := Open(fmt.Sprintf("/proc/self/fd/%d", e.fd))
 	if err != nil {
@@ -126,8 +125,8 @@ func (e *Editable) Source() (*File, error) {
 	return f, nil
 }
 
-// WriteAt writes all of p at off; with direct past the page cache, where p, its
-// length and off are aligned to 4096.
+// WriteAt writes all of p at offset off of the file. If direct is set, WriteAt uses O_DIRECT; the address of p, its
+// length and off must then be multiples of 4096.
 func (e *Editable) WriteAt(p []byte, off int64, direct bool) error {
 	fd := e.fd
 	if direct {
@@ -148,10 +147,10 @@ func (e *Editable) WriteAt(p []byte, off int64, direct bool) error {
 	return nil
 }
 
-// Sync makes what was written survive a crash.
+// Sync flushes the file to storage, so that earlier writes survive a crash.
 func (e *Editable) Sync() error { return errs.Wrap("sync", e.path, unix.Fsync(e.fd)) }
 
-// Close closes both descriptions. No read or write may be in flight.
+// Close closes both descriptors of the file. No read or write may be in flight.
 func (e *Editable) Close() error {
 	var err error
 	for _, fd := range []*int{&e.direct, &e.fd} {

@@ -2,8 +2,8 @@
 
 // Package vfs opens files for the transfer engine.
 //
-// Each file is opened twice: once through the page cache and once past it. The
-// package also reports alignment rules and which pages are in the page cache.
+// Each file is opened twice: once normally, for reads through the page cache, and once with O_DIRECT. Package vfs
+// also reports the alignment that O_DIRECT needs, and which pages of a file are in the page cache.
 package vfs
 
 import (
@@ -18,50 +18,49 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Refusal tells why a faster route cannot be taken and what would change that.
+// Refusal is the reason why a faster route cannot be used, with a fix.
 type Refusal struct {
 	Reason string `json:"reason"`
 	Fix    string `json:"fix,omitempty"`
 }
 
-// File is a regular file opened for reading, twice where the file system
-// allows it. Its methods are safe for concurrent use; Close is called last.
+// File is an open regular file for reading, with a second descriptor for O_DIRECT if the file system allows it. All
+// methods of a File are safe for concurrent use; Close must be the last call.
 type File struct {
 	path     string
 	size     int64
 	mtime    time.Time
-	state    atomic.Pointer[state] // as it was at Open, or when a change of it was explained
+	state    atomic.Pointer[state] // the state at Open, or after the latest accepted change
 	id       Identity
 	fs       FSType
 	buffered int
-	direct   int // -1 when refused
+	direct   int // -1 if O_DIRECT was refused
 	align    Alignment
-	// refused is set when opening or a first read past the page cache fails;
-	// any worker may find out, hence atomic.
+	// refused is set if an open or a read with O_DIRECT fails. It is atomic, because any worker may set it.
 	refused  atomic.Pointer[Refusal]
 	probe    prober
 	noNowait atomic.Bool // the file system answered EOPNOTSUPP to RWF_NOWAIT
 	passed   bool        // another process opened the file and passed its descriptors
 	closed   func()      // called once after Close; may be nil
 	storage  lookedUp
-	remote   Remote // nil: it is a file of this machine
-	dev      uint64 // of the file system
+	remote   Remote // nil for a local file
+	dev      uint64 // device number of the file system
 	// pastCache reports whether the file can be opened with O_DIRECT; the descriptor itself may be closed by a pool.
 	pastCache bool
 	pooled    pooled
 }
 
-// Alignment is the required alignment of direct I/O, in bytes.
+// Alignment is the alignment in bytes that O_DIRECT requires.
 type Alignment struct {
-	Offset int64 `json:"offset"` // of file offset and length
-	Memory int64 `json:"memory"` // of the buffer's address
+	Offset int64 `json:"offset"` // alignment of file offsets and lengths in bytes
+	Memory int64 `json:"memory"` // alignment of buffer addresses in bytes
 }
 
 // pageAlign is the smallest alignment we use, even if the device allows 512 bytes.
 // With whole pages, the aligned ranges of neighbouring reads do not overlap.
 const pageAlign = 4096
 
-// Open opens path for reading. A directory, a device or a socket is refused.
+// Open opens the regular file at path for reading. Open refuses a directory, a device or a socket.
 func Open(path string) (*File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -113,7 +112,7 @@ func kindOfMode(m uint32) string {
 	return "not a regular file"
 }
 
-// openDirect opens the second description, with O_DIRECT, or records why not.
+// openDirect opens the second descriptor, with O_DIRECT, or records why it cannot.
 func (f *File) openDirect() {
 	if f.fs.Memory {
 		f.refuse(f.fs.Name+" keeps files in memory: there is no disk to read past the page cache",
@@ -159,26 +158,26 @@ func (f *File) refuse(reason, fix string) {
 	f.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
 }
 
-// RefuseDirect records that direct reads do not work on f although the open
-// did; later calls of Direct then report the first reason given.
+// RefuseDirect records that reads with O_DIRECT fail although the open succeeded. Later calls of Direct return the
+// first reason that was recorded.
 func (f *File) RefuseDirect(reason, fix string) { f.refuse(reason, fix) }
 
-// Path is the name under which the file was opened.
+// Path returns the path or name under which the file was opened.
 func (f *File) Path() string { return f.path }
 
-// Size is the file's length when it was opened.
+// Size returns the length in bytes that the file had when it was opened.
 func (f *File) Size() int64 { return f.size }
 
-// Identity is which version of the file is open.
+// Identity returns the version of the file that is open.
 func (f *File) Identity() Identity { return f.id }
 
-// FS names the file system and says whether it lives in memory.
+// FS returns the name of the file system and whether it keeps files in memory.
 func (f *File) FS() FSType { return f.fs }
 
-// Align is what direct reads must observe; zero if they are refused.
+// Align returns the alignment that reads with O_DIRECT need, or zero if O_DIRECT is refused.
 func (f *File) Align() Alignment { return f.align }
 
-// Direct reports whether the file can be read past the page cache, else why not.
+// Direct reports whether the file can be read with O_DIRECT; if false, why gives the reason.
 func (f *File) Direct() (ok bool, why *Refusal) {
 	if r := f.refused.Load(); r != nil {
 		return false, r
@@ -186,14 +185,13 @@ func (f *File) Direct() (ok bool, why *Refusal) {
 	return f.pastCache, nil
 }
 
-// DirectFD is the O_DIRECT descriptor for a reader that submits by itself, or -1.
+// DirectFD returns the file descriptor with O_DIRECT, or -1 if there is none. The File owns the descriptor.
 func (f *File) DirectFD() int { return f.direct }
 
-// BufferedFD is the descriptor that reads through the page cache, for a reader
-// that submits by itself.
+// BufferedFD returns the file descriptor without O_DIRECT, which uses the page cache. The File owns the descriptor.
 func (f *File) BufferedFD() int { return f.buffered }
 
-// Close closes both descriptions. No read may be in flight.
+// Close closes both descriptors of the file. No read may be in flight.
 func (f *File) Close() error {
 	if p := f.pooled.pool; p != nil {
 		p.leave(f)

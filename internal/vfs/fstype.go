@@ -8,15 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FSType is the file system below an open file.
+// FSType is the type of the file system that holds an open file.
 type FSType struct {
-	Name   string `json:"name"`   // as mount(8) spells it, or the magic number in hex
-	Memory bool   `json:"memory"` // files live in memory and have no disk below
+	Name   string `json:"name"`   // name as in mount(8), or the magic number in hex
+	Memory bool   `json:"memory"` // true if the file system keeps files in memory, without a disk
 }
 
-// fsType asks the kernel for the magic number alone, which is quick. Some file
-// systems share one: the mount table tells them apart, see Storage. It never
-// fails: an unknown file system is named by its magic number.
+// fsType asks the kernel only for the magic number, which is quick. Some file systems share a magic number; Storage
+// tells them apart by the mount table. fsType never fails: an unknown file system is named by its magic number.
 func fsType(fd int) FSType {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
@@ -35,15 +34,15 @@ func typeOfMagic(magic uint64) FSType {
 	return FSType{Name: fmt.Sprintf("0x%x", magic)}
 }
 
-// memoryMagics are the file systems whose files live in memory.
+// memoryMagics are the magic numbers of file systems that keep files in memory.
 var memoryMagics = map[uint64]string{
 	unix.TMPFS_MAGIC:     "tmpfs",
 	unix.RAMFS_MAGIC:     "ramfs",
 	unix.HUGETLBFS_MAGIC: "hugetlbfs",
 }
 
-// magics are the numbers of statfs(2). Those of ext2, ext3 and ext4 are the same,
-// and so are those of all file systems in user space.
+// magics are the magic numbers of statfs(2). ext2, ext3 and ext4 have the same number. All file systems in user space
+// (FUSE) have the same number.
 var magics = map[uint64]string{
 	unix.EXT4_SUPER_MAGIC:      "ext4",
 	unix.XFS_SUPER_MAGIC:       "xfs",

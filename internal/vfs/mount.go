@@ -18,11 +18,11 @@ type mount struct {
 	id                      uint64
 	major, minor            uint32
 	root, point, fs, source string
-	options                 string // of the file system
+	options                 string // options of the file system
 }
 
-// findMount is the mount that the open file was reached through, or one of the
-// same device; empty if the mount table shows none.
+// findMount returns the mount through which the file was opened, or another mount of the same device. The result is
+// empty if the mount table has neither.
 func findMount(fd int, st *unix.Statx_t) mount {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -37,7 +37,7 @@ func findMount(fd int, st *unix.Statx_t) mount {
 	return chooseMount(string(text), id, st.Dev_major, st.Dev_minor)
 }
 
-// mountIDOf reads the mount's number from fdinfo, for kernels before 5.8.
+// mountIDOf reads the mount ID from fdinfo, for kernels before 5.8.
 func mountIDOf(fd int) uint64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	for line := range strings.Lines(string(text)) {
@@ -49,7 +49,7 @@ func mountIDOf(fd int) uint64 {
 	return 0
 }
 
-// chooseMount finds a mount by its number, else by its device.
+// chooseMount finds a mount by its ID, else by its device.
 func chooseMount(mountinfo string, id uint64, major, minor uint32) mount {
 	var same mount
 	for line := range strings.Lines(mountinfo) {
@@ -87,7 +87,7 @@ func parseMount(line string) (m mount, ok bool) {
 	return m, true
 }
 
-// UnescapeMount decodes the octal escapes of a field of the mount table: \040 is a space.
+// UnescapeMount decodes the octal escapes in a field of the mount table; for example, \040 is a space.
 func UnescapeMount(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -106,7 +106,7 @@ func UnescapeMount(s string) string {
 	return b.String()
 }
 
-// overlayStorage finds the layer that holds the file and looks below that.
+// overlayStorage finds the layer of overlayfs that holds the file, and returns the storage of this layer.
 func overlayStorage(s Storage, fd int, m mount, st *unix.Statx_t, depth int) Storage {
 	s.Falls, s.local = true, true
 	s.Hidden = "the layers below overlayfs cannot be seen from here"
@@ -128,12 +128,12 @@ func overlayStorage(s Storage, fd int, m mount, st *unix.Statx_t, depth int) Sto
 			s.FS.Memory = found.FS.Memory
 		}
 		_ = unix.Close(below)
-		return s // the uppermost file of that name is the one
+		return s // the uppermost file of this name is the one that is read
 	}
 	return s
 }
 
-// layersOf lists the directories that overlayfs joins, the uppermost first.
+// layersOf lists the directories of the layers of overlayfs, the uppermost first.
 func layersOf(options string) []string {
 	var upper, lower []string
 	for _, o := range splitEscaped(options, ',') {
@@ -152,7 +152,7 @@ func layersOf(options string) []string {
 	return append(upper, lower...)
 }
 
-// splitEscaped cuts s at sep, but not behind a backslash, which it takes away.
+// splitEscaped splits s at sep. A separator behind a backslash does not split; the backslash is removed.
 func splitEscaped(s string, sep byte) []string {
 	var out []string
 	var b strings.Builder

@@ -12,15 +12,15 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Pages are the pages of a file that were in the page cache at one moment.
+// Pages is the set of a file's pages that were in the page cache at one moment.
 type Pages struct {
-	size int64    // of the file
-	all  bool     // every page was there
-	some []uint64 // a bit for each page, if not all; nil: none was there
+	size int64    // bytes of the file
+	all  bool     // every page was cached
+	some []uint64 // one bit for each page, if all is false; nil if no page was cached
 }
 
-// CachedPages returns the pages of the file that are in the page cache now. It
-// returns kind Unsupported if the kernel does not tell.
+// CachedPages returns the pages of the file that are in the page cache now. If the kernel does not report cached
+// pages, the error is of kind Unsupported.
 func (f *File) CachedPages() (*Pages, error) {
 	p := &Pages{size: f.size}
 	r, err := f.Residency(0, f.size)
@@ -43,7 +43,7 @@ func (p *Pages) has(page int64) bool {
 	return p.all || p.some != nil && p.some[page/64]&(1<<(page%64)) != 0
 }
 
-// In counts the bytes of [off, off+n) in pages that were there.
+// In counts the bytes of [off, off+n) that were in the page cache when p was taken.
 func (p *Pages) In(off, n int64) (sum int64) {
 	end := min(off+n, p.size)
 	if p.all {
@@ -65,8 +65,7 @@ func (p *Pages) In(off, n int64) (sum int64) {
 	return sum
 }
 
-// Since counts the bytes of [off, off+n) that are in the page cache now and were
-// not there when p was taken.
+// Since counts the bytes of [off, off+n) that entered the page cache after p was taken.
 func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
 	n = min(n, f.size-off)
 	if p.In(off, n) == 0 {
@@ -80,15 +79,15 @@ func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
 	return sum, err
 }
 
-// DropSince asks the kernel to drop the pages of the file that entered the page
-// cache after p was taken. Earlier pages and dirty pages stay. It returns the bytes
-// of new pages that stayed, because they are mapped or in use elsewhere.
+// DropSince asks the kernel to drop the pages of the file that entered the page cache after p was taken. Earlier
+// pages and dirty pages stay. DropSince returns the bytes of new pages that stayed, because they are dirty, mapped or
+// in use elsewhere.
 func (f *File) DropSince(p *Pages) (left int64, err error) {
 	if err := f.Pin(); err != nil {
 		return 0, err
 	}
 	defer f.Unpin()
-	// The kernel keeps pages that it is still reading ahead: they can go a moment later.
+	// The kernel keeps pages while it reads them ahead. They can be dropped a moment later.
 	for try := range dropTries {
 		if err = f.eachNew(p, 0, f.size, f.forget); err != nil {
 			return 0, err
@@ -103,10 +102,10 @@ func (f *File) DropSince(p *Pages) (left int64, err error) {
 	return left, err
 }
 
-// dropTries bounds the attempts to drop pages, which wait 31 ms in all.
+// dropTries is the number of attempts to drop pages, with 31 ms of waiting in total.
 const dropTries = 6
 
-// forget drops the clean pages of [lo, hi), which are whole pages.
+// forget drops the clean pages of [lo, hi), a range of whole pages.
 func (f *File) forget(lo, hi int64) error {
 	return errs.Wrap("drop page cache", f.path, unix.Fadvise(f.buffered, lo, hi-lo, unix.FADV_DONTNEED))
 }
@@ -131,11 +130,11 @@ func (f *File) eachNew(p *Pages, off, n int64, do func(lo, hi int64) error) erro
 	})
 }
 
-// cachedWindow is from which size on a range is halved before its pages are looked at.
+// cachedWindow is the size from which a range is halved before its pages are listed.
 const cachedWindow = 4 << 20
 
-// eachCached is eachWindow for the parts of [off, off+n) that have cached pages.
-// cachestat skips the others: mincore looks at every page of a file, cached or not.
+// eachCached is eachWindow for the ranges in [off, off+n) that have cached pages. It skips the other ranges with
+// cachestat, because mincore visits every page, cached or not.
 func (f *File) eachCached(off, n int64, do func(lo int64, vec []byte) error) error {
 	if f.probe.method != ProbeCachestat {
 		return f.eachWindow(off, n, do)
@@ -155,8 +154,8 @@ func (f *File) eachCached(off, n int64, do func(lo int64, vec []byte) error) err
 	return f.eachCached(off+half, n-half, do)
 }
 
-// eachWindow asks mincore for the pages of [off, off+n), a window at a time.
-// The vector has one byte for each page from lo on, a page's offset.
+// eachWindow asks mincore for the pages of [off, off+n), one window at a time. vec has one byte for each page; lo is
+// the offset of the first page.
 func (f *File) eachWindow(off, n int64, do func(lo int64, vec []byte) error) error {
 	if f.probe.method == ProbeNone {
 		return errs.New(errs.Unsupported, "query page cache", f.path, f.probe.why)

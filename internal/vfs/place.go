@@ -12,9 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// CheckPlace refuses a path that Create would refuse for any size. The directory
-// may be missing or not a directory, the path may lie in a kernel file system, or
-// its name may belong to something that is not a file. It creates nothing.
+// CheckPlace returns the error that Create would return for path, independent of the size. Reasons for an error are a
+// missing directory, a kernel file system such as procfs, or a path that is not a regular file. CheckPlace creates
+// nothing.
 func CheckPlace(path string) error {
 	target, _, err := replaced(path)
 	if err != nil {
@@ -23,7 +23,7 @@ func CheckPlace(path string) error {
 	return placeable(path, target)
 }
 
-// placeable refuses a target in whose directory no file can be made.
+// placeable returns an error if no file can be created in the directory of target.
 func placeable(path, target string) error {
 	const op = "write"
 	dir := filepath.Dir(target)
@@ -35,7 +35,7 @@ func placeable(path, target string) error {
 		return &errs.Error{Kind: errs.NotFound, Op: op, Name: path, Msg: "there is no directory " + dir, Err: unix.ENOENT,
 			Fix: "make the directory first"}
 	case err != nil:
-		return nil // Create says more of it
+		return nil // Create returns a better error
 	case !info.IsDir():
 		return notBelow(path, dir)
 	}
@@ -47,7 +47,7 @@ func placeable(path, target string) error {
 	return nil
 }
 
-// notBelow names the file on the way to a directory.
+// notBelow returns the error for a path below a file, and names this file.
 func notBelow(path, dir string) error {
 	file := dir
 	for up := dir; ; up = filepath.Dir(up) {
@@ -62,8 +62,7 @@ func notBelow(path, dir string) error {
 	return errs.New(errs.Invalid, "write", path, file+" is no directory").WithFix("give a name in a directory")
 }
 
-// kernelFS is the name of the kernel's file system that a directory lies in;
-// empty for one that holds files of users.
+// kernelFS returns the name of the kernel file system of a directory, or "" if users can create files there.
 func kernelFS(dir string) string {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

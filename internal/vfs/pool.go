@@ -14,31 +14,30 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Pool limits the descriptors of many open files. An unused file may lose its
-// descriptors to another file. Pin opens them again, and fails if the name now
-// refers to another version of the file. The methods of a pool and of its files are
-// safe for concurrent use.
+// Pool limits the number of file descriptors of many open files. If a file is not in use, the pool may close its
+// descriptors. Pin opens the descriptors again, and fails if the path now leads to another version of the file. The
+// methods of a Pool and of its files are safe for concurrent use.
 type Pool struct {
-	most int // files with descriptors, unless more are in use at once
+	most int // largest number of files with descriptors, unless more are in use at once
 
 	mu   sync.Mutex
 	open int        // files with descriptors
-	idle *list.List // of *File with descriptors that nobody uses, the one used longest ago first
+	idle *list.List // unused *File with descriptors, the least recently used first
 }
 
-// pooled is what a pool knows of one of its files.
+// pooled is the state of a file in its pool.
 type pooled struct {
 	pool    *Pool
 	opening sync.Mutex // held while descriptors are opened or closed
-	users   int        // guarded by Pool.mu, as is place
+	users   int        // users and place are guarded by Pool.mu
 	place   *list.Element
 }
 
-// NewPool is a pool that keeps the descriptors of at most that many files.
+// NewPool returns a Pool that keeps the descriptors of at most the given number of files open.
 func NewPool(most int) *Pool { return &Pool{most: max(most, 1), idle: list.New()} }
 
-// PoolSize returns how many files of one model keep their descriptors, two each.
-// It uses a quarter of the process's limit, so that several models fit.
+// PoolSize returns the number of files of one model that keep their descriptors open. The number is an eighth of the
+// process's limit of open files, from 8 to 1024. Each file has two descriptors, so several models fit.
 func PoolSize() int {
 	const least, most = 8, 1024
 	var l unix.Rlimit
@@ -48,8 +47,8 @@ func PoolSize() int {
 	return int(min(max(l.Cur/8, least), most))
 }
 
-// Adopt adds f to the pool. f must be a local file that was opened by name and that
-// nobody else uses yet.
+// Adopt adds f to the pool. No other goroutine may use f yet. Adopt ignores remote files and files that were passed
+// as descriptors.
 func (p *Pool) Adopt(f *File) {
 	if f.pooled.pool != nil || f.remote != nil || f.passed {
 		return
@@ -62,7 +61,8 @@ func (p *Pool) Adopt(f *File) {
 	p.shrink(p.most)
 }
 
-// Pin keeps f's descriptors open until Unpin; pins add up. Without a pool it does nothing.
+// Pin keeps the descriptors of f open until Unpin. Each Pin needs its own Unpin. If f is in no pool, Pin does
+// nothing.
 func (f *File) Pin() error {
 	p := f.pooled.pool
 	if p == nil {
@@ -100,7 +100,7 @@ func (f *File) Pin() error {
 	return err
 }
 
-// Unpin ends one Pin that succeeded.
+// Unpin ends one successful Pin.
 func (f *File) Unpin() {
 	p := f.pooled.pool
 	if p == nil {
@@ -114,23 +114,23 @@ func (f *File) Unpin() {
 	}
 }
 
-// Pooled reports whether f may lose its descriptors while nobody uses it.
+// Pooled reports whether f is in a Pool, which may close its descriptors while f is not in use.
 func (f *File) Pooled() bool { return f.pooled.pool != nil }
 
-// shrink closes idle files until at most that many files have descriptors; mu is held.
-// Nobody holds the lock of an idle file: who opens one has counted itself as a user.
+// shrink closes idle files until at most most files have descriptors. The caller holds mu. No goroutine holds the
+// lock of an idle file, because it becomes a user before it opens the file.
 func (p *Pool) shrink(most int) {
 	for p.open > most && p.idle.Len() > 0 {
 		f := p.idle.Remove(p.idle.Front()).(*File)
 		f.pooled.place = nil
 		f.pooled.opening.Lock()
-		_ = f.shut() // only read from
+		_ = f.shut() // the file was only read
 		f.pooled.opening.Unlock()
 		p.open--
 	}
 }
 
-// leave takes f, which nobody uses, out of its pool; its descriptors stay as they are.
+// leave removes f, which is not in use, from its pool. The descriptors of f stay as they are.
 func (p *Pool) leave(f *File) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +144,7 @@ func (p *Pool) leave(f *File) {
 	f.pooled.pool = nil
 }
 
-// openAgain opens the descriptors of a file that has lost them.
+// openAgain opens the descriptors of a file after the pool closed them.
 func (f *File) openAgain() error {
 	fd, err := unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

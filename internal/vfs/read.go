@@ -11,8 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ReadAt fills p from off through the page cache; io.ReaderAt with whole reads:
-// n == len(p) or an error.
+// ReadAt reads len(p) bytes at offset off through the page cache. As in io.ReaderAt, a short read is an error.
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.Pin(); err != nil {
 		return 0, err
@@ -22,16 +21,15 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Buffered says where the bytes of a buffered read came from.
+// Buffered counts the bytes of a read through the page cache by their origin.
 type Buffered struct {
-	Cached int64 // were in the page cache when they were read
-	Missed int64 // had to be fetched from storage into the page cache first
+	Cached int64 // bytes that were in the page cache before the read
+	Missed int64 // bytes that the kernel had to fetch from storage
 }
 
-// ReadBuffered fills p from off through the page cache and tells the bytes that
-// were there from those that had to be fetched. The kernel is asked right before
-// the read; where it does not tell, what it gives without I/O was there. Short
-// reads are errors.
+// ReadBuffered reads len(p) bytes at offset off through the page cache, and counts cached and missed bytes.
+// ReadBuffered asks the kernel for the cached bytes right before the read. If the kernel does not report cached
+// bytes, bytes that the kernel returns without I/O count as cached. A short read is an error.
 func (f *File) ReadBuffered(p []byte, off int64) (Buffered, error) {
 	if err := f.Pin(); err != nil {
 		return Buffered{}, err
@@ -47,11 +45,11 @@ func (f *File) ReadBuffered(p []byte, off int64) (Buffered, error) {
 	return Buffered{Cached: hit, Missed: int64(len(p)) - hit}, err
 }
 
-// ReadCached copies bytes from the page cache into p, without I/O, up to the first
-// missing page. It returns their number.
+// ReadCached copies bytes from the page cache into p, without I/O, up to the first missing page. ReadCached returns
+// the number of bytes copied.
 func (f *File) ReadCached(p []byte, off int64) int64 {
 	if f.Pin() != nil {
-		return 0 // whoever reads the rest is told
+		return 0 // the read of the remaining bytes returns the error
 	}
 	defer f.Unpin()
 	n := 0
@@ -71,8 +69,8 @@ const (
 	rwfDontCache = 0x80
 )
 
-// readNowait returns what is in the page cache from off on, 0 when nothing is
-// or when the file system cannot tell.
+// readNowait reads bytes at off that are in the page cache. It returns 0 if no byte is cached or the file system does
+// not support RWF_NOWAIT.
 func (f *File) readNowait(p []byte, off int64) int {
 	if f.noNowait.Load() || f.remote != nil {
 		return 0
@@ -84,8 +82,8 @@ func (f *File) readNowait(p []byte, off int64) int {
 	return max(n, 0)
 }
 
-// CachedBytes is how much of the range is resident, and whether the kernel
-// tells. On a file system in memory everything is.
+// CachedBytes returns the number of bytes of [off, off+n) that are in the page cache, and false if the kernel does
+// not report it. On a file system in memory, all bytes count as cached.
 func (f *File) CachedBytes(off, n int64) (int64, bool) {
 	if f.fs.Memory {
 		return n, true
@@ -97,10 +95,9 @@ func (f *File) CachedBytes(off, n int64) (int64, bool) {
 	return min(r.Cached, n), true
 }
 
-// ReadDirect fills p[:need] from off past the page cache; off, len(p) and the
-// address of p obey Align, and need <= len(p) is smaller only at the end of the
-// file. ErrDirectRefused means that the file system declined this kind of read
-// and that the caller should read through the page cache.
+// ReadDirect reads at least need bytes at offset off into p with O_DIRECT. off, len(p) and the address of p must have
+// the alignment of Align. need is smaller than len(p) only at the end of the file. If the file system refuses the
+// read, the error is ErrDirectRefused, and the caller should read through the page cache.
 func (f *File) ReadDirect(p []byte, off int64, need int) error {
 	if err := f.Pin(); err != nil {
 		return err
@@ -115,11 +112,10 @@ func (f *File) ReadDirect(p []byte, off int64, need int) error {
 	return err
 }
 
-// ErrDirectRefused means that the file system does not support this kind of direct I/O.
+// ErrDirectRefused means that the file system refused a read or write with O_DIRECT.
 var ErrDirectRefused = errors.New("direct read refused by the file system")
 
-// preadFull reads at least need bytes of p. A file that ends early is an error
-// that names both lengths.
+// preadFull reads at least need bytes into p. If the file ends early, the error names both lengths.
 func (f *File) preadFull(fd int, p []byte, off int64, need int) (int, error) {
 	if f.remote != nil {
 		return f.fetchFull(p[:need], off)
@@ -140,9 +136,9 @@ func (f *File) preadFull(fd int, p []byte, off int64, need int) (int, error) {
 	return n, nil
 }
 
-// ErrShort is the error for a read of need bytes at off that ended after got.
+// ErrShort returns the error for a read of need bytes at offset off that delivered only got bytes.
 func (f *File) ErrShort(off int64, need, got int) error {
-	// A read that lies wholly behind the end does not see where that is.
+	// A read behind the end of the file does not show where the end is.
 	end := off + int64(got)
 	if f.Pin() == nil {
 		defer f.Unpin()

@@ -6,17 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reader is a buffered description of its own on a file: the kernel keeps the
-// state of its readahead per description, so readers of different parts of one
-// file do not disturb each other. It belongs to one goroutine.
+// Reader reads a file through the page cache with a file descriptor of its own. The kernel keeps readahead state for
+// each open file, so several Readers of one file do not disturb each other. Only one goroutine may use a Reader.
 type Reader struct {
 	f    *File
 	fd   int
 	drop bool
 }
 
-// NewReader opens a reader; with drop it asks the kernel not to keep what it
-// brings in. The caller closes it.
+// NewReader opens a Reader of the file. If drop is set, the Reader asks the kernel to drop pages after they are read.
+// The caller closes the Reader.
 func (f *File) NewReader(drop bool) (*Reader, error) {
 	fd, err := f.reopen()
 	if err != nil {
@@ -25,16 +24,16 @@ func (f *File) NewReader(drop bool) (*Reader, error) {
 	return &Reader{f: f, fd: fd, drop: drop}, nil
 }
 
-// Again opens the file once more, through the page cache and without any flag
-// beside, for a library that takes descriptors. The caller closes it.
+// Again opens the file once more, read-only and without O_DIRECT, for a library that needs a file descriptor. The
+// caller closes the descriptor.
 func (f *File) Again() (fd int, err error) {
 	return f.reopen()
 }
 
-// File is what the reader reads.
+// File returns the file that the Reader reads.
 func (r *Reader) File() *File { return r.f }
 
-// ReadFull fills p from off; short reads are errors.
+// ReadFull reads len(p) bytes at offset off. A short read is an error.
 func (r *Reader) ReadFull(p []byte, off int64) error {
 	if r.drop {
 		if n, err := unix.Preadv2(r.fd, [][]byte{p}, off, rwfDontCache); err == nil && n == len(p) {
@@ -48,7 +47,7 @@ func (r *Reader) ReadFull(p []byte, off int64) error {
 	return err
 }
 
-// Close closes the reader; a nil reader is closed already.
+// Close closes the Reader. Close of a nil Reader does nothing.
 func (r *Reader) Close() {
 	if r != nil {
 		_ = unix.Close(r.fd)

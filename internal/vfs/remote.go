@@ -10,11 +10,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Remote is content that is read over a network, in ranges.
+// Remote is a source of bytes that is read in ranges over a network.
 type Remote interface {
-	// Fetch asks for n bytes from off. The reader gives exactly those bytes, in
-	// order: what breaks off is asked for again from there, within the bounds of
-	// the implementation, and an error of it is final. The context ends it. Many run at once.
+	// Fetch requests n bytes at offset off. The returned reader delivers exactly n bytes, in order. If a connection
+	// breaks, the implementation requests the remaining bytes again, with a limited number of retries. An error of
+	// the reader is final. The context cancels the request. Several calls of Fetch may run at once.
 	Fetch(ctx context.Context, off, n int64) (io.ReadCloser, error)
 	// Parallel returns the useful number of concurrent calls of Fetch.
 	Parallel() int
@@ -22,35 +22,34 @@ type Remote interface {
 	Notes() []string
 }
 
-// Tree finds files by name: those of a directory, or the objects of a bucket.
+// Tree opens files by name, from a directory or from a bucket.
 type Tree interface {
-	// Open opens a file for reading. The caller closes it. A missing file is of kind NotFound.
+	// Open opens a file for reading; the caller closes it. If the file does not exist, the error is of kind NotFound.
 	Open(ctx context.Context, name string) (*File, error)
 	// Names lists the names below dir, one level deep, without dir itself.
 	Names(ctx context.Context, dir string) ([]string, error)
-	// ReadAll reads a whole file of at most limit bytes.
+	// ReadAll reads a whole file. A file of more than limit bytes is an error.
 	ReadAll(ctx context.Context, name string, limit int64) ([]byte, error)
 }
 
-// Traffic counts the requests that a remote has sent to its server.
+// Traffic counts the requests that a Remote or an Upload has sent to its server.
 type Traffic struct {
 	Requests    int64 `json:"requests"`
-	Retries     int64 `json:"retries"`     // requests that were repeated, or taken up where they had broken off
-	Connections int64 `json:"connections"` // that carried them
+	Retries     int64 `json:"retries"`     // requests that were repeated or resumed
+	Connections int64 `json:"connections"` // connections that carried the requests
 }
 
-// Counted is a Remote, or an Upload, that counts.
+// Counted is implemented by a Remote or an Upload that counts its requests.
 type Counted interface {
-	// Traffic returns the counts so far.
+	// Traffic returns the counts of requests so far.
 	Traffic() Traffic
 }
 
-// remoteFS is what stands where a file system's name is told.
+// remoteFS is the name of the file system of remote files.
 const remoteFS = "network"
 
-// NewRemote returns r as a file of size bytes. It has no descriptor and no pages in
-// the page cache; the engine reads it over the network. If r is an io.Closer,
-// closing the file closes r.
+// NewRemote returns a File of size bytes whose content comes from r. A remote File has no descriptor and no pages in
+// the page cache. If r is an io.Closer, closing the File closes r.
 func NewRemote(name string, size int64, r Remote) *File {
 	f := &File{path: name, size: size, fs: FSType{Name: remoteFS}, buffered: -1, direct: -1, remote: r,
 		probe: prober{method: ProbeNone, why: "it is read over a network"}}
@@ -59,7 +58,7 @@ func NewRemote(name string, size int64, r Remote) *File {
 	return f
 }
 
-// Remote is what a file is read from over a network, nil for one of this machine.
+// Remote returns the Remote from which the file is read, or nil for a local file.
 func (f *File) Remote() Remote { return f.remote }
 
 // fetchFull fills p from off over the network.
@@ -84,36 +83,38 @@ func (f *File) errRemote(op string) error {
 	return errs.New(errs.Unsupported, op, f.path, "it is read over a network and has no descriptor")
 }
 
-// Upload is an object that is written over a network, in parts that go side by
-// side. Part is safe for concurrent use; the rest is for one goroutine at a
-// time. Exactly one of Whole, Complete, with success, and Abort ends it.
+// Upload is an object that is written over a network, in one request or in concurrent parts. Part is safe for
+// concurrent use; only one goroutine at a time may call the other methods. A successful Whole, a successful Complete,
+// or Abort ends an Upload.
 type Upload interface {
-	// Name is the object's, for messages.
+	// Name returns the object's name for messages.
 	Name() string
-	// Parallel is how many parts at once pay.
+	// Parallel returns the useful number of concurrent calls of Part.
 	Parallel() int
-	// Whole sends the object in one request, without Begin; size is at most MostWhole.
+	// Whole sends the whole object in one request, without Begin. size must be at most MostWhole bytes.
 	Whole(ctx context.Context, size int64, open func() (Blocks, error)) error
-	// Begin makes ready for parts; what is there afterwards takes space until Complete or Abort.
+	// Begin starts a multipart upload. A multipart upload uses space on the server until Complete or Abort.
 	Begin(ctx context.Context) error
-	// Part sends part number, from 1, of size bytes, which come in blocks of that length, the last one
-	// shorter. What fails on the way is tried again, with blocks opened anew, within the bounds of the implementation.
+	// Part sends one part of size bytes; part numbers begin at 1. open returns the bytes of the part in blocks of
+	// block bytes, the last of which may be shorter. If a request fails, the implementation calls open again and
+	// retries, a limited number of times.
 	Part(ctx context.Context, number int, size, block int64, open func() (Blocks, error)) error
-	// Complete makes the object of parts 1 to n, all of which were sent.
+	// Complete makes the object from the parts. All parts from 1 to the last must have been sent.
 	Complete(ctx context.Context) error
-	// Abort takes back what was sent. It does nothing before Begin and after Complete.
+	// Abort discards the parts that were sent. Abort does nothing before Begin and after Complete.
 	Abort(ctx context.Context) error
-	// Notes are what a report should tell in the end.
+	// Notes returns remarks on the upload for the report.
 	Notes() []string
 }
 
-// MostWhole bounds what Upload.Whole sends: it is held in memory.
+// MostWhole is the largest object in bytes that Upload.Whole sends, because the object is kept in memory.
 const MostWhole = 8 << 20
 
-// Blocks are bytes in the order in which they are sent. They are for one goroutine.
+// Blocks is a sequence of blocks of bytes to send. Only one goroutine may use a Blocks.
 type Blocks interface {
-	// Next is the next block, unchanged until the next call or Close; io.EOF behind the last one.
+	// Next returns the next block, or io.EOF after the last block. The block is valid until the next call of Next or
+	// Close.
 	Next() ([]byte, error)
-	// Close lets go of them; a second call does nothing.
+	// Close releases the blocks. A second call of Close does nothing.
 	Close() error
 }

@@ -18,34 +18,34 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Replacement is a new version of a file while it is written. It has a temporary
-// name in the directory of the file and takes the file's name when it is
-// complete. So a reader finds the old version or the new one, never a part.
+// Replacement is a new version of a file while it is being written. A Replacement has a temporary name in the
+// directory of the file and is renamed to the file's name when it is complete. Readers of the file's name therefore
+// see the complete old version or the complete new one.
 //
-// The process holds a lock on the temporary file. The lock ends with the process,
-// so Sweep can tell and remove what a killed writer has left.
+// The process holds a lock on the temporary file. The lock ends with the process, so Sweep can find and remove
+// temporary files of killed writers.
 //
-// Writes are safe for concurrent use. One goroutine calls the other methods,
-// after the writes. Either a successful Publish or Abandon ends a replacement.
+// Writes to a Replacement are safe for concurrent use. Only one goroutine may call the other methods of a
+// Replacement, after the writes. A successful Publish, or Abandon, ends a Replacement.
 type Replacement struct {
-	path     string // as the caller gave it
-	target   string // what is replaced: path, or what the link at path leads to
+	path     string // path that the caller gave
+	target   string // the file to replace: path, or the target of the link at path
 	temp     string
 	size     int64
 	fs       FSType
 	storage  lookedUp
 	buffered int
-	direct   int // -1 when refused
+	direct   int // -1 if O_DIRECT was refused
 	align    Alignment
 	refused  atomic.Pointer[Refusal]
-	sparse   *Refusal // why blocks are not reserved, nil if they are
+	sparse   *Refusal // why blocks are not reserved; nil if they are
 	replaces bool
 	linked   bool // path is a link
 	notes    []string
 	swept    int
 }
 
-// Identity identifies one version of a file. A rename keeps it.
+// Identity identifies one version of a file by inode and modification time, which a rename does not change.
 type Identity struct {
 	Inode   uint64
 	MtimeNs int64
@@ -58,10 +58,9 @@ const (
 	maxName    = 255
 )
 
-// Create begins a file of size bytes that will replace path, or the target of the
-// link at path. It first removes temporary files of killed writers in that
-// directory. It reserves blocks, so a full disk fails here. On an error the old
-// file is unchanged and nothing is left behind.
+// Create begins a file of size bytes that will replace path, or the target of the link at path. Create first removes
+// temporary files of killed writers in the directory. Create reserves disk blocks, so a full disk is an error of
+// Create. After an error the old file is unchanged and no temporary file is left.
 func Create(path string, size int64) (*Replacement, error) {
 	target, old, err := replaced(path)
 	if err != nil {
@@ -90,8 +89,8 @@ func Create(path string, size int64) (*Replacement, error) {
 	return d, nil
 }
 
-// replaced finds the file that a save to path replaces, following links, and
-// what is there now; nil if nothing is.
+// replaced returns the path of the file that a save to path replaces, after following links. The Stat_t describes the
+// existing file, or is nil if there is none.
 func replaced(path string) (string, *unix.Stat_t, error) {
 	const op = "write"
 	if path == "" || strings.HasSuffix(path, "/") {
@@ -136,7 +135,7 @@ func replaced(path string) (string, *unix.Stat_t, error) {
 			return "", nil, errs.New(errs.Invalid, op, path,
 				"is "+kindOfMode(st.Mode)+", expected a regular file or a name that is free")
 		}
-		// A rename would replace a file that says it is not to be written.
+		// A rename would replace even a file that is write-protected.
 		if err := unix.Faccessat(unix.AT_FDCWD, name, unix.W_OK, unix.AT_EACCESS); err != nil {
 			return "", nil, &errs.Error{Kind: errs.Permission, Op: op, Name: path,
 				Msg: "the file that is there may not be written", Err: err,
@@ -163,8 +162,7 @@ func isLink(name string) bool {
 	return unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
-// mountRoot reports whether a file is itself a mount point, as in containers.
-// Kernels before 5.8 do not tell.
+// mountRoot reports whether a file is itself a mount point, as in containers. Kernels before 5.8 do not report this.
 func mountRoot(name string) bool {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, name, unix.AT_SYMLINK_NOFOLLOW, 0, &st)
@@ -176,7 +174,7 @@ func mountRoot(name string) bool {
 func (d *Replacement) open() error {
 	dir, base := filepath.Split(d.target)
 	if room := maxName - len(tempSuffix) - tempDigits - 2; len(base) > room {
-		base = base[:room] // told apart by its number
+		base = base[:room] // the random number keeps the name unique
 	}
 	for {
 		d.temp = filepath.Join(dir, fmt.Sprintf(".%s.%0*x%s", base, tempDigits, rand.Uint64(), tempSuffix))
@@ -216,7 +214,7 @@ func (d *Replacement) inherit(old *unix.Stat_t) {
 	}
 }
 
-// openDirect opens the second description, with O_DIRECT, or records why not.
+// openDirect opens the second descriptor, with O_DIRECT, or records why it cannot.
 func (d *Replacement) openDirect() {
 	const fix = "save to a file system with direct I/O, such as ext4 or XFS"
 	if d.fs.Memory {
@@ -242,8 +240,8 @@ func (d *Replacement) openDirect() {
 	d.direct = fd
 }
 
-// reserve allocates the blocks of the whole file, with its end rounded up. Direct
-// writes are whole pages, and inside the file they do not need its lock.
+// reserve allocates the blocks of the whole file, rounded up to whole pages. Writes with O_DIRECT are whole pages.
+// Inside the allocated size they do not need the inode lock.
 func (d *Replacement) reserve() error {
 	a := max(pageAlign, d.align.Offset)
 	n := (d.size + a - 1) / a * a
@@ -262,8 +260,7 @@ func (d *Replacement) reserve() error {
 				Fix: "none needed; a full disk shows in the middle of the save instead of at its start"}
 			err = unix.Ftruncate(d.buffered, n)
 		case unix.ENOSPC, unix.EDQUOT:
-			// What was taken of it is given back, so that the error tells what
-			// is free for others.
+			// The blocks that were allocated are freed, so that the error shows the real free space.
 			_ = unix.Ftruncate(d.buffered, 0)
 		}
 		return d.fail("reserve space for", err)
@@ -274,26 +271,25 @@ func (d *Replacement) refuse(reason, fix string) {
 	d.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
 }
 
-// Path is the name as the caller gave it.
+// Path returns the path that was given to Create.
 func (d *Replacement) Path() string { return d.path }
 
-// Target returns the name that Publish gives to the file: Path, or the target of
-// the link there.
+// Target returns the path that Publish gives to the file: Path, or the target of the link at Path.
 func (d *Replacement) Target() string { return d.target }
 
-// Linked reports whether Path is a link.
+// Linked reports whether Path is a symbolic link.
 func (d *Replacement) Linked() bool { return d.linked }
 
 // Size returns the length in bytes that the file will have.
 func (d *Replacement) Size() int64 { return d.size }
 
-// FS names the file system and says whether it lives in memory.
+// FS returns the name of the file system and whether it keeps files in memory.
 func (d *Replacement) FS() FSType { return d.fs }
 
-// Align is what direct writes must observe; zero if they are refused.
+// Align returns the alignment that writes with O_DIRECT need, or zero if O_DIRECT is refused.
 func (d *Replacement) Align() Alignment { return d.align }
 
-// Direct reports whether the file can be written past the page cache, else why not.
+// Direct reports whether the file can be written with O_DIRECT; if false, why gives the reason.
 func (d *Replacement) Direct() (ok bool, why *Refusal) {
 	if r := d.refused.Load(); r != nil {
 		return false, r
@@ -301,26 +297,25 @@ func (d *Replacement) Direct() (ok bool, why *Refusal) {
 	return d.direct >= 0, nil
 }
 
-// Sparse tells why the blocks could not be reserved, nil if they were.
+// Sparse returns the reason why disk blocks could not be reserved, or nil if they were reserved.
 func (d *Replacement) Sparse() *Refusal { return d.sparse }
 
-// Replaces reports whether a file existed at Create.
+// Replaces reports whether a file existed at Target when Create was called.
 func (d *Replacement) Replaces() bool { return d.replaces }
 
-// Swept returns how many temporary files of killed writers Create removed.
+// Swept returns the number of temporary files of killed writers that Create removed.
 func (d *Replacement) Swept() int { return d.swept }
 
-// Notes names properties of the replaced file that could not be kept.
+// Notes lists the properties of the replaced file, such as its owner, that the new file could not keep.
 func (d *Replacement) Notes() []string { return d.notes }
 
-// Seal sets the final size and a unique modification time, makes the file durable,
-// and returns its identity. The time is part of the identity, and fdatasync alone
-// would not make it durable.
+// Seal sets the final size and a unique modification time, flushes the file to storage, and returns its identity.
+// Seal uses fsync, because fdatasync would not make the modification time durable.
 func (d *Replacement) Seal() (Identity, error) {
 	if err := unix.Ftruncate(d.buffered, d.size); err != nil {
 		return Identity{}, d.fail("cut to its size", err)
 	}
-	// The kernel's own time may be that of another file written a moment ago.
+	// The kernel's coarse time may be the same for another file that was written a moment ago.
 	now := unix.NsecToTimespec(time.Now().UnixNano())
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.temp, []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return Identity{}, d.fail("set the time of", err)
@@ -335,11 +330,11 @@ func (d *Replacement) Seal() (Identity, error) {
 	return Identity{Inode: st.Ino, MtimeNs: st.Mtim.Nano()}, nil
 }
 
-// Publish renames the file to Target. The caller then syncs the directory. After
-// an error the caller still calls Abandon.
+// Publish renames the file to Target. After Publish, the caller syncs the directory. After an error of Publish the
+// caller must call Abandon.
 //
-// Freeing the blocks of a large old file takes time. So the old file is kept open
-// over the rename, and release frees it. release is never nil and is called once.
+// Freeing the blocks of a large old file takes time, so Publish keeps the old file open. The function release closes
+// the old file and frees its blocks. release is never nil; the caller calls it once.
 func (d *Replacement) Publish() (release func(), err error) {
 	release = func() {}
 	if !sameFile(d.buffered, d.temp) {
@@ -358,10 +353,10 @@ func (d *Replacement) Publish() (release func(), err error) {
 	return release, nil
 }
 
-// Abandon removes the temporary file. After Publish, or a second time, it does nothing.
+// Abandon removes the temporary file. After Publish or an earlier Abandon, Abandon does nothing.
 func (d *Replacement) Abandon() {
 	if d.temp != "" && d.buffered >= 0 {
-		_ = unix.Unlink(d.temp) // before the lock goes, so that it is ours
+		_ = unix.Unlink(d.temp) // before the lock is released, while the file is still ours
 		d.temp = ""
 	}
 	d.close()
@@ -381,7 +376,7 @@ func (d *Replacement) close() {
 	}
 }
 
-// sameFile reports whether name is still the open file.
+// sameFile reports whether name still leads to the open file.
 func sameFile(fd int, name string) bool {
 	var a, b unix.Stat_t
 	return unix.Fstat(fd, &a) == nil && unix.Lstat(name, &b) == nil && a.Ino == b.Ino && a.Dev == b.Dev

@@ -12,9 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// WriteDirect writes p at off past the page cache. off, len(p) and the address of
-// p must obey Align. ErrDirectRefused means that the file system does not support
-// such writes. The caller should then write through the page cache.
+// WriteDirect writes p at offset off with O_DIRECT. off, len(p) and the address of p must have the alignment of
+// Align. If the file system refuses the write, the error is ErrDirectRefused, and the caller should write through the
+// page cache.
 func (d *Replacement) WriteDirect(p []byte, off int64) error {
 	at, err := writeDirect(d.direct, d.align.Offset, p, off)
 	if at == off && (err == unix.EINVAL || err == unix.EOPNOTSUPP) {
@@ -25,17 +25,16 @@ func (d *Replacement) WriteDirect(p []byte, off int64) error {
 	return d.fail(fmt.Sprintf("write at offset %d of", at), err)
 }
 
-// WriteBuffered writes p at off through the page cache.
+// WriteBuffered writes p at offset off through the page cache.
 func (d *Replacement) WriteBuffered(p []byte, off int64) error {
 	at, err := writeBuffered(d.buffered, p, off)
 	return d.fail(fmt.Sprintf("write at offset %d of", at), err)
 }
 
-// Name is Path: what messages call the file.
+// Name returns Path, for messages.
 func (d *Replacement) Name() string { return d.path }
 
-// writeDirect writes all of p, in whole blocks of align, and returns where the
-// write that failed began.
+// writeDirect writes all of p, in multiples of align. at is the offset of the write that failed.
 func writeDirect(fd int, align int64, p []byte, off int64) (at int64, err error) {
 	for len(p) > 0 {
 		n, err := unix.Pwrite(fd, p, off)
@@ -52,7 +51,7 @@ func writeDirect(fd int, align int64, p []byte, off int64) (at int64, err error)
 	return off, nil
 }
 
-// writeBuffered writes all of p and returns where the write that failed began.
+// writeBuffered writes all of p. at is the offset of the write that failed.
 func writeBuffered(fd int, p []byte, off int64) (at int64, err error) {
 	for len(p) > 0 {
 		n, err := unix.Pwrite(fd, p, off)
@@ -69,8 +68,8 @@ func writeBuffered(fd int, p []byte, off int64) (at int64, err error) {
 	return off, nil
 }
 
-// fail adds the kind, the needed and free space, and a fix to a write error. It
-// names the file, not its temporary name.
+// fail adds the kind, the needed and free space, and a fix to a write error. The error names the file, not the
+// temporary file.
 func (d *Replacement) fail(op string, err error) error {
 	if err == nil {
 		return nil
@@ -104,7 +103,7 @@ func (d *Replacement) fail(op string, err error) error {
 	return e
 }
 
-// freeSpace tells how much room a directory has, or nothing where that is not told.
+// freeSpace returns a text with the free space of a directory, or "" if it is unknown.
 func freeSpace(dir string) string {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

@@ -11,22 +11,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Residency is what of a range is in the page cache.
+// Residency counts the bytes of a file range that are in the page cache.
 type Residency struct {
-	Cached int64 // bytes in memory
-	Dirty  int64 // bytes newer in memory than on disk, or under write-back; -1 unknown
+	Cached int64 // bytes of the range in the page cache
+	Dirty  int64 // bytes of the range that are dirty or under write-back; -1 if unknown
 }
 
-// ProbeMethod names how residency is found out.
+// ProbeMethod is the method that finds which pages of a file are in the page cache.
 type ProbeMethod string
 
 const (
-	// ProbeCachestat is cachestat(2), kernel 6.5 and later.
+	// ProbeCachestat uses cachestat(2), which needs Linux 6.5 or later.
 	ProbeCachestat ProbeMethod = "cachestat"
-	// ProbeMincore is mincore(2) on a mapping; it does not see dirty pages.
+	// ProbeMincore uses mincore(2) on a mapping of the file. mincore does not report dirty pages.
 	ProbeMincore ProbeMethod = "mincore"
-	// ProbeNone means that the kernel does not tell this process: it hides the
-	// page-cache state of files that the process neither owns nor may write.
+	// ProbeNone means that the kernel does not report which pages are cached. The kernel hides cached pages of files
+	// that the process neither owns nor may write.
 	ProbeNone ProbeMethod = "none"
 )
 
@@ -41,8 +41,8 @@ var pageSize = int64(os.Getpagesize())
 // newProber picks the best method that works on fd, by trying it.
 func newProber(fd int, fs FSType) prober {
 	if fs.Name == overlay {
-		// The pages belong to the file below, which a mapping reaches and
-		// cachestat does not: it says that nothing is cached.
+		// The pages belong to the file in the lower layer. A mapping reaches this file; cachestat does not and
+		// reports no cached page.
 		if mayKnow(fd) {
 			return prober{method: ProbeMincore, why: "cachestat does not see through overlayfs"}
 		}
@@ -58,7 +58,7 @@ func newProber(fd int, fs FSType) prober {
 		return prober{method: ProbeNone,
 			why: "the kernel tells the page-cache state of a file only to its owner and to those who may write it"}
 	}
-	// mincore claims that everything is resident when the caller may not know.
+	// If the process may not know the state, mincore claims that every page is resident.
 	if mayKnow(fd) {
 		return prober{method: ProbeMincore, why: fmt.Sprintf("cachestat: %v", err)}
 	}
@@ -77,16 +77,15 @@ func mayKnow(fd int) bool {
 	return unix.Faccessat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.W_OK, unix.AT_EACCESS) == nil
 }
 
-// Probe tells how residency is found for this file and, where not by the best
-// method, why.
+// Probe returns the method that finds the cached pages of the file. Probe also returns the reason if the method is
+// not the best one.
 func (f *File) Probe() (ProbeMethod, string) { return f.probe.method, f.probe.why }
 
-// ForceProbe makes f use method m, for tests of the lesser methods.
+// ForceProbe makes f use the method m, for tests.
 func (f *File) ForceProbe(m ProbeMethod) { f.probe = prober{method: m, why: "asked for"} }
 
-// Residency reports what of [off, off+n) is in the page cache. The range is
-// widened to whole pages and cut at the end of the file. With ProbeNone it
-// fails with kind Unsupported.
+// Residency counts the bytes of [off, off+n) that are in the page cache. The range is widened to whole pages and cut
+// at the end of the file. If the method is ProbeNone, Residency fails with kind Unsupported.
 func (f *File) Residency(off, n int64) (Residency, error) {
 	if err := f.Pin(); err != nil {
 		return Residency{}, err
@@ -118,7 +117,7 @@ func (f *File) cachestat(off, n int64) (Residency, error) {
 	}, nil
 }
 
-// mincoreWindow bounds the vector that one mincore call fills.
+// mincoreWindow is the largest range in bytes of one mincore call.
 const mincoreWindow = 256 << 20
 
 func (f *File) mincore(off, n int64) (Residency, error) {
@@ -133,12 +132,11 @@ func (f *File) mincore(off, n int64) (Residency, error) {
 	return r, err
 }
 
-// DropCache writes the file's dirty pages back and asks the kernel to forget
-// its clean ones. It returns what is still resident: pages that are mapped or
-// in use elsewhere stay.
+// DropCache writes the file's dirty pages back and asks the kernel to drop its clean pages. DropCache returns the
+// bytes that are still cached: pages that are mapped or in use elsewhere stay.
 func (f *File) DropCache() (left int64, err error) {
 	if f.remote != nil {
-		return 0, nil // nothing of it is cached here
+		return 0, nil // a remote file has no cached pages
 	}
 	if f.fs.Memory {
 		return f.size, errs.New(errs.Unsupported, "drop page cache", f.path, f.fs.Name+" keeps files in memory")
@@ -157,7 +155,7 @@ func (f *File) DropCache() (left int64, err error) {
 	return r.Cached, err
 }
 
-// ExpectRandom turns readahead of the page cache off, or on again.
+// ExpectRandom turns the kernel's readahead for the file off if random is set, else on.
 func (f *File) ExpectRandom(random bool) {
 	if f.remote != nil {
 		return

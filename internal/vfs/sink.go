@@ -12,23 +12,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Sink is a file that is written through descriptors which another process
-// opened; who it belongs to makes it durable and gives it its name. Writes are safe for
-// concurrent use; Close is called last.
+// Sink is a file that is written through descriptors opened by another process, the owner. The owner of the file
+// makes it durable and gives it its name. Writes to a Sink are safe for concurrent use; Close must be the last call.
 type Sink struct {
 	name     string
 	size     int64
 	fs       FSType
 	storage  lookedUp
 	buffered int
-	direct   int // -1 when refused
+	direct   int // -1 if O_DIRECT was refused
 	align    Alignment
 	refused  atomic.Pointer[Refusal]
 }
 
-// SinkFromDescriptors takes over descriptors that can be written through; it closes them on an
-// error, and Close does afterwards. They are of one regular file, and the
-// buffered one is there: the way past the page cache may turn out to be closed.
+// SinkFromDescriptors returns a Sink for descriptors of one regular file that are open for writing. The Sink owns the
+// descriptors: Sink.Close closes them. If SinkFromDescriptors fails, it closes the descriptors. d.Buffered is
+// required; d.Direct may be missing or turn out to be unusable.
 func SinkFromDescriptors(d Descriptors) (*Sink, error) {
 	s := &Sink{name: d.Name, size: d.Size, buffered: d.Buffered, direct: d.Direct}
 	if err := s.settle(d.Refused); err != nil {
@@ -74,19 +73,19 @@ func (s *Sink) refuse(reason, fix string) {
 	s.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
 }
 
-// Name is what messages call the file.
+// Name returns the name of the file in messages.
 func (s *Sink) Name() string { return s.name }
 
-// Size is how many bytes were announced.
+// Size returns the number of bytes that the file will have.
 func (s *Sink) Size() int64 { return s.size }
 
-// FS names the file system and says whether it lives in memory.
+// FS returns the name of the file system and whether it keeps files in memory.
 func (s *Sink) FS() FSType { return s.fs }
 
-// Align is what direct writes must observe; zero if they are refused.
+// Align returns the alignment that writes with O_DIRECT need, or zero if O_DIRECT is refused.
 func (s *Sink) Align() Alignment { return s.align }
 
-// Direct reports whether the file can be written past the page cache, else why not.
+// Direct reports whether the file can be written with O_DIRECT; if false, why gives the reason.
 func (s *Sink) Direct() (ok bool, why *Refusal) {
 	if r := s.refused.Load(); r != nil {
 		return false, r
@@ -94,16 +93,15 @@ func (s *Sink) Direct() (ok bool, why *Refusal) {
 	return s.direct >= 0, nil
 }
 
-// FD is the descriptor that goes through the page cache, DirectFD the other one or -1: for a
-// library that takes descriptors. They stay the sink's.
+// FD returns the file descriptor without O_DIRECT, for a library that needs one. The Sink owns the descriptor.
 func (s *Sink) FD() int { return s.buffered }
 
-// DirectFD is explained at FD.
+// DirectFD returns the file descriptor with O_DIRECT, or -1 if there is none. The Sink owns the descriptor.
 func (s *Sink) DirectFD() int { return s.direct }
 
-// WriteDirect writes p at off past the page cache; off, len(p) and the address
-// of p obey Align. ErrDirectRefused means that the file system declined this
-// kind of write and that the caller should write through the page cache.
+// WriteDirect writes p at offset off with O_DIRECT. off, len(p) and the address of p must have the alignment of
+// Align. If the file system refuses the write, the error is ErrDirectRefused, and the caller should write through the
+// page cache.
 func (s *Sink) WriteDirect(p []byte, off int64) error {
 	at, err := writeDirect(s.direct, s.align.Offset, p, off)
 	if at == off && (err == unix.EINVAL || err == unix.EOPNOTSUPP) {
@@ -114,7 +112,7 @@ func (s *Sink) WriteDirect(p []byte, off int64) error {
 	return s.fail(at, err)
 }
 
-// WriteBuffered writes p at off through the page cache.
+// WriteBuffered writes p at offset off through the page cache.
 func (s *Sink) WriteBuffered(p []byte, off int64) error {
 	at, err := writeBuffered(s.buffered, p, off)
 	return s.fail(at, err)

@@ -14,24 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Storage is what lies below an open file, and what a read of it can prove.
+// Storage describes the file system and devices below an open file, and whether the origin of its bytes can be
+// proven.
 type Storage struct {
-	FS FSType // named as the mount table does
-	// Falls reports whether the file system may serve an O_DIRECT read through the page
-	// cache without telling. Who wants to know asks the page cache afterwards.
+	FS FSType // file system type, as in the mount table
+	// Falls reports whether the file system can silently serve an O_DIRECT read from the page cache. If Falls is set,
+	// only a look at the page cache after the read shows the real route.
 	Falls bool
-	// Hidden tells why nobody on this machine can tell where bytes below the page
-	// cache come from. It is empty if they come from disks.
+	// Hidden is the reason why the origin of bytes below the page cache cannot be seen on this machine. Hidden is
+	// empty if the bytes come from disks.
 	Hidden string
-	// local: the answer holds for one file or one moment and is not remembered.
+	// local is set if the result holds for one file or one moment only, so that it is not cached.
 	local bool
 }
 
-// Proves reports whether a read or write with O_DIRECT went past the page cache to
-// storage, by what the storage is alone.
+// Proves reports whether every O_DIRECT read or write on this storage is known to bypass the page cache and reach a
+// disk.
 func (s Storage) Proves() bool { return s.Hidden == "" && !s.Falls && !s.FS.Memory }
 
-// lookedUp is the storage of one open file, looked up when it is first wanted.
+// lookedUp is the storage of one open file, looked up at its first use.
 type lookedUp struct {
 	once  sync.Once
 	found Storage
@@ -42,7 +43,7 @@ func (l *lookedUp) of(fd int) Storage {
 	return l.found
 }
 
-// Storage is what lies below the file. It is looked up once, while the file is open.
+// Storage returns the storage below the file. The first call of Storage looks up the result; the file must be open.
 func (f *File) Storage() Storage {
 	if f.remote != nil {
 		return Storage{FS: f.fs}
@@ -53,23 +54,23 @@ func (f *File) Storage() Storage {
 	return f.storage.of(f.buffered)
 }
 
-// Storage is what lies below the file. It is looked up once, while the file is open.
+// Storage returns the storage below the file. The first call of Storage looks up the result; the file must be open.
 func (e *Editable) Storage() Storage { return e.storage.of(e.fd) }
 
-// Storage describes the storage below the file. It is looked up once, while the file is open.
+// Storage returns the storage below the file. The first call of Storage looks up the result; the file must be open.
 func (d *Replacement) Storage() Storage { return d.storage.of(d.buffered) }
 
-// Storage is what lies below the sink. It is looked up once, while the sink is open.
+// Storage returns the storage below the file. The first call of Storage looks up the result; the Sink must be open.
 func (s *Sink) Storage() Storage { return s.storage.of(s.buffered) }
 
 // overlay is the name of the union file system of containers.
 const overlay = "overlayfs"
 
-// deepest bounds how many layers are looked through: a loop device on a file on a loop device.
+// deepest is the largest number of layers that are examined, such as a loop device on a file on a loop device.
 const deepest = 8
 
-// StorageOf returns the file system and block devices that hold the open file. It reads the mount table and sysfs,
-// which takes about 0.1 ms. Use Storages to cache the answers.
+// StorageOf returns the storage below the open file fd. StorageOf reads the mount table and sysfs, which takes about
+// 0.1 ms. Use Storages to cache the results.
 func StorageOf(fd int) Storage { return storageOf(fd, 0) }
 
 func storageOf(fd, depth int) Storage {
@@ -94,7 +95,7 @@ func storageOf(fd, depth int) Storage {
 	case name == overlay:
 		return overlayStorage(s, fd, m, &st, depth)
 	case hides(name) != "":
-		// Clients of servers keep to O_DIRECT; what processes and zfs do is theirs.
+		// Network file systems obey O_DIRECT. FUSE processes, hosts and zfs may not.
 		s.Hidden, s.Falls = hides(name), !strings.Contains(hides(name), "a server gives")
 		return s
 	default:
@@ -104,14 +105,14 @@ func storageOf(fd, depth int) Storage {
 	return s
 }
 
-// keepsDirect reports whether O_DIRECT reads of a file system never go through the
-// page cache. xfs has no other way. ext4 falls back for journalled, encrypted,
-// inline and verity data; statx then tells, where it knows of direct I/O at all.
+// keepsDirect reports whether O_DIRECT reads of a file system never use the page cache. xfs never falls back. ext4
+// falls back for journalled, encrypted, inline and verity data; statx reports this if it supports STATX_DIOALIGN
+// (told).
 func keepsDirect(fs string, told bool) bool {
 	return fs == "xfs" || told && (fs == "ext4" || fs == "ext3")
 }
 
-// hides tells why a file system shows nothing of the storage below it.
+// hides returns the reason why a file system does not show the storage below it, or "".
 func hides(fs string) string {
 	switch {
 	case fs == "fuse" || strings.HasPrefix(fs, "fuse.") || fs == "fuseblk":
@@ -127,7 +128,7 @@ func hides(fs string) string {
 	return ""
 }
 
-// devicesHide looks at the block devices below a file.
+// devicesHide returns the reason why the block devices below a file do not show where bytes come from, or "".
 func devicesHide(fd int, st *unix.Statx_t, m mount, fs string, depth int) (why string, local bool) {
 	dirs := devicesOf(fd, st, m, fs)
 	if len(dirs) == 0 {
@@ -148,7 +149,7 @@ func devicesOf(fd int, st *unix.Statx_t, m mount, fs string) []string {
 		return blockDir(st.Dev_major, st.Dev_minor)
 	}
 	if fs == "btrfs" {
-		// Its files have the number of a subvolume. It lists its devices itself.
+		// Files of btrfs have the device number of a subvolume. sysfs lists the devices of the file system.
 		if id, ok := btrfsID(fd); ok {
 			if dirs, _ := filepath.Glob("/sys/fs/btrfs/" + id + "/devices/*"); len(dirs) > 0 {
 				return dirs
@@ -174,8 +175,8 @@ func blockDir(major, minor uint32) []string {
 	return []string{dir}
 }
 
-// deviceHides looks at one block device and those below it. local means that the
-// answer may change at any time.
+// deviceHides is devicesHide for one block device and the devices below it. local means that the result may change at
+// any time.
 func deviceHides(dir string, depth int) (why string, local bool) {
 	if depth > deepest {
 		return "too many layers lie below the file", true
@@ -213,7 +214,7 @@ func deviceHides(dir string, depth int) (why string, local bool) {
 	return "", local
 }
 
-// loopHides tells why a loop device's image may be in the page cache.
+// loopHides returns the reason why the image of a loop device may be in the page cache, or "".
 func loopHides(dir, name string, depth int) string {
 	image := word(filepath.Join(dir, "loop/backing_file"))
 	if word(filepath.Join(dir, "loop/dio")) != "1" {
@@ -251,7 +252,7 @@ const (
 	btrfsInfoSize = 1024
 )
 
-// btrfsID is the file system's identifier as sysfs spells it.
+// btrfsID returns the UUID of a btrfs file system in the format of sysfs.
 func btrfsID(fd int) (string, bool) {
 	var arg [btrfsInfoSize]byte
 	if err := ioctl(fd, btrfsInfo, arg[:]); err != nil {
@@ -261,9 +262,9 @@ func btrfsID(fd int) (string, bool) {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]), true
 }
 
-// Storages remembers what lies below files, by their device, for a second. What
-// can change while a file system is mounted, as loop devices can, is asked anew.
-// The zero value is ready; it is safe for concurrent use.
+// Storages caches the results of StorageOf by device, for one second. Results that can change while a file system is
+// mounted, such as those for loop devices, are not cached. The zero value of Storages is ready to use. A Storages is
+// safe for concurrent use.
 type Storages struct {
 	mu  sync.Mutex
 	all map[storageKey]knownStorage
@@ -271,7 +272,7 @@ type Storages struct {
 
 type storageKey struct {
 	dev  uint64
-	name string // of the magic number: device numbers are used again
+	name string // name of the file system, because device numbers are reused
 }
 
 type knownStorage struct {
@@ -284,7 +285,7 @@ const (
 	mostStorages = 256
 )
 
-// Of is StorageOf.
+// Of returns the cached result of StorageOf, or calls StorageOf.
 func (s *Storages) Of(fd int) Storage {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Sweep removes temporary files in dir that killed writers left, those whose lock
-// nobody holds, and returns how many. What it may not open is not its own.
+// Sweep removes the temporary files in dir that killed writers left, and returns their number. A temporary file was
+// left by a killed writer if no process holds its lock. Sweep skips files that it may not open.
 func Sweep(dir string) (int, error) {
 	removed := 0
 	err := EachName(dir, func(name string) {
@@ -28,8 +28,7 @@ func Sweep(dir string) (int, error) {
 	return removed, err
 }
 
-// EachName calls f for the names in dir, a bounded number of them in memory at
-// a time.
+// EachName calls f for each name in dir. At most 1024 names are in memory at a time.
 func EachName(dir string, f func(name string)) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -50,7 +49,7 @@ func EachName(dir string, f func(name string)) error {
 	}
 }
 
-// cause is a file-system error without the path that it repeats.
+// cause returns a file system error without the path that it repeats.
 func cause(err error) error {
 	if pe := (*os.PathError)(nil); errors.As(err, &pe) {
 		return pe.Err
@@ -78,32 +77,31 @@ func sweepOne(name string) bool {
 	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return false
 	}
-	// The lock is taken before the look at the name: a file that was published
-	// or removed meanwhile has lost it.
+	// The lock is taken before the name is compared. If the file was published or removed before, its name no longer
+	// matches.
 	if flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || !sameFile(fd, name) {
 		return false
 	}
 	return unix.Unlink(name) == nil
 }
 
-// Waits for the lock of a directory: looked for every lockEvery, given up after
-// lockFor. Publishing takes milliseconds, on network file systems a good part of
-// a second, and all ranks of a job may publish in one directory at once: whoever
-// is last has written gigabytes and must not fail for that.
+// LockDir tries to get the lock every lockEvery and gives up after lockFor. Publishing takes milliseconds, or up to a
+// second on network file systems. All ranks of a job may publish in one directory at once. The last rank has written
+// gigabytes and must not fail because it waited.
 const (
 	lockEvery = 2 * time.Millisecond
 	lockFor   = 5 * time.Minute
 )
 
-// Dir is a directory whose names are being changed.
+// Dir is an open directory in which a save creates or renames files.
 type Dir struct {
 	path   string
 	fd     int
 	locked bool
-	lax    bool // it was to be synced and cannot be
+	lax    bool // the file system cannot sync the directory
 }
 
-// OpenDir opens dir without a lock; the caller closes it.
+// OpenDir opens dir without taking its lock. The caller closes the Dir.
 func OpenDir(dir string) (*Dir, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -112,10 +110,9 @@ func OpenDir(dir string) (*Dir, error) {
 	return &Dir{path: dir, fd: fd}, nil
 }
 
-// LockDir opens dir and takes its lock, so that one process at a time puts
-// files in place there; the lock ends with the process. Where the file system
-// does not lock directories, Locked reports false. A lock that somebody keeps is
-// an error of kind IO, an ended context of kind Cancelled.
+// LockDir opens dir and takes its lock, so that one process at a time publishes files in the directory. The lock ends
+// with the process. If the file system cannot lock directories, Locked reports false. If another process keeps the
+// lock for too long, the error is of kind IO. If the context ends, the error is of kind Cancelled.
 func LockDir(ctx context.Context, dir string) (*Dir, error) {
 	const op = "lock directory"
 	d, err := OpenDir(dir)
@@ -146,11 +143,11 @@ func LockDir(ctx context.Context, dir string) (*Dir, error) {
 	}
 }
 
-// Locked reports whether nobody else changes names in the directory by our rules.
+// Locked reports whether the Dir holds the lock of the directory.
 func (d *Dir) Locked() bool { return d.locked }
 
-// Sync makes the names durable. File systems that cannot sync a directory keep
-// names by their own rules: that is no error, and Synced tells it.
+// Sync makes the names in the directory durable. If the file system cannot sync a directory, Sync returns nil, and
+// Synced reports false.
 func (d *Dir) Sync() error {
 	err := ignoringEINTR(func() error { return unix.Fsync(d.fd) })
 	if err == unix.EINVAL || err == unix.EOPNOTSUPP {
@@ -160,11 +157,11 @@ func (d *Dir) Sync() error {
 	return errs.Wrap("sync directory", d.path, err)
 }
 
-// Synced reports whether each Sync so far was carried out.
+// Synced reports whether every call of Sync so far really synced the directory.
 func (d *Dir) Synced() bool { return !d.lax }
 
-// Close gives the lock back, also where a process that was forked meanwhile has
-// the descriptor too.
+// Close releases the lock and closes the directory. The lock is released even if a forked process still has the
+// descriptor.
 func (d *Dir) Close() {
 	if d.fd >= 0 {
 		if d.locked {

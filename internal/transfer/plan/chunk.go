@@ -9,59 +9,59 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// Way is how a chunk is read.
+// Way is the method by which a worker reads a chunk.
 type Way uint8
 
 const (
-	// ViaCache reads what is in the page cache, or may be.
+	// ViaCache reads through the page cache bytes that are, or may be, cached.
 	ViaCache Way = iota
-	// ViaFill reads through the page cache what is known to be absent from it:
-	// the bytes come from storage and stay cached.
+	// ViaFill reads through the page cache bytes that are known not to be cached. The bytes come from storage and
+	// stay in the page cache.
 	ViaFill
-	// ViaDirect reads past the page cache, into a staging slot.
+	// ViaDirect reads with O_DIRECT into a staging slot.
 	ViaDirect
-	// ViaDirectInPlace reads past the page cache, straight into the destination.
+	// ViaDirectInPlace reads with O_DIRECT directly into the destination.
 	ViaDirectInPlace
-	// ViaWrite gathers from devices and writes to a file.
+	// ViaWrite copies bytes from devices and writes them to a file.
 	ViaWrite
-	// ViaCuFile lets the vendor's library read straight to the destination.
+	// ViaCuFile lets libcufile read directly into the destination.
 	ViaCuFile
-	// ViaNetwork reads the body of a reply into a staging slot, or into place.
+	// ViaNetwork reads the body of a server's reply into a staging slot or into the destination.
 	ViaNetwork
-	// Ways is how many there are.
+	// Ways is the number of values of Way.
 	Ways
 )
 
-// Verdict is how a piece is read.
+// Verdict is the planner's decision on how a range is read.
 type Verdict struct {
 	Way Way
-	// NoWait: nobody could say what is cached, so the reader asks for cached
-	// bytes first and the rest is read past the page cache.
+	// NoWait is set if it is unknown which bytes are cached. With NoWait, the reader first reads the cached bytes
+	// with RWF_NOWAIT; all other bytes are read with O_DIRECT or cuFile.
 	NoWait bool
-	// CuFile: what is then read past it goes through the vendor's library.
+	// CuFile is set if, with NoWait, the bytes that are not cached are read by libcufile.
 	CuFile bool
 }
 
-// Chunk is one read and one copy. Its file range lies inside one window of its
-// size, aligned to it, so that its aligned superset fits a staging slot.
+// Chunk is a file range for one read and one copy. A chunk does not cross a multiple of the chunk size, so its range
+// fits a staging slot after alignment.
 type Chunk struct {
 	File int
 	Off  int64
 	Len  int64
 	Dst  device.Ptr
-	// Extra: the bytes are wanted for the sum of their block alone. They are
-	// read into a slot and go nowhere.
+	// Extra is set if the bytes are read only for the checksum of their block. Extra bytes are read into a slot and
+	// not copied to the device.
 	Extra bool
-	// Weave, if not nil, says what of the bytes is wanted and where it goes:
-	// they are read into a slot and packed. Dst is the first one's place.
+	// Weave, if not nil, says which bytes of the chunk are wanted, and their destinations. With a Weave, the bytes
+	// are read into a slot and packed, and Dst is the destination of the first wanted byte.
 	Weave *Weave
-	// Summed: the bytes were checked as they were read.
+	// Summed is set if the checksums were already compared during the read.
 	Summed bool
 	Verdict
 }
 
-// Places yields where the wanted bytes of a chunk go, in order: each place and
-// how many bytes.
+// Places yields the destinations of the wanted bytes of a chunk, in order. Each destination is an address and a
+// number of bytes.
 func (c *Chunk) Places() iter.Seq2[device.Ptr, int64] {
 	return func(yield func(device.Ptr, int64) bool) {
 		if c.Extra {
@@ -93,21 +93,20 @@ func (c *Chunk) Places() iter.Seq2[device.Ptr, int64] {
 	}
 }
 
-// Weave is what is wanted of a stretch of a file of which not everything is:
-// segments in order of offset that do not overlap.
+// Weave lists the segments of a file range that has unwanted bytes between its segments. The segments are sorted by
+// offset and do not overlap.
 type Weave struct{ Segs []Segment }
 
-// Touching yields the segments with bytes in [lo, hi).
+// Touching returns the segments that have bytes in the file range [lo, hi).
 func (w *Weave) Touching(lo, hi int64) []Segment {
 	a := sort.Search(len(w.Segs), func(i int) bool { return w.Segs[i].Off+w.Segs[i].Len > lo })
 	b := a + sort.Search(len(w.Segs)-a, func(i int) bool { return w.Segs[a+i].Off >= hi })
 	return w.Segs[a:b]
 }
 
-// Narrow makes c, a stretch of the weave, what is to be read of it. Unwanted
-// bytes at its ends are left out and a chunk without any other is none, unless
-// keep says that their sums are needed. A chunk of which every byte is wanted,
-// at one place, becomes a plain one.
+// Narrow returns the part of chunk c that must be read, and false if nothing must be read. Narrow removes unwanted
+// bytes at the ends of c, unless keep is set because checksums need them. If every remaining byte is wanted and the
+// destination is contiguous, the result has no Weave.
 func (w *Weave) Narrow(c Chunk, keep bool) (Chunk, bool) {
 	segs := w.Touching(c.Off, c.Off+c.Len)
 	var n int64

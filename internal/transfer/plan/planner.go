@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan decides what a load reads, and how: it turns segments into chunks by what is in the page cache.
+// Package plan splits the segments of a load into chunks, and chooses how each chunk is read depending on the page
+// cache.
 //
-// It is pure. What it must know of a file is handed in: Params, and an Inquiry that answers questions about residency.
+// Package plan does no I/O. Params describe the file, and an Inquiry answers questions about cached pages.
 //
-// The files, in the order of use: segment.go (what is wanted), chunk.go (one read and one copy), runs.go (segments that
-// are read together), params.go and policy.go (what a plan follows from), planner.go (runs to chunks).
+// The input of a plan is in segment.go (wanted ranges), params.go (sizes) and policy.go (cache policies). runs.go
+// groups segments that are read together, chunk.go defines chunks, and planner.go splits runs into chunks.
 package plan
 
 import (
@@ -16,40 +17,38 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Residency is what of a range is cached. Known is false where the kernel does
-// not tell.
+// Residency counts the cached bytes of a range. Known is false if the kernel does not report cached bytes.
 type Residency struct {
 	vfs.Residency
 	Known bool
 }
 
-// Inquiry answers what the planner asks about a file while it plans.
+// Inquiry answers the planner's questions about a file.
 type Inquiry interface {
-	// Residency tells what of the n bytes at off is in the page cache.
+	// Residency counts the bytes of [off, off+n) that are in the page cache.
 	Residency(off, n int64) Residency
-	// CuFile reports whether bytes past the page cache are read by the vendor's
-	// library. It is asked when the first such piece is met, and perhaps again.
+	// CuFile reports whether bytes that are not cached are read by libcufile. The planner calls CuFile at the first
+	// range that is not cached, and perhaps again.
 	CuFile() bool
 }
 
-// Planner turns runs of one file into chunks. The same answers of the Inquiry give
-// the same chunks. Each wanted byte of a run is in exactly one chunk.
+// Planner splits runs of one file into chunks. The same answers of the Inquiry give the same chunks. Each wanted byte
+// of a run is in exactly one chunk.
 type Planner struct {
 	Params
-	Ask Inquiry // answers for the file that is planned
-	// Ramp counts down the first page-cache chunks, one for each worker, which
-	// grow from small to full size: the first copy then starts after a small
-	// read, and the workers do not all come back at the same time.
+	Ask Inquiry // answers the planner's questions about the file
+	// Ramp is the number of small first chunks from the page cache that are still to come. Ramps is the total number
+	// of small first chunks, one for each worker. The first chunks grow from small to full size, so that the first
+	// copy starts early and the workers do not finish at the same time.
 	Ramp, Ramps int
-	// Dirty counts bytes of pieces that go through the page cache because
-	// pages in them are newer in memory than on disk.
+	// Dirty counts the bytes of ranges that are read through the page cache because they have dirty pages.
 	Dirty int64
 
-	run   Run // that is planned
+	run   Run // the run that is planned
 	yield func(Chunk) bool
 }
 
-// Chunks yields the chunks of a run in order. Only one run is planned at a time.
+// Chunks yields the chunks of a run in order. A Planner can plan only one run at a time.
 func (p *Planner) Chunks(r Run) iter.Seq[Chunk] {
 	return func(yield func(Chunk) bool) {
 		p.run, p.yield = r, yield
@@ -67,8 +66,8 @@ func (p *Planner) Chunks(r Run) iter.Seq[Chunk] {
 	}
 }
 
-// planWindow cuts [lo, hi), which lies inside one window, into stretches that are
-// read the same way. It reports false when no more chunks are asked for.
+// planWindow splits [lo, hi), which is inside one window, into ranges that are read the same way. It returns false if
+// the caller wants no more chunks.
 func (p *Planner) planWindow(lo, hi int64) bool {
 	whole := p.Ask.Residency(lo, hi-lo)
 	if v, sure := p.uniform(whole, hi-lo); sure {
@@ -95,11 +94,11 @@ func (p *Planner) planWindow(lo, hi int64) bool {
 	return p.cut(from, hi, same)
 }
 
-// uniform decides a whole window at once where the residency leaves no doubt.
+// uniform decides for a whole window at once, if its residency is uniform.
 func (p *Planner) uniform(r Residency, n int64) (Verdict, bool) {
 	switch {
 	case !r.Known && p.mayGoDirect():
-		// The reader finds out what is cached.
+		// The reader finds out which bytes are cached.
 		return Verdict{Way: ViaCache, NoWait: true, CuFile: p.past() == ViaCuFile}, true
 	case !r.Known || p.Route == report.RouteDirect || p.Route == report.RouteCuFile:
 		return p.decide(r, n), true
@@ -111,12 +110,12 @@ func (p *Planner) uniform(r Residency, n int64) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// mayGoDirect reports whether absent bytes are to be read past the page cache.
+// mayGoDirect reports whether uncached bytes are read with O_DIRECT.
 func (p *Planner) mayGoDirect() bool {
 	return p.Direct && p.Route == report.RouteAuto && p.Cache != report.CacheKeep
 }
 
-// past is the way of bytes that are read past the page cache.
+// past returns the way of bytes that are not read through the page cache.
 func (p *Planner) past() Way {
 	if p.Ask.CuFile() {
 		return ViaCuFile
@@ -124,8 +123,8 @@ func (p *Planner) past() Way {
 	return ViaDirect
 }
 
-// decide chooses for one piece. Dirty pages go through the page cache: a direct
-// read would first have to write them back.
+// decide chooses the way of one range. A range with dirty pages is read through the page cache, because an O_DIRECT
+// read would first write them back.
 func (p *Planner) decide(r Residency, n int64) Verdict {
 	switch p.Route {
 	case report.RouteDirect:
@@ -143,12 +142,12 @@ func (p *Planner) decide(r Residency, n int64) Verdict {
 	return Verdict{Way: ViaCache}
 }
 
-// cut gives [lo, hi) in chunks that end at chunk-aligned file offsets.
+// cut yields [lo, hi) in chunks that end at chunk-aligned file offsets.
 func (p *Planner) cut(lo, hi int64, v Verdict) bool {
-	base := int64(p.run.Dst) - p.run.Off // a byte at file offset x goes to base + x
+	base := int64(p.run.Dst) - p.run.Off // the destination of the byte at file offset x is base + x
 	if v.Way == ViaDirect && p.MemAlign > 0 && !p.run.Extra && base%p.MemAlign == 0 && p.run.Weave == nil {
-		// In place only whole aligned blocks can be read directly; the ragged
-		// ends, less than a block each, come through the page cache.
+		// Only whole aligned blocks can be read with O_DIRECT into the destination. The unaligned ends, less than a
+		// block each, are read through the page cache.
 		ragged := Verdict{Way: ViaCache}
 		a, b := (lo+p.Align-1)/p.Align*p.Align, hi/p.Align*p.Align
 		if a >= b {
@@ -159,7 +158,7 @@ func (p *Planner) cut(lo, hi int64, v Verdict) bool {
 	return p.pieces(lo, hi, v)
 }
 
-// rampSize is the size of the next chunk of the ramp, in whole blocks.
+// rampSize returns the size of the next chunk of the ramp, in whole blocks.
 func (p *Planner) rampSize() int64 {
 	blocks := p.Chunk / p.Block
 	step := int64(p.Ramps - p.Ramp + 1)
@@ -177,7 +176,7 @@ func (p *Planner) pieces(lo, hi int64, v Verdict) bool {
 			size = p.rampSize()
 			p.Ramp--
 		}
-		// Up to the next multiple of the size, and never across one of a chunk.
+		// The chunk ends at the next multiple of the size, and never crosses a multiple of the chunk size.
 		stop := (off/size + 1) * size
 		if v.Way == ViaCache && p.Whole > 0 {
 			stop = (stop + p.Whole - 1) / p.Whole * p.Whole

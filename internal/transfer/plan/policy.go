@@ -8,17 +8,16 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// File is a file whose page cache can be asked about.
+// File is a file that can report its cached pages.
 type File interface {
 	Size() int64
-	// Residency tells what of the n bytes at off is in the page cache.
+	// Residency counts the bytes of [off, off+n) that are in the page cache.
 	Residency(off, n int64) (vfs.Residency, error)
 }
 
-// SettlePolicy decides what CacheAuto means for one file. A file that was
-// loaded before and is absent again will likely be loaded once more, so it is
-// kept this time; one that is partly cached, or that would push out half of
-// what memory can hold, is not.
+// SettlePolicy returns the cache policy in force for one file; it replaces CacheAuto by CacheKeep if that is useful.
+// A file that was loaded before and is no longer cached will likely be loaded again, so it is kept in the page cache.
+// A file that is partly cached, or larger than half of the available memory, is not kept.
 func SettlePolicy(f File, asked report.CachePolicy, seen bool, available func() int64) report.CachePolicy {
 	if asked != report.CacheAuto || !seen || !dataAbsent(f) || f.Size() > available()/2 {
 		return asked
@@ -36,9 +35,9 @@ func Cached(f File) bool {
 	return sampled(f, func(r vfs.Residency, n int64) bool { return r.Cached >= n })
 }
 
-// sampled looks at samples across the file, but for its first and last megabyte,
-// where the header and a ragged end may be cached: asking for all of a large file
-// takes longer than many a load. Of a small file all but its ends is one sample.
+// sampled calls is for samples across the file, because asking for all pages of a large file takes too long. It skips
+// the first and last megabyte, where the header and an unaligned end may be cached. A small file has one sample,
+// without its ends.
 func sampled(f File, is func(r vfs.Residency, n int64) bool) bool {
 	const samples, length = 16, 64 * units.KiB
 	margin := min(units.MiB, f.Size()/8)

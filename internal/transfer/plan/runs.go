@@ -9,28 +9,26 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// DefaultGap is the least number of unwanted bytes that is worth a second read:
-// a disk that gives 4 GB/s with 16 reads in flight passes over fewer of them
-// sooner than it begins another read, and so does a copy out of the page cache.
+// DefaultGap is the smallest number of unwanted bytes for which two reads are faster than one read across the gap. A
+// disk of 4 GB/s with 16 reads in flight reads a smaller gap faster than it begins another read. A copy from the page
+// cache also crosses a smaller gap faster than it begins another copy.
 const DefaultGap = 64 * units.KiB
 
-// StorageBlock is the size of one read from storage. Measured disks give the
-// same or more with 16 reads of 512 KiB in flight than with fewer of 4 MiB, and
-// the first bytes arrive sooner.
+// StorageBlock is the size of one read from storage in bytes. On measured disks, 16 reads of 512 KiB in flight are at
+// least as fast as fewer reads of 4 MiB, and the first bytes arrive sooner.
 const StorageBlock = 512 * units.KiB
 
-// Run is a stretch of a file that is read as one.
+// Run is a contiguous range of a file that is read as a whole.
 type Run struct {
-	Segment        // its range; where every byte is wanted, also their place
-	Weave   *Weave // nil: every byte is wanted
-	Extra   bool   // read for the sums of its blocks alone
+	Segment        // range in the file; its Dst is used only if every byte is wanted
+	Weave   *Weave // the wanted segments of the run; nil if every byte is wanted
+	Extra   bool   // true if the bytes are read only for the checksums of their blocks
 }
 
-// Runs yields what is to be read for the segments: neighbours with fewer than
-// gap unwanted bytes between them together, and the rows of a strided segment
-// with more between them one by one. Where memory is addressable, long segments
-// stay by themselves: they are read into place, and another read is cheaper
-// than a second copy.
+// Runs yields the file ranges to read for the segments. Neighbouring segments with fewer than gap unwanted bytes
+// between them are read together. The rows of a strided segment with gap or more bytes between them are read one by
+// one. If the CPU can address the destination, long segments are not joined: a second read is cheaper than a second
+// copy.
 func Runs(segs []Segment, gap int64, addressable bool) iter.Seq[Run] {
 	through := func(s *Segment) bool { return !s.Strided() || s.Stride-s.Width < gap }
 	joins := func(s *Segment) bool {

@@ -9,31 +9,31 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Segment is a run of bytes of one file and the place they go to.
+// Segment is a range of one file and its destination in device memory.
 type Segment struct {
 	File int // index into Request.Files
 	Off  int64
 	Len  int64
 	Dst  device.Ptr
-	// With Stride > 0 only the first Width bytes out of every Stride, counted
-	// from Off, are wanted. They lie one behind the other from Dst on.
+	// Width and Stride, in bytes, select rows of a segment. If Stride is not 0, only the first Width bytes of every
+	// Stride bytes, counted from Off, are wanted. The wanted bytes are packed at Dst without gaps.
 	Width, Stride int64
 }
 
-// Strided reports whether s has bytes that are not wanted.
+// Strided reports whether s has unwanted bytes between its rows.
 func (s *Segment) Strided() bool { return s.Stride > s.Width && s.Len > s.Width }
 
-// plain is s, which is not strided, without a stride.
+// plain returns s without Width and Stride. s must not be strided.
 func (s Segment) plain() Segment {
 	s.Width, s.Stride = 0, 0
 	return s
 }
 
-// Wanted is how many bytes of the segment go to its place.
+// Wanted returns the number of bytes of the segment that are copied to the destination.
 func (s *Segment) Wanted() int64 { return s.Before(s.Off + s.Len) }
 
-// Before is how many wanted bytes of s lie before offset x of the file; it is
-// also where in the destination the byte at x goes.
+// Before returns the number of wanted bytes of s before file offset x. The result is also the offset of the byte at x
+// in the destination.
 func (s *Segment) Before(x int64) int64 {
 	x = min(max(x-s.Off, 0), s.Len)
 	if s.Stride == 0 {
@@ -42,8 +42,8 @@ func (s *Segment) Before(x int64) int64 {
 	return x/s.Stride*s.Width + min(x%s.Stride, s.Width)
 }
 
-// first is the offset of the first wanted byte at x or behind it; it may lie
-// behind the segment, where there is none.
+// first returns the offset of the first wanted byte at or after x. If there is none, the result may be behind the
+// segment.
 func (s *Segment) first(x int64) int64 {
 	if x <= s.Off {
 		return s.Off
@@ -56,7 +56,7 @@ func (s *Segment) first(x int64) int64 {
 	return x
 }
 
-// last is the end of the last wanted byte before x, which lies behind s.Off.
+// last returns the end of the last wanted byte before x. x must be greater than s.Off.
 func (s *Segment) last(x int64) int64 {
 	n := min(x-s.Off, s.Len)
 	if s.Stride > 0 {
@@ -66,9 +66,8 @@ func (s *Segment) last(x int64) int64 {
 	return s.Off + n
 }
 
-// Pack copies what s wants of src, the bytes of the file from lo on, to dst and
-// returns how many bytes that were. dst may be src or begin inside it, but not
-// behind the first wanted byte: bytes only move to the left.
+// Pack copies the bytes of src that s wants to dst, and returns their number. src holds the bytes of the file from
+// offset lo on. dst may overlap src, but must not begin after the first wanted byte.
 func (s *Segment) Pack(dst, src []byte, lo int64) int64 {
 	from, to := max(lo, s.Off)-lo, min(lo+int64(len(src)), s.Off+s.Len)-lo
 	if from >= to {
@@ -78,7 +77,7 @@ func (s *Segment) Pack(dst, src []byte, lo int64) int64 {
 		return int64(copy(dst, src[from:to]))
 	}
 	n := 0
-	if in := (lo + from - s.Off) % s.Stride; in > 0 { // the rest of a row
+	if in := (lo + from - s.Off) % s.Stride; in > 0 { // the end of a row
 		if in < s.Width {
 			n = copy(dst, src[from:min(to, from+s.Width-in)])
 		}
@@ -87,13 +86,13 @@ func (s *Segment) Pack(dst, src []byte, lo int64) int64 {
 	for ; from+s.Width <= to; from += s.Stride {
 		n += copy(dst[n:], src[from:from+s.Width])
 	}
-	if from < to { // the beginning of one
+	if from < to { // the beginning of a row
 		n += copy(dst[n:], src[from:to])
 	}
 	return int64(n)
 }
 
-// Check refuses a segment whose rows make no sense.
+// Check returns an error if Width and Stride of the segment are not valid.
 func (s *Segment) Check(path string) error {
 	if s.Stride == 0 && s.Width == 0 || s.Width > 0 && s.Stride >= s.Width {
 		return nil

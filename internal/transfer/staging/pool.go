@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package staging keeps the pinned host memory that bytes pass on their way to and from devices.
+// Package staging manages the pinned host memory through which bytes are copied to and from devices.
 package staging
 
 import (
@@ -11,50 +11,49 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 )
 
-// Pool is the staging memory of an engine: one mapping cut into large and small slots. It is
-// mapped on first use, and faulted in and pinned part by part while the first
-// chunks flow. Fresh memory comes at a fixed rate, however many threads ask for
-// it, and drivers pin one range at a time: so one part is faulted in while the
-// one before is pinned, every worker's first slot before any second one.
+// Pool is the staging memory of an engine: one mapping that is split into slots. The pool is mapped at its first use,
+// and its parts are allocated and pinned while the first chunks are read. The pool allocates one part while it pins
+// the previous part, because more threads would not be faster. The pool prepares the first slot of every worker
+// before any second slot.
 type Pool struct {
 	layout Layout
 
 	mu     sync.Mutex
 	region *hostmem.Region
 	parts  []*part
-	free   [kinds][]*Slot // not yet taken
+	free   [kinds][]*Slot // slots that no worker has
 	all    []*Slot
-	// stats is what backing found when counted parts had been touched.
+	// stats is the result of Backing when counted parts had been touched.
 	stats   hostmem.Stats
 	counted int
 
 	preparing sync.WaitGroup
 	turn      turn
-	others    []*hostmem.Region // freed with the pool
-	beside    []*Slot           // of adopt
+	others    []*hostmem.Region // regions that are freed with the pool
+	beside    []*Slot           // slots of Adopt
 }
 
-// Layout is how the pool is cut.
+// Layout is the number and size of a pool's slots, by kind.
 type Layout struct {
 	Large, Small, Write Cut
-	Near                *hostmem.Node // where the memory comes from; nil: anywhere
+	Near                *hostmem.Node // NUMA node of the memory; nil means any node
 }
 
-// Cut is a number of slots of one size.
+// Cut is a number of slots with the same size in bytes.
 type Cut struct {
 	Slots int
 	Size  int64
 }
 
-// Size is the memory that all slots take.
+// Size returns the total size of all slots in bytes.
 func (l Layout) Size() int64 {
 	return int64(l.Large.Slots)*l.Large.Size + int64(l.Small.Slots)*l.Small.Size + int64(l.Write.Slots)*l.Write.Size
 }
 
-// SetLayout says how the pool is cut. It comes before Open.
+// SetLayout sets the layout of the pool. SetLayout must be called before Open.
 func (p *Pool) SetLayout(l Layout) { p.layout = l }
 
-// Open maps the pool, once.
+// Open maps the memory of the pool. Later calls do nothing.
 func (p *Pool) Open() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,8 +63,8 @@ func (p *Pool) Open() error {
 	return p.mapSlots()
 }
 
-// Take gives n slots to a worker for the life of the engine; fewer when there
-// are no more.
+// Take returns n slots, which the worker keeps for the life of the engine. Take returns fewer slots if not enough are
+// free.
 func (p *Pool) Take(n int, kind Kind) ([]*Slot, error) {
 	if err := p.Open(); err != nil {
 		return nil, err
@@ -73,8 +72,7 @@ func (p *Pool) Take(n int, kind Kind) ([]*Slot, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	from := &p.free[kind]
-	// A worker's first slot comes from the front, where preparation begins,
-	// its second from the back.
+	// A worker's first slot comes from the front, where preparation begins. Its second slot comes from the back.
 	var out []*Slot
 	for len(out) < n && len(*from) > 0 {
 		if i := len(*from) - 1; len(out)%2 == 1 {
@@ -96,7 +94,7 @@ func (p *Pool) mapSlots() error {
 	}
 	p.region = r
 	if p.layout.Near != nil {
-		_ = r.Prefer(p.layout.Near.ID) // from anywhere else it is slower, not wrong
+		_ = r.Prefer(p.layout.Near.ID) // memory of another node is slower, not wrong
 	}
 	mem := r.Bytes()
 	mem = p.cut(mem, Large, p.layout.Large.Slots, p.layout.Large.Size)
@@ -105,7 +103,7 @@ func (p *Pool) mapSlots() error {
 	return nil
 }
 
-// cut makes n slots of size from mem, in parts, and returns what is left.
+// cut makes n slots of size bytes from mem, in parts, and returns the rest of mem.
 func (p *Pool) cut(mem []byte, kind Kind, n int, size int64) []byte {
 	if n == 0 {
 		return mem
@@ -127,8 +125,7 @@ func (p *Pool) cut(mem []byte, kind Kind, n int, size int64) []byte {
 	return mem
 }
 
-// Prepare starts to fault in and pin the parts of slots of that kind for dev in
-// the background, in order.
+// Prepare allocates and pins the memory of all slots of the given kind for dev, in the background and in order.
 func (p *Pool) Prepare(dev device.Device, kind Kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +144,7 @@ func (p *Pool) Prepare(dev device.Device, kind Kind) {
 	}
 }
 
-// PinError returns why a part that was tried could not be pinned.
+// PinError returns the error of the first part of the pool that could not be pinned, or nil.
 func (p *Pool) PinError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,8 +159,8 @@ func (p *Pool) PinError() error {
 	return nil
 }
 
-// Backing reports what the kernel gave for the pool, asked anew only when more
-// of it has been faulted in since.
+// Backing returns how much of the pool is in memory and in huge pages. Backing asks the kernel again only if more
+// memory was allocated since the last call.
 func (p *Pool) Backing() hostmem.Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +181,7 @@ func (p *Pool) Backing() hostmem.Stats {
 	return p.stats
 }
 
-// PrepareSlots pins slots for dev in the background, in order.
+// PrepareSlots allocates and pins the given slots for dev, in the background and in order.
 func (p *Pool) PrepareSlots(dev device.Device, slots []*Slot) {
 	p.preparing.Go(func() {
 		for _, s := range slots {
@@ -193,12 +190,12 @@ func (p *Pool) PrepareSlots(dev device.Device, slots []*Slot) {
 	})
 }
 
-// Adopt cuts r into n slots beside those of the pool, freed with it.
+// Adopt splits r into n further slots of size bytes. The pool frees r at Close.
 func (p *Pool) Adopt(r *hostmem.Region, n int, size int64) []*Slot {
 	p.Keep(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// In a pool of their own: prepare looks only for slots of reads.
+	// The slots are made in another Pool, so that Prepare does not find them.
 	own := &Pool{layout: p.layout}
 	own.cut(r.Bytes(), Write, n, size)
 	slots := own.all
@@ -209,14 +206,14 @@ func (p *Pool) Adopt(r *hostmem.Region, n int, size int64) []*Slot {
 	return slots
 }
 
-// Keep frees r with the pool.
+// Keep makes the pool free r at Close.
 func (p *Pool) Keep(r *hostmem.Region) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.others = append(p.others, r)
 }
 
-// Close unpins and unmaps; no slot is in use any more.
+// Close unpins and unmaps the memory of the pool. No slot may be in use.
 func (p *Pool) Close() error {
 	p.preparing.Wait()
 	p.mu.Lock()

@@ -12,24 +12,24 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Slot is one staging buffer. It belongs to one worker, which alone touches it.
+// Slot is one staging buffer. Only the worker that owns a slot may use it.
 type Slot struct {
-	// Mem is the buffer. Its size does not change.
+	// Mem is the memory of the slot. The size of Mem does not change.
 	Mem []byte
 
 	kind  Kind
 	part  *part
 	marks map[device.Queue]device.Mark
-	sums  map[device.Queue]device.Sum // nil until one is needed
+	sums  map[device.Queue]device.Sum // nil until the first use
 }
 
-// ReadyFor reports whether nothing is left to do before the slot can be copied to dev.
+// ReadyFor reports whether the slot is prepared for copies to dev.
 func (s *Slot) ReadyFor(dev device.Device) bool { return s.part.readyFor(dev) }
 
-// Ensure faults the slot in and pins it for dev. Later calls return at once.
+// Ensure allocates the pages of the slot and pins them for dev. Later calls return at once.
 func (s *Slot) Ensure(dev device.Device) { s.part.ensure(dev) }
 
-// MarkFor returns the slot's mark on a queue, made on first use.
+// MarkFor returns the slot's mark (a completion event) on a queue, and makes it at the first call.
 func (s *Slot) MarkFor(q device.Queue) (device.Mark, error) {
 	if m, ok := s.marks[q]; ok {
 		return m, nil
@@ -42,7 +42,8 @@ func (s *Slot) MarkFor(q device.Queue) (device.Mark, error) {
 	return m, nil
 }
 
-// SumFor returns the slot's sum on a queue, made on first use. The queue is a device.Summer.
+// SumFor returns the slot's checksum object on a queue, and makes it at the first call. The queue must be a
+// device.Summer.
 func (s *Slot) SumFor(q device.Queue) (device.Sum, error) {
 	if m, ok := s.sums[q]; ok {
 		return m, nil
@@ -58,47 +59,47 @@ func (s *Slot) SumFor(q device.Queue) (device.Sum, error) {
 	return m, nil
 }
 
-// Poison overwrites the slot, so that tests catch bytes that are used after their time.
+// Poison overwrites the slot, so that tests detect a use of old bytes.
 func (s *Slot) Poison() {
 	for i := range s.Mem {
 		s.Mem[i] = 0xdb
 	}
 }
 
-// Kind is what a slot is for.
+// Kind is the purpose of a slot.
 type Kind uint8
 
 const (
-	Large Kind = iota // copies out of the page cache
-	Small             // reads from storage
-	Write             // saves
+	Large Kind = iota // slots for copies from the page cache
+	Small             // slots for reads from storage
+	Write             // slots for saves
 	kinds
 )
 
-// turn lets one part at a time be faulted in, and one be pinned.
+// turn allows one part at a time to be allocated, and one to be pinned.
 type turn struct{ touch, pin sync.Mutex }
 
-// partSize is the unit of faulting in and pinning, one large slot.
+// partSize is the number of bytes that are allocated and pinned at once: one large slot.
 const partSize = 4 * units.MiB
 
-// part is a run of slots that is pinned as one.
+// part is a range of neighbouring slots that are pinned together.
 type part struct {
 	mem     []byte
 	turn    *turn
 	mu      sync.Mutex
 	touched atomic.Bool
-	tried   atomic.Bool // pinning was tried; pinErr tells how it went
+	tried   atomic.Bool // pinning was tried; pinErr is the result
 	pinErr  error
 	unpin   func() error
 }
 
-// readyFor reports whether nothing is left to do for dev.
+// readyFor reports whether the part is prepared for dev.
 func (pt *part) readyFor(dev device.Device) bool {
 	return pt.tried.Load() || dev.Info().Kind == device.Host
 }
 
-// ensure faults the part in and pins it for dev; later calls return at once.
-// Memory that cannot be pinned still works, slower; pinError tells why.
+// ensure allocates the pages of the part and pins them for dev. Later calls return at once. Memory that cannot be
+// pinned still works, but slower; PinError gives the reason.
 func (pt *part) ensure(dev device.Device) {
 	if pt.tried.Load() {
 		return

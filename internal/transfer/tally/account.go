@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tally counts what the workers of a transfer do: bytes by route, and the time of each stage.
+// Package tally counts the bytes of a transfer by route, and the time of each stage.
 package tally
 
 import (
@@ -10,15 +10,15 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Account is the running sum of one route or stage. The zero value is empty.
+// Account counts the bytes, chunks and time of one route or stage. The zero value is an empty account.
 type Account struct {
 	Bytes, Chunks int64
-	Busy          time.Duration // of all threads together
+	Busy          time.Duration // sum of the time of all threads
 
-	first, last time.Time // of all intervals
+	first, last time.Time // first start and last end
 }
 
-// Note adds n bytes that took from start to end.
+// Note adds one operation on n bytes, which ran from start to end.
 func (a *Account) Note(n int64, start, end time.Time) {
 	a.Bytes += n
 	a.Chunks++
@@ -31,16 +31,16 @@ func (a *Account) Note(n int64, start, end time.Time) {
 	}
 }
 
-// Span is the time from the first start to the last end.
+// Span returns the time from the start of the first operation to the end of the last one.
 func (a *Account) Span() time.Duration { return a.last.Sub(a.first) }
 
-// Share describes the account as the share of a route.
+// Share returns the account as a report.RouteShare for route r.
 func (a *Account) Share(r report.RouteTaken) report.RouteShare {
 	return report.RouteShare{Route: r, Bytes: a.Bytes, Chunks: a.Chunks, Span: a.Span().Seconds(),
 		GBps: units.GBps(a.Bytes, a.Span())}
 }
 
-// Stage describes the account as a stage.
+// Stage returns the account as a report.Stage with the given name.
 func (a *Account) Stage(name string) report.Stage {
 	return report.Stage{Stage: name, Busy: a.Busy.Seconds(), Span: a.Span().Seconds(), Bytes: a.Bytes,
 		GBps: units.GBps(a.Bytes, a.Span())}

@@ -8,7 +8,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// ReadTotals compares what was read with the wanted bytes, which were delivered.
+// ReadTotals compares the number of bytes that were read with the number of wanted bytes.
 func (s *Sums) ReadTotals(wanted int64) *report.ReadTotals {
 	r := report.ReadTotals{Wanted: wanted, Read: s.Extra.Bytes + s.Padding + s.CuFile.Bytes}
 	for _, a := range s.Routes {
@@ -20,7 +20,7 @@ func (s *Sums) ReadTotals(wanted int64) *report.ReadTotals {
 	return &r
 }
 
-// Shares lists the named routes that carried bytes, in that order.
+// Shares returns the shares of the given routes, in their order, without routes that no byte took.
 func (s *Sums) Shares(names ...report.RouteTaken) []report.RouteShare {
 	out := []report.RouteShare{}
 	for _, name := range names {
@@ -31,7 +31,7 @@ func (s *Sums) Shares(names ...report.RouteTaken) []report.RouteShare {
 	return out
 }
 
-// stages collects the stages that did something.
+// stages collects the stages that processed a chunk.
 type stages []report.Stage
 
 func (l *stages) add(name string, a *Account) {
@@ -46,7 +46,7 @@ func (l *stages) copies(s *Sums) {
 	}
 }
 
-// LoadStages lists the stages of a load in the order of the flow.
+// LoadStages lists the stages of a load in the order in which a chunk passes them.
 func (s *Sums) LoadStages() []report.Stage {
 	out := stages{{Stage: "plan", Busy: s.PlanTime.Seconds()}}
 	out.add("read_cache", &s.Cached)
@@ -60,8 +60,8 @@ func (s *Sums) LoadStages() []report.Stage {
 	return out
 }
 
-// SaveStages lists the stages of a save in the order of the flow. Steps are those of making the file; a first one
-// called "reserve" comes before the bytes.
+// SaveStages lists the stages of a save in the order in which a chunk passes them. steps are the steps that create
+// and publish the file. If the first step is "reserve", it is listed before the stages of the bytes.
 func (s *Sums) SaveStages(steps []report.Stage) []report.Stage {
 	var out stages
 	if len(steps) > 0 && steps[0].Stage == "reserve" {
@@ -73,7 +73,7 @@ func (s *Sums) SaveStages(steps []report.Stage) []report.Stage {
 	return append(out, steps...)
 }
 
-// UploadStages lists the stages of an upload. complete is the time in which the server made the object of its parts.
+// UploadStages lists the stages of an upload. complete is the time in which the server completed the object.
 func (s *Sums) UploadStages(complete time.Duration) []report.Stage {
 	out := stages{}
 	out.copies(s)
@@ -84,7 +84,7 @@ func (s *Sums) UploadStages(complete time.Duration) []report.Stage {
 	return out
 }
 
-// PutStages lists the stages of a write in place.
+// PutStages lists the stages of a write to a range of an open file.
 func (s *Sums) PutStages() []report.Stage {
 	out := stages{}
 	out.add("copy", &s.Copying)
@@ -92,10 +92,9 @@ func (s *Sums) PutStages() []report.Stage {
 	return out
 }
 
-// LoadLimit names the stage that set the pace of a load: storage where direct
-// reads span nearly all of the time; the copy where readers come back to slots
-// that are still being copied, a tenth of their time or more; else the reads out
-// of the page cache.
+// LoadLimit returns the name of the stage that limited the rate of a load of duration wall. If direct reads span most
+// of the time, the limit is storage. If readers wait for copies for more than a tenth of their time, the limit is the
+// copy. Otherwise the limit is the CPU: reading from the page cache, packing or verification.
 func (s *Sums) LoadLimit(wall time.Duration) string {
 	buffered := s.Routes[report.RouteTakenBuffered].Bytes + s.Routes[report.RouteTakenBufferedUnproven].Bytes
 	switch {
@@ -122,7 +121,8 @@ func (s *Sums) LoadLimit(wall time.Duration) string {
 	return "none"
 }
 
-// SaveLimit names the stage that set the pace of a save. Nothing ran beside the steps.
+// SaveLimit returns the name of the stage that limited the rate of a save of duration wall. The steps of a save run
+// alone, before or after the writes.
 func (s *Sums) SaveLimit(wall time.Duration, steps []report.Stage) string {
 	once := time.Duration(0)
 	for _, x := range steps {
@@ -141,7 +141,7 @@ func (s *Sums) SaveLimit(wall time.Duration, steps []report.Stage) string {
 	return "storage write"
 }
 
-// UploadLimit names the stage that set the pace of an upload.
+// UploadLimit returns the name of the stage that limited the rate of an upload.
 func (s *Sums) UploadLimit() string {
 	switch {
 	case s.Network.Bytes == 0:
@@ -152,7 +152,7 @@ func (s *Sums) UploadLimit() string {
 	return "network write"
 }
 
-// PutLimit names the stage that set the pace of a write in place.
+// PutLimit returns the name of the stage that limited the rate of a write to a range of an open file.
 func (s *Sums) PutLimit() string {
 	switch {
 	case s.Writing.Bytes == 0:

@@ -11,42 +11,42 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Tally is what the workers of one transfer note down while it runs. Methods are safe for concurrent use. The zero
-// value is ready.
+// Tally collects the counts of one transfer while it runs. All methods of a Tally are safe for concurrent use. The
+// zero value is ready to use.
 type Tally struct {
 	mu     sync.Mutex
 	routes map[report.RouteTaken]*Account
-	sums   Sums // but for Routes, Padding and Dirty
+	sums   Sums // without Routes, Padding and Dirty
 
 	padding, dirty atomic.Int64
 }
 
-// Sums are the accounts of a transfer at one moment.
+// Sums are the counts of a transfer at one moment.
 type Sums struct {
-	Routes   map[report.RouteTaken]Account // by the route that bytes took, without those of cuFile
-	Cached   Account                       // reads out of, or through, the page cache
-	Direct   Account                       // reads with O_DIRECT, whatever route they turned out to take
-	Network  Account                       // bytes to or from a server
-	CuFile   Account                       // moves by libcufile
-	Extra    Account                       // reads for checksums alone
-	Verify   Account                       // bytes summed
-	Packing  Account                       // of what is wanted out of what was read
-	Copying  Account                       // to or from devices
-	Writing  Account                       // to files
-	OnDevice int64                         // of the bytes summed, those that the device summed
-	Padding  int64                         // bytes of reads that alignment, or a gap, added
-	Dirty    int64                         // bytes of pieces that were newer in memory than on disk
-	CopyWait time.Duration                 // workers waited for copies
+	Routes   map[report.RouteTaken]Account // counts of each route, without the routes of cuFile
+	Cached   Account                       // counts of reads through the page cache
+	Direct   Account                       // counts of reads with O_DIRECT, also if the bytes took another route
+	Network  Account                       // counts of bytes to or from a server
+	CuFile   Account                       // counts of reads and writes by libcufile
+	Extra    Account                       // counts of reads that were made only for checksums
+	Verify   Account                       // counts of bytes that were summed
+	Packing  Account                       // counts of wanted bytes that were packed together
+	Copying  Account                       // counts of copies to or from devices
+	Writing  Account                       // counts of writes to files
+	OnDevice int64                         // number of bytes that the device summed
+	Padding  int64                         // number of bytes that were read only because of alignment or gaps
+	Dirty    int64                         // number of bytes in ranges with dirty pages
+	CopyWait time.Duration                 // time that workers waited for copies
 	PlanTime time.Duration
 }
 
-// Part is the part of a read that took one route.
+// Part counts the bytes of one read that took one route.
 type Part struct {
 	Route report.RouteTaken
 	Bytes int64
 }
 
-// Sums copies the accounts.
+// Sums returns a copy of the present counts.
 func (y *Tally) Sums() Sums {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -69,7 +69,7 @@ func (y *Tally) route(r report.RouteTaken) *Account {
 	return y.routes[r]
 }
 
-// Read counts n bytes that came by route r. Extra bytes are read for checksums alone.
+// Read counts n bytes that were read by route r since start. If extra is set, the bytes were read only for checksums.
 func (y *Tally) Read(extra bool, r report.RouteTaken, n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -91,7 +91,7 @@ func (y *Tally) Read(extra bool, r report.RouteTaken, n int64, start time.Time) 
 	}
 }
 
-// ReadParts counts a read of n bytes with O_DIRECT whose bytes took several routes.
+// ReadParts counts one O_DIRECT read of n bytes, whose parts took several routes.
 func (y *Tally) ReadParts(extra bool, n int64, parts []Part, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -108,7 +108,7 @@ func (y *Tally) ReadParts(extra bool, n int64, parts []Part, start time.Time) {
 	y.sums.Direct.Note(n, start, end)
 }
 
-// ReadBuffered counts a read through the page cache. Bytes that were not cached came by route missed.
+// ReadBuffered counts a read through the page cache. missed is the route of the bytes that were not cached.
 func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTaken, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -126,7 +126,7 @@ func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTake
 	y.sums.Cached.Note(b.Cached+b.Missed, start, end)
 }
 
-// ReadByCuFile counts n bytes that libcufile read. Which route they took is known when its counters are read.
+// ReadByCuFile counts n bytes that libcufile read. The counters of libcufile show their route later.
 func (y *Tally) ReadByCuFile(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -134,10 +134,10 @@ func (y *Tally) ReadByCuFile(n int64, start time.Time) {
 	y.sums.CuFile.Note(n, start, end)
 }
 
-// Padded counts n bytes that were read beside wanted ones.
+// Padded counts n unwanted bytes that were read because of alignment or gaps.
 func (y *Tally) Padded(n int64) { y.padding.Add(n) }
 
-// Verified counts n bytes that the CPU summed.
+// Verified counts n bytes whose checksum the CPU computed since start.
 func (y *Tally) Verified(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -145,7 +145,8 @@ func (y *Tally) Verified(n int64, start time.Time) {
 	y.sums.Verify.Note(n, start, end)
 }
 
-// VerifiedOnDevice counts n bytes that the device summed. The time since start is the CPU's.
+// VerifiedOnDevice counts n bytes whose checksum the device computed. The time since start is CPU time, not the
+// device's time.
 func (y *Tally) VerifiedOnDevice(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -154,7 +155,7 @@ func (y *Tally) VerifiedOnDevice(n int64, start time.Time) {
 	y.sums.OnDevice += n
 }
 
-// Packed counts n wanted bytes that were brought together.
+// Packed counts n wanted bytes that were packed together since start.
 func (y *Tally) Packed(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -162,7 +163,8 @@ func (y *Tally) Packed(n int64, start time.Time) {
 	y.sums.Packing.Note(n, start, end)
 }
 
-// Copied counts a copy of n bytes, queued at one time and waited for since another.
+// Copied counts a copy of n bytes that has just ended. queued is the time when the copy was queued, and waited the
+// time since when a worker waited for it.
 func (y *Tally) Copied(n int64, queued, waited time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -171,14 +173,14 @@ func (y *Tally) Copied(n int64, queued, waited time.Time) {
 	y.sums.CopyWait += end.Sub(waited)
 }
 
-// Planned notes how long the plan took.
+// Planned records the time that the plan took.
 func (y *Tally) Planned(d time.Duration) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.sums.PlanTime = d
 }
 
-// FoundDirty counts bytes of pieces with dirty pages.
+// FoundDirty counts n bytes of ranges with dirty pages.
 func (y *Tally) FoundDirty(n int64) { y.dirty.Add(n) }
 
 // Wrote counts n bytes that were written to a file by route r.
@@ -199,7 +201,7 @@ func (y *Tally) WroteByCuFile(n int64, start time.Time) {
 	y.sums.Writing.Note(n, start, end)
 }
 
-// Sent counts n bytes that a server has acknowledged.
+// Sent counts n bytes that were sent since start and that the server has acknowledged.
 func (y *Tally) Sent(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()

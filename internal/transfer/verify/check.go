@@ -7,8 +7,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// Check sums data, which lies at off of a file, and judges each block that it
-// completes. The file is one that the proof verifies.
+// Check computes the checksum of data, which is at offset off of a file, and compares each block that is now
+// complete. The file must be one that the proof verifies.
 func (p *Proof) Check(file int, off int64, data []byte) error {
 	s := p.files[file].sums
 	for len(data) > 0 {
@@ -24,27 +24,27 @@ func (p *Proof) Check(file int, off int64, data []byte) error {
 	return nil
 }
 
-// Tileable reports whether a device can sum the file: every tile lies in one
-// block, and none is tiny. So it is where the block is a power of two, or there is
-// one block alone.
+// Tileable reports whether a device can compute the checksums of a file. A device computes the checksum of one tile
+// at a time. Each tile must be inside one block and must not be tiny. A file with only one block, or with a block
+// size that is a power of two, is tileable.
 func (p *Proof) Tileable(file int) bool {
 	s := p.files[file].sums
 	size := tileOf(s)
 	return s.Block >= s.Size || size >= checksum.MinBlock && s.Block%size == 0
 }
 
-// Tiles is how a device cuts what lies at off of a file: the length of the first
-// tile and that of those behind it.
+// Tiles returns the sizes of a device's tiles for bytes at offset off of a file. first is the size of the first tile,
+// and size the size of all others.
 func (p *Proof) Tiles(file int, off int64) (first, size int64) {
 	size = tileOf(p.files[file].sums)
 	return size - off%size, size
 }
 
-// tileOf is how the blocks of a file are cut for the device: at multiples of it.
+// tileOf returns the size of the tiles into which the device splits the blocks of a file.
 func tileOf(s *checksum.Sums) int64 { return min(s.Block, device.SumTile) }
 
-// CheckTiles puts together the tiles that a device made of n bytes at off of a
-// file, and judges each block that they complete.
+// CheckTiles joins the tile checksums that a device computed for n bytes at offset off of a file, and compares each
+// block that is now complete. on is the name of the device.
 func (p *Proof) CheckTiles(file int, off, n int64, tiles []uint64, on string) error {
 	s := p.files[file].sums
 	size := tileOf(s)
@@ -65,8 +65,8 @@ func (p *Proof) CheckTiles(file int, off, n int64, tiles []uint64, on string) er
 	return nil
 }
 
-// piece takes the sum of a piece of a block, from one offset of the file to
-// another, and judges the block where it was the last.
+// piece adds the checksum of the file range [from, to) to its block. If the block is now complete, piece compares its
+// checksum.
 func (p *Proof) piece(b Block, from, to int64, sum uint64, on string) error {
 	s := p.files[b.File].sums
 	lo, n := s.Extent(b.Index)
@@ -85,8 +85,8 @@ func (p *Proof) piece(b Block, from, to int64, sum uint64, on string) error {
 	return nil
 }
 
-// add joins a piece of n bytes to its block of size bytes and tells, when the
-// block is whole, its sum.
+// add joins the checksum of n bytes to its block of size bytes. If the block is complete, add returns the block's
+// checksum and true.
 func (p *Proof) add(id Block, size, n int64, sum uint64) (uint64, bool) {
 	if n == size {
 		return sum, true

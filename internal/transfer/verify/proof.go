@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verify compares what a load reads with the checksums of its files, block by block.
+// Package verify compares the bytes that a load reads with the checksums of its files, block by block.
 package verify
 
 import (
@@ -15,68 +15,66 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Extent is a run of bytes of one file.
+// Extent is a range of bytes of one file.
 type Extent struct {
-	File int // index into the files of the load
+	File int // index into the list of the load's files
 	Off  int64
 	Len  int64
 }
 
-// File is one file of a load.
+// File is one file of a load, with its checksums.
 type File struct {
 	Path string
 	Size int64
-	Sums *checksum.Sums // nil: the file is not verified
+	Sums *checksum.Sums // nil if the file is not verified
 }
 
-// Block names a block of a file.
+// Block identifies a block of a file by the index of the file and of the block.
 type Block struct {
 	File  int
 	Index int64
 }
 
-// Judge hears the verdict on each block, from any goroutine.
+// Judge receives the result of each block. Any goroutine may call its methods.
 type Judge interface {
-	// Right is told of a block that has its sum.
+	// Right is called for each block that matches its checksum.
 	Right(b Block)
-	// Wrong returns the error for a block that has another sum. on is the device
-	// that summed its last piece, empty: the CPU.
+	// Wrong returns the error for a block that has the checksum sum in place of the expected one. on is the device
+	// that computed the last part of sum; empty means the CPU.
 	Wrong(b Block, sum uint64, on string) error
 }
 
-// Proof checks what is read against the sums of its files. Each block with a byte
-// of a load, or of what is verified besides, is checked as a whole: what of it
-// nobody wants is read as well, and dropped.
+// Proof compares the bytes of a load with the checksums of its files. Each block with a byte of the load is compared
+// as a whole. Bytes of a compared block that the load does not want are also read, and then dropped.
 //
-// Pieces and blocks need not have the same bounds. The sums of a block's pieces are
-// put together as they come, in any order, and the last piece brings the verdict.
+// A read may cover any part of a block. The checksums of the parts are joined in any order, and the block is compared
+// when its last part is known.
 type Proof struct {
 	join  *checksum.Joiner
 	judge Judge
 	files []fileProof // one per file
-	// want and got count blocks to check and found right: the load succeeds
-	// only when they are equal.
+	// want counts the blocks to compare, and got the blocks that matched. The load succeeds only if both are equal.
 	want int64
 	got  atomic.Int64
 
 	mu   sync.Mutex
-	open map[Block]*blockSum // blocks of which some pieces have come
+	open map[Block]*blockSum // blocks of which some bytes are summed
 }
 
 type fileProof struct {
-	sums *checksum.Sums // nil: the file is not verified
-	// gaps are the bytes that lie in blocks to be checked and in no load.
+	sums *checksum.Sums // nil if the file is not verified
+	// gaps are the bytes of blocks to compare that the load does not want.
 	gaps []Extent
 }
 
-// blockSum is what has come of a block.
+// blockSum is the checksum of the bytes of a block so far.
 type blockSum struct {
 	sum  uint64
-	left int64 // bytes yet to come
+	left int64 // bytes that are not summed yet
 }
 
-// NewProof checks that the sums fit their files and that no byte is loaded twice. The blocks of also are
-// verified though nothing of them is loaded.
+// NewProof returns a Proof for the extents of loads, and for the extents of also, which are verified but not loaded.
+// NewProof fails if checksums are for a file of another size, or if a byte is loaded twice.
 func NewProof(files []File, loads iter.Seq[Extent], also []Extent, join *checksum.Joiner, judge Judge) (*Proof, error) {
 	p := &Proof{join: join, judge: judge, files: make([]fileProof, len(files)), open: map[Block]*blockSum{}}
 	loaded := make([][]Extent, len(files))
@@ -115,12 +113,12 @@ func NewProof(files []File, loads iter.Seq[Extent], also []Extent, join *checksu
 
 func byOffset(a, b Extent) int { return cmp.Compare(a.Off, b.Off) }
 
-// cover finds what must be read besides loads, which are in order, so that each
-// block with a byte of touched is whole.
+// cover finds the bytes that must be read besides loads, so that each block with a byte of touched is complete. loads
+// is sorted by offset.
 func (p *Proof) cover(file int, loads, touched []Extent) {
 	f := &p.files[file]
 	slices.SortFunc(touched, byOffset)
-	next := int64(0) // blocks before it are covered
+	next := int64(0) // index of the first block that is not covered
 	gap := func(lo, hi int64) {
 		if lo < hi {
 			f.gaps = append(f.gaps, Extent{file, lo, hi - lo})
@@ -139,7 +137,7 @@ func (p *Proof) cover(file int, loads, touched []Extent) {
 			gap(at, l.Off)
 			at = max(at, min(l.Off+l.Len, stop))
 			if l.Off+l.Len > stop {
-				break // the rest of it lies in the next run of blocks
+				break // the rest of the extent is in the next blocks
 			}
 			loads = loads[1:]
 		}
@@ -147,11 +145,11 @@ func (p *Proof) cover(file int, loads, touched []Extent) {
 	}
 }
 
-// Verifies reports whether a file has sums. A nil proof verifies nothing.
+// Verifies reports whether a file has checksums to compare. A nil Proof verifies nothing.
 func (p *Proof) Verifies(file int) bool { return p != nil && p.files[file].sums != nil }
 
-// Gaps are, by file and in order of offset, the bytes that must be read besides
-// the loads. The caller may cut the slices. A nil proof has none.
+// Gaps returns the bytes that must be read besides the loads, for each file and sorted by offset. The caller may
+// reslice the results. A nil Proof has no gaps.
 func (p *Proof) Gaps() [][]Extent {
 	if p == nil {
 		return nil
@@ -163,7 +161,7 @@ func (p *Proof) Gaps() [][]Extent {
 	return out
 }
 
-// Files is how many files are verified.
+// Files returns the number of files that are verified.
 func (p *Proof) Files() (n int) {
 	for _, f := range p.files {
 		if f.sums != nil {
@@ -173,10 +171,10 @@ func (p *Proof) Files() (n int) {
 	return n
 }
 
-// Blocks is how many blocks were found right so far.
+// Blocks returns the number of blocks that have matched their checksums so far.
 func (p *Proof) Blocks() int64 { return p.got.Load() }
 
-// Settled fails when blocks are missing after every byte was read.
+// Settled returns an error if some block was not compared although every byte was read.
 func (p *Proof) Settled() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
