@@ -8,8 +8,8 @@ import (
 	"github.com/nebulaio/nebulaio/fault"
 )
 
-// Error is the type of every error of this package; errors.As finds it if it is wrapped. errors.Is also matches an
-// Error with Go's own errors: fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrInvalid, fs.ErrClosed,
+// Error is the type of every error of this package; errors.As finds an Error that another error wraps. errors.Is also
+// matches an Error with Go's own errors: fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrInvalid, fs.ErrClosed,
 // context.Canceled, context.DeadlineExceeded, errors.ErrUnsupported, syscall.ENOSPC and syscall.ENOMEM.
 type Error = fault.Error
 
@@ -45,8 +45,8 @@ const (
 // ErrorSentinel is a constant error that stands for one ErrorKind in errors.Is.
 type ErrorSentinel = fault.Sentinel
 
-// Sentinels for errors.Is, one for each ErrorKind. An error matches the sentinel of its own kind, and the sentinels
-// of its causes.
+// Sentinels for errors.Is, one for each ErrorKind. An error matches the sentinel of its own kind, and the sentinels of
+// the kinds of its causes.
 const (
 	ErrOther       = fault.ErrOther
 	ErrInvalid     = fault.ErrInvalid

@@ -47,7 +47,7 @@ const (
 	Closed Kind = 11
 )
 
-// Kinds returns every kind in the order of the numbers.
+// Kinds returns every kind in the order of their numbers.
 func Kinds() []Kind {
 	return []Kind{Other, Invalid, NotFound, Permission, Corrupt, IO, Device, NoMemory, Unsupported, Cancelled, Closed}
 }
@@ -80,8 +80,8 @@ func (k Kind) String() string {
 	}
 }
 
-// ExitCode returns the exit code of the command nebulaio for this kind: 1 for other and closed, 130 for cancelled.
-// For every other kind, the exit code is the number of the kind.
+// ExitCode returns the exit code of the command nebulaio for this kind: 1 for Other and Closed, 130 for Cancelled. For
+// every other kind, the exit code is the number of the kind.
 func (k Kind) ExitCode() int {
 	switch k {
 	case Cancelled:

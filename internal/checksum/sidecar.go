@@ -36,8 +36,9 @@ func (s *Sums) Encode() []byte {
 	return le.AppendUint64(b, Of(b))
 }
 
-// Parse parses the content b of a sidecar. name is the sidecar's name in errors. A wrong format is an error of kind
-// Corrupt, an unknown version of kind Unsupported. Parse allocates at most len(b) bytes for the sums.
+// Parse parses the content b of a sidecar. Errors show the parameter `name` as the sidecar's name. A wrong format is
+// an error of kind Corrupt; an unknown format version is an error of kind Unsupported. Parse allocates at most len(b)
+// bytes for the checksums.
 func Parse(name string, b []byte) (*Sums, error) {
 	bad := func(format string, args ...any) (*Sums, error) {
 		return nil, errs.New(errs.Corrupt, "read checksums", name,

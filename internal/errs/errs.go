@@ -41,8 +41,8 @@ func Kinds() []Kind { return fault.Kinds() }
 // KindOf returns the kind of err; see fault.KindOf.
 func KindOf(err error) Kind { return fault.KindOf(err) }
 
-// New returns an error of kind k. op is the operation that failed, name is its subject, and msg is the reason with
-// the bad and the expected value.
+// New returns an error of kind k. The parameter op is the operation that failed, `name` is its subject, and msg is the
+// reason with the bad and the expected value.
 func New(k Kind, op, name, msg string) *Error {
 	return &Error{Kind: k, Op: op, Name: name, Msg: msg}
 }
@@ -80,7 +80,7 @@ func FixOf(err error) string {
 	return ""
 }
 
-// MessageOf returns the text of err without the fixes of err and its causes. FixOf returns the fix. The texts of
+// MessageOf returns the text of err without the fixes of err and its causes. Use FixOf to get the fix. The texts of
 // joined errors are put on one line.
 func MessageOf(err error) string {
 	switch e := err.(type) {

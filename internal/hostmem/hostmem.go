@@ -36,8 +36,9 @@ type Region struct {
 // memory, Map fails with kind NoMemory; otherwise the kernel would kill the process later.
 func Map(size int64) (*Region, error) { return MapFor("map host memory", "", size) }
 
-// MapFor is Map with errors that name the purpose of the memory. what is the operation in errors, such as "map
-// staging memory". fix is the advice in errors on how to need less memory; "" gives general advice.
+// MapFor is Map with errors that name the purpose of the memory. The parameter `what` names the operation in errors,
+// such as "map staging memory". The parameter `fix` is the advice in errors on how to need less memory; if it is
+// empty, errors have general advice.
 func MapFor(what, fix string, size int64) (*Region, error) {
 	if size <= 0 {
 		return nil, errs.New(errs.Invalid, what, strconv.FormatInt(size, 10), "is not a positive number of bytes")
@@ -89,8 +90,8 @@ func (r *Region) absent() int64 {
 // Bytes returns the memory of the region; its start is aligned to HugePage.
 func (r *Region) Bytes() []byte { return r.mem }
 
-// AdviseHuge asks the kernel to use huge pages for the part of b that consists of whole huge pages. b is any memory
-// that will soon be written completely. Pages that already exist stay as they are.
+// AdviseHuge asks the kernel to use huge pages for the part of b that consists of whole huge pages. The parameter b
+// may be any memory that will soon be written completely. Pages that already exist stay as they are.
 func AdviseHuge(b []byte) {
 	if len(b) < 2*HugePage {
 		return
@@ -143,8 +144,9 @@ type Stats struct {
 	HugePages int64 // bytes in transparent huge pages, which are part of Resident
 }
 
-// Stats asks the kernel for the pages of the region. Stats scans the page map if the kernel supports it (Linux 6.7),
-// else reads /proc/self/smaps. Reading /proc/self/smaps is slow in processes with many mappings.
+// Stats asks the kernel which pages of the region are in memory, and which of them are huge pages. Stats scans the
+// page map if the kernel supports it (Linux 6.7), else reads /proc/self/smaps. Reading /proc/self/smaps is slow in
+// processes with many mappings.
 func (r *Region) Stats() (Stats, error) {
 	lo := uint64(uintptr(unsafe.Pointer(&r.mem[0])))
 	if s, err := scan(lo, lo+uint64(len(r.mem))); err == nil {
