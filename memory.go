@@ -51,7 +51,7 @@ func (m *Memory) Ptr() Ptr {
 	return m.ptr
 }
 
-// Size returns the number of bytes, also after Free.
+// Size returns the number of bytes that were allocated, also after Free.
 func (m *Memory) Size() int64 { return m.size }
 
 // Device describes the device on which the memory was allocated.

@@ -44,17 +44,17 @@ type SaveOptions struct {
 	// Route is RouteAuto (the default: O_DIRECT if the file system allows it), RouteDirect or RouteBuffered.
 	Route Route
 	// Streams holds the caller's CUDA streams by device, such as "cuda:0". The save reads the tensors of a device
-	// after the work that is already queued on the device's stream. If a device has no entry, the save reads its
-	// tensors at once.
+	// after the work that is already queued on the device's stream. If a device has no entry in Streams, the save
+	// reads the tensors of this device at once.
 	Streams map[string]uint64
 	// Client chooses the server for a save to a bucket.
 	Client ClientOptions
-	// Progress, if not nil, is called several times a second from one goroutine, with the bytes written so far and
-	// the total.
+	// Progress, if not nil, is called several times a second from one goroutine, with the bytes written so far and the
+	// total number of bytes.
 	Progress func(done, total int64)
 }
 
-// WriteSettings returns the size in bytes of one write of a save, and the number of writes in flight. The values come
+// WriteSettings returns the size in bytes of one write of a save, and the number of writes in flight. Both values come
 // from Options, and are smaller if the staging memory does not suffice.
 func (s *System) WriteSettings() (block int64, depth int) { return s.sys.Engine.Writes() }
 
@@ -152,7 +152,7 @@ func (o *objectSave) Err() error {
 	return o.err
 }
 
-// Report returns the engine's report, with a note that names the door or HTTP.
+// Report returns the engine's report, with a note that says whether the bytes went through the door or by HTTP.
 func (o *objectSave) Report() report.Report {
 	r := o.ObjectMove.Report()
 	r.Notes = append(r.Notes, "the object was written by way of "+r.Via)
@@ -199,7 +199,7 @@ func (s *SaveJob) Done() <-chan struct{} { return s.t.Done() }
 // at its path.
 func (s *SaveJob) Wait() error { return s.t.Err() }
 
-// Progress returns the number of bytes written so far, and the total.
+// Progress returns the number of bytes written so far, and the total number of bytes to write.
 func (s *SaveJob) Progress() (done, total int64) { return s.t.Progress() }
 
 // Report blocks until the save has ended and returns its report.

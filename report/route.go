@@ -40,9 +40,8 @@ func ParseRoute(s string) (Route, error) {
 type CachePolicy string
 
 const (
-	// CacheAuto reads bytes that are not in the page cache with O_DIRECT the first time. If the same file is loaded
-	// again soon and is still not cached, CacheAuto reads the file through the page cache, so that the next load is
-	// faster.
+	// CacheAuto uses O_DIRECT for uncached bytes at the first load of a file. If the same file is loaded again soon
+	// and is still not cached, CacheAuto reads the file through the page cache, so that the next load is faster.
 	CacheAuto CachePolicy = "auto"
 	// CacheKeep reads through the page cache and leaves the pages there for the next load.
 	CacheKeep CachePolicy = "keep"

@@ -115,7 +115,8 @@ func (e *Editable) Size() (int64, error) {
 	return st.Size, errs.Wrap("stat", e.path, err)
 }
 
-// Source opens the file again as a File, from which the engine can read. The caller closes the File.
+// Source opens the file a second time and returns it as a File, from which the engine can read. The caller closes the
+// returned File.
 func (e *Editable) Source() (*File, error) {
 	f, err := Open(fmt.Sprintf("/proc/self/fd/%d", e.fd))
 	if err != nil {

@@ -168,7 +168,7 @@ func (f *File) Path() string { return f.path }
 // Size returns the length in bytes that the file had when it was opened.
 func (f *File) Size() int64 { return f.size }
 
-// Identity returns the version of the file that is open.
+// Identity returns the inode and the modification time of the open version of the file.
 func (f *File) Identity() Identity { return f.id }
 
 // FS returns the name of the file system and whether it keeps files in memory.
@@ -177,7 +177,7 @@ func (f *File) FS() FSType { return f.fs }
 // Align returns the alignment that reads with O_DIRECT need, or zero if O_DIRECT is refused.
 func (f *File) Align() Alignment { return f.align }
 
-// Direct reports whether the file can be read with O_DIRECT; if false, why gives the reason.
+// Direct reports whether the file can be read with O_DIRECT; if not, the result `why` gives the reason.
 func (f *File) Direct() (ok bool, why *Refusal) {
 	if r := f.refused.Load(); r != nil {
 		return false, r

@@ -146,8 +146,8 @@ func LockDir(ctx context.Context, dir string) (*Dir, error) {
 // Locked reports whether the Dir holds the lock of the directory.
 func (d *Dir) Locked() bool { return d.locked }
 
-// Sync makes the names in the directory durable. If the file system cannot sync a directory, Sync returns nil, and
-// Synced reports false.
+// Sync makes new, changed and removed names in the directory durable. If the file system cannot sync a directory, Sync
+// returns nil, and Synced reports false.
 func (d *Dir) Sync() error {
 	err := ignoringEINTR(func() error { return unix.Fsync(d.fd) })
 	if err == unix.EINVAL || err == unix.EOPNOTSUPP {

@@ -25,8 +25,8 @@ func (p *Proof) Check(file int, off int64, data []byte) error {
 }
 
 // Tileable reports whether a device can compute the checksums of a file. A device computes checksums in tiles, which
-// are ranges of bytes of equal size. Each tile must be inside one block and must have at least checksum.MinBlock
-// bytes. A file with only one block, or with a block size that is a power of two, is tileable.
+// are ranges of bytes of equal size. The tile size must divide the block size and be at least checksum.MinBlock. A
+// file with only one block, or with a block size that is a power of two, is tileable.
 func (p *Proof) Tileable(file int) bool {
 	s := p.files[file].sums
 	size := tileOf(s)
