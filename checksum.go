@@ -102,7 +102,7 @@ func (c *ChecksumJob) Wait() error {
 	return c.err
 }
 
-// Progress returns the number of bytes whose checksums are computed so far, and the total number of bytes.
+// Progress returns the number of bytes read for checksums so far, and the total number of bytes to read.
 func (c *ChecksumJob) Progress() (done, total int64) { return c.count.Load(), c.total }
 
 // Report blocks until the job has ended and lists the checksum files that were written.

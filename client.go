@@ -113,8 +113,8 @@ func (c *Client) StartRead(ctx context.Context, r ObjectRead) (*ObjectMove, erro
 	return move(c.c.StartRead(ctx, r.request()))
 }
 
-// StartReadMany begins to read many objects as one job and returns at once. The client opens the next objects while
-// it reads earlier ones. The first error ends the job; its text names the object that failed.
+// StartReadMany begins to read many objects as one job and returns at once. The client opens the next objects while it
+// reads earlier ones. The first error ends the job; the text of the error names the object that failed.
 func (c *Client) StartReadMany(ctx context.Context, rs []ObjectRead) (*ObjectMove, error) {
 	return move(c.c.StartReadMany(ctx, convert(rs, ObjectRead.request)))
 }
@@ -176,8 +176,8 @@ func (m *ObjectMove) Done() <-chan struct{} { return m.run.Done() }
 // Wait blocks until the read or write has ended and returns its error.
 func (m *ObjectMove) Wait() error { return m.run.Wait() }
 
-// Progress returns the number of bytes moved so far, and the total number of bytes to move. The total is 0 until the
-// client knows the size of the object.
+// Progress returns the number of bytes moved so far, and the total number of bytes to move. The total number of bytes
+// is 0 until the client knows the size of the object.
 func (m *ObjectMove) Progress() (done, total int64) { return m.run.Progress() }
 
 // Report blocks until the read or write has ended and returns its report.

@@ -32,7 +32,7 @@ const (
 	CUDADevice = report.CUDADevice
 )
 
-// DeviceInfo describes a device. If a value is unknown, its field is empty or 0; only NUMANode is then -1.
+// DeviceInfo describes a device. A field with an unknown value is empty or 0, but an unknown NUMANode is -1.
 type DeviceInfo struct {
 	ID          string     `json:"id"` // name of the device, such as "host" or "cuda:0"
 	Kind        DeviceKind `json:"kind"`

@@ -41,7 +41,8 @@
 //
 // # Jobs
 //
-// A method whose name begins with Start returns a running job at once. The job has the methods Wait, Done, Progress
-// and Report, and the context of the Start method cancels the job. The caller must not use memory that was given to a
-// job until its Done channel is closed. Methods without Start in their name wait for the end of the work.
+// A method whose name begins with Start returns a running job at once. A running job has the methods Wait, Done,
+// Progress and Report, and the context of the Start method cancels the job. The caller must not use memory that was
+// given to a job until the job's Done channel is closed. Methods without Start in their name wait for the end of the
+// work.
 package nebulaio

@@ -18,9 +18,10 @@ type ErrorKind = fault.Kind
 
 // Kinds of errors that this package returns.
 const (
-	// KindOther is an error without a better kind: a defect, or an unknown cause.
+	// KindOther means that no other kind fits: a defect in NebulaIO, or an unknown cause.
 	KindOther = fault.Other
-	// KindInvalid is a bad argument or option. After KindInvalid, a retry with the same arguments fails again.
+	// KindInvalid means that an argument or option is not valid. After an error of KindInvalid, a retry with the same
+	// arguments fails again.
 	KindInvalid = fault.Invalid
 	// KindNotFound means that a file, object, tensor or device does not exist.
 	KindNotFound = fault.NotFound
@@ -28,9 +29,9 @@ const (
 	KindPermission = fault.Permission
 	// KindCorrupt means that content does not match its format or its checksum.
 	KindCorrupt = fault.Corrupt
-	// KindIO is a failed or short read or write.
+	// KindIO means that a read or write failed or was short.
 	KindIO = fault.IO
-	// KindDevice is a failed call into a device driver.
+	// KindDevice means that a call into a device driver failed.
 	KindDevice = fault.Device
 	// KindNoMemory means that host or device memory is exhausted.
 	KindNoMemory = fault.NoMemory

@@ -17,7 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// FileOptions choose how System.OpenFile opens a file. The zero value opens the file for reading only.
+// FileOptions choose how System.OpenFile opens a file. The zero value of FileOptions opens the file for reading only.
 type FileOptions struct {
 	// Write opens the file for reading and writing.
 	Write bool

@@ -14,8 +14,8 @@ import (
 type ObjectFile struct{ f *client.File }
 
 // OpenFile opens the data file of an object through the server's door. If `version` is empty, OpenFile opens the
-// current version of the object. Without a door, OpenFile fails with kind Unsupported, because HTTP cannot pass file
-// descriptors. The caller must close the file before it closes the client.
+// current version of the object. If the server offers no door, OpenFile fails with kind Unsupported, because HTTP
+// cannot pass file descriptors. The caller must close the file before it closes the client.
 func (c *Client) OpenFile(ctx context.Context, bucket, key, version, device string) (*ObjectFile, error) {
 	f, err := c.c.OpenFile(ctx, bucket, key, version, device)
 	if err != nil {
@@ -62,9 +62,9 @@ func (o DraftOptions) request(bucket, key string, size int64) client.Write {
 		IfMatch:  o.IfMatch, IfNoneMatch: o.IfNoneMatch}
 }
 
-// CreateDraft begins an object of at most size bytes and opens its file through the server's door. The object becomes
-// visible when the draft is committed with Commit. Without a door that accepts writes, CreateDraft fails with kind
-// Unsupported. The caller must close the draft before it closes the client.
+// CreateDraft begins an object of at most `size` bytes and opens its file through the server's door. The object
+// becomes visible when the draft is committed with Commit. If the server offers no door that accepts writes,
+// CreateDraft fails with kind Unsupported. The caller must close the draft before it closes the client.
 func (c *Client) CreateDraft(ctx context.Context, bucket, key string, size int64, o DraftOptions) (*ObjectDraft,
 	error) {
 	f, err := c.c.CreateFile(ctx, o.request(bucket, key, size))

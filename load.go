@@ -128,12 +128,13 @@ func (l *LoadJob) Done() <-chan struct{} { return l.t.Done() }
 // Wait blocks until the load has ended and returns the load's error.
 func (l *LoadJob) Wait() error { return l.t.Err() }
 
-// Ready waits until more than `known` tensors are complete, and returns the number n of complete tensors. The complete
-// tensors are the first n of Source.Tensors. The load does not change a complete tensor any more, even if the load
-// fails later. If Verify is set, the checksums of a complete tensor have been compared.
+// Ready waits until more than `known` tensors are complete, and returns the number n of complete tensors. The result n
+// means that the first n of Source.Tensors are complete. The load does not change a complete tensor any more, even if
+// the load fails later. If Verify is set, the checksums of a complete tensor have been compared.
 //
-// If no more tensors will be complete, Ready returns the load's error, or nil if the load succeeded. If ctx ends
-// first, err is of kind Cancelled and the load goes on. A change of a file during the load is reported only by Wait.
+// If no more tensors will be complete, Ready returns the load's error, or nil if the load succeeded. If ctx ends while
+// Ready waits, err is of kind Cancelled and the load goes on. A change of a file during the load is reported only by
+// Wait.
 func (l *LoadJob) Ready(ctx context.Context, known int) (n int, err error) {
 	return l.t.Ready(ctx, known)
 }

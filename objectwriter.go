@@ -96,8 +96,8 @@ type PieceOptions struct {
 
 // WriteFrom declares that the n bytes at address src are the object's content from offset off on. Commit reads the
 // memory at src, so the memory must not change before Commit has returned. Calls of WriteFrom may come in any order
-// and from several devices. All calls together must supply every byte of the object once. If calls for one device name
-// several streams, WriteFrom waits for the work on all streams but the first.
+// and from several devices. All calls of WriteFrom together must supply every byte of the object exactly once. If
+// calls for one device name several streams, WriteFrom waits for the work on all streams but the first.
 func (w *ObjectWriter) WriteFrom(ctx context.Context, src Ptr, n, off int64, o PieceOptions) error {
 	if o.Device == "" {
 		o.Device = w.opt.Device

@@ -31,7 +31,8 @@ type SaveTensor struct {
 	Bytes []byte
 }
 
-// SaveOptions choose how a save writes a file. The zero value writes a page-aligned file with checksums.
+// SaveOptions choose how a save writes a file. The zero value of SaveOptions writes a page-aligned file with
+// checksums.
 type SaveOptions struct {
 	// Metadata becomes the entry "__metadata__" of the file's header. If Metadata is nil, the header has no entry
 	// "__metadata__".
@@ -54,8 +55,8 @@ type SaveOptions struct {
 	Progress func(done, total int64)
 }
 
-// WriteSettings returns the size in bytes of one write of a save, and the number of writes in flight. Both values come
-// from Options, and are smaller if the staging memory does not suffice.
+// WriteSettings returns the size in bytes of one write of a save, and the number of writes in flight. The size and the
+// number come from Options, and are smaller if the staging memory does not suffice.
 func (s *System) WriteSettings() (block int64, depth int) { return s.sys.Engine.Writes() }
 
 // SaveJob is a running save; see System.StartSave.
@@ -221,8 +222,8 @@ func (s *System) Save(ctx context.Context, path string, tensors []SaveTensor, o 
 	return job.Report(), job.Wait()
 }
 
-// Save writes the model's tensors to one .safetensors file or object; see System.Save. The model stays loaded. If
-// o.Metadata is nil, the file gets the model's metadata. After Free, Save fails with kind Closed.
+// Save writes the model's tensors to one .safetensors file or object; see System.Save. The model stays loaded after
+// Save. If o.Metadata is nil, the file gets the model's metadata. After Free, Save fails with kind Closed.
 func (m *Model) Save(ctx context.Context, path string, o SaveOptions) (ModelReport, error) {
 	leave, err := m.use("save", path)
 	if err != nil {

@@ -58,8 +58,8 @@ type SelectOptions struct {
 	Shards  []Shard
 	// Names are exact tensor names. Names and Tensors cannot both be set.
 	Names []string
-	// Files, if not nil, are indices into Source.Files. The selection then has only the files in Files and the tensors
-	// of these files.
+	// Files, if not nil, are indices into Source.Files. If Files is not nil, the selection has only the files in Files
+	// and their tensors.
 	Files []int
 }
 
@@ -130,8 +130,8 @@ func (s *System) openSource(ctx context.Context, name string, tree *client.Tree,
 }
 
 // OpenSource reads and checks the headers of a model in a bucket. The key names a .safetensors object, an index object
-// or a prefix. The entries of SourceOptions.More are keys or URLs in this bucket. The caller must close the source
-// before it closes the client.
+// or a prefix. The entries of SourceOptions.More are keys or URLs in the bucket of the model. The caller must close
+// the source before it closes the client.
 func (c *Client) OpenSource(ctx context.Context, bucket, key string, o SourceOptions) (*Source, error) {
 	if !reflect.ValueOf(o.Client).IsZero() {
 		return nil, errs.New(errs.Invalid, "open model", "s3://"+bucket+"/"+key,
@@ -269,7 +269,7 @@ func (s *Source) Bytes() int64 { return s.model.Bytes() }
 // that stayed in the page cache.
 func (s *Source) DropCache() (left int64, err error) { return s.model.DropCache() }
 
-// Cached returns the number of size of the file in bytess that are in the page cache.
+// Cached returns the number of bytes of the files that are in the page cache.
 func (s *Source) Cached() (int64, error) { return s.model.Cached() }
 
 // Close closes the files of the source. Close fails with kind Invalid while a load of the source runs or a selection

@@ -23,9 +23,10 @@ type Kind uint8
 // Kinds of errors. The numbers of the kinds are also the status codes of the C library and never change; new kinds
 // are appended.
 const (
-	// Other is an error without a better kind: a defect, or an unknown cause.
+	// Other means that no other kind fits: a defect in NebulaIO, or an unknown cause.
 	Other Kind = 1
-	// Invalid is a bad argument, flag or option. After Invalid, a retry with the same arguments fails again.
+	// Invalid means that an argument, flag or option is not valid. After an error of kind Invalid, a retry with the
+	// same arguments fails again.
 	Invalid Kind = 2
 	// NotFound means that a file, object, tensor or device does not exist.
 	NotFound Kind = 3
@@ -33,9 +34,9 @@ const (
 	Permission Kind = 4
 	// Corrupt means that content does not match its format or its checksum.
 	Corrupt Kind = 5
-	// IO is a failed or short read or write.
+	// IO means that a read or write failed or was short.
 	IO Kind = 6
-	// Device is a failed call into a device driver.
+	// Device means that a call into a device driver failed.
 	Device Kind = 7
 	// NoMemory means that host or device memory is exhausted.
 	NoMemory Kind = 8
@@ -142,10 +143,10 @@ func causeText(err error) string {
 // Unwrap returns the cause of the error, for errors.Is and errors.As.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is the [Sentinel] of the error's kind, or Go's own error for the kind. Go's own errors
-// are fs.ErrNotExist (also for a missing object), fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed, context.Canceled,
-// errors.ErrUnsupported and syscall.ENOMEM. If a deadline expired, the error matches context.DeadlineExceeded,
-// through its cause, and not context.Canceled.
+// Is reports whether target is the [Sentinel] of the error's kind, or Go's own error for the kind. The errors of Go
+// that Is accepts are fs.ErrNotExist (also for a missing object), fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed,
+// context.Canceled, errors.ErrUnsupported and syscall.ENOMEM. If a deadline expired, the error matches
+// context.DeadlineExceeded, through its cause, and not context.Canceled.
 func (e *Error) Is(target error) bool {
 	if s, ok := target.(Sentinel); ok {
 		return KindOf(e) == s.Kind()

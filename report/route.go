@@ -109,10 +109,10 @@ const (
 	// missing.
 	RouteTakenCuFileUnknown RouteTaken = "cufile_unknown"
 	// RouteTakenDirectUnproven means that the bytes were moved with O_DIRECT on storage that may have used a cache.
-	// File.Unproven gives the reason.
+	// File.Unproven gives the reason why the route is not proven.
 	RouteTakenDirectUnproven RouteTaken = "direct_unproven"
 	// RouteTakenBufferedUnproven means that the bytes came through the page cache from storage that may have its own
-	// cache. File.Unproven gives the reason.
+	// cache. File.Unproven gives the reason why the route is not proven.
 	RouteTakenBufferedUnproven RouteTaken = "buffered_unproven"
 	// RouteTakenNetwork means that the bytes came or went over a network connection.
 	RouteTakenNetwork RouteTaken = "network"

@@ -47,7 +47,8 @@ type ID struct {
 }
 
 // Pending returns the temporary path of a sidecar while a save replaces its file. The sidecar has the checksums of the
-// file version that id identifies. The path contains the inode and the modification time of this version.
+// file version that id identifies. The path that Pending returns contains the inode and the modification time of the
+// file version.
 func Pending(file string, id ID) string {
 	return fmt.Sprintf("%s.%016x-%016x", Path(file), id.Inode, uint64(id.MtimeNs))
 }
@@ -158,8 +159,8 @@ func Forget(file string) (bool, error) {
 // Sweep cleans up the pending sidecars that killed saves left in dir. The parameter `names` lists the entries of dir.
 // If a pending sidecar belongs to the current version of its file, Sweep renames the sidecar to the plain name. Sweep
 // removes all other pending sidecars. If Sweep has no permission to change a sidecar, it leaves the sidecar for a
-// later save by the sidecar's owner. The caller must hold the lock of dir. Sweep returns the number of sidecars that
-// it renamed or removed.
+// later save by the sidecar's owner. The caller must hold the lock of the directory dir. Sweep returns the number of
+// sidecars that it renamed or removed.
 func Sweep(dir string, names []string) (int, error) {
 	changed := 0
 	for _, name := range names {

@@ -23,8 +23,9 @@ func Read(file string, size int64) (*Sums, error) {
 }
 
 // ReadFor reads the checksums of a file version that is already open; id identifies the version. ReadFor looks for a
-// pending sidecar of this version before it looks for the plain sidecar. If the file was replaced after it was opened,
-// only a pending sidecar is used. If the file was replaced and has no pending sidecar, the error is of kind IO.
+// pending sidecar of the open version before it looks for the plain sidecar. If the file was replaced after it was
+// opened, ReadFor uses only a pending sidecar of the open version. If the file was replaced and the open version has
+// no pending sidecar, the error is of kind IO.
 func ReadFor(file string, size int64, id ID) (*Sums, error) {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {

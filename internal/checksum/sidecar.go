@@ -22,7 +22,7 @@ const (
 	maxSidecar = headSize + 8*MaxBlocks + tailSize
 )
 
-// Encode returns the sums in the format of a sidecar.
+// Encode returns the checksums in the format of a sidecar.
 func (s *Sums) Encode() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, headSize+8*len(s.Blocks)+tailSize)

@@ -34,7 +34,7 @@ const (
 	Closed      = fault.Closed
 )
 
-// Kinds returns every kind in the order of the numbers. Tests compare the C and Python bindings with the result of
+// Kinds returns every kind in the order of their numbers. Tests compare the C and Python bindings with the result of
 // Kinds.
 func Kinds() []Kind { return fault.Kinds() }
 
@@ -80,8 +80,8 @@ func FixOf(err error) string {
 	return ""
 }
 
-// MessageOf returns the text of err without the fixes of err and its causes. Use FixOf to get the fix. The texts of
-// joined errors are put on one line.
+// MessageOf returns the text of err without the fixes of err and its causes. Use FixOf to get the fix of an error. The
+// texts of joined errors are put on one line.
 func MessageOf(err error) string {
 	switch e := err.(type) {
 	case *Error:

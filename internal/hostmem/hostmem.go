@@ -91,7 +91,7 @@ func (r *Region) absent() int64 {
 func (r *Region) Bytes() []byte { return r.mem }
 
 // AdviseHuge asks the kernel to use huge pages for the part of b that consists of whole huge pages. The parameter b
-// may be any memory that will soon be written completely. Pages that already exist stay as they are.
+// may be any memory that will soon be written completely. AdviseHuge does not change pages that already exist.
 func AdviseHuge(b []byte) {
 	if len(b) < 2*HugePage {
 		return

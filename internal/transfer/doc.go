@@ -29,7 +29,7 @@
 // caller's CUDA stream.
 //
 // The engine itself is in engine.go. A lane (lane.go) is a set of staging memory (staging/), devices (port.go) and
-// workers (crew.go). For each device, library.go opens libcufile, ferry.go copies a few bytes, and summing.go computes
+// workers (crew.go). For each device, library.go opens libcufile, ferry.go makes small copies, and summing.go computes
 // checksums on the device. If there are several GPUs, each may have its own lane. The packages plan, staging, tally
 // and verify do not import the engine.
 //

@@ -154,8 +154,8 @@ func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 
 // StartInStream queues a read or write on the caller's CUDA stream; libcufile executes it. Work that is queued on the
 // stream after the read or write sees its result. If libcufile cannot queue the read or write, nothing is queued and
-// the result `refused` gives the reason. If the request asks for the route cufile, StartInStream returns the reason as
-// an error instead.
+// the result `refused` gives the reason. If libcufile cannot queue a request with the route cufile, StartInStream
+// returns an error.
 func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *StreamMove, refused *report.Refusal,
 	err error) {
 	k, err := e.lane(req.Device)
@@ -192,8 +192,8 @@ func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr,
 	return nil
 }
 
-// Writes returns the size in bytes of one write of a save, and the number of writes in flight. Both values come from
-// Options, and are smaller if the staging memory does not suffice.
+// Writes returns the size in bytes of one write of a save, and the number of writes in flight. The size and the number
+// come from Options, and are smaller if the staging memory does not suffice.
 func (e *Engine) Writes() (block int64, depth int) {
 	e.main.mu.Lock()
 	defer e.main.mu.Unlock()

@@ -27,8 +27,8 @@ const (
 
 // Options configure an engine. If a field is zero, the engine chooses a value for this machine.
 type Options struct {
-	// PoolSize is the most staging memory of all transfers together, in bytes; 0 means 128 MiB. The engine uses no
-	// more staging slots than make transfers faster, so a larger PoolSize does no harm.
+	// PoolSize is the most staging memory of all transfers together, in bytes; 0 means 128 MiB. The engine uses only
+	// as many staging slots as make transfers faster, so a large PoolSize does no harm.
 	PoolSize int64
 	// MaxTransfer is the size in bytes of the largest single read or copy; 0 means 4 MiB. Values above 4 MiB apply
 	// only to reads through cuFile, up to 16 MiB. All other reads and copies have at most 4 MiB, because the bytes of
@@ -78,7 +78,7 @@ type Share struct {
 	Near *hostmem.Node
 }
 
-// DirectPath says whether storage can probably reach a GPU's memory without the CPU. The judgement is made without
+// DirectPath says whether storage can probably reach a GPU's memory without the CPU. A DirectPath is found without
 // opening libcufile.
 type DirectPath struct {
 	Plausible   bool
@@ -89,11 +89,11 @@ type DirectPath struct {
 type VerifyOn string
 
 const (
-	// VerifyAuto lets the device compute checksums after the copy, if the device can. With VerifyAuto, the CPU
-	// computes the checksums of bytes that are not copied, of bytes that are packed from several ranges, and of small
-	// chunks.
+	// VerifyAuto lets the device compute checksums after the copy to the device, if the device can. With VerifyAuto,
+	// the CPU computes the checksums of bytes that are not copied, of bytes that are packed from several ranges, and
+	// of small chunks.
 	VerifyAuto VerifyOn = "auto"
-	// VerifyHost lets the CPU compute all checksums before the copy.
+	// VerifyHost lets the CPU compute all checksums before the copy to the device.
 	VerifyHost VerifyOn = "host"
 	// VerifyDevice is VerifyAuto with two differences: the GPU also computes the checksums of small chunks, and a
 	// transfer fails if its GPU cannot compute checksums.

@@ -45,8 +45,8 @@ type Request struct {
 	// is false and a file changes during the load, the load fails.
 	Live bool
 	// Verify has the expected checksums of each file, or is nil. An entry of Verify is nil if the file is not
-	// verified. If a block differs, or the checksums are for a file of another size, the load fails with kind
-	// Corrupt. Segments of a verified file must not overlap.
+	// verified. If a block does not match its checksum, or the checksums are for a file of another size, the load
+	// fails with kind Corrupt. Segments of a verified file must not overlap.
 	Verify []*checksum.Sums
 	// Also lists further ranges to verify that no segment covers. Every block with a byte of a range in Also is
 	// verified.

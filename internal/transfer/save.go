@@ -15,7 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// WriteRequest is a request to save a file. Together, the sources must supply every byte of the file once.
+// WriteRequest is a request to save a file. All sources of a request together must supply every byte of the file
+// exactly once.
 type WriteRequest struct {
 	// Path is the file to create or replace; a symbolic link is followed.
 	Path string

@@ -18,8 +18,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// UploadRequest is a request to upload an object over a network. Together, the sources must supply every byte of the
-// object once.
+// UploadRequest is a request to upload an object over a network. All sources of a request together must supply every
+// byte of the object exactly once.
 type UploadRequest struct {
 	Sources []Source
 	// To is the upload that receives the bytes; nothing may have been sent to it before. The engine completes the
@@ -33,8 +33,9 @@ type UploadRequest struct {
 // Upload is an upload of an object that is running or has ended.
 //
 // The object is split into parts, and each connection sends one part at a time. A part is sent in blocks. Each block
-// is copied from its devices into a staging slot. At the same time, the checksum of the previous block is computed and
-// the previous block is written to the socket. If a part cannot be sent, its blocks are copied from the sources again.
+// is copied from its devices into a staging slot. While a block is copied, the checksum of the previous block is
+// computed and the previous block is written to the socket. If a part cannot be sent, its blocks are copied from the
+// sources again.
 type Upload struct {
 	gathering
 	req   UploadRequest

@@ -126,8 +126,8 @@ func (e *Editable) Source() (*File, error) {
 	return f, nil
 }
 
-// WriteAt writes all of p at offset off of the file. If direct is set, WriteAt uses O_DIRECT; the address of p, its
-// length and off must then be multiples of 4096.
+// WriteAt writes all of p at offset off of the file. If the parameter `direct` is set, WriteAt uses O_DIRECT; the
+// address of p, its length and off must then be multiples of 4096.
 func (e *Editable) WriteAt(p []byte, off int64, direct bool) error {
 	fd := e.fd
 	if direct {
@@ -151,7 +151,7 @@ func (e *Editable) WriteAt(p []byte, off int64, direct bool) error {
 // Sync flushes the file to storage, so that earlier writes survive a crash.
 func (e *Editable) Sync() error { return errs.Wrap("sync", e.path, unix.Fsync(e.fd)) }
 
-// Close closes both descriptors of the file. No read or write may be in flight.
+// Close closes both descriptors of the file. No read or write of the file may be in flight during Close.
 func (e *Editable) Close() error {
 	var err error
 	for _, fd := range []*int{&e.direct, &e.fd} {

@@ -191,7 +191,7 @@ func (f *File) DirectFD() int { return f.direct }
 // BufferedFD returns the file descriptor without O_DIRECT, which uses the page cache. The File owns the descriptor.
 func (f *File) BufferedFD() int { return f.buffered }
 
-// Close closes both descriptors of the file. No read may be in flight.
+// Close closes both descriptors of the file. No read of the file may be in flight during Close.
 func (f *File) Close() error {
 	if p := f.pooled.pool; p != nil {
 		p.leave(f)

@@ -80,8 +80,8 @@ func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
 }
 
 // DropSince asks the kernel to drop those pages of the file that entered the page cache after the moment that p
-// describes. Pages that were cached before, and dirty pages, stay in the page cache. DropSince returns the number of
-// bytes in new pages that stayed, because they are dirty, mapped or in use elsewhere.
+// describes. Pages that were cached at the moment that p describes, and dirty pages, stay in the page cache. DropSince
+// returns the number of bytes in new pages that stayed, because they are dirty, mapped or in use elsewhere.
 func (f *File) DropSince(p *Pages) (left int64, err error) {
 	if err := f.Pin(); err != nil {
 		return 0, err

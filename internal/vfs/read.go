@@ -138,7 +138,7 @@ func (f *File) preadFull(fd int, p []byte, off int64, need int) (int, error) {
 	return n, nil
 }
 
-// ErrShort returns the error for a read at offset off that delivered `got` bytes and needed more, namely `need` bytes.
+// ErrShort returns the error for a read at offset off that delivered only `got` of `need` bytes.
 func (f *File) ErrShort(off int64, need, got int) error {
 	// A read behind the end of the file does not show where the end is.
 	end := off + int64(got)

@@ -22,8 +22,8 @@ import (
 // directory of the file and is renamed to the file's name when it is complete. Readers of the file's name therefore
 // see the complete old version or the complete new one.
 //
-// The process holds a lock on the temporary file. The lock ends with the process, so Sweep can find and remove
-// temporary files of killed writers.
+// The process that writes a Replacement holds a lock on the temporary file. The lock on a temporary file ends with its
+// process, so Sweep can find and remove temporary files of killed writers.
 //
 // Writes to a Replacement are safe for concurrent use. Only one goroutine may call the other methods of a
 // Replacement, after the writes. A successful Publish, or Abandon, ends a Replacement.
@@ -58,9 +58,10 @@ const (
 	maxName    = 255
 )
 
-// Create begins a file of size bytes that will replace path, or the target of the link at path. Create first removes
-// the temporary files that killed writers left in the directory. Create reserves disk blocks, so a full disk is an
-// error of Create. After an error the old file is unchanged and no temporary file is left.
+// Create begins a new file that will replace path, or the target of the link at path. The parameter `size` is the size
+// of the new file in bytes. Create first removes the temporary files that killed writers left in the directory. Create
+// reserves disk blocks, so a full disk is an error of Create. After an error the old file is unchanged and no
+// temporary file is left.
 func Create(path string, size int64) (*Replacement, error) {
 	target, old, err := replaced(path)
 	if err != nil {
@@ -334,8 +335,8 @@ func (d *Replacement) Seal() (Identity, error) {
 // After an error of Publish the caller must call Abandon.
 //
 // Freeing the disk blocks of a large old file takes time, so Publish keeps the old file open. The result `release` is
-// a function that closes the old file and so frees its disk blocks. The function is never nil; the caller must call it
-// once.
+// a function that closes the old file and so frees its disk blocks. The function `release` is never nil; the caller
+// must call it once.
 func (d *Replacement) Publish() (release func(), err error) {
 	release = func() {}
 	if !sameFile(d.buffered, d.temp) {

@@ -134,7 +134,7 @@ func (s *Sink) fail(at int64, err error) error {
 	return e
 }
 
-// Close closes the descriptors. No write may be in flight.
+// Close closes the descriptors. No write to the Sink may be in flight during Close.
 func (s *Sink) Close() error {
 	var err error
 	for _, fd := range []*int{&s.direct, &s.buffered} {

@@ -94,8 +94,8 @@ func (c *Chunk) Places() iter.Seq2[device.Ptr, int64] {
 	}
 }
 
-// Weave lists the segments of a file range that has unwanted bytes between its segments. The segments are sorted by
-// offset and do not overlap.
+// Weave lists the segments of a file range that has unwanted bytes between its segments. The segments of a Weave are
+// sorted by offset and do not overlap.
 type Weave struct{ Segs []Segment }
 
 // Touching returns the segments that have bytes in the file range [lo, hi).

@@ -34,8 +34,8 @@ type Params struct {
 	Remote bool
 }
 
-// The planner first asks how much of a range of 64 MiB is in the page cache. If only a part is, the planner decides
-// for each MiB how it is read.
+// The planner first asks how much of a range of 64 MiB is in the page cache. If only a part of the range is in the
+// page cache, the planner decides for each MiB of the range how it is read.
 const (
 	// LeafSize is the size in bytes of the smallest range for which the planner decides separately how it is read.
 	LeafSize   = 1 * units.MiB

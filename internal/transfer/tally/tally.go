@@ -69,8 +69,8 @@ func (y *Tally) route(r report.RouteTaken) *Account {
 	return y.routes[r]
 }
 
-// Read counts n bytes that were read by route r between start and now. If the parameter `extra` is set, the bytes were
-// read only for checksums.
+// Read counts n bytes that were read by route r between the time `start` and now. If the parameter `extra` is set, the
+// bytes were read only for checksums.
 func (y *Tally) Read(extra bool, r report.RouteTaken, n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -140,7 +140,7 @@ func (y *Tally) ReadByCuFile(n int64, start time.Time) {
 // Padded counts n unwanted bytes that were read because of alignment or gaps.
 func (y *Tally) Padded(n int64) { y.padding.Add(n) }
 
-// Verified counts n bytes whose checksum the CPU computed between start and now.
+// Verified counts n bytes whose checksum the CPU computed between the time `start` and now.
 func (y *Tally) Verified(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -148,8 +148,8 @@ func (y *Tally) Verified(n int64, start time.Time) {
 	y.sums.Verify.Note(n, start, end)
 }
 
-// VerifiedOnDevice counts n bytes whose checksum the device computed. The time between start and now is counted as CPU
-// time, not as the device's time.
+// VerifiedOnDevice counts n bytes whose checksum the device computed. The time between the time `start` and now is
+// counted as CPU time, not as the device's time.
 func (y *Tally) VerifiedOnDevice(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -158,7 +158,7 @@ func (y *Tally) VerifiedOnDevice(n int64, start time.Time) {
 	y.sums.OnDevice += n
 }
 
-// Packed counts n wanted bytes that were packed together between start and now.
+// Packed counts n wanted bytes that were packed together between the time `start` and now.
 func (y *Tally) Packed(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -204,7 +204,7 @@ func (y *Tally) WroteByCuFile(n int64, start time.Time) {
 	y.sums.Writing.Note(n, start, end)
 }
 
-// Sent counts n bytes that were sent between start and now and that the server has acknowledged.
+// Sent counts n bytes that were sent between the time `start` and now and that the server has acknowledged.
 func (y *Tally) Sent(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
