@@ -119,9 +119,9 @@ func (c *Client) StartReadMany(ctx context.Context, rs []ObjectRead) (*ObjectMov
 	return move(c.c.StartReadMany(ctx, convert(rs, ObjectRead.request)))
 }
 
-// StartWrite begins to write an object from device memory and returns at once. The source memory must not change
-// until the write has ended. After success the object is complete, durable and visible. After an error the new object
-// does not exist.
+// StartWrite begins to write an object from device memory and returns at once. The source memory must not change until
+// the write has ended. After a successful write the object is complete, durable and visible. After a failed write the
+// new object does not exist.
 func (c *Client) StartWrite(ctx context.Context, w ObjectWrite) (*ObjectMove, error) {
 	return move(c.c.StartWrite(ctx, w.request()))
 }

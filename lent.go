@@ -86,9 +86,9 @@ func (d *ObjectDraft) Buffered() int { return d.f.Buffered() }
 func (d *ObjectDraft) Direct() int { return d.f.Direct() }
 
 // Commit publishes the first `size` bytes of the file as the object. Commit reads the bytes once to compute their
-// checksums, and closes the descriptors. After success the object is durable and visible. The caller must close all
-// its own duplicates of the descriptors before Commit. After Commit, successful or not, the draft cannot be used
-// again.
+// checksums, and closes the descriptors. After a successful Commit the object is durable and visible. The caller must
+// close all its own duplicates of the descriptors before Commit. After Commit, successful or not, the draft cannot be
+// used again.
 func (d *ObjectDraft) Commit(ctx context.Context, size int64) (ObjectInfo, error) {
 	info, err := d.f.Commit(ctx, size)
 	return ObjectInfo(info), err

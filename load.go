@@ -40,8 +40,8 @@ func (o LoadOptions) load() SourceLoadOptions {
 	return SourceLoadOptions{Route: o.Route, Cache: o.Cache, Verify: o.Verify, Progress: o.Progress}
 }
 
-// Load opens a model, allocates device memory for its tensors and fills the memory. After an error no memory stays
-// allocated. The caller frees the model with Model.Free.
+// Load opens a model, allocates device memory for its tensors and fills the memory. After a failed load no memory
+// stays allocated. The caller frees the model with Model.Free.
 func (s *System) Load(ctx context.Context, path string, o LoadOptions) (*Model, error) {
 	src, err := s.OpenSource(ctx, path, o.source())
 	if err != nil {

@@ -22,7 +22,7 @@ type Memory struct {
 	life lifetime
 }
 
-// Alloc allocates size bytes on a device: "auto", "host", "cuda" or "cuda:N". The caller must free the memory before
+// Alloc allocates `size` bytes on a device: "auto", "host", "cuda" or "cuda:N". The caller must free the memory before
 // System.Close.
 func (s *System) Alloc(ctx context.Context, device string, size int64) (*Memory, error) {
 	if size <= 0 {

@@ -49,8 +49,8 @@ type ObjectWriter struct {
 	report  ObjectReport
 }
 
-// Create begins an object ("s3://…", "nebula://…") or a file of size bytes. The object or file becomes visible when it
-// is committed with Commit. The caller must call Commit or Abort.
+// Create begins an object ("s3://…", "nebula://…") or a file of `size` bytes. The object or file becomes visible when
+// it is committed with Commit. The caller must call Commit or Abort.
 func Create(ctx context.Context, url string, size int64, o CreateOptions) (*ObjectWriter, error) {
 	p, err := parseURL(url)
 	if err == nil {

@@ -196,8 +196,8 @@ func (s *System) saveObject(ctx context.Context, url string, held []model.Held, 
 // Done returns a channel that is closed when the save has ended and no longer reads the tensors.
 func (s *SaveJob) Done() <-chan struct{} { return s.t.Done() }
 
-// Wait blocks until the save has ended and returns the save's error. After success the file is complete and durable
-// at its path.
+// Wait blocks until the save has ended and returns the save's error. After a successful save the file is complete and
+// durable at its path.
 func (s *SaveJob) Wait() error { return s.t.Err() }
 
 // Progress returns the number of bytes written so far, and the total number of bytes to write.
@@ -208,9 +208,9 @@ func (s *SaveJob) Report() ModelReport {
 	return ModelReport{Report: s.t.Report(), Path: s.path, Tensors: s.tensors, OpenSeconds: s.open.Seconds()}
 }
 
-// Save writes tensors to a .safetensors file or an object. After success the file is complete and durable, with its
-// checksums in FILE.crc64nvme. After an error the old file is unchanged. During the save, readers of the path see the
-// complete old file or the complete new one. Save returns a report even if the save failed.
+// Save writes tensors to a .safetensors file or an object. After a successful save the file is complete and durable,
+// with its checksums in FILE.crc64nvme. After a failed save the old file is unchanged. During the save, readers of the
+// path see the complete old file or the complete new one. Save returns a report even if the save failed.
 func (s *System) Save(ctx context.Context, path string, tensors []SaveTensor, o SaveOptions) (ModelReport, error) {
 	progress := o.Progress
 	o.Progress = nil // Save makes the last call of Progress before it returns

@@ -170,7 +170,7 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// WithFix returns a copy of e with its field Fix set to fix.
+// WithFix returns a copy of the error e that has the given fix.
 func (e *Error) WithFix(fix string) *Error {
 	c := *e
 	c.Fix = fix

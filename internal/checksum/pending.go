@@ -147,7 +147,7 @@ func Current(file string, id ID) bool {
 // Discard removes the pending sidecar for version id of file, if one exists.
 func Discard(file string, id ID) { _ = os.Remove(Pending(file, id)) }
 
-// Forget removes the sidecar FILE.crc64nvme of file and reports whether one existed.
+// Forget removes the sidecar FILE.crc64nvme of file and reports whether the sidecar existed.
 func Forget(file string) (bool, error) {
 	err := os.Remove(Path(file))
 	if absent(err) {

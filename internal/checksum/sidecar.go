@@ -84,7 +84,7 @@ func Parse(name string, b []byte) (*Sums, error) {
 }
 
 // Write writes the sidecar of file atomically and durably, and returns the sidecar's path. An existing sidecar stays
-// until the new one replaces it. If file was replaced after Compute read it, the error is of kind IO.
+// in place until the new sidecar replaces it. If file was replaced after Compute read it, the error is of kind IO.
 func (s *Sums) Write(file string) (string, error) {
 	const op = "write checksums"
 	name := Path(file)

@@ -64,7 +64,7 @@ func Remedy(cause error) string {
 	return ""
 }
 
-// Is reports whether err is not nil and of kind k.
+// Is reports whether err is an error of kind k; for a nil err, Is returns false.
 func Is(err error, k Kind) bool { return err != nil && KindOf(err) == k }
 
 // FixOf returns the first fix in err and its causes, or "" if there is none.

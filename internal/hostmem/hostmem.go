@@ -30,15 +30,16 @@ type Region struct {
 	promise *promise
 }
 
-// Map maps size bytes of host memory, rounded up to a multiple of HugePage, and asks for huge pages. The kernel
-// allocates a page of the mapping when it is first touched. Forked children do not inherit the mapping, because
-// copy-on-write after a fork would separate pinned pages from the device. If the machine or a cgroup has too little
-// memory, Map fails with kind NoMemory; otherwise the kernel would kill the process later.
+// Map maps `size` bytes of host memory, rounded up to a multiple of HugePage, and asks the kernel for huge pages. The
+// kernel allocates a page of the mapping when it is first touched. Forked children do not inherit the mapping, because
+// copy-on-write after a fork would give this process new pages in place of the pages that are pinned for a device. If
+// the machine or a cgroup has too little memory, Map fails with kind NoMemory; otherwise the kernel would kill the
+// process later.
 func Map(size int64) (*Region, error) { return MapFor("map host memory", "", size) }
 
-// MapFor is Map with errors that name the purpose of the memory. The parameter `what` names the operation in errors,
-// such as "map staging memory". The parameter `fix` is the advice in errors on how to need less memory; if it is
-// empty, errors have general advice.
+// MapFor does the same as Map, but its errors name the purpose of the memory. The parameter `what` names the operation
+// in errors, such as "map staging memory". The parameter `fix` is the advice in errors on how to need less memory; if
+// it is empty, errors have general advice.
 func MapFor(what, fix string, size int64) (*Region, error) {
 	if size <= 0 {
 		return nil, errs.New(errs.Invalid, what, strconv.FormatInt(size, 10), "is not a positive number of bytes")
@@ -102,11 +103,12 @@ func AdviseHuge(b []byte) {
 	}
 }
 
-// AdviseSmall asks the kernel to use ordinary pages for b. No page of b may have been touched before AdviseSmall.
+// AdviseSmall asks the kernel to use ordinary pages, not huge pages, for the memory b. No page of b may have been
+// touched before AdviseSmall.
 func AdviseSmall(b []byte) { _ = unix.Madvise(b, unix.MADV_NOHUGEPAGE) }
 
-// Touch allocates every page of b, with the given number of workers. Several workers are faster, because the kernel
-// zeroes each page.
+// Touch allocates every page of the memory b, with the given number of concurrent workers. Several workers are faster,
+// because the kernel zeroes each page.
 func Touch(b []byte, workers int) {
 	if len(b) == 0 {
 		return

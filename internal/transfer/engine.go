@@ -111,8 +111,8 @@ func (e *Engine) Prepare(dev device.Device) {
 	}
 }
 
-// Start checks the request, begins a load and returns at once. The context cancels the load. The caller must not use
-// the destinations or close the files until the load's Done channel is closed.
+// Start checks the request, begins a load and returns at once. If the context ends, the load is cancelled. The caller
+// must not use the destinations or close the files until the load's Done channel is closed.
 func (e *Engine) Start(ctx context.Context, req Request) (*Load, error) {
 	k, err := e.lane(req.Device)
 	if err != nil {
@@ -121,8 +121,8 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Load, error) {
 	return startLoad(ctx, &k.loads, req)
 }
 
-// StartWrite checks the request, begins a save and returns at once. The context cancels the save; the old file is
-// then unchanged. The sources must not change until the save's Done channel is closed.
+// StartWrite checks the request, begins a save and returns at once. If the context ends, the save is cancelled and the
+// old file stays unchanged. The sources must not change until the save's Done channel is closed.
 func (e *Engine) StartWrite(ctx context.Context, req WriteRequest) (*Save, error) {
 	k, err := e.laneOf(req.Sources)
 	if err != nil {
@@ -131,9 +131,9 @@ func (e *Engine) StartWrite(ctx context.Context, req WriteRequest) (*Save, error
 	return startSave(ctx, &k.saves, req, k.enterSave)
 }
 
-// StartUpload checks the request, begins an upload and returns at once. The context cancels the upload. After a
-// cancellation the object is not on the server, unless the server was already completing the object. The sources must
-// not change until the upload's Done channel is closed.
+// StartUpload checks the request, begins an upload and returns at once. If the context ends, the upload is cancelled.
+// After a cancellation the object is not on the server, unless the server was already completing the object. The
+// sources must not change until the upload's Done channel is closed.
 func (e *Engine) StartUpload(ctx context.Context, req UploadRequest) (*Upload, error) {
 	k, err := e.laneOf(req.Sources)
 	if err != nil {
@@ -142,8 +142,8 @@ func (e *Engine) StartUpload(ctx context.Context, req UploadRequest) (*Upload, e
 	return startUpload(ctx, k.lane, req)
 }
 
-// StartPut begins to write a range of an open file and returns at once. The context cancels the write; bytes that are
-// already written stay. The written bytes survive a crash only after Target.Sync.
+// StartPut begins to write a range of an open file and returns at once. If the context ends, the write is cancelled;
+// bytes that are already written stay in the file. The written bytes survive a crash only after Target.Sync.
 func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 	k, err := e.lane(req.Device)
 	if err != nil {

@@ -48,8 +48,8 @@ type Request struct {
 	// verified. If a block does not match its checksum, or the checksums are for a file of another size, the load
 	// fails with kind Corrupt. Segments of a verified file must not overlap.
 	Verify []*checksum.Sums
-	// Also lists further ranges to verify that no segment covers. Every block with a byte of a range in Also is
-	// verified.
+	// Also lists further file ranges, outside of all segments, that are verified but not loaded. Every block with a
+	// byte of a range in Also is verified.
 	Also []Extent
 	// Parts are the parts of the destination that the caller wants to use before the load has ended, in the order in
 	// which Load.Ready counts them. Parts may be nil. Parts of one file must not overlap.

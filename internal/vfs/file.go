@@ -158,8 +158,8 @@ func (f *File) refuse(reason, fix string) {
 	f.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
 }
 
-// RefuseDirect records that reads with O_DIRECT fail although the open succeeded. Later calls of Direct return the
-// first reason that was recorded.
+// RefuseDirect records that reads with O_DIRECT fail although the file could be opened with O_DIRECT. Later calls of
+// Direct return the first reason that was recorded.
 func (f *File) RefuseDirect(reason, fix string) { f.refuse(reason, fix) }
 
 // Path returns the path or name under which the file was opened.

@@ -14,8 +14,8 @@ import (
 type Remote interface {
 	// Fetch requests n bytes at offset off. The returned reader delivers exactly n bytes, in order. If a connection
 	// breaks, the implementation of Fetch requests the remaining bytes again, with a limited number of retries. An
-	// error of the returned reader is final, because the implementation of Fetch has already retried. The context
-	// cancels the request. Several calls of Fetch may run at once.
+	// error of the returned reader is final, because the implementation of Fetch has already retried. If the context
+	// ends, the request is cancelled. Several calls of Fetch may run at once.
 	Fetch(ctx context.Context, off, n int64) (io.ReadCloser, error)
 	// Parallel returns the recommended number of concurrent calls of Fetch.
 	Parallel() int
@@ -92,8 +92,8 @@ type Upload interface {
 	Name() string
 	// Parallel returns the recommended number of concurrent calls of Part.
 	Parallel() int
-	// Whole sends the whole object in one request; Begin must not be called before. The object must have at most
-	// MostWhole bytes.
+	// Whole sends the whole object in one request, without a multipart upload. The object must have at most MostWhole
+	// bytes.
 	Whole(ctx context.Context, size int64, open func() (Blocks, error)) error
 	// Begin starts a multipart upload. A multipart upload that was begun uses space on the server until Complete or
 	// Abort.

@@ -60,8 +60,8 @@ const (
 
 // Create begins a new file that will replace path, or the target of the link at path. The parameter `size` is the size
 // of the new file in bytes. Create first removes the temporary files that killed writers left in the directory. Create
-// reserves disk blocks, so a full disk is an error of Create. After an error the old file is unchanged and no
-// temporary file is left.
+// reserves disk blocks, so a full disk is an error of Create. After an error of Create the old file is unchanged and
+// no temporary file is left.
 func Create(path string, size int64) (*Replacement, error) {
 	target, old, err := replaced(path)
 	if err != nil {

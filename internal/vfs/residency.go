@@ -77,7 +77,7 @@ func mayKnow(fd int) bool {
 	return unix.Faccessat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.W_OK, unix.AT_EACCESS) == nil
 }
 
-// Probe returns the method that finds the cached pages of the file. If the method is not the best one, Probe also
+// Probe returns the method that finds the cached pages of the file. If the method is not ProbeCachestat, Probe also
 // returns the reason.
 func (f *File) Probe() (ProbeMethod, string) { return f.probe.method, f.probe.why }
 

@@ -45,9 +45,9 @@ const (
 
 // Sizes holds the sizes of an engine's largest reads, in bytes.
 type Sizes struct {
-	Chunk int64 // largest read from the page cache
-	Block int64 // largest read from storage; a divisor of Chunk
-	Piece int64 // largest read through cuFile
+	Chunk int64 // size of the largest read from the page cache
+	Block int64 // size of the largest read from storage; a divisor of Chunk
+	Piece int64 // size of the largest read through cuFile
 }
 
 // LocalParams returns the parameters for a local file. The parameter memAlign must be 0 if the CPU cannot address the

@@ -16,7 +16,7 @@ type Segment struct {
 	Len  int64
 	Dst  device.Ptr
 	// Width and Stride, in bytes, select rows of a segment. If Stride is not 0, only the first Width bytes of every
-	// Stride bytes, counted from Off, are wanted. The wanted bytes are packed at Dst without gaps.
+	// Stride bytes, counted from Off, are wanted. The wanted bytes are copied to Dst without gaps between them.
 	Width, Stride int64
 }
 

@@ -43,7 +43,7 @@ func (s *Slot) MarkFor(q device.Queue) (device.Mark, error) {
 }
 
 // SumFor returns the object that receives checksums of the slot's bytes from a device queue, and makes it at the first
-// call. The queue must be a device.Summer.
+// call. The queue must implement device.Summer.
 func (s *Slot) SumFor(q device.Queue) (device.Sum, error) {
 	if m, ok := s.sums[q]; ok {
 		return m, nil
