@@ -9,8 +9,9 @@ import (
 )
 
 // ObjectFile holds file descriptors for reading the data file of an object, received through the server's door. A
-// program can read the file with any library, such as cuFile. The file keeps its content until Close, even if the
-// object is overwritten or deleted. NebulaIO does not check reads of an ObjectFile against checksums.
+// program can read the file with any library, such as cuFile. The content of an ObjectFile stays unchanged until
+// Close, even if the object is overwritten or deleted. NebulaIO does not check reads of an ObjectFile against
+// checksums.
 type ObjectFile struct{ f *client.File }
 
 // OpenFile opens the data file of an object through the server's door. If `version` is empty, OpenFile opens the

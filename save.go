@@ -55,8 +55,8 @@ type SaveOptions struct {
 	Progress func(done, total int64)
 }
 
-// WriteSettings returns the size in bytes of one write of a save, and the number of writes in flight. The size and the
-// number come from Options, and are smaller if the staging memory does not suffice.
+// WriteSettings returns the size in bytes of one write of a save, and the number of writes in flight. The write size
+// and the number of writes come from Options, and are smaller if the staging memory does not suffice.
 func (s *System) WriteSettings() (block int64, depth int) { return s.sys.Engine.Writes() }
 
 // SaveJob is a running save; see System.StartSave.

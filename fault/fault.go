@@ -82,7 +82,7 @@ func (k Kind) String() string {
 }
 
 // ExitCode returns the exit code of the command nebulaio for this kind: 1 for Other and Closed, 130 for Cancelled. For
-// every other kind, the exit code is the number of the kind.
+// a kind other than Other, Closed and Cancelled, the exit code is the number of the kind.
 func (k Kind) ExitCode() int {
 	switch k {
 	case Cancelled:
@@ -178,8 +178,8 @@ func (e *Error) WithFix(fix string) *Error {
 }
 
 // KindOf returns the kind of err. If err wraps several Errors, the outermost one with a kind decides. If no Error has
-// a kind, KindOf looks for a known cause: a context error, a file system error or an errno. Any other error is of
-// kind Other, and a nil error has kind 0.
+// a kind, KindOf looks for a known cause: a context error, a file system error or an errno. An error without a known
+// cause is of kind Other, and a nil error has kind 0.
 func KindOf(err error) Kind {
 	if err == nil {
 		return 0

@@ -158,9 +158,9 @@ func Forget(file string) (bool, error) {
 
 // Sweep cleans up the pending sidecars that killed saves left in dir. The parameter `names` lists the entries of dir.
 // If a pending sidecar belongs to the current version of its file, Sweep renames the sidecar to the plain name. Sweep
-// removes all other pending sidecars. If Sweep has no permission to change a sidecar, it leaves the sidecar for a
-// later save by the sidecar's owner. The caller must hold the lock of the directory dir. Sweep returns the number of
-// sidecars that it renamed or removed.
+// removes a pending sidecar if its file version is no longer the current one. If Sweep has no permission to change a
+// sidecar, it leaves the sidecar for a later save by the sidecar's owner. The caller must hold the lock of the
+// directory dir. Sweep returns the number of sidecars that it renamed or removed.
 func Sweep(dir string, names []string) (int, error) {
 	changed := 0
 	for _, name := range names {

@@ -192,8 +192,8 @@ func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr,
 	return nil
 }
 
-// Writes returns the size in bytes of one write of a save, and the number of writes in flight. The size and the number
-// come from Options, and are smaller if the staging memory does not suffice.
+// Writes returns the size in bytes of one write of a save, and the number of writes in flight. The write size and the
+// number of writes come from Options, and are smaller if the staging memory does not suffice.
 func (e *Engine) Writes() (block int64, depth int) {
 	e.main.mu.Lock()
 	defer e.main.mu.Unlock()

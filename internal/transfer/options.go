@@ -31,9 +31,9 @@ type Options struct {
 	// as many staging slots as make transfers faster, so a large PoolSize does no harm.
 	PoolSize int64
 	// MaxTransfer is the size in bytes of the largest single read or copy; 0 means 4 MiB. Values above 4 MiB apply
-	// only to reads through cuFile, up to 16 MiB. All other reads and copies have at most 4 MiB, because the bytes of
-	// a larger read would leave the CPU's cache before they are copied. The field chunk_size of the report shows the
-	// size that the engine uses.
+	// only to reads through cuFile, up to 16 MiB. Reads and copies without cuFile have at most 4 MiB, because the
+	// bytes of a larger read would leave the CPU's cache before they are copied. The field chunk_size of the report
+	// shows the size that the engine uses.
 	MaxTransfer int64
 	QueueDepth  int // number of O_DIRECT reads in flight; 0 means 16
 	Workers     int // number of threads that copy from the page cache; 0 means 5/8 of the CPUs, from 2 to 12 threads

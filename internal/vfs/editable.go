@@ -19,7 +19,8 @@ type Access struct {
 }
 
 // Editable is an open regular file for reads and writes at any offset. Several threads may read and write at once;
-// Close must be the last call. The file is opened a second time with O_DIRECT if the file system allows it.
+// Close must be the last call. An Editable has a second descriptor, opened with O_DIRECT, if the file system allows
+// O_DIRECT.
 type Editable struct {
 	path    string
 	fd      int

@@ -36,9 +36,9 @@ type pooled struct {
 // NewPool returns a Pool that keeps the descriptors of at most the given number of files open.
 func NewPool(most int) *Pool { return &Pool{most: max(most, 1), idle: list.New()} }
 
-// PoolSize returns the number of files of one model that keep their descriptors open. The number is an eighth of the
-// process's limit of open files, but at least 8 and at most 1024. Each file has two descriptors, so the limit has room
-// for several models.
+// PoolSize returns the number of files of one model that keep their descriptors open. The number of files is an eighth
+// of the process's limit of open files, but at least 8 and at most 1024. Each file has two descriptors, so the limit
+// has room for several models.
 func PoolSize() int {
 	const least, most = 8, 1024
 	var l unix.Rlimit

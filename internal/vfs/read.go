@@ -83,8 +83,8 @@ func (f *File) readNowait(p []byte, off int64) int {
 	return max(n, 0)
 }
 
-// CachedBytes returns the number of bytes of [off, off+n) that are in the page cache, and false if the kernel does
-// not report it. On a file system in memory, all bytes count as cached.
+// CachedBytes returns the number of bytes of [off, off+n) that are in the page cache, and false if the kernel does not
+// report this number. On a file system in memory, all bytes count as cached.
 func (f *File) CachedBytes(off, n int64) (int64, bool) {
 	if f.fs.Memory {
 		return n, true

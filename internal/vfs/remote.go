@@ -92,8 +92,8 @@ type Upload interface {
 	Name() string
 	// Parallel returns the recommended number of concurrent calls of Part.
 	Parallel() int
-	// Whole sends the whole object in one request, without a multipart upload. The object must have at most MostWhole
-	// bytes.
+	// Whole sends the whole object in one request, without a multipart upload. An object that Whole sends must have at
+	// most MostWhole bytes.
 	Whole(ctx context.Context, size int64, open func() (Blocks, error)) error
 	// Begin starts a multipart upload. A multipart upload that was begun uses space on the server until Complete or
 	// Abort.

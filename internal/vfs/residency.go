@@ -84,8 +84,9 @@ func (f *File) Probe() (ProbeMethod, string) { return f.probe.method, f.probe.wh
 // ForceProbe makes f use the method m, for tests.
 func (f *File) ForceProbe(m ProbeMethod) { f.probe = prober{method: m, why: "asked for"} }
 
-// Residency counts the bytes of [off, off+n) that are in the page cache. The range is extended to whole pages and cut
-// at the end of the file. If the file's ProbeMethod is ProbeNone, Residency fails with kind Unsupported.
+// Residency counts the bytes of [off, off+n) that are in the page cache. Residency extends the range to whole pages
+// and cuts the range at the end of the file. If the file's ProbeMethod is ProbeNone, Residency fails with kind
+// Unsupported.
 func (f *File) Residency(off, n int64) (Residency, error) {
 	if err := f.Pin(); err != nil {
 		return Residency{}, err

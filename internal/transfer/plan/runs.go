@@ -10,8 +10,9 @@ import (
 )
 
 // DefaultGap is the smallest number of unwanted bytes between two segments for which two reads are faster than one
-// read across the gap. A disk that reads 4 GB/s with 16 reads in flight reads a smaller gap faster than it begins
-// another read. A copy from the page cache also crosses a smaller gap faster than it begins another copy.
+// read across the gap. A disk that reads 4 GB/s with 16 reads in flight reads fewer than DefaultGap bytes faster than
+// it begins another read. A copy from the page cache also copies fewer than DefaultGap bytes faster than another copy
+// begins.
 const DefaultGap = 64 * units.KiB
 
 // StorageBlock is the size of one read from storage in bytes. On measured disks, 16 reads of 512 KiB in flight are at
