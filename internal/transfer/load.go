@@ -78,10 +78,10 @@ func (t *Load) Err() error {
 func (t *Load) Progress() (done, total int64) { return t.delivered.Load(), t.total }
 
 // Ready waits until more than `known` parts of the destination are final, or until the load has ended. A part is one
-// entry of Request.Parts; it is final when its bytes are in the destination. The result n means that the first n of
-// Request.Parts are final. The load does not change a final part any more, even if the load fails later. If no more
-// parts will become final, Ready returns the load's error. If ctx ends while Ready waits, err is of kind Cancelled and
-// the load goes on.
+// entry of Request.Parts. A part is final when its bytes are in the destination and, if they are verified, match their
+// checksums. The result n means that the first n of Request.Parts are final. The load does not change a final part any
+// more, even if the load fails later. If no more parts will become final, Ready returns the load's error. If ctx ends
+// while Ready waits, err is of kind Cancelled and the load goes on.
 func (t *Load) Ready(ctx context.Context, known int) (n int, err error) {
 	for {
 		n, grown := t.ready.look(known)

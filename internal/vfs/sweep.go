@@ -112,8 +112,8 @@ func OpenDir(dir string) (*Dir, error) {
 
 // LockDir opens dir and takes its lock, so that one process at a time publishes files in the directory. The lock of a
 // directory ends with the process that holds it. If the file system cannot lock directories, Locked reports false. If
-// another process keeps the lock for too long, the error is of kind IO. If the context ends, the error is of kind
-// Cancelled.
+// another process keeps the lock for too long, the error is of kind IO. If the context ends before LockDir has the
+// lock, the error is of kind Cancelled.
 func LockDir(ctx context.Context, dir string) (*Dir, error) {
 	const op = "lock directory"
 	d, err := OpenDir(dir)
