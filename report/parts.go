@@ -26,7 +26,8 @@ type Peer struct {
 	Device Device `json:"device"`
 	Bytes  int64  `json:"bytes"`
 	Way    string `json:"way"` // how the bytes reached the peer: "p2p", "staging" or "memory"
-	// Refused is the reason why Way is not "p2p". Refused is nil if Way is "p2p", and for copies within host memory.
+	// Refused is the reason why the bytes were not copied from GPU to GPU ("p2p"). Refused is nil if Way is "p2p", and
+	// for copies within host memory.
 	Refused *Refusal `json:"refused,omitempty"`
 }
 

@@ -27,8 +27,9 @@ type WriteRequest struct {
 	// Route is auto (O_DIRECT if the file system allows it), direct (O_DIRECT or an error), buffered or, for a Sink
 	// only, cufile.
 	Route report.Route
-	// Checksums makes the save also write FILE.crc64nvme. Without Checksums, the save removes an old FILE.crc64nvme.
-	// For a Sink no checksum file is written; Save.Sums returns the checksums of blocks of 1 MiB.
+	// Checksums makes the save also write the checksum file FILE.crc64nvme. If Checksums is false, the save removes an
+	// old checksum file FILE.crc64nvme. For a Sink no checksum file is written; Save.Sums returns the checksums of
+	// blocks of 1 MiB.
 	Checksums bool
 	// Streams holds CUDA streams of the caller by device. The sources of a device are read after the work that is
 	// already queued on the device's stream.

@@ -2,8 +2,8 @@
 
 // Package tuning has the table of a System's options, for the Go library, the command, the C library and Python.
 //
-// The command makes its flags from the table, and the C library makes its option keys from the table. Tests compare
-// the Go struct, the C header and the Python package with the table.
+// The command makes its flags from the table of options, and the C library makes its option keys from the same table.
+// Tests compare the Go struct, the C header and the Python package with the table of options.
 package tuning
 
 import (
@@ -44,7 +44,7 @@ type Option struct {
 	Words  []string // allowed values of an option of kind Choice
 	Form   string   // placeholder for the value of an option of kind Choice in the command's help
 	// Default is the value that an option of kind Size or Count has if the user gives no value. A Default of 0 means
-	// that the engine chooses.
+	// that the engine chooses the value.
 	Default int64
 	// Min and Max are the smallest and largest value of an option of kind Size or Count.
 	Min, Max int64

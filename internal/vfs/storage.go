@@ -43,8 +43,8 @@ func (l *lookedUp) of(fd int) Storage {
 	return l.found
 }
 
-// Storage returns the storage below the file. The first call of Storage examines the file, which must be open; later
-// calls return the same result.
+// Storage describes the file system and the devices below the file. The first call of Storage examines the file, which
+// must be open; later calls return the same result.
 func (f *File) Storage() Storage {
 	if f.remote != nil {
 		return Storage{FS: f.fs}
@@ -55,16 +55,16 @@ func (f *File) Storage() Storage {
 	return f.storage.of(f.buffered)
 }
 
-// Storage returns the storage below the file. The first call of Storage examines the file, which must be open; later
-// calls return the same result.
+// Storage describes the file system and the devices below the file. The first call of Storage examines the file, which
+// must be open; later calls return the same result.
 func (e *Editable) Storage() Storage { return e.storage.of(e.fd) }
 
-// Storage returns the storage below the file. The first call of Storage examines the file, which must be open; later
-// calls return the same result.
+// Storage describes the file system and the devices below the file. The first call of Storage examines the file, which
+// must be open; later calls return the same result.
 func (d *Replacement) Storage() Storage { return d.storage.of(d.buffered) }
 
-// Storage returns the storage below the file. The first call of Storage examines the Sink, which must be open; later
-// calls return the same result.
+// Storage describes the file system and the devices below the file. The first call of Storage examines the Sink, which
+// must be open; later calls return the same result.
 func (s *Sink) Storage() Storage { return s.storage.of(s.buffered) }
 
 // overlay is the name of the union file system of containers.
@@ -73,8 +73,8 @@ const overlay = "overlayfs"
 // deepest is the largest number of layers that are examined, such as a loop device on a file on a loop device.
 const deepest = 8
 
-// StorageOf returns the storage below the open file fd. StorageOf reads the mount table and sysfs, which takes about
-// 0.1 ms. Use the type Storages to cache the results of StorageOf.
+// StorageOf describes the file system and the devices below the open file fd. StorageOf reads the mount table and
+// sysfs, which takes about 0.1 ms. Use the type Storages to cache the results of StorageOf.
 func StorageOf(fd int) Storage { return storageOf(fd, 0) }
 
 func storageOf(fd, depth int) Storage {

@@ -26,7 +26,8 @@ type Params struct {
 	// through the page cache.
 	MissLimit float64
 	// Whole, if not 0, is the size of checksum blocks in bytes. Chunks from the page cache end at multiples of Whole
-	// if possible, so that whole blocks are verified before the copy. Whole does not change reads from storage.
+	// if possible, so that whole blocks are verified before the copy. The value of Whole does not change how bytes are
+	// read from storage.
 	Whole int64
 	// Keep is set if unwanted bytes are also read, because the checksums of their blocks need them.
 	Keep bool
