@@ -24,7 +24,7 @@ type ChecksumJob struct {
 // ChecksumReport lists the checksum files that a ChecksumJob wrote.
 type ChecksumReport struct {
 	Files   []ChecksumFile `json:"files"`
-	Bytes   int64          `json:"bytes"` // number of bytes that were read and summed
+	Bytes   int64          `json:"bytes"` // number of bytes whose checksums were computed
 	Seconds float64        `json:"seconds"`
 	Error   string         `json:"error,omitempty"`
 }
@@ -36,9 +36,10 @@ type ChecksumFile struct {
 	Blocks int    `json:"blocks"`
 }
 
-// StartChecksums begins to compute the checksums of every file of the source and returns at once. The job writes a
-// checksum file FILE.crc64nvme beside each FILE; loads with Verify read the checksum files. If the context ends or a
-// file cannot be read, the job writes no checksum file. Keep the source open until the job has ended.
+// StartChecksums begins to compute the checksums of every file of the source and returns at once. For each FILE, the
+// job writes a checksum file FILE.crc64nvme in the same directory; a load with the option Verify reads it. If the
+// context ends or a file cannot be read, the job writes no checksum file. Keep the source open until the job has
+// ended.
 func (s *Source) StartChecksums(ctx context.Context) *ChecksumJob {
 	c := &ChecksumJob{src: s, done: make(chan struct{})}
 	for _, f := range s.model.Files {
@@ -101,7 +102,7 @@ func (c *ChecksumJob) Wait() error {
 	return c.err
 }
 
-// Progress returns the number of bytes summed so far, and the total.
+// Progress returns the number of bytes read for checksums so far, and the total number of bytes to read.
 func (c *ChecksumJob) Progress() (done, total int64) { return c.count.Load(), c.total }
 
 // Report blocks until the job has ended and lists the checksum files that were written.

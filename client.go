@@ -11,8 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// ClientOptions choose the server, the access keys and the connection. Empty fields are filled from environment
-// variables:
+// ClientOptions choose the server, the access keys and the connection settings of a Client. Empty fields of
+// ClientOptions are filled from environment variables:
 //
 //   - Endpoint: NEBULAIO_ENDPOINT, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, else http://localhost:9000.
 //   - AccessKey and SecretKey: NEBULAIO_ACCESS_KEY and NEBULAIO_SECRET_KEY, or AWS_ACCESS_KEY_ID and
@@ -23,9 +23,9 @@ type ClientOptions struct {
 	AccessKey, SecretKey, SessionToken string
 	Region                             string
 	// Door chooses whether the client uses the door, a Unix socket that a server offers to clients on the same host.
-	// Values are "auto" (the default), "require", "off" or the absolute path of the socket. With "auto", the client
-	// uses HTTP if there is no door, and the report gives the reason. With "require", the client fails if there is no
-	// door.
+	// Door is "auto" (the default), "require", "off" or the absolute path of the socket. If Door is "auto" and the
+	// server offers no door, the client uses HTTP, and the report gives the reason. If Door is "require" and the
+	// server offers no door, every read and write of the client fails.
 	Door string
 	// Device is the default device for reads and writes: "auto" (the default), "host", "cuda" or "cuda:N".
 	Device string
@@ -35,7 +35,7 @@ type ClientOptions struct {
 	CAFile string
 	// InsecureTLS makes the client accept every server certificate.
 	InsecureTLS bool
-	// NoVerify turns off the check of each block that is read against the server's checksum.
+	// If NoVerify is set, the client does not compare the blocks that it reads with the server's checksums.
 	NoVerify bool
 	// Timeout is the longest time that an HTTP connection may be idle during a request; 0 lets the client choose.
 	Timeout time.Duration
@@ -43,8 +43,8 @@ type ClientOptions struct {
 	Retries int
 }
 
-// FromEnvironment fills empty fields of the options from environment variables; get returns the value of a variable.
-// NewClient calls FromEnvironment with os.Getenv.
+// FromEnvironment fills empty fields of the options from environment variables. The parameter `get` is the function
+// that returns the value of an environment variable. NewClient calls FromEnvironment with os.Getenv.
 func (o ClientOptions) FromEnvironment(get func(string) string) ClientOptions {
 	first := func(names ...string) string {
 		for _, n := range names {
@@ -93,7 +93,8 @@ type Client struct {
 	opt ClientOptions
 }
 
-// NewClient returns a client without connecting to the server. The caller closes the client before the system.
+// NewClient returns a client without connecting to the server. The caller must close the client before it closes the
+// System.
 func (s *System) NewClient(o ClientOptions) (*Client, error) {
 	o = o.FromEnvironment(os.Getenv)
 	settings := o.settings()
@@ -112,21 +113,21 @@ func (c *Client) StartRead(ctx context.Context, r ObjectRead) (*ObjectMove, erro
 	return move(c.c.StartRead(ctx, r.request()))
 }
 
-// StartReadMany begins to read many objects as one job and returns at once. The client opens the next objects while
-// it reads earlier ones. The first error ends the job; its text names the object that failed.
+// StartReadMany begins to read many objects as one job and returns at once. The client opens the next objects while it
+// reads earlier ones. The first error ends the job; the text of the error names the object that failed.
 func (c *Client) StartReadMany(ctx context.Context, rs []ObjectRead) (*ObjectMove, error) {
 	return move(c.c.StartReadMany(ctx, convert(rs, ObjectRead.request)))
 }
 
-// StartWrite begins to write an object from device memory and returns at once. The source memory must not change
-// until the write has ended. After success the object is complete, durable and visible. After an error the new object
-// does not exist.
+// StartWrite begins to write an object from device memory and returns at once. The source memory must not change until
+// the write has ended. After a successful write the object is complete, durable and visible. After a failed write the
+// new object does not exist.
 func (c *Client) StartWrite(ctx context.Context, w ObjectWrite) (*ObjectMove, error) {
 	return move(c.c.StartWrite(ctx, w.request()))
 }
 
-// Stat returns the size, ETag and other properties of an object. An empty version means the current version. If the
-// object does not exist, the error is of kind NotFound.
+// Stat returns the size, ETag and other properties of an object. If `version` is empty, Stat describes the current
+// version of the object. If the object does not exist, the error is of kind NotFound.
 func (c *Client) Stat(ctx context.Context, bucket, key, version string) (ObjectInfo, error) {
 	info, err := c.c.Stat(ctx, bucket, key, version)
 	return ObjectInfo(info), err
@@ -139,8 +140,8 @@ func (c *Client) List(ctx context.Context, l ObjectList) (ObjectPage, error) {
 		Prefixes: p.Prefixes, Truncated: p.Truncated, Next: p.Next}, err
 }
 
-// Status returns the server's door (or why there is none), the server's settings and the client's counters. Status
-// connects to the server if the client has no connection yet.
+// Status returns the path of the server's door (or the reason why there is none), the server's settings and the
+// client's counters. Status connects to the server if the client has no connection yet.
 func (c *Client) Status(ctx context.Context) ClientStatus { return statusOf(c.c.Status(ctx)) }
 
 // Close waits for running reads and writes and closes the connections. Every Source that the client opened must be
@@ -175,8 +176,8 @@ func (m *ObjectMove) Done() <-chan struct{} { return m.run.Done() }
 // Wait blocks until the read or write has ended and returns its error.
 func (m *ObjectMove) Wait() error { return m.run.Wait() }
 
-// Progress returns the number of bytes moved so far, and the total. The total is 0 until the size of the object is
-// known.
+// Progress returns the number of bytes moved so far, and the total number of bytes to move. The total number of bytes
+// is 0 until the client knows the size of the object.
 func (m *ObjectMove) Progress() (done, total int64) { return m.run.Progress() }
 
 // Report blocks until the read or write has ended and returns its report.

@@ -32,7 +32,7 @@ const (
 	CUDADevice = report.CUDADevice
 )
 
-// DeviceInfo describes a device. Fields with unknown values are empty or 0, except NUMANode.
+// DeviceInfo describes a device. A field with an unknown value is empty or 0, but an unknown NUMANode is -1.
 type DeviceInfo struct {
 	ID          string     `json:"id"` // name of the device, such as "host" or "cuda:0"
 	Kind        DeviceKind `json:"kind"`
@@ -46,13 +46,13 @@ type DeviceInfo struct {
 	Facts map[string]string `json:"facts,omitempty"`
 }
 
-// Finding is one library, device or property that a survey looked for, with the result.
+// Finding is one library, device or property that a survey of this machine looked for, with the result of the search.
 type Finding struct {
-	Name   string `json:"name"` // name of the item, such as "libcuda.so.1"
+	Name   string `json:"name"` // name of the library, device or property, such as "libcuda.so.1"
 	Found  bool   `json:"found"`
-	Detail string `json:"detail"`           // text from the driver or library about the item
-	Fix    string `json:"fix,omitempty"`    // what the user can do if the item is missing
-	Needed bool   `json:"needed,omitempty"` // true if no GPU can be used without the item
+	Detail string `json:"detail"`           // text from the driver or library about this finding
+	Fix    string `json:"fix,omitempty"`    // what the user can do if Found is false
+	Needed bool   `json:"needed,omitempty"` // true if no GPU can be used while Found is false
 }
 
 // Survey lists the devices and libraries that were found or are missing on this machine.

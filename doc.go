@@ -12,8 +12,8 @@
 // The path of a model names a .safetensors file, an index file or a model folder, on disk or in a bucket
 // ("s3://bucket/prefix"). The [LoadOptions] choose tensors, or slices and shards of tensors.
 //
-// To read the headers before a load, or to load into your own device memory, use [System.OpenSource], then
-// [Source.StartLoad].
+// To read the headers of a model's files before a load, or to load into your own device memory, use
+// [System.OpenSource], then [Source.StartLoad].
 //
 // # Save a model
 //
@@ -29,9 +29,9 @@
 // # Devices
 //
 // A device is named "auto", "host", "cuda" or "cuda:N". If no GPU is usable, "auto" means host memory, and the report
-// gives the reason. If a program asks for "cuda" or "cuda:N", host memory never takes the place of the GPU. Package
-// nebulaio builds without CUDA and without cgo: it opens the CUDA libraries at run time. The devices and libraries
-// that were found or are missing are listed by [System.Survey].
+// gives the reason. If a program asks for "cuda" or "cuda:N" and the GPU is not usable, the call fails; host memory is
+// never used instead. Package nebulaio builds without CUDA and without cgo: it opens the CUDA libraries at run time.
+// The devices and libraries that were found or are missing are listed by [System.Survey].
 //
 // # Errors
 //
@@ -41,7 +41,8 @@
 //
 // # Jobs
 //
-// A method whose name begins with Start returns a running job at once. The job has the methods Wait, Done, Progress
-// and Report, and the context of the Start method cancels the job. The caller must not use memory that was given to a
-// job until its Done channel is closed. Methods without Start in their name wait for the end of the work.
+// A method whose name begins with Start returns a running job at once. A running job has the methods Wait, Done,
+// Progress and Report, and the context of the Start method cancels the job. The caller must not use memory that was
+// given to a job until the job's Done channel is closed. Methods without Start in their name wait for the end of the
+// work.
 package nebulaio

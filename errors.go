@@ -8,8 +8,8 @@ import (
 	"github.com/nebulaio/nebulaio/fault"
 )
 
-// Error is the type of every error of this package; errors.As finds it if it is wrapped. errors.Is also matches an
-// Error with Go's own errors: fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrInvalid, fs.ErrClosed,
+// Error is the type of every error of this package; errors.As finds an Error that another error wraps. errors.Is also
+// matches an Error with Go's own errors: fs.ErrNotExist, fs.ErrPermission, fs.ErrExist, fs.ErrInvalid, fs.ErrClosed,
 // context.Canceled, context.DeadlineExceeded, errors.ErrUnsupported, syscall.ENOSPC and syscall.ENOMEM.
 type Error = fault.Error
 
@@ -18,9 +18,10 @@ type ErrorKind = fault.Kind
 
 // Kinds of errors that this package returns.
 const (
-	// KindOther is an error without a better kind: a defect, or an unknown cause.
+	// KindOther means that no other kind fits: a defect in NebulaIO, or an unknown cause.
 	KindOther = fault.Other
-	// KindInvalid is a bad argument or option. After KindInvalid, a retry with the same arguments fails again.
+	// KindInvalid means that an argument or option is not valid. After an error of KindInvalid, a retry with the same
+	// arguments fails again.
 	KindInvalid = fault.Invalid
 	// KindNotFound means that a file, object, tensor or device does not exist.
 	KindNotFound = fault.NotFound
@@ -28,9 +29,9 @@ const (
 	KindPermission = fault.Permission
 	// KindCorrupt means that content does not match its format or its checksum.
 	KindCorrupt = fault.Corrupt
-	// KindIO is a failed or short read or write.
+	// KindIO means that a read or write failed or was short.
 	KindIO = fault.IO
-	// KindDevice is a failed call into a device driver.
+	// KindDevice means that a call into a device driver failed.
 	KindDevice = fault.Device
 	// KindNoMemory means that host or device memory is exhausted.
 	KindNoMemory = fault.NoMemory
@@ -45,8 +46,8 @@ const (
 // ErrorSentinel is a constant error that stands for one ErrorKind in errors.Is.
 type ErrorSentinel = fault.Sentinel
 
-// Sentinels for errors.Is, one for each ErrorKind. An error matches the sentinel of its own kind, and the sentinels
-// of its causes.
+// Sentinels for errors.Is, one for each ErrorKind. An error matches the sentinel of its own kind, and the sentinels of
+// the kinds of its causes.
 const (
 	ErrOther       = fault.ErrOther
 	ErrInvalid     = fault.ErrInvalid

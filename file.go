@@ -17,13 +17,13 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// FileOptions choose how System.OpenFile opens a file. The zero value opens the file for reading only.
+// FileOptions choose how System.OpenFile opens a file. The zero value of FileOptions opens the file for reading only.
 type FileOptions struct {
 	// Write opens the file for reading and writing.
 	Write bool
 	// Create makes the file if it does not exist. Create requires Write.
 	Create bool
-	// Truncate removes the old content of the file. Truncate requires Write.
+	// Truncate removes the old content of the file when the file is opened. Truncate requires Write.
 	Truncate bool
 	// Device is the default device for reads and writes: "auto" (the default), "host", "cuda" or "cuda:N".
 	Device string
@@ -43,7 +43,7 @@ type File struct {
 	moves  []*Move // moves that may still run
 }
 
-// OpenFile opens a local file. The caller closes the file before the system.
+// OpenFile opens a local file. The caller must close the file before it closes the System.
 func (s *System) OpenFile(path string, o FileOptions) (*File, error) {
 	if _, err := report.ParseRoute(string(o.Route)); err != nil {
 		return nil, err
@@ -80,27 +80,27 @@ func (f *File) Sync() error {
 
 // MoveOptions choose the device, route and stream of one read or write.
 type MoveOptions struct {
-	// Device and Route, if not empty, replace the defaults of the open file or object.
+	// If Device or Route is not empty, it replaces the default that was set when the file or object was opened.
 	Device string
 	Route  Route
 	// Stream is a CUDA stream of the caller and is used if HasStream is set. The read or write begins after the work
 	// that is already queued on the stream.
 	Stream    uint64
 	HasStream bool
-	// InStream queues the read or write on Stream through libcufile. Work that is queued on the stream later sees the
-	// result. If libcufile cannot queue on the stream, the Start method returns after the read or write has ended,
-	// and the report gives the reason.
+	// InStream queues the read or write on Stream through libcufile. Work that is queued on the stream after the read
+	// or write sees its result. If libcufile cannot queue on the stream, the Start method returns after the read or
+	// write has ended, and the report gives the reason.
 	InStream bool
 }
 
 // StartRead begins to read up to n bytes at offset off into dst and returns at once. If the file ends within the
-// range, fewer bytes are read; Move.Progress returns the number. A change of the file during the read is not
-// detected. The caller must not use the memory at dst until the read has ended.
+// range, fewer than n bytes are read; Move.Progress returns the number of bytes read. A change of the file during the
+// read is not detected. The caller must not use the memory at dst until the read has ended.
 func (f *File) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOptions) (*Move, error) {
 	return f.start(ctx, transfer.Range{Mem: device.Ptr(dst), Off: off, Len: n}, false, o)
 }
 
-// StartWrite begins to write n bytes at src to offset off of the file and returns at once. A write behind the end of
+// StartWrite begins to write n bytes at src to offset off of the file and returns at once. A write beyond the end of
 // the file makes the file longer. The memory at src must not change until the write has ended.
 func (f *File) StartWrite(ctx context.Context, src Ptr, n, off int64, o MoveOptions) (*Move, error) {
 	return f.start(ctx, transfer.Range{Mem: device.Ptr(src), Off: off, Len: n}, true, o)
@@ -211,7 +211,7 @@ func (r *reading) Wait() error {
 	return errors.Join(r.Err(), r.err)
 }
 
-// Report returns the report that was made before the source was closed, because a report needs the open file.
+// Report waits for the end of the read and returns its report, which was made before the file was closed.
 func (r *reading) Report() report.Report {
 	<-r.done
 	return r.report
@@ -312,7 +312,7 @@ func (m *Move) Done() <-chan struct{} { return m.run.Done() }
 // Wait blocks until the read or write has ended and returns its error.
 func (m *Move) Wait() error { return m.run.Wait() }
 
-// Progress returns the number of bytes moved so far, and the total.
+// Progress returns the number of bytes moved so far, and the total number of bytes to move.
 func (m *Move) Progress() (done, total int64) { return m.run.Progress() }
 
 // Report blocks until the read or write has ended and returns its report.

@@ -9,13 +9,14 @@ import (
 )
 
 // ObjectFile holds file descriptors for reading the data file of an object, received through the server's door. A
-// program can read the file with any library, such as cuFile. The file keeps its content until Close, even if the
-// object is overwritten or deleted. NebulaIO does not check reads of an ObjectFile against checksums.
+// program can read the file with any library, such as cuFile. The content of an ObjectFile stays unchanged until
+// Close, even if the object is overwritten or deleted. NebulaIO does not check reads of an ObjectFile against
+// checksums.
 type ObjectFile struct{ f *client.File }
 
-// OpenFile opens the data file of an object through the server's door. An empty version means the current version.
-// Without a door, OpenFile fails with kind Unsupported, because HTTP cannot pass file descriptors. The caller closes
-// the file before the client.
+// OpenFile opens the data file of an object through the server's door. If `version` is empty, OpenFile opens the
+// current version of the object. If the server offers no door, OpenFile fails with kind Unsupported, because HTTP
+// cannot pass file descriptors. The caller must close the file before it closes the client.
 func (c *Client) OpenFile(ctx context.Context, bucket, key, version, device string) (*ObjectFile, error) {
 	f, err := c.c.OpenFile(ctx, bucket, key, version, device)
 	if err != nil {
@@ -24,7 +25,7 @@ func (c *Client) OpenFile(ctx context.Context, bucket, key, version, device stri
 	return &ObjectFile{f: f}, nil
 }
 
-// Info returns the properties of the object when it was opened.
+// Info returns the properties that the object had when it was opened.
 func (f *ObjectFile) Info() ObjectInfo { return ObjectInfo(f.f.Info()) }
 
 // Size returns the object's size in bytes.
@@ -38,7 +39,8 @@ func (f *ObjectFile) Buffered() int { return f.f.Buffered() }
 // the caller must not close it.
 func (f *ObjectFile) Direct() int { return f.f.Direct() }
 
-// Close closes the descriptors and releases the server's hold on the content. A second call of Close does nothing.
+// Close closes the descriptors and releases the content, so that the server may delete it once the object is
+// overwritten or deleted. A second call of Close does nothing.
 func (f *ObjectFile) Close() error { return f.f.Close() }
 
 // ObjectDraft holds file descriptors for writing the content of a new object, received through the server's door.
@@ -61,9 +63,9 @@ func (o DraftOptions) request(bucket, key string, size int64) client.Write {
 		IfMatch:  o.IfMatch, IfNoneMatch: o.IfNoneMatch}
 }
 
-// CreateDraft begins an object of at most size bytes and opens its file through the server's door. The object becomes
-// visible with Commit. Without a door that accepts writes, CreateDraft fails with kind Unsupported. The caller closes
-// the draft before the client.
+// CreateDraft begins an object of at most `size` bytes and opens its file through the server's door. The object
+// becomes visible when the draft is committed with Commit. If the server offers no door that accepts writes,
+// CreateDraft fails with kind Unsupported. The caller must close the draft before it closes the client.
 func (c *Client) CreateDraft(ctx context.Context, bucket, key string, size int64, o DraftOptions) (*ObjectDraft,
 	error) {
 	f, err := c.c.CreateFile(ctx, o.request(bucket, key, size))
@@ -84,9 +86,10 @@ func (d *ObjectDraft) Buffered() int { return d.f.Buffered() }
 // caller must not close it.
 func (d *ObjectDraft) Direct() int { return d.f.Direct() }
 
-// Commit publishes the first size bytes of the file as the object. Commit reads the bytes once for their checksums
-// and closes the descriptors. After success the object is durable and visible. The caller must close all its own
-// duplicates of the descriptors before Commit. After Commit, successful or not, the draft cannot be used again.
+// Commit publishes the first `size` bytes of the file as the object. Commit reads the bytes once to compute their
+// checksums, and closes the descriptors. After a successful Commit the object is durable and visible. The caller must
+// close all its own duplicates of the descriptors before Commit. After Commit, successful or not, the draft cannot be
+// used again.
 func (d *ObjectDraft) Commit(ctx context.Context, size int64) (ObjectInfo, error) {
 	info, err := d.f.Commit(ctx, size)
 	return ObjectInfo(info), err

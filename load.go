@@ -40,8 +40,8 @@ func (o LoadOptions) load() SourceLoadOptions {
 	return SourceLoadOptions{Route: o.Route, Cache: o.Cache, Verify: o.Verify, Progress: o.Progress}
 }
 
-// Load opens a model, allocates device memory for its tensors and fills the memory. After an error no memory stays
-// allocated. The caller frees the model with Model.Free.
+// Load opens a model, allocates device memory for its tensors and fills the memory. After a failed load no memory
+// stays allocated. The caller frees the model with Model.Free.
 func (s *System) Load(ctx context.Context, path string, o LoadOptions) (*Model, error) {
 	src, err := s.OpenSource(ctx, path, o.source())
 	if err != nil {
@@ -56,13 +56,14 @@ type SourceLoadOptions struct {
 	// Route and Cache choose the route and the cache policy; empty means RouteAuto and CacheAuto.
 	Route Route
 	Cache CachePolicy
-	// Verify compares every block of a file that is needed for a chosen tensor or a header with its checksum. The
-	// checksums of a local FILE are in FILE.crc64nvme; saves and Source.StartChecksums write the checksum file. For
-	// objects read through a server's door, the server supplies the checksums. A wrong block or a damaged checksum
-	// file fails the load with kind Corrupt. A missing checksum file fails the load with kind NotFound.
+	// If Verify is set, the load compares blocks of the files with their checksums: every block with bytes of a chosen
+	// tensor or of a header. The checksums of a local FILE are in FILE.crc64nvme; saves and Source.StartChecksums
+	// write the checksum file. For objects read through a server's door, the server supplies the checksums. A wrong
+	// block or a damaged checksum file fails the load with kind Corrupt. A missing checksum file fails the load with
+	// kind NotFound.
 	Verify bool
 	// Progress, if not nil, is called several times a second from one goroutine, with the bytes delivered so far and
-	// the total.
+	// the total number of bytes.
 	Progress func(done, total int64)
 }
 
@@ -127,17 +128,18 @@ func (l *LoadJob) Done() <-chan struct{} { return l.t.Done() }
 // Wait blocks until the load has ended and returns the load's error.
 func (l *LoadJob) Wait() error { return l.t.Err() }
 
-// Ready waits until more than known tensors are complete, and returns the number n of complete tensors. The complete
-// tensors are the first n of Source.Tensors. The load does not change a complete tensor any more, even if the load
-// fails later. With Verify, the checksums of a complete tensor have been compared.
+// Ready waits until more than `known` tensors are complete, and returns the number n of complete tensors. The result n
+// means that the first n of Source.Tensors are complete. The load does not change a complete tensor any more, even if
+// the load fails later. If Verify is set, the checksums of a complete tensor have been compared.
 //
-// If no more tensors will be complete, Ready returns the load's error, or nil if the load succeeded. If ctx ends
-// first, err is of kind Cancelled and the load goes on. Only Wait reports that a file changed during the load.
+// If no more tensors will be complete, Ready returns the load's error, or nil if the load succeeded. If ctx ends while
+// Ready waits, err is of kind Cancelled and the load goes on. A change of a file during the load is reported only by
+// Wait.
 func (l *LoadJob) Ready(ctx context.Context, known int) (n int, err error) {
 	return l.t.Ready(ctx, known)
 }
 
-// Progress returns the number of bytes delivered so far, and the total.
+// Progress returns the number of bytes delivered so far, and the total number of bytes to deliver.
 func (l *LoadJob) Progress() (done, total int64) { return l.t.Progress() }
 
 // Report blocks until the load has ended and returns its report.

@@ -22,7 +22,7 @@ type Memory struct {
 	life lifetime
 }
 
-// Alloc allocates size bytes on a device: "auto", "host", "cuda" or "cuda:N". The caller must free the memory before
+// Alloc allocates `size` bytes on a device: "auto", "host", "cuda" or "cuda:N". The caller must free the memory before
 // System.Close.
 func (s *System) Alloc(ctx context.Context, device string, size int64) (*Memory, error) {
 	if size <= 0 {
@@ -51,7 +51,7 @@ func (m *Memory) Ptr() Ptr {
 	return m.ptr
 }
 
-// Size returns the number of bytes, also after Free.
+// Size returns the number of bytes that were allocated, also after Free.
 func (m *Memory) Size() int64 { return m.size }
 
 // Device describes the device on which the memory was allocated.

@@ -32,7 +32,7 @@ type Tensor struct {
 	Size  int64
 }
 
-// Names returns the names of the tensors, in the order of the files and the offsets in each file.
+// Names returns the names of the tensors, ordered by file and by offset in the file.
 func (m *Model) Names() []string { return m.names }
 
 // Tensor finds a tensor by name. After Free, the Ptr of the tensor is 0.

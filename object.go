@@ -25,7 +25,8 @@ type OpenOptions struct {
 	ClientOptions ClientOptions
 	// Version is the version of the object; empty means the current version. For a file, Version must be empty.
 	Version string
-	// Device and Route are the defaults for reads of the object; see MoveOptions.
+	// Device and Route are the default device and route for reads of the object; MoveOptions can replace them for one
+	// read.
 	Device string
 	Route  Route
 }
@@ -96,9 +97,10 @@ type Object struct {
 }
 
 // Open opens an object or a file for reading into device memory. The URL of an object has one of three forms:
-// "s3://bucket/key", "nebula://host:port/bucket/key", or "nebulas://host:port/bucket/key" for TLS. For an "s3" URL,
-// the options or the environment give the endpoint. Any other text is the path of a file. All reads return the
-// version that Open found. The caller closes the object.
+// "s3://bucket/key", "nebula://host:port/bucket/key", or, with TLS, "nebulas://host:port/bucket/key". The server of an
+// "s3" URL is chosen by the options or by environment variables; see ClientOptions. Open treats any text that is not
+// the URL of an object as the path of a file. All reads return the version of the object that Open found. The caller
+// closes the object.
 func Open(ctx context.Context, url string, o OpenOptions) (*Object, error) {
 	p, err := parseURL(url)
 	if err == nil {
@@ -143,7 +145,7 @@ func (ob *Object) ETag() string { return ob.info.ETag }
 func (ob *Object) Version() string { return ob.info.Version }
 
 // StartRead begins to read up to n bytes at offset off into dst and returns at once. If the object ends within the
-// range, fewer bytes are read. After Close, StartRead fails with kind Closed.
+// range, fewer than n bytes are read. After Close, StartRead fails with kind Closed.
 func (ob *Object) StartRead(ctx context.Context, dst Ptr, n, off int64, o MoveOptions) (*ObjectMove, error) {
 	ob.mu.Lock()
 	closed := ob.closed
@@ -238,7 +240,7 @@ type fileMove struct {
 	size int64
 }
 
-// Report returns the move's report as an object report, with the path as the key.
+// Report returns the report of the read as an object report, with the path of the file as the key.
 func (m fileMove) Report() ObjectReport {
 	r := m.Move.Report()
 	return ObjectReport{Op: r.Op, Key: r.Path, Size: m.size, Via: "file", Report: r.Report}

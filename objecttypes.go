@@ -29,9 +29,9 @@ type ObjectRead struct {
 	// already queued on the stream.
 	Stream    uint64
 	HasStream bool
-	// NoVerify turns off the check of each block against the server's checksum.
+	// If NoVerify is set, the blocks that are read are not compared with the server's checksums.
 	NoVerify bool
-	// Peers are further destinations, on other devices, that receive a copy of the same bytes.
+	// Peers are further destinations, on other devices, that receive a copy of the bytes that are read.
 	Peers []PeerDestination
 }
 
@@ -63,8 +63,9 @@ type ObjectWrite struct {
 	ContentType string
 	// Metadata is the user-defined metadata of the object: names without the prefix x-amz-meta-, and values.
 	Metadata map[string]string
-	// IfMatch is the ETag that the old object of the key must have. IfNoneMatch is the ETag that the old object must
-	// not have. "*" means any object. The server checks IfMatch and IfNoneMatch when the new object becomes visible.
+	// IfMatch, if not empty, is the ETag that the existing object with the same key must have. IfNoneMatch, if not
+	// empty, is an ETag that the existing object must not have. If IfNoneMatch is "*", no object with the same key may
+	// exist. The server checks IfMatch and IfNoneMatch when the new object becomes visible.
 	IfMatch, IfNoneMatch string
 	// Stream is a CUDA stream of the caller and is used if HasStream is set. The source memory is read after the work
 	// that is already queued on the stream.
@@ -89,7 +90,7 @@ type ObjectInfo struct {
 	ETag     string    `json:"etag"`
 	Modified time.Time `json:"modified"`
 	// CRC64 is the CRC-64/NVME checksum of the whole content in base64, as in S3. CRC64 is empty if the server does
-	// not send it.
+	// not send this checksum.
 	CRC64 string `json:"crc64nvme,omitempty"`
 	Via   string `json:"via"` // "door" or "http"
 }
@@ -97,7 +98,7 @@ type ObjectInfo struct {
 // ObjectList is a request for one page of a bucket's listing.
 type ObjectList struct {
 	Bucket, Prefix, Delimiter string
-	After                     string // ObjectPage.Next of the previous page; empty for the first page
+	After                     string // value of ObjectPage.Next from the previous page; empty for the first page
 	Limit                     int    // largest number of entries in the page; 0 means 1000
 }
 
@@ -130,7 +131,7 @@ type ServerSettings struct {
 	P2P             bool     `json:"enable_p2p"`
 	Devices         []uint32 `json:"device_ids"`
 	Writes          bool     `json:"writes"`                   // true if the door accepts writes
-	WritesWhy       string   `json:"writes_refused,omitempty"` // why the door refuses writes
+	WritesWhy       string   `json:"writes_refused,omitempty"` // why the door refuses writes; empty if Writes is true
 	Notes           []string `json:"notes,omitempty"`          // messages from the server to the client
 }
 

@@ -21,12 +21,12 @@ type CreateOptions struct {
 	Options       Options
 	Client        *Client
 	ClientOptions ClientOptions
-	// Device is the default device of the memory that WriteFrom is given.
+	// Device is the default device of the memory that the caller gives to WriteFrom.
 	Device string
 	// Route is the route to storage: RouteAuto (the default), RouteDirect or RouteBuffered.
 	Route Route
-	// For an object, ContentType, Metadata, IfMatch and IfNoneMatch have the same meaning as in ObjectWrite. For a
-	// file, ContentType, Metadata, IfMatch and IfNoneMatch must be empty.
+	// For an object, ContentType, Metadata, IfMatch and IfNoneMatch have the same meaning as the fields of ObjectWrite
+	// with these names. For a file, ContentType, Metadata, IfMatch and IfNoneMatch must be empty.
 	ContentType          string
 	Metadata             map[string]string
 	IfMatch, IfNoneMatch string
@@ -49,8 +49,8 @@ type ObjectWriter struct {
 	report  ObjectReport
 }
 
-// Create begins an object ("s3://…", "nebula://…") or a file of size bytes. The object or file becomes visible with
-// Commit. The caller must call Commit or Abort.
+// Create begins an object ("s3://…", "nebula://…") or a file of `size` bytes. The object or file becomes visible when
+// it is committed with Commit. The caller must call Commit or Abort.
 func Create(ctx context.Context, url string, size int64, o CreateOptions) (*ObjectWriter, error) {
 	p, err := parseURL(url)
 	if err == nil {
@@ -94,10 +94,10 @@ type PieceOptions struct {
 	HasStream bool
 }
 
-// WriteFrom makes the n bytes at src the object's bytes from offset off on. Commit reads the memory at src, so the
-// memory must not change before Commit has returned. Calls of WriteFrom may come in any order and from several
-// devices. All calls together must supply every byte of the object once. If calls for one device name several
-// streams, WriteFrom waits for the work on all streams but the first.
+// WriteFrom declares that the n bytes at address src are the object's content from offset off on. Commit reads the
+// memory at src, so the memory must not change before Commit has returned. Calls of WriteFrom may come in any order
+// and from several devices. All calls of WriteFrom together must supply every byte of the object exactly once. If
+// calls for one device name several streams, WriteFrom waits for the work on all streams but the first.
 func (w *ObjectWriter) WriteFrom(ctx context.Context, src Ptr, n, off int64, o PieceOptions) error {
 	if o.Device == "" {
 		o.Device = w.opt.Device
@@ -141,8 +141,8 @@ func passed(dev device.Device, stream uint64) error {
 	return errors.Join(err, q.Close())
 }
 
-// Commit writes the bytes and makes the object durable and visible. After an error, nothing of the object is visible.
-// After Commit only Report may be called.
+// Commit writes the bytes and makes the object durable and visible. After an error of Commit, nothing of the new
+// object is visible. After Commit only Report may be called.
 func (w *ObjectWriter) Commit(ctx context.Context) error {
 	if !w.end() {
 		return errs.New(errs.Closed, "commit", w.place.String(), "it was committed or aborted")
@@ -193,7 +193,7 @@ func (w *ObjectWriter) end() bool {
 	return first
 }
 
-// Abort discards an object that was not committed. After Commit, Abort does nothing.
+// Abort discards an object or file that was not committed. After Commit, Abort does nothing.
 func (w *ObjectWriter) Abort() error {
 	if !w.end() {
 		return nil
@@ -201,7 +201,7 @@ func (w *ObjectWriter) Abort() error {
 	return w.unmake()
 }
 
-// Report returns the report of Commit, which is empty until Commit has returned.
+// Report returns the report of Commit; the report is empty until Commit has returned.
 func (w *ObjectWriter) Report() ObjectReport {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -27,15 +27,15 @@ const (
 	RouteAuto = report.RouteAuto
 	// RouteBuffered moves every byte through the page cache.
 	RouteBuffered = report.RouteBuffered
-	// RouteDirect moves every byte with O_DIRECT, or fails.
+	// RouteDirect moves every byte with O_DIRECT; if a file refuses O_DIRECT, the transfer fails.
 	RouteDirect = report.RouteDirect
-	// RouteCuFile moves every byte with NVIDIA's libcufile, or fails.
+	// RouteCuFile moves every byte with NVIDIA's libcufile; if libcufile refuses, the transfer fails.
 	RouteCuFile = report.RouteCuFile
 )
 
 // Cache policies of a load.
 const (
-	// CacheAuto reads a file with O_DIRECT the first time, and through the page cache if the same file is loaded
+	// CacheAuto uses O_DIRECT for uncached bytes at the first load of a file, and the page cache if the file is loaded
 	// again soon.
 	CacheAuto = report.CacheAuto
 	// CacheKeep reads through the page cache and leaves the pages there for the next load.
@@ -48,8 +48,9 @@ const (
 type ModelReport struct {
 	Path    string `json:"path"`
 	Tensors int    `json:"tensors"`
-	// OpenSeconds is the time for reading and checking headers. AllocSeconds is the time for allocating device
-	// memory, or 0 if the caller supplied the memory. Report.Seconds includes neither OpenSeconds nor AllocSeconds.
+	// OpenSeconds is the time for reading and checking the headers of the files. AllocSeconds is the time for
+	// allocating device memory, or 0 if the caller supplied the memory. Report.Seconds includes neither OpenSeconds
+	// nor AllocSeconds.
 	OpenSeconds  float64 `json:"open_seconds"`
 	AllocSeconds float64 `json:"alloc_seconds"`
 	Report

@@ -31,7 +31,8 @@ type SaveTensor struct {
 	Bytes []byte
 }
 
-// SaveOptions choose how a save writes a file. The zero value writes a page-aligned file with checksums.
+// SaveOptions choose how a save writes a file. The zero value of SaveOptions writes a page-aligned file with
+// checksums.
 type SaveOptions struct {
 	// Metadata becomes the entry "__metadata__" of the file's header. If Metadata is nil, the header has no entry
 	// "__metadata__".
@@ -44,18 +45,18 @@ type SaveOptions struct {
 	// Route is RouteAuto (the default: O_DIRECT if the file system allows it), RouteDirect or RouteBuffered.
 	Route Route
 	// Streams holds the caller's CUDA streams by device, such as "cuda:0". The save reads the tensors of a device
-	// after the work that is already queued on the device's stream. If a device has no entry, the save reads its
-	// tensors at once.
+	// after the work that is already queued on the device's stream. If a device has no entry in Streams, the save
+	// reads the tensors of this device at once.
 	Streams map[string]uint64
 	// Client chooses the server for a save to a bucket.
 	Client ClientOptions
-	// Progress, if not nil, is called several times a second from one goroutine, with the bytes written so far and
-	// the total.
+	// Progress, if not nil, is called several times a second from one goroutine, with the bytes written so far and the
+	// total number of bytes.
 	Progress func(done, total int64)
 }
 
-// WriteSettings returns the size in bytes of one write of a save, and the number of writes in flight. The values come
-// from Options, and are smaller if the staging memory does not suffice.
+// WriteSettings returns the size in bytes of one write of a save, and the number of writes in flight. The write size
+// and the number of writes come from Options, and are smaller if the staging memory does not suffice.
 func (s *System) WriteSettings() (block int64, depth int) { return s.sys.Engine.Writes() }
 
 // SaveJob is a running save; see System.StartSave.
@@ -152,7 +153,7 @@ func (o *objectSave) Err() error {
 	return o.err
 }
 
-// Report returns the engine's report, with a note that names the door or HTTP.
+// Report returns the engine's report, with a note that says whether the bytes went through the door or by HTTP.
 func (o *objectSave) Report() report.Report {
 	r := o.ObjectMove.Report()
 	r.Notes = append(r.Notes, "the object was written by way of "+r.Via)
@@ -195,11 +196,11 @@ func (s *System) saveObject(ctx context.Context, url string, held []model.Held, 
 // Done returns a channel that is closed when the save has ended and no longer reads the tensors.
 func (s *SaveJob) Done() <-chan struct{} { return s.t.Done() }
 
-// Wait blocks until the save has ended and returns the save's error. After success the file is complete and durable
-// at its path.
+// Wait blocks until the save has ended and returns the save's error. After a successful save the file is complete and
+// durable at its path.
 func (s *SaveJob) Wait() error { return s.t.Err() }
 
-// Progress returns the number of bytes written so far, and the total.
+// Progress returns the number of bytes written so far, and the total number of bytes to write.
 func (s *SaveJob) Progress() (done, total int64) { return s.t.Progress() }
 
 // Report blocks until the save has ended and returns its report.
@@ -207,9 +208,9 @@ func (s *SaveJob) Report() ModelReport {
 	return ModelReport{Report: s.t.Report(), Path: s.path, Tensors: s.tensors, OpenSeconds: s.open.Seconds()}
 }
 
-// Save writes tensors to a .safetensors file or an object. After success the file is complete and durable, with its
-// checksums in FILE.crc64nvme. After an error the old file is unchanged. During the save, readers of the path see the
-// complete old file or the complete new one. Save returns a report even if the save failed.
+// Save writes tensors to a .safetensors file or an object. After a successful save the file is complete and durable,
+// with its checksums in FILE.crc64nvme. After a failed save the old file is unchanged. During the save, readers of the
+// path see the complete old file or the complete new one. Save returns a report even if the save failed.
 func (s *System) Save(ctx context.Context, path string, tensors []SaveTensor, o SaveOptions) (ModelReport, error) {
 	progress := o.Progress
 	o.Progress = nil // Save makes the last call of Progress before it returns
@@ -221,8 +222,8 @@ func (s *System) Save(ctx context.Context, path string, tensors []SaveTensor, o 
 	return job.Report(), job.Wait()
 }
 
-// Save writes the model's tensors to one .safetensors file or object; see System.Save. The model stays loaded. If
-// o.Metadata is nil, the file gets the model's metadata. After Free, Save fails with kind Closed.
+// Save writes the model's tensors to one .safetensors file or object; see System.Save. The model stays loaded after
+// Save. If o.Metadata is nil, the file gets the model's metadata. After Free, Save fails with kind Closed.
 func (m *Model) Save(ctx context.Context, path string, o SaveOptions) (ModelReport, error) {
 	leave, err := m.use("save", path)
 	if err != nil {

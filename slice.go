@@ -8,7 +8,8 @@ import "github.com/nebulaio/nebulaio/internal/model"
 type Slice struct {
 	// Tensor is a glob pattern for path.Match, or an exact tensor name.
 	Tensor string
-	// Ranges holds one range for each of the first dimensions. Dimensions without a range are loaded whole.
+	// Ranges holds one range for each of the first len(Ranges) dimensions. Dimensions without an entry in Ranges are
+	// loaded whole.
 	Ranges []Range
 }
 
@@ -16,8 +17,9 @@ type Slice struct {
 // of the dimension.
 type Range struct{ Start, Stop int64 }
 
-// Shard chooses one rank's share of every tensor whose name matches a glob. Dimension Dim of the tensor is split
-// among World ranks. The share has the indices from size*Rank/World up to but not including size*(Rank+1)/World.
+// Shard chooses one rank's share of every tensor whose name matches a glob. Dimension Dim of the tensor is split among
+// World ranks. The share has the indices from size*Rank/World up to but not including size*(Rank+1)/World, where size
+// is the length of the dimension.
 type Shard struct {
 	Tensor           string // glob pattern or name of tensors, as in Slice.Tensor
 	Dim, Rank, World int

@@ -22,15 +22,16 @@ type SourceOptions struct {
 	Device string
 	// Tensors are glob patterns for tensor names. An empty list chooses all tensors.
 	Tensors []string
-	// Slices and Shards choose ranges of tensors. Tensors without a match are loaded whole. If a range does not fit
-	// its tensor, or two entries match one tensor, the error is of kind Invalid. If an entry matches no tensor, the
-	// error is of kind NotFound.
+	// Slices and Shards choose ranges of tensors. Tensors that match no entry of Slices and Shards are loaded whole.
+	// If a range does not fit its tensor, or two entries of Slices and Shards match one tensor, the error is of kind
+	// Invalid. If an entry of Slices or Shards matches no tensor, the error is of kind NotFound.
 	Slices []Slice
 	Shards []Shard
 	// Lenient also accepts headers that NebulaIO refuses by default but the Python package safetensors accepts.
 	Lenient bool
-	// More are paths of further models. The files of further models follow the files of the first model, in order. If
-	// two models have a tensor of the same name, both tensors are listed.
+	// More are paths of further models that are opened together with the first model. The files of further models
+	// follow the files of the first model, in order. If two models have a tensor of the same name, both tensors are
+	// listed.
 	More []string
 	// Client chooses the server of a model in a bucket. For Client.OpenSource, the field Client must be empty,
 	// because the client already has a server.
@@ -57,8 +58,8 @@ type SelectOptions struct {
 	Shards  []Shard
 	// Names are exact tensor names. Names and Tensors cannot both be set.
 	Names []string
-	// Files, if not nil, are indices into Source.Files. The selection then has only the chosen files and their
-	// tensors.
+	// Files, if not nil, are indices into Source.Files. If Files is not nil, the selection has only the files in Files
+	// and their tensors.
 	Files []int
 }
 
@@ -128,9 +129,9 @@ func (s *System) openSource(ctx context.Context, name string, tree *client.Tree,
 	return src, nil
 }
 
-// OpenSource reads and checks the headers of a model in a bucket. The key names a .safetensors object, an index
-// object or a prefix. The entries of SourceOptions.More are keys or URLs in the same bucket. The caller closes the
-// source before the client.
+// OpenSource reads and checks the headers of a model in a bucket. The key names a .safetensors object, an index object
+// or a prefix. The entries of SourceOptions.More are keys or URLs in the bucket of the model. The caller must close
+// the source before it closes the client.
 func (c *Client) OpenSource(ctx context.Context, bucket, key string, o SourceOptions) (*Source, error) {
 	if !reflect.ValueOf(o.Client).IsZero() {
 		return nil, errs.New(errs.Invalid, "open model", "s3://"+bucket+"/"+key,
@@ -163,8 +164,8 @@ func (c *Client) OpenSource(ctx context.Context, bucket, key string, o SourceOpt
 // SourceFile describes one file of a model and the device memory that the file needs.
 type SourceFile struct {
 	Path      string `json:"path"`
-	Size      int64  `json:"size"`       // bytes of the file
-	DestSize  int64  `json:"dest_size"`  // bytes of device memory that the file's tensors need
+	Size      int64  `json:"size"`       // size of the file in bytes
+	DestSize  int64  `json:"dest_size"`  // size in bytes of the device memory that the file's tensors need
 	DestAlign int64  `json:"dest_align"` // alignment in bytes that the destination memory should have
 }
 
@@ -183,7 +184,7 @@ type TensorInfo struct {
 }
 
 // Select returns another source of the same open files, with another choice of tensors. Select does not read the
-// headers again. The caller closes the selection before s.
+// headers again. The caller must close the selection before it closes the source s.
 func (s *Source) Select(o SelectOptions) (*Source, error) {
 	m, err := s.model.Select(model.Options{Tensors: o.Tensors, Slices: slicesOf(o.Slices), Shards: shardsOf(o.Shards),
 		Names: o.Names, Files: o.Files, Addressable: addressable(s.dev)})
@@ -193,10 +194,10 @@ func (s *Source) Select(o SelectOptions) (*Source, error) {
 	return &Source{sys: s.sys, dev: s.dev, model: m, refused: s.refused}, nil
 }
 
-// Device describes the device that loads of the source use.
+// Device describes the device to which the source is loaded.
 func (s *Source) Device() DeviceInfo { return infoOf(s.dev.Info()) }
 
-// Files lists the files of the model. StartLoad takes one Destination for each file, in the same order.
+// Files lists the files of the model. StartLoad takes one Destination for each file, in the order of Files.
 func (s *Source) Files() []SourceFile {
 	out := make([]SourceFile, len(s.model.Files))
 	for i, f := range s.model.Files {
@@ -209,7 +210,7 @@ func (s *Source) Files() []SourceFile {
 // Header is the header of one .safetensors file: its metadata and its tensors, sorted by offset.
 type Header struct {
 	Path      string            `json:"path"`
-	Size      int64             `json:"size"`       // bytes of the whole file
+	Size      int64             `json:"size"`       // size of the whole file in bytes
 	DataStart int64             `json:"data_start"` // offset of the first byte after the header
 	Tensors   []HeaderTensor    `json:"tensors"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
@@ -247,7 +248,8 @@ func (s *Source) Tensors() []TensorInfo {
 	return out
 }
 
-// Metadata returns the merged metadata of all files. If several files have the same key, the first file wins.
+// Metadata returns the merged metadata of all files. If several files have the same metadata key, the value of the
+// first file is used.
 func (s *Source) Metadata() map[string]string {
 	out := map[string]string{}
 	for _, f := range s.model.Files {
@@ -270,8 +272,8 @@ func (s *Source) DropCache() (left int64, err error) { return s.model.DropCache(
 // Cached returns the number of bytes of the files that are in the page cache.
 func (s *Source) Cached() (int64, error) { return s.model.Cached() }
 
-// Close closes the files of the source. Close fails with kind Invalid while a load runs or a selection of the source
-// is open.
+// Close closes the files of the source. Close fails with kind Invalid while a load of the source runs or a selection
+// of the source is open.
 func (s *Source) Close() error {
 	err := s.model.Close()
 	if err == nil && s.owned != nil {

@@ -38,13 +38,16 @@ type Options struct {
 	WriteBlockSize int64
 	// WriteDepth is the number of writes of saves in flight; 0 lets the engine choose.
 	WriteDepth int
-	// DeviceIDs are the indices of the GPUs among which the staging memory is divided. An empty list means all GPUs.
+	// DeviceIDs are the indices of the GPUs among which the staging memory is divided. An empty DeviceIDs means all
+	// GPUs.
 	DeviceIDs []int
-	// NoP2P forbids copies from GPU to GPU. Bytes for several GPUs are then copied to each GPU from host memory.
+	// NoP2P forbids copies from GPU to GPU. If NoP2P is set, bytes for several GPUs are copied to each GPU from host
+	// memory.
 	NoP2P bool
-	// VerifyOn chooses the processor that computes the checksums of verified loads. With "host", the CPU computes
-	// checksums before the copy. With "device", the GPU computes checksums after the copy; if the GPU cannot, the
-	// load fails. With "auto", the default, the GPU computes the checksums of large loads if possible, else the CPU.
+	// VerifyOn chooses the processor that computes the checksums of verified loads. If VerifyOn is "host", the CPU
+	// computes checksums before the copy to the device. If VerifyOn is "device", the GPU computes checksums after the
+	// copy; if the GPU cannot, the load fails. If VerifyOn is "auto", the default, the GPU computes the checksums of
+	// large loads if it can, else the CPU.
 	VerifyOn string
 	// CuFile is the interface of libcufile that RouteCuFile uses: "sync" (the default), "async" or "batch".
 	CuFile string

@@ -23,9 +23,10 @@ type Kind uint8
 // Kinds of errors. The numbers of the kinds are also the status codes of the C library and never change; new kinds
 // are appended.
 const (
-	// Other is an error without a better kind: a defect, or an unknown cause.
+	// Other means that no other kind fits: a defect in NebulaIO, or an unknown cause.
 	Other Kind = 1
-	// Invalid is a bad argument, flag or option. After Invalid, a retry with the same arguments fails again.
+	// Invalid means that an argument, flag or option is not valid. After an error of kind Invalid, a retry with the
+	// same arguments fails again.
 	Invalid Kind = 2
 	// NotFound means that a file, object, tensor or device does not exist.
 	NotFound Kind = 3
@@ -33,9 +34,9 @@ const (
 	Permission Kind = 4
 	// Corrupt means that content does not match its format or its checksum.
 	Corrupt Kind = 5
-	// IO is a failed or short read or write.
+	// IO means that a read or write failed or was short.
 	IO Kind = 6
-	// Device is a failed call into a device driver.
+	// Device means that a call into a device driver failed.
 	Device Kind = 7
 	// NoMemory means that host or device memory is exhausted.
 	NoMemory Kind = 8
@@ -47,7 +48,7 @@ const (
 	Closed Kind = 11
 )
 
-// Kinds returns every kind in the order of the numbers.
+// Kinds returns every kind in the order of their numbers.
 func Kinds() []Kind {
 	return []Kind{Other, Invalid, NotFound, Permission, Corrupt, IO, Device, NoMemory, Unsupported, Cancelled, Closed}
 }
@@ -80,8 +81,8 @@ func (k Kind) String() string {
 	}
 }
 
-// ExitCode returns the exit code of the command nebulaio for this kind: 1 for other and closed, 130 for cancelled.
-// For every other kind, the exit code is the number of the kind.
+// ExitCode returns the exit code of the command nebulaio for this kind: 1 for Other and Closed, 130 for Cancelled. For
+// a kind other than Other, Closed and Cancelled, the exit code is the number of the kind.
 func (k Kind) ExitCode() int {
 	switch k {
 	case Cancelled:
@@ -142,10 +143,10 @@ func causeText(err error) string {
 // Unwrap returns the cause of the error, for errors.Is and errors.As.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is the [Sentinel] of the error's kind, or Go's own error for the kind. Go's own errors
-// are fs.ErrNotExist (also for a missing object), fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed, context.Canceled,
-// errors.ErrUnsupported and syscall.ENOMEM. If a deadline expired, the error matches context.DeadlineExceeded,
-// through its cause, and not context.Canceled.
+// Is reports whether target is the [Sentinel] of the error's kind, or Go's own error for the kind. The errors of Go
+// that Is accepts are fs.ErrNotExist (also for a missing object), fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed,
+// context.Canceled, errors.ErrUnsupported and syscall.ENOMEM. If a deadline expired, the error matches
+// context.DeadlineExceeded, through its cause, and not context.Canceled.
 func (e *Error) Is(target error) bool {
 	if s, ok := target.(Sentinel); ok {
 		return KindOf(e) == s.Kind()
@@ -169,7 +170,7 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// WithFix returns a copy of e with its field Fix set to fix.
+// WithFix returns a copy of the error e that has the given fix.
 func (e *Error) WithFix(fix string) *Error {
 	c := *e
 	c.Fix = fix
@@ -177,8 +178,8 @@ func (e *Error) WithFix(fix string) *Error {
 }
 
 // KindOf returns the kind of err. If err wraps several Errors, the outermost one with a kind decides. If no Error has
-// a kind, KindOf looks for a known cause: a context error, a file system error or an errno. Any other error is of
-// kind Other, and a nil error has kind 0.
+// a kind, KindOf looks for a known cause: a context error, a file system error or an errno. An error without a known
+// cause is of kind Other, and a nil error has kind 0.
 func KindOf(err error) Kind {
 	if err == nil {
 		return 0

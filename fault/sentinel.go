@@ -24,5 +24,5 @@ const (
 // Kind returns the kind that the sentinel stands for.
 func (s Sentinel) Kind() Kind { return Kind(s) }
 
-// Error returns the name of the kind.
+// Error returns the name of the kind that the sentinel stands for.
 func (s Sentinel) Error() string { return Kind(s).String() }

@@ -2,25 +2,27 @@
 
 package report
 
-// Object describes a read or write of objects: the object, the connection that was used, and the engine's report.
+// Object describes a read or write of objects: the object, the kind of connection that was used, and the engine's
+// report.
 type Object struct {
 	Op      string `json:"op"` // "read" or "write"
 	Bucket  string `json:"bucket"`
 	Key     string `json:"key"`
 	Version string `json:"version,omitempty"`
 	ETag    string `json:"etag"`
-	Size    int64  `json:"size"` // bytes of the whole object, or of all objects of a batch together
-	Via     string `json:"via"`  // way of the bytes: "door", "http" or "file"
-	// OpenSeconds is the time from the call until the transfer of bytes could begin. CommitSeconds is the time from
-	// the last written byte until the object was durable. Report.Seconds includes neither OpenSeconds nor
-	// CommitSeconds.
+	Size    int64  `json:"size"` // size in bytes of the whole object, or of all objects of a batch together
+	Via     string `json:"via"`  // how the bytes were moved: "door", "http" or, for a local file, "file"
+	// OpenSeconds is the time from the call of the read or write until the transfer of bytes could begin.
+	// CommitSeconds is the time from the last written byte until the object was durable. Report.Seconds includes
+	// neither OpenSeconds nor CommitSeconds.
 	OpenSeconds   float64 `json:"open_seconds"`
 	CommitSeconds float64 `json:"commit_seconds,omitempty"`
-	// Inline is true if the content was part of the door's reply, without a file.
+	// Inline is true if the door sent the content inside its reply, and no file was read.
 	Inline bool `json:"inline,omitempty"`
 	// Objects describes each object of a batch. Objects is nil for a single object.
 	Objects []BatchObject `json:"objects,omitempty"`
-	// Network counts the HTTP requests. Network is nil if no byte of the content came or went by HTTP.
+	// Network counts the HTTP requests of the read or write. Network is nil if no byte of the content came or went by
+	// HTTP.
 	Network *HTTP `json:"network,omitempty"`
 	Report
 }

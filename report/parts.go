@@ -25,8 +25,9 @@ type Source struct {
 type Peer struct {
 	Device Device `json:"device"`
 	Bytes  int64  `json:"bytes"`
-	Way    string `json:"way"` // way of the bytes to the peer: "p2p", "staging" or "memory"
-	// Refused is the reason why Way is not "p2p". Refused is nil if Way is "p2p", and for copies within host memory.
+	Way    string `json:"way"` // how the bytes reached the peer: "p2p", "staging" or "memory"
+	// Refused is the reason why the bytes were not copied from GPU to GPU ("p2p"). Refused is nil if Way is "p2p", and
+	// for copies within host memory.
 	Refused *Refusal `json:"refused,omitempty"`
 }
 
@@ -49,17 +50,19 @@ type Verification struct {
 	Algorithm string `json:"algorithm"` // "crc64nvme"
 	Files     int    `json:"files"`
 	Blocks    int64  `json:"blocks"` // number of blocks that matched their checksums
-	Bytes     int64  `json:"bytes"`  // number of bytes that were summed, including Extra
-	// Where is the processor that summed the bytes: "device" (the GPU, after the copy), "host" (the CPU) or "both".
+	Bytes     int64  `json:"bytes"`  // number of bytes whose checksums were computed, including Extra
+	// Where is the processor that computed the checksums: "device" (the GPU, after the copy), "host" (the CPU) or
+	// "both".
 	Where       string `json:"where"`
-	DeviceBytes int64  `json:"device_bytes"` // number of bytes that the device summed
-	// Extra counts bytes that were read only to complete a block. Report.Bytes does not include Extra.
+	DeviceBytes int64  `json:"device_bytes"` // number of bytes whose checksums the device computed
+	// Extra counts bytes that were read only to compute the checksum of a whole block. Report.Bytes does not include
+	// Extra.
 	Extra int64 `json:"extra_bytes"`
 	// Busy is the time in seconds that all workers together spent on checksums, without the time of the GPU.
 	Busy float64 `json:"busy_seconds"`
 }
 
-// Add adds the counts of the verification o to v.
+// Add adds the counts of the verification o to the counts of v.
 func (v *Verification) Add(o *Verification) {
 	v.Algorithm = o.Algorithm
 	v.Files, v.Blocks, v.Bytes, v.Extra = v.Files+o.Files, v.Blocks+o.Blocks, v.Bytes+o.Bytes, v.Extra+o.Extra
@@ -67,7 +70,7 @@ func (v *Verification) Add(o *Verification) {
 	v.Where = v.Place()
 }
 
-// Place returns "host", "device" or "both", computed from the counts of bytes; see Where.
+// Place returns "host", "device" or "both", computed from the counts of bytes; see Verification.Where.
 func (v *Verification) Place() string {
 	switch v.DeviceBytes {
 	case 0:
@@ -78,7 +81,7 @@ func (v *Verification) Place() string {
 	return "both"
 }
 
-// CuFile describes libcufile's part in a transfer, with counted operations.
+// CuFile describes the work of libcufile in a transfer, with the counts of its operations.
 type CuFile struct {
 	Version string    `json:"version"` // version of libcufile
 	API     CuFileAPI `json:"api"`
@@ -90,8 +93,8 @@ type CuFile struct {
 	Unaligned int64 `json:"unaligned"`
 	// Others is true if Counters include operations of other transfers on the same device.
 	Others bool `json:"others,omitempty"`
-	// Shared is true if another part of the process opened libcufile before NebulaIO; its settings are
-	// then in force.
+	// Shared is true if another part of the process opened libcufile before NebulaIO did; libcufile then uses the
+	// settings of that part.
 	Shared bool `json:"shared"`
 	// Opened is true if this transfer opened libcufile. Contexts is the number of GPUs on which libcufile made a CUDA
 	// context.
@@ -103,22 +106,22 @@ type CuFile struct {
 // CuFileCounters count the operations of libcufile on one device.
 type CuFileCounters struct {
 	Known bool `json:"known"` // false if the counters are not known; all other fields are then 0
-	// CountedBy is "nebulaio" if NebulaIO counted the operations, and empty if libcufile counted them. NebulaIO
-	// counts if only compatibility mode is possible on this machine. NebulaIO counts every operation as Posix and
-	// does not count Unaligned and Sparse.
+	// CountedBy is "nebulaio" if NebulaIO counted the operations, and empty if libcufile counted them. NebulaIO counts
+	// the operations if libcufile can only work in compatibility mode on this machine. NebulaIO counts every operation
+	// in the field Posix and leaves the fields Unaligned and Sparse at 0.
 	CountedBy  string    `json:"counted_by,omitempty"`
 	Reads      CuFileOps `json:"reads"`
 	Writes     CuFileOps `json:"writes"`
 	ReadBytes  int64     `json:"read_bytes"`
 	WriteBytes int64     `json:"write_bytes"`
-	// Batch counts the requests of batches. Some releases of libcufile count batch requests only for the whole
-	// process, not for one device.
+	// Batch counts the requests that were submitted to libcufile in batches. Some releases of libcufile count batch
+	// requests only for the whole process, not for one device.
 	Batch      CuFileOps `json:"batch,omitzero"`
 	BatchBytes int64     `json:"batch_bytes,omitempty"`
 }
 
-// Basis returns the reason why the route is known although libcufile did not count operations. Basis returns "" if
-// libcufile counted.
+// Basis returns the reason why the route of the bytes is known although libcufile did not count the operations. Basis
+// returns "" if libcufile counted the operations.
 func (c CuFileCounters) Basis() string {
 	if !c.Known || c.CountedBy != "nebulaio" {
 		return ""
@@ -126,14 +129,14 @@ func (c CuFileCounters) Basis() string {
 	return "counted by nebulaio: only compatibility mode is possible here"
 }
 
-// CuFileOps counts the reads or the writes of libcufile by route. If libcufile split an operation, each of its
-// requests counts.
+// CuFileOps counts the reads or the writes of libcufile by route. If libcufile split an operation into several
+// requests, each request is counted.
 type CuFileOps struct {
 	Total     int64 `json:"total"`
 	P2P       int64 `json:"p2p"`
 	NVFS      int64 `json:"nvfs"`
 	Posix     int64 `json:"posix"`
-	Unaligned int64 `json:"unaligned"` // operations through a buffer of libcufile, because of their alignment
+	Unaligned int64 `json:"unaligned"` // unaligned operations, which went through a buffer of libcufile
 	Sparse    int64 `json:"sparse"`    // operations on holes of a sparse file
 	Errors    int64 `json:"errors"`
 }

@@ -19,10 +19,10 @@ type Report struct {
 	GBps        float64      `json:"gbps"`
 	Routes      []RouteShare `json:"routes"`
 	Stages      []Stage      `json:"stages"`
-	// Limiting is the name of the slowest stage, which limited the rate of the transfer.
+	// Limiting is the name of the stage that limited the rate of the transfer.
 	Limiting string        `json:"limiting_stage"`
 	Engine   Engine        `json:"engine"`
-	Peers    []Peer        `json:"peers,omitempty"` // further devices that received copies of the same bytes
+	Peers    []Peer        `json:"peers,omitempty"` // further devices that received copies of the loaded bytes
 	Files    []File        `json:"files"`
 	Refusals []Refusal     `json:"refusals"`
 	Notes    []string      `json:"notes"`
@@ -79,8 +79,8 @@ type RouteShare struct {
 	GBps float64 `json:"gbps"`
 }
 
-// Stage is the time of one stage of a transfer. Busy is the sum over all workers, so Busy exceeds the elapsed time if
-// several workers run at once.
+// Stage is the time of one stage of a transfer. Busy is the sum of the times of all workers, so Busy exceeds the
+// elapsed time if several workers run at once.
 type Stage struct {
 	Stage string  `json:"stage"`
 	Busy  float64 `json:"busy_seconds"`
@@ -113,8 +113,8 @@ type File struct {
 	Cache  CachePolicy `json:"cache"` // cache policy in force for the file
 	Probe  string      `json:"residency_probe"`
 	Direct bool        `json:"direct_possible"`
-	// Unproven is the reason why nothing proves that bytes of this file came from storage. Unproven is empty if there
-	// is proof.
+	// Unproven is the reason why it is not proven that bytes of this file came from storage. Unproven is empty if it
+	// is proven that the bytes came from storage.
 	Unproven string `json:"unproven,omitempty"`
 	// Left counts bytes that a load with CacheBypass brought into the page cache and could not drop.
 	Left int64 `json:"cache_left_bytes,omitempty"`
@@ -128,7 +128,8 @@ type Refusal struct {
 	Fix    string `json:"fix,omitempty"`
 }
 
-// NoteUnproven adds a note for each file with Unproven set, if bytes took an unproven route.
+// NoteUnproven adds a note to the report for each file whose field Unproven is not empty, if bytes took an unproven
+// route.
 func (r *Report) NoteUnproven() {
 	for _, route := range r.Routes {
 		if route.Route != RouteTakenDirectUnproven && route.Route != RouteTakenBufferedUnproven {

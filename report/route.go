@@ -40,9 +40,8 @@ func ParseRoute(s string) (Route, error) {
 type CachePolicy string
 
 const (
-	// CacheAuto reads bytes that are not in the page cache with O_DIRECT the first time. If the same file is loaded
-	// again soon and is still not cached, CacheAuto reads the file through the page cache, so that the next load is
-	// faster.
+	// CacheAuto uses O_DIRECT for uncached bytes at the first load of a file. If the same file is loaded again soon
+	// and is still not cached, CacheAuto reads the file through the page cache, so that the next load is faster.
 	CacheAuto CachePolicy = "auto"
 	// CacheKeep reads through the page cache and leaves the pages there for the next load.
 	CacheKeep CachePolicy = "keep"
@@ -110,10 +109,10 @@ const (
 	// missing.
 	RouteTakenCuFileUnknown RouteTaken = "cufile_unknown"
 	// RouteTakenDirectUnproven means that the bytes were moved with O_DIRECT on storage that may have used a cache.
-	// File.Unproven gives the reason.
+	// File.Unproven gives the reason why the route is not proven.
 	RouteTakenDirectUnproven RouteTaken = "direct_unproven"
 	// RouteTakenBufferedUnproven means that the bytes came through the page cache from storage that may have its own
-	// cache. File.Unproven gives the reason.
+	// cache. File.Unproven gives the reason why the route is not proven.
 	RouteTakenBufferedUnproven RouteTaken = "buffered_unproven"
 	// RouteTakenNetwork means that the bytes came or went over a network connection.
 	RouteTakenNetwork RouteTaken = "network"

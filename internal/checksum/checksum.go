@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package checksum computes, stores and reads the checksums of a file: one CRC-64/NVME for each block. The checksums
-// of a file are stored beside it in a sidecar.
+// of a file are stored in a sidecar, which is a second file in the same directory.
 //
 // The sidecar of FILE is FILE.crc64nvme. All numbers in a sidecar are little-endian:
 //
@@ -14,8 +14,8 @@
 //	40      8*n    the sum of each block in order; the last block may be short
 //	40+8*n  8      the sum of everything before
 //
-// A sidecar ends with its own checksum. Checksums detect damage, not attacks: an attacker who can change a file can
-// also write a new sidecar.
+// The last field of a sidecar is the checksum of the sidecar itself. Checksums detect damage, not attacks: an attacker
+// who can change a file can also write a new sidecar.
 package checksum
 
 import (
@@ -30,12 +30,12 @@ import (
 
 const (
 	// DefaultBlock is the default block size in bytes. A block of 1 MiB is small enough to locate damage, and large
-	// enough that the sums of a terabyte take only 8 MiB.
+	// enough that the checksums of a terabyte take only 8 MiB.
 	DefaultBlock = 1 << 20
 	// MinBlock and MaxBlock are the smallest and largest block size in bytes.
 	MinBlock = 4 << 10
 	MaxBlock = 64 << 20
-	// MaxBlocks is the largest number of blocks in a sidecar. The sums of MaxBlocks blocks take 64 MiB of memory.
+	// MaxBlocks is the largest number of blocks in a sidecar. The checksums of MaxBlocks blocks take 64 MiB of memory.
 	MaxBlocks = 8 << 20
 	// Suffix is appended to a file's name to form the name of its sidecar.
 	Suffix = ".crc64nvme"
@@ -46,19 +46,20 @@ func Path(file string) string { return file + Suffix }
 
 // Sums are the checksums of one file. A Sums value is not changed after it was made.
 type Sums struct {
-	Size   int64 // bytes of the file
+	Size   int64 // size of the file in bytes
 	Block  int64 // size of a block in bytes; the last block may be shorter
 	Blocks []uint64
 	of     ID // the version of the file that Compute read; zero if the sums were not computed
 }
 
-// Extent returns the offset and length of block i in the file, in bytes. i must be less than len(Blocks).
+// Extent returns the offset and length of block i in the file, in bytes. The block index i must be less than
+// len(s.Blocks).
 func (s *Sums) Extent(i int64) (off, n int64) {
 	off = i * s.Block
 	return off, min(s.Block, s.Size-off)
 }
 
-// CheckSize fails with kind Corrupt if the sums belong to a file of another size.
+// CheckSize fails with kind Corrupt if the checksums were computed for a file of another size.
 func (s *Sums) CheckSize(file string, size int64) error {
 	if s.Size == size {
 		return nil
@@ -68,7 +69,7 @@ func (s *Sums) CheckSize(file string, size int64) error {
 		WithFix("if the file is truncated, get a whole copy; if it was replaced on purpose: " + Remedy(file))
 }
 
-// Remedy returns the command that computes the sums of file again.
+// Remedy returns the shell command that computes the checksums of file again.
 func Remedy(file string) string { return "nebulaio inspect " + file + " --checksum" }
 
 // checkBlock refuses a block size that the format does not allow.
@@ -113,8 +114,8 @@ func NewJoiner() *Joiner {
 	return j
 }
 
-// After returns the contribution of a byte range to the checksum of its block. sum is the checksum of the range, and
-// n is the number of bytes in the block after the range.
+// After returns the contribution of a byte range to the checksum of its block. The parameter `sum` is the checksum of
+// the range, and n is the number of bytes in the block after the range.
 func (j *Joiner) After(sum uint64, n int64) uint64 {
 	for rest := uint64(n); rest != 0; rest &= rest - 1 {
 		sum = multiply(j.power[bits.TrailingZeros64(rest)], sum)

@@ -22,10 +22,10 @@ const readSize = 1 << 20
 // mostReaders is the largest number of goroutines of Compute; more would only wait for the disk.
 const mostReaders = 8
 
-// Compute reads file and computes the checksum of each block of block bytes; 0 means DefaultBlock. The function
-// progress, if not nil, receives the number of bytes done and the total. Calls of progress do not overlap. If the
-// file changes during Compute, the error is of kind IO. If the context ends, the error is of kind Cancelled. Compute
-// writes no file.
+// Compute reads file and computes the checksum of each block. The parameter `block` is the block size in bytes; 0
+// means DefaultBlock. The function progress, if not nil, receives the number of bytes read so far, and the total
+// number of bytes to read. Calls of progress do not overlap. If the file changes during Compute, the error is of kind
+// IO. If the context ends, the error is of kind Cancelled. Compute writes no file.
 func Compute(ctx context.Context, file string, block int64, progress func(done, total int64)) (*Sums, error) {
 	const op = "checksum"
 	if block == 0 {

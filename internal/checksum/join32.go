@@ -11,8 +11,8 @@ type Joiner32 struct {
 	power      [63]uint32
 }
 
-// NewJoiner32 returns a Joiner32 for a polynomial of package hash/crc32, which has the lowest power in the highest
-// bit.
+// NewJoiner32 returns a Joiner32 for a polynomial in the form of package hash/crc32, with the coefficient of the
+// lowest power in the highest bit.
 func NewJoiner32(polynomial uint32) *Joiner32 {
 	j := &Joiner32{polynomial: polynomial}
 	j.power[0] = 1 << (31 - 8)
@@ -22,8 +22,8 @@ func NewJoiner32(polynomial uint32) *Joiner32 {
 	return j
 }
 
-// After returns the contribution of a byte range to the CRC of its block. sum is the CRC of the range, and n is the
-// number of bytes in the block after the range.
+// After returns the contribution of a byte range to the CRC of its block. The parameter `sum` is the CRC of the range,
+// and n is the number of bytes in the block after the range.
 func (j *Joiner32) After(sum uint32, n int64) uint32 {
 	for rest := uint64(n); rest != 0; rest &= rest - 1 {
 		sum = j.multiply(j.power[bits.TrailingZeros64(rest)], sum)

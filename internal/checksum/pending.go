@@ -46,8 +46,9 @@ type ID struct {
 	MtimeNs int64
 }
 
-// Pending returns the path of the sidecar of version id of file while a save replaces the file. The inode and the
-// modification time of the version are part of the pending name.
+// Pending returns the temporary path of a sidecar while a save replaces its file. The sidecar has the checksums of the
+// file version that id identifies. The path that Pending returns contains the inode and the modification time of the
+// file version.
 func Pending(file string, id ID) string {
 	return fmt.Sprintf("%s.%016x-%016x", Path(file), id.Inode, uint64(id.MtimeNs))
 }
@@ -55,7 +56,8 @@ func Pending(file string, id ID) string {
 // maxName is the largest length of a file name on Linux, in bytes.
 const maxName = 255
 
-// CheckName returns an error if the name of file is so long that the name of its sidecar would exceed 255 bytes.
+// CheckName returns an error if the name of file is so long that the name of its pending sidecar would exceed 255
+// bytes.
 func CheckName(file string) error {
 	name := filepath.Base(file)
 	if most := maxName - len(filepath.Base(Pending(name, ID{}))) + len(name); len(name) > most {
@@ -90,8 +92,9 @@ func pendingOf(name string) (file string, id ID, ok bool) {
 	return file, id, err1 == nil && err2 == nil && filepath.Base(Pending(file, id)) == name
 }
 
-// WritePending writes the sums of version id of file under the pending name and flushes the sidecar. The caller syncs
-// the directory to make the sidecar's name durable. If WritePending fails, no sidecar is left.
+// WritePending writes the checksums to the path that Pending returns for file and id, and flushes the sidecar to
+// storage. The caller syncs the directory to make the name of the sidecar durable. If WritePending fails, no sidecar
+// is left.
 func (s *Sums) WritePending(file string, id ID) error {
 	const op = "write checksums"
 	name := Pending(file, id)
@@ -112,14 +115,14 @@ func (s *Sums) WritePending(file string, id ID) error {
 	return wrap(op, Path(file), err)
 }
 
-// Promote renames the pending sidecar of version id of file to the plain name FILE.crc64nvme.
+// Promote renames the pending sidecar for version id of file to its plain name, FILE.crc64nvme.
 func Promote(file string, id ID) error {
 	return wrap("write checksums", Path(file), os.Rename(Pending(file, id), Path(file)))
 }
 
-// Retire renames the sidecar of file to the pending name of the file's current version, and returns this version.
-// moved is false if file had no sidecar. Retire removes the sidecar if the file does not exist or its name is too
-// long for a pending name.
+// Retire renames the sidecar of file to the pending name for the file's current version, and returns the identity of
+// this version. The result `moved` is false if file had no sidecar. If file does not exist, or its name is too long
+// for a pending name, Retire removes the sidecar instead.
 func Retire(file string) (id ID, moved bool, err error) {
 	id, err = identify(file)
 	if errors.Is(err, fs.ErrNotExist) || CheckName(file) != nil {
@@ -135,16 +138,16 @@ func Retire(file string) (id ID, moved bool, err error) {
 	return id, err == nil, wrap("set checksums aside", Path(file), err)
 }
 
-// Current reports whether the file at the path has the version id.
+// Current reports whether the file at the given path is the version that id identifies.
 func Current(file string, id ID) bool {
 	now, err := identify(file)
 	return err == nil && now == id
 }
 
-// Discard removes the pending sidecar of version id of file, if one exists.
+// Discard removes the pending sidecar for version id of file, if one exists.
 func Discard(file string, id ID) { _ = os.Remove(Pending(file, id)) }
 
-// Forget removes the sidecar FILE.crc64nvme of file and reports whether one existed.
+// Forget removes the sidecar FILE.crc64nvme of file and reports whether the sidecar existed.
 func Forget(file string) (bool, error) {
 	err := os.Remove(Path(file))
 	if absent(err) {
@@ -153,10 +156,11 @@ func Forget(file string) (bool, error) {
 	return err == nil, wrap("remove checksums", Path(file), err)
 }
 
-// Sweep cleans up the sidecars that killed saves left in dir; names are the entries of dir. If the version of a
-// pending sidecar is the current one, Sweep renames the sidecar to the plain name. Sweep removes all other pending
-// sidecars. Files that Sweep has no permission to change are left for a later save of their owner. The caller holds
-// the lock of dir. Sweep returns the number of names that changed.
+// Sweep cleans up the pending sidecars that killed saves left in dir. The parameter `names` lists the entries of dir.
+// If a pending sidecar belongs to the current version of its file, Sweep renames the sidecar to the plain name. Sweep
+// removes a pending sidecar if its file version is no longer the current one. If Sweep has no permission to change a
+// sidecar, it leaves the sidecar for a later save by the sidecar's owner. The caller must hold the lock of the
+// directory dir. Sweep returns the number of sidecars that it renamed or removed.
 func Sweep(dir string, names []string) (int, error) {
 	changed := 0
 	for _, name := range names {

@@ -14,17 +14,18 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Read reads the sidecar of the current version of file, which has size bytes. The error is of kind NotFound if the
-// sidecar is missing, and of kind Corrupt if it is damaged or stale. The fix of an error names the command that makes
-// a new sidecar.
+// Read reads the sidecar of the current version of file. The parameter `size` is the size of file in bytes. The error
+// is of kind NotFound if the sidecar is missing, and of kind Corrupt if the sidecar is damaged or was made for other
+// content. The fix in the error names the command that makes a new sidecar.
 func Read(file string, size int64) (*Sums, error) {
 	id, _ := identify(file) // without a stat of the file only the plain name is tried
 	return ReadFor(file, size, id)
 }
 
-// ReadFor reads the sums of a version of file that is already open. A pending sidecar of this version is tried before
-// the plain sidecar. If the file was replaced after it was opened, only a pending sidecar is used. If the file was
-// replaced and has no pending sidecar, the error is of kind IO.
+// ReadFor reads the checksums of a file version that is already open; id identifies the version. ReadFor looks for a
+// pending sidecar of the open version before it looks for the plain sidecar. If the file was replaced after it was
+// opened, ReadFor uses only a pending sidecar of the open version. If the file was replaced and the open version has
+// no pending sidecar, the error is of kind IO.
 func ReadFor(file string, size int64, id ID) (*Sums, error) {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {

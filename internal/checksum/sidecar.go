@@ -22,7 +22,7 @@ const (
 	maxSidecar = headSize + 8*MaxBlocks + tailSize
 )
 
-// Encode returns the sums in the format of a sidecar.
+// Encode returns the checksums in the format of a sidecar.
 func (s *Sums) Encode() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, headSize+8*len(s.Blocks)+tailSize)
@@ -36,8 +36,9 @@ func (s *Sums) Encode() []byte {
 	return le.AppendUint64(b, Of(b))
 }
 
-// Parse parses the content b of a sidecar. name is the sidecar's name in errors. A wrong format is an error of kind
-// Corrupt, an unknown version of kind Unsupported. Parse allocates at most len(b) bytes for the sums.
+// Parse parses the content b of a sidecar. Errors show the parameter `name` as the sidecar's name. A wrong format is
+// an error of kind Corrupt; an unknown format version is an error of kind Unsupported. Parse allocates at most len(b)
+// bytes for the checksums.
 func Parse(name string, b []byte) (*Sums, error) {
 	bad := func(format string, args ...any) (*Sums, error) {
 		return nil, errs.New(errs.Corrupt, "read checksums", name,
@@ -83,7 +84,7 @@ func Parse(name string, b []byte) (*Sums, error) {
 }
 
 // Write writes the sidecar of file atomically and durably, and returns the sidecar's path. An existing sidecar stays
-// until the new one replaces it. If file was replaced after Compute read it, the error is of kind IO.
+// in place until the new sidecar replaces it. If file was replaced after Compute read it, the error is of kind IO.
 func (s *Sums) Write(file string) (string, error) {
 	const op = "write checksums"
 	name := Path(file)

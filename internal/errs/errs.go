@@ -34,15 +34,15 @@ const (
 	Closed      = fault.Closed
 )
 
-// Kinds returns every kind in the order of the numbers. Tests compare the C and Python bindings with the result of
+// Kinds returns every kind in the order of their numbers. Tests compare the C and Python bindings with the result of
 // Kinds.
 func Kinds() []Kind { return fault.Kinds() }
 
 // KindOf returns the kind of err; see fault.KindOf.
 func KindOf(err error) Kind { return fault.KindOf(err) }
 
-// New returns an error of kind k. op is the operation that failed, name is its subject, and msg is the reason with
-// the bad and the expected value.
+// New returns an error of kind k. The parameter op is the operation that failed, `name` is its subject, and msg is the
+// reason with the bad and the expected value.
 func New(k Kind, op, name, msg string) *Error {
 	return &Error{Kind: k, Op: op, Name: name, Msg: msg}
 }
@@ -64,7 +64,7 @@ func Remedy(cause error) string {
 	return ""
 }
 
-// Is reports whether err is not nil and of kind k.
+// Is reports whether err is an error of kind k; for a nil err, Is returns false.
 func Is(err error, k Kind) bool { return err != nil && KindOf(err) == k }
 
 // FixOf returns the first fix in err and its causes, or "" if there is none.
@@ -80,8 +80,8 @@ func FixOf(err error) string {
 	return ""
 }
 
-// MessageOf returns the text of err without the fixes of err and its causes. FixOf returns the fix. The texts of
-// joined errors are put on one line.
+// MessageOf returns the text of err without the fixes of err and its causes. Use FixOf to get the fix of an error. The
+// texts of joined errors are put on one line.
 func MessageOf(err error) string {
 	switch e := err.(type) {
 	case *Error:

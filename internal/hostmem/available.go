@@ -21,9 +21,10 @@ type Available struct {
 }
 
 // FindAvailable returns the memory that is available to this process, from the files of /proc and cgroups below root.
-// root is "/" except in tests. The result is the smallest of several limits. The limit of the machine is MemAvailable
-// plus free swap. The limit of each memory cgroup that contains this process is the cgroup's maximum minus its usage.
-// Page cache counts as available, because the kernel reclaims it first.
+// The parameter `root` is "/" except in tests. The result is the smallest of the limits of the machine and of the
+// memory cgroups. The limit of the machine is MemAvailable plus free swap. The limit of each memory cgroup that
+// contains this process is the cgroup's maximum minus its usage. Page cache counts as available, because the kernel
+// reclaims it first.
 func FindAvailable(root string) Available {
 	swap, least := int64(0), Available{Limit: "this machine"}
 	if text, err := os.ReadFile(filepath.Join(root, "proc/meminfo")); err == nil {

@@ -30,14 +30,16 @@ type Region struct {
 	promise *promise
 }
 
-// Map maps size bytes of host memory, rounded up to a multiple of HugePage, and asks for huge pages. The kernel
-// allocates a page of the mapping when it is first touched. Forked children do not inherit the mapping, because
-// copy-on-write after a fork would separate pinned pages from the device. If the machine or a cgroup has too little
-// memory, Map fails with kind NoMemory; otherwise the kernel would kill the process later.
+// Map maps `size` bytes of host memory, rounded up to a multiple of HugePage, and asks the kernel for huge pages. The
+// kernel allocates a page of the mapping when it is first touched. Forked children do not inherit the mapping, because
+// copy-on-write after a fork would give this process new pages in place of the pages that are pinned for a device. If
+// the machine or a cgroup has too little memory, Map fails with kind NoMemory; otherwise the kernel would kill the
+// process later.
 func Map(size int64) (*Region, error) { return MapFor("map host memory", "", size) }
 
-// MapFor is Map with errors that name the purpose of the memory. what is the operation in errors, such as "map
-// staging memory". fix is the advice in errors on how to need less memory; "" gives general advice.
+// MapFor does the same as Map, but its errors name the purpose of the memory. The parameter `what` names the operation
+// in errors, such as "map staging memory". The parameter `fix` is the advice in errors on how to need less memory; if
+// it is empty, errors have general advice.
 func MapFor(what, fix string, size int64) (*Region, error) {
 	if size <= 0 {
 		return nil, errs.New(errs.Invalid, what, strconv.FormatInt(size, 10), "is not a positive number of bytes")
@@ -89,8 +91,8 @@ func (r *Region) absent() int64 {
 // Bytes returns the memory of the region; its start is aligned to HugePage.
 func (r *Region) Bytes() []byte { return r.mem }
 
-// AdviseHuge asks the kernel to use huge pages for the part of b that consists of whole huge pages. b is any memory
-// that will soon be written completely. Pages that already exist stay as they are.
+// AdviseHuge asks the kernel to use huge pages for the part of b that consists of whole huge pages. The parameter b
+// may be any memory that will soon be written completely. AdviseHuge does not change pages that already exist.
 func AdviseHuge(b []byte) {
 	if len(b) < 2*HugePage {
 		return
@@ -101,11 +103,12 @@ func AdviseHuge(b []byte) {
 	}
 }
 
-// AdviseSmall asks the kernel to use ordinary pages for b. No page of b may have been touched before AdviseSmall.
+// AdviseSmall asks the kernel to use ordinary pages, not huge pages, for the memory b. No page of b may have been
+// touched before AdviseSmall.
 func AdviseSmall(b []byte) { _ = unix.Madvise(b, unix.MADV_NOHUGEPAGE) }
 
-// Touch allocates every page of b, with the given number of workers. Several workers are faster, because the kernel
-// zeroes each page.
+// Touch allocates every page of the memory b, with the given number of concurrent workers. Several workers are faster,
+// because the kernel zeroes each page.
 func Touch(b []byte, workers int) {
 	if len(b) == 0 {
 		return
@@ -143,8 +146,9 @@ type Stats struct {
 	HugePages int64 // bytes in transparent huge pages, which are part of Resident
 }
 
-// Stats asks the kernel for the pages of the region. Stats scans the page map if the kernel supports it (Linux 6.7),
-// else reads /proc/self/smaps. Reading /proc/self/smaps is slow in processes with many mappings.
+// Stats asks the kernel which pages of the region are in memory, and which of them are huge pages. Stats scans the
+// page map if the kernel supports it (Linux 6.7), else reads /proc/self/smaps. Reading /proc/self/smaps is slow in
+// processes with many mappings.
 func (r *Region) Stats() (Stats, error) {
 	lo := uint64(uintptr(unsafe.Pointer(&r.mem[0])))
 	if s, err := scan(lo, lo+uint64(len(r.mem))); err == nil {

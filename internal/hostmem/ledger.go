@@ -131,11 +131,12 @@ func size(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// Promise records that size bytes of memory, which package hostmem did not map, will be written. places yields the
-// address ranges of the bytes. left returns the number of bytes that are not written yet; any goroutine may call
-// left. Bytes that already have pages, and bytes of a Region, are not counted again. If the remaining bytes do not
-// fit into the available memory, Promise fails with kind NoMemory. After success, the caller calls done when the
-// bytes are written or no longer needed.
+// Promise records that `size` bytes of memory will soon be written, so that later requests for memory do not count
+// them as available. Promise is for memory that is not a Region of package hostmem. The iterator `places` yields the
+// address ranges of the bytes. The function `left` returns the number of bytes that are not written yet; any goroutine
+// may call this function. Promise does not count bytes that already have memory pages, or bytes of a Region. If the
+// bytes without memory pages exceed the available memory, Promise fails with kind NoMemory. After success, the caller
+// must call the function `done` when the bytes are written or no longer needed.
 func Promise(what string, size int64, places iter.Seq[Span], left func() int64) (done func(), err error) {
 	if size <= 0 {
 		return func() {}, nil

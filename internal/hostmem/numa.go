@@ -24,8 +24,8 @@ type Node struct {
 // mostCPUs limits the memory that a list of processors can make us allocate.
 const mostCPUs = 1 << 14
 
-// NodeNear returns the NUMA node with the number id, as described by sysfs, which is mounted at sys. NodeNear returns
-// nil if id is negative, the machine has only one node, or the node has no CPU.
+// NodeNear returns the NUMA node with the number id. The parameter `sys` is the directory where sysfs is mounted.
+// NodeNear returns nil if id is negative, the machine has only one node, or the node has no CPU.
 func NodeNear(sys string, id int) *Node {
 	if id < 0 {
 		return nil
@@ -74,7 +74,7 @@ func ParseList(s string) ([]int, error) {
 	return out, nil
 }
 
-// Stay binds the calling thread to the CPUs of the node that the process may use. The calling goroutine must be
+// Stay binds the calling thread to those CPUs of the node that the process may use. The calling goroutine must be
 // locked to its thread. If the process may use no CPU of the node, Stay fails with kind Unsupported and changes
 // nothing.
 func (n *Node) Stay() error {

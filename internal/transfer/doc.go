@@ -3,7 +3,7 @@
 // Package transfer is the engine that moves bytes from files into device memory and back. The engine uses the fastest
 // possible route for each chunk, overlaps reads with copies, and reports the route of every byte.
 //
-// A load takes a chunk through the following steps, each in its own file:
+// A load takes a chunk through the following steps, each in its own source file:
 //
 //	plan/planner.go  cuts segments into chunks and chooses how each is read, depending on the page cache
 //	planload.go      gives the chunks of a load to the scheduler while it plans
@@ -17,18 +17,21 @@
 //	deliver.go       queues the copy to the device and, after the copy, frees the slot
 //	fanout.go        queues the copies to other devices
 //
-// A staging slot is used again after its copy has ended. If the CPU can address the device's memory, bytes are read
-// directly into the destination and no slot is used. When all chunks are delivered, startload.go ends the load.
-// loadreport.go collects the facts of a load, and describe.go makes a report from the facts.
+// A staging slot (a buffer in pinned host memory) is used again after the copy of its bytes has ended. If the CPU can
+// address the device's memory, bytes are read directly into the destination and no staging slot is used. When all
+// chunks are delivered, startload.go ends the load. loadreport.go collects the facts of a load, and describe.go makes
+// a report from the facts.
 //
 // A save moves bytes from devices to a file. startsave.go cuts the file into blocks. writer.go collects each block
 // from its devices (sources.go), computes its checksum and writes it to a sink (sink.go). publish.go renames the
-// complete file to its path. An upload (upload.go) collects its blocks in gather.go. A write at an offset of an open
-// file is in put.go. A read or write in the order of the caller's CUDA stream is in instream.go.
+// complete file to its path. The code in gather.go collects the blocks of an upload (upload.go) from the devices. The
+// code in put.go writes to a range of an open file. The code in instream.go reads or writes a file in the order of the
+// caller's CUDA stream.
 //
-// The engine itself is in engine.go. A lane (lane.go) has staging memory (staging/), devices (port.go) and workers
-// (crew.go); library.go, ferry.go and summing.go serve the devices. If there are several GPUs, each may have its own
-// lane. The packages plan, staging, tally and verify do not import the engine.
+// The engine itself is in engine.go. A lane (lane.go) is a set of staging memory (staging/), devices (port.go) and
+// workers (crew.go). For each device, library.go opens libcufile, ferry.go makes small copies, and summing.go computes
+// checksums on the device. If there are several GPUs, each may have its own lane. The packages plan, staging, tally
+// and verify do not import the engine.
 //
 // Invariants:
 //

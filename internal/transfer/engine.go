@@ -23,7 +23,7 @@ type Engine struct {
 	lanes map[device.Device]*crew
 }
 
-// New returns an engine. Prepare or the first transfer makes its staging memory and threads.
+// New returns an engine. The staging memory and threads of the engine are made by Prepare or by the first transfer.
 func New(o Options) (*Engine, error) {
 	t, err := o.tune()
 	if err != nil {
@@ -100,7 +100,8 @@ func (e *Engine) busy() int {
 }
 
 // Prepare makes staging memory and threads for dev in the background. A caller that will soon start a transfer to dev
-// can call Prepare to save time. Prepare reports no error; Start fails with the same error later.
+// can call Prepare to save time. Prepare reports no error; if the preparation failed, a later call of Start fails with
+// its error.
 func (e *Engine) Prepare(dev device.Device) {
 	if _, ok := dev.(device.Mapper); ok {
 		return
@@ -110,8 +111,8 @@ func (e *Engine) Prepare(dev device.Device) {
 	}
 }
 
-// Start checks the request, begins a load and returns at once. The context cancels the load. The caller must not use
-// the destinations or close the files until the load's Done channel is closed.
+// Start checks the request, begins a load and returns at once. If the context ends, the load is cancelled. The caller
+// must not use the destinations or close the files until the load's Done channel is closed.
 func (e *Engine) Start(ctx context.Context, req Request) (*Load, error) {
 	k, err := e.lane(req.Device)
 	if err != nil {
@@ -120,8 +121,8 @@ func (e *Engine) Start(ctx context.Context, req Request) (*Load, error) {
 	return startLoad(ctx, &k.loads, req)
 }
 
-// StartWrite checks the request, begins a save and returns at once. The context cancels the save; the old file is
-// then unchanged. The sources must not change until the save's Done channel is closed.
+// StartWrite checks the request, begins a save and returns at once. If the context ends, the save is cancelled and the
+// old file stays unchanged. The sources must not change until the save's Done channel is closed.
 func (e *Engine) StartWrite(ctx context.Context, req WriteRequest) (*Save, error) {
 	k, err := e.laneOf(req.Sources)
 	if err != nil {
@@ -130,9 +131,9 @@ func (e *Engine) StartWrite(ctx context.Context, req WriteRequest) (*Save, error
 	return startSave(ctx, &k.saves, req, k.enterSave)
 }
 
-// StartUpload checks the request, begins an upload and returns at once. The context cancels the upload. After a
-// cancellation the object is not on the server, unless the server was just completing it. The sources must not change
-// until the upload's Done channel is closed.
+// StartUpload checks the request, begins an upload and returns at once. If the context ends, the upload is cancelled.
+// After a cancellation the object is not on the server, unless the server was already completing the object. The
+// sources must not change until the upload's Done channel is closed.
 func (e *Engine) StartUpload(ctx context.Context, req UploadRequest) (*Upload, error) {
 	k, err := e.laneOf(req.Sources)
 	if err != nil {
@@ -141,8 +142,8 @@ func (e *Engine) StartUpload(ctx context.Context, req UploadRequest) (*Upload, e
 	return startUpload(ctx, k.lane, req)
 }
 
-// StartPut begins to write a range of an open file and returns at once. The context cancels the write; bytes that are
-// already written stay. The bytes survive a crash only after Target.Sync.
+// StartPut begins to write a range of an open file and returns at once. If the context ends, the write is cancelled;
+// bytes that are already written stay in the file. The written bytes survive a crash only after Target.Sync.
 func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 	k, err := e.lane(req.Device)
 	if err != nil {
@@ -152,8 +153,9 @@ func (e *Engine) StartPut(ctx context.Context, req PutRequest) (*Put, error) {
 }
 
 // StartInStream queues a read or write on the caller's CUDA stream; libcufile executes it. Work that is queued on the
-// stream later sees the result. If libcufile cannot queue the read or write, nothing is queued and refused is the
-// reason. With the route cufile, a refusal is returned as an error.
+// stream after the read or write sees its result. If libcufile cannot queue the read or write, nothing is queued and
+// the result `refused` gives the reason. If libcufile cannot queue a request with the route cufile, StartInStream
+// returns an error.
 func (e *Engine) StartInStream(ctx context.Context, req StreamRequest) (m *StreamMove, refused *report.Refusal,
 	err error) {
 	k, err := e.lane(req.Device)
@@ -168,9 +170,9 @@ func (e *Engine) NewTarget(f *vfs.Editable) *Target {
 	return &Target{Editable: f, e: e.main.lane, files: map[*library]device.DirectFile{}}
 }
 
-// Deliver copies data, which should be small, to dst on a device and returns after the copy. The copy begins after
-// the work that is queued on the given CUDA streams. Deliver makes no report. Deliver checks the context before each
-// 64 KiB.
+// Deliver copies data, which should be small, to dst on a device and returns after the copy. The copy begins after the
+// work that is queued on the given CUDA streams. Deliver makes no report. Deliver checks whether the context has ended
+// before it copies each 64 KiB.
 func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr, data []byte, streams ...uint64) error {
 	k, err := e.lane(dev)
 	if err != nil {
@@ -190,8 +192,8 @@ func (e *Engine) Deliver(ctx context.Context, dev device.Device, dst device.Ptr,
 	return nil
 }
 
-// Writes returns the size in bytes of one write of a save, and the number of writes in flight. The values come from
-// Options, and are smaller if the staging memory does not suffice.
+// Writes returns the size in bytes of one write of a save, and the number of writes in flight. The write size and the
+// number of writes come from Options, and are smaller if the staging memory does not suffice.
 func (e *Engine) Writes() (block int64, depth int) {
 	e.main.mu.Lock()
 	defer e.main.mu.Unlock()
@@ -226,9 +228,10 @@ func (e *Engine) Close() error {
 	return errors.Join(all...)
 }
 
-// Bound sets upper limits for staging memory in bytes and for direct reads in flight, such as the limits of a server.
-// A limit of 0 means no limit. Values that the caller chose in Options are not changed. Bound must be called before
-// the first transfer. After the first transfer, Bound changes nothing and returns false.
+// Bound sets upper limits for the staging memory in bytes and for the number of O_DIRECT reads in flight, for example
+// the limits that a server announces. A limit of 0 means no limit. Bound does not change values that the caller chose
+// in Options. Bound must be called before the first transfer. After the first transfer, Bound changes nothing, and
+// returns false if the limits would change the engine.
 func (e *Engine) Bound(poolSize int64, queueDepth int) bool {
 	e.main.mu.Lock()
 	defer e.main.mu.Unlock()

@@ -134,7 +134,7 @@ func (g *gatherer) wait(b *inbound) error {
 		g.what.name+" from "+g.what.devices(), err)
 }
 
-// Close waits for running copies and releases the slots.
+// Close waits for running copies and releases the staging slots.
 func (g *gatherer) Close() error {
 	if g.closed {
 		return nil

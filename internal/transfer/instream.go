@@ -20,7 +20,7 @@ type StreamRequest struct {
 	Range  Range
 	Write  bool
 	Stream uint64
-	Route  report.Route // route cufile, or route auto, which uses cuFile only if a direct path to the GPU is plausible
+	Route  report.Route // "cufile", or "auto", which uses libcufile if the disk can probably reach the GPU directly
 }
 
 // StreamMove is a read or write that is queued on the caller's CUDA stream, or has ended.
@@ -146,7 +146,7 @@ func (m *StreamMove) Wait() error {
 	return m.err
 }
 
-// Progress returns the number of bytes moved, which is 0 until the end, and the total.
+// Progress returns the number of bytes moved, which is 0 until the end, and the total number of bytes to move.
 func (m *StreamMove) Progress() (done, total int64) {
 	select {
 	case <-m.done:
@@ -156,8 +156,8 @@ func (m *StreamMove) Progress() (done, total int64) {
 	}
 }
 
-// Report blocks until the read or write has ended and returns its report. The reported time begins when the move is
-// queued, so it includes earlier work of the stream.
+// Report blocks until the read or write has ended and returns its report. The reported time begins when the read or
+// write is queued, so it includes the time of earlier work on the stream.
 func (m *StreamMove) Report() report.Report {
 	<-m.done
 	to := m.req.Target

@@ -65,7 +65,7 @@ func (n *netUse) abort() {
 	}
 }
 
-// Done returns a channel that is closed when the load has ended and none of its copies is queued.
+// Done returns a channel that is closed when the load has ended and none of its copies is still queued on a device.
 func (t *Load) Done() <-chan struct{} { return t.done }
 
 // Err blocks until the load has ended and returns its error.
@@ -74,13 +74,14 @@ func (t *Load) Err() error {
 	return t.result
 }
 
-// Progress returns the number of bytes delivered so far, and the total.
+// Progress returns the number of bytes delivered so far, and the total number of bytes to deliver.
 func (t *Load) Progress() (done, total int64) { return t.delivered.Load(), t.total }
 
-// Ready waits until more than known of Request.Parts are final in the destination, or until the load has ended. Ready
-// returns the number n of final parts: the first n of Request.Parts. The load does not change a counted part any
-// more, even if the load fails later. If no more parts will become final, err is the load's error. If ctx ends first,
-// err is of kind Cancelled and the load goes on.
+// Ready waits until more than `known` parts of the destination are final, or until the load has ended. A part is one
+// entry of Request.Parts. A part is final when its bytes are in the destination and, if they are verified, match their
+// checksums. The result n means that the first n of Request.Parts are final. The load does not change a final part any
+// more, even if the load fails later. If no more parts will become final, Ready returns the load's error. If ctx ends
+// while Ready waits, err is of kind Cancelled and the load goes on.
 func (t *Load) Ready(ctx context.Context, known int) (n int, err error) {
 	for {
 		n, grown := t.ready.look(known)

@@ -25,26 +25,27 @@ const (
 	IOPread IO = "pread"
 )
 
-// Options configure an engine. For a zero value, the engine chooses a value for this machine.
+// Options configure an engine. If a field is zero, the engine chooses a value for this machine.
 type Options struct {
 	// PoolSize is the most staging memory of all transfers together, in bytes; 0 means 128 MiB. The engine uses only
-	// as many slots as make transfers faster, so a larger value does no harm.
+	// as many staging slots as make transfers faster, so a large PoolSize does no harm.
 	PoolSize int64
 	// MaxTransfer is the size in bytes of the largest single read or copy; 0 means 4 MiB. Values above 4 MiB apply
-	// only to reads through cuFile, up to 16 MiB. All other reads and copies have at most 4 MiB, because larger ones
-	// leave the CPU's caches before they are copied. The report shows the size in force as chunk_size.
+	// only to reads through cuFile, up to 16 MiB. Reads and copies without cuFile have at most 4 MiB, because the
+	// bytes of a larger read would leave the CPU's cache before they are copied. The field chunk_size of the report
+	// shows the size that the engine uses.
 	MaxTransfer int64
 	QueueDepth  int // number of O_DIRECT reads in flight; 0 means 16
-	Workers     int // number of threads that copy from the page cache; 0 means five eighths of the CPUs, from 2 to 12
+	Workers     int // number of threads that copy from the page cache; 0 means 5/8 of the CPUs, from 2 to 12 threads
 	IO          IO
 	WriteBlock  int64 // size in bytes of the largest single write of a save; 0 means 1 MiB
 	WriteDepth  int   // number of writes of saves in flight; 0 means 16
-	// Share, if not nil, returns the staging memory and threads that a GPU has for itself. The engine calls Share
-	// once for each GPU. If Share returns false, the GPU uses the engine's own memory and threads.
+	// Share, if not nil, returns the staging memory and the NUMA node that only one GPU uses. The engine calls Share
+	// once for each GPU. If Share returns false, the GPU uses the staging memory and threads that all devices share.
 	Share func(dev device.Info) (Share, bool)
 	// Near is the NUMA node for the engine's threads and staging memory; nil means any node.
 	Near   *hostmem.Node
-	NoP2P  bool // true to copy to each peer from staging, even if the GPUs can copy to each other
+	NoP2P  bool // true to copy to each further GPU from host memory, even if the GPUs can copy to each other
 	Poison bool // true to overwrite each staging slot after its copy, so that tests detect early reuse
 	// VerifyOn chooses the processor that computes checksums of verified transfers; empty means VerifyAuto.
 	VerifyOn VerifyOn
@@ -70,31 +71,32 @@ const (
 	maxWorkers         = 256
 )
 
-// Share is the staging memory and the NUMA node that one device has for itself.
+// Share is the staging memory and the NUMA node that only one device uses.
 type Share struct {
 	PoolSize int64 // bytes of staging memory; 0 means the same as Options.PoolSize
 	// Near is the NUMA node for the device's threads and staging memory; nil means any node.
 	Near *hostmem.Node
 }
 
-// DirectPath says whether storage can probably reach a GPU's memory without the CPU. The judgement is made without
+// DirectPath says whether storage can probably reach a GPU's memory without the CPU. A DirectPath is found without
 // opening libcufile.
 type DirectPath struct {
 	Plausible   bool
-	Reason, Fix string // why a direct path from disk to GPU is not plausible, and the fix
+	Reason, Fix string // why the disk can probably not reach the GPU directly, and the fix
 }
 
 // VerifyOn chooses the processor that computes the checksums of a verified transfer.
 type VerifyOn string
 
 const (
-	// VerifyAuto lets the device compute checksums after the copy, if the device can. The CPU computes the checksums
-	// of bytes that are not copied, of packed bytes, and of small chunks.
+	// VerifyAuto lets the device compute checksums after the copy to the device, if the device can. With VerifyAuto,
+	// the CPU computes the checksums of bytes that are not copied, of bytes that are packed from several ranges, and
+	// of small chunks.
 	VerifyAuto VerifyOn = "auto"
-	// VerifyHost lets the CPU compute all checksums before the copy.
+	// VerifyHost lets the CPU compute all checksums before the copy to the device.
 	VerifyHost VerifyOn = "host"
-	// VerifyDevice is VerifyAuto with two differences: small chunks are also summed on the GPU, and a GPU that cannot
-	// compute checksums fails the transfer.
+	// VerifyDevice is VerifyAuto with two differences: the GPU also computes the checksums of small chunks, and a
+	// transfer fails if its GPU cannot compute checksums.
 	VerifyDevice VerifyOn = "device"
 )
 

@@ -138,8 +138,8 @@ func (q *inquirer) Residency(off, n int64) plan.Residency {
 	return plan.Residency{Residency: r, Known: err == nil}
 }
 
-// CuFile implements plan.Inquiry: it reports whether cuFile reads the bytes. If the decision fails, the load fails,
-// which ends the plan.
+// CuFile implements plan.Inquiry: it reports whether libcufile reads the bytes that are not in the page cache. If
+// CuFile cannot decide because of an error, the load fails and the plan ends.
 func (q *inquirer) CuFile() bool {
 	if !q.asked {
 		var err error

@@ -86,7 +86,7 @@ func (p *Put) Wait() error {
 	return p.err
 }
 
-// Progress returns the number of bytes written so far, and the total.
+// Progress returns the number of bytes written so far, and the total number of bytes to write.
 func (p *Put) Progress() (done, total int64) { return p.written.Load(), p.req.Range.Len }
 
 func (p *Put) run(ctx context.Context) {

@@ -34,7 +34,7 @@ func (r *releases) Go(f func()) {
 	}()
 }
 
-// Wait blocks until all functions that Go has started before this call have returned.
+// Wait blocks until all functions that earlier calls of the method Go started have returned.
 func (r *releases) Wait() {
 	r.mu.Lock()
 	all := slices.Collect(maps.Keys(r.running))

@@ -16,20 +16,21 @@ import (
 // Segment is a range of one file and its destination in device memory.
 type Segment = plan.Segment
 
-// DefaultGap is the recommended value of Request.Gap: a gap of 64 KiB or more is worth a second read.
+// DefaultGap is the recommended value of Request.Gap: from 64 KiB of unwanted bytes on, two reads are faster than one
+// read across the gap.
 const DefaultGap = plan.DefaultGap
 
 // Request is a request to load ranges of files into device memory.
 type Request struct {
 	Device   device.Device
-	Peers    []Peer      // other devices that receive the same bytes
-	NoP2P    bool        // true to copy to peers from staging, even if the GPUs can copy to each other
+	Peers    []Peer      // other devices that receive a copy of the loaded bytes
+	NoP2P    bool        // true to copy to each peer from host memory, even if the GPUs can copy to each other
 	Files    []*vfs.File // files to read, which stay open until the load has ended
 	Segments []Segment
 	// Gap is the smallest number of unwanted bytes between two segments for which the segments are read separately.
-	// Segments, or rows of a strided segment, with fewer bytes between them are covered by one read. If Gap is 0,
-	// each segment is read separately. If Gap is not 0, the segments of a file must be sorted by offset. See
-	// DefaultGap.
+	// Segments, or rows of a strided segment, with fewer unwanted bytes than Gap between them are covered by one read.
+	// If Gap is 0, each segment is read separately. If Gap is not 0, the segments of a file must be sorted by offset.
+	// See DefaultGap.
 	Gap   int64
 	Route report.Route
 	Cache report.CachePolicy
@@ -40,18 +41,18 @@ type Request struct {
 	// already queued on the stream.
 	Stream    uint64
 	HasStream bool
-	// Live is true if the files may change while they are read, for example because the caller writes to them. If
-	// Live is false, a change fails the load.
+	// Live is true if the files may change while they are read, for example because the caller writes to them. If Live
+	// is false and a file changes during the load, the load fails.
 	Live bool
 	// Verify has the expected checksums of each file, or is nil. An entry of Verify is nil if the file is not
-	// verified. If a block differs, or the checksums are for a file of another size, the load fails with kind
-	// Corrupt. Segments of a verified file must not overlap.
+	// verified. If a block does not match its checksum, or the checksums are for a file of another size, the load
+	// fails with kind Corrupt. Segments of a verified file must not overlap.
 	Verify []*checksum.Sums
-	// Also lists further ranges to verify that no segment covers. Every block with a byte of a range in Also is
-	// verified.
+	// Also lists further file ranges, outside of all segments, that are verified but not loaded. Every block with a
+	// byte of a range in Also is verified.
 	Also []Extent
-	// Parts are the parts of the destination that the caller wants to use before the load has ended, in the order of
-	// Load.Ready. Parts may be nil. Parts of one file must not overlap.
+	// Parts are the parts of the destination that the caller wants to use before the load has ended, in the order in
+	// which Load.Ready counts them. Parts may be nil. Parts of one file must not overlap.
 	Parts []Part
 	// Holds, if not nil, describes the content of a file range in words, for the error about a damaged block. Any
 	// goroutine may call Holds.
@@ -68,11 +69,11 @@ type Part struct {
 	Len  int64
 }
 
-// Peer is another device that receives a copy of the same bytes, without a second read from storage.
+// Peer is another device that receives a copy of the loaded bytes, without a second read from storage.
 type Peer struct {
 	Device device.Device
 	// From and To map addresses of Request.Device to addresses of the peer: the byte for From+x is also copied to
-	// To+x. No destination of the request is below From.
+	// To+x. No destination address of the request is below From.
 	From, To device.Ptr
 	// Stream is a CUDA stream of the caller on the peer and is used if HasStream is set. Copies to the peer begin
 	// after the work that is already queued on the stream.
@@ -86,7 +87,7 @@ func (r *Request) runs() iter.Seq[plan.Run] {
 	return plan.Runs(r.Segments, r.Gap, addressable)
 }
 
-// Ways in which bytes reach a peer.
+// Ways in which bytes reach a peer, which is a further destination device of a load.
 const (
 	// PeerP2P means that the bytes were copied from the first device to the peer, from GPU to GPU.
 	PeerP2P = "p2p"

@@ -15,22 +15,24 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// WriteRequest is a request to save a file. Together, the sources must supply every byte of the file once.
+// WriteRequest is a request to save a file. All sources of a request together must supply every byte of the file
+// exactly once.
 type WriteRequest struct {
 	// Path is the file to create or replace; a symbolic link is followed.
 	Path string
-	// Sink, if not nil, is written instead of Path. The Sink must stay open until the save has ended; then its owner
-	// makes it durable. Only a save to a Sink may have 0 bytes.
+	// Sink, if not nil, is written instead of Path. The Sink must stay open until the save has ended; then the owner
+	// of the Sink makes it durable. Only a save to a Sink may have 0 bytes.
 	Sink    Sink
 	Sources []Source
 	// Route is auto (O_DIRECT if the file system allows it), direct (O_DIRECT or an error), buffered or, for a Sink
 	// only, cufile.
 	Route report.Route
-	// Checksums makes the save also write FILE.crc64nvme. Without Checksums, the save removes an old FILE.crc64nvme.
-	// For a Sink no checksum file is written; Save.Sums returns the checksums of blocks of 1 MiB.
+	// Checksums makes the save also write the checksum file FILE.crc64nvme. If Checksums is false, the save removes an
+	// old checksum file FILE.crc64nvme. For a Sink no checksum file is written; Save.Sums returns the checksums of
+	// blocks of 1 MiB.
 	Checksums bool
 	// Streams holds CUDA streams of the caller by device. The sources of a device are read after the work that is
-	// already queued on its stream.
+	// already queued on the device's stream.
 	Streams map[device.Device]uint64
 }
 
@@ -80,11 +82,11 @@ func (t *Save) Err() error {
 	return t.result
 }
 
-// Progress returns the number of bytes written so far, and the total.
+// Progress returns the number of bytes written so far, and the total number of bytes to write.
 func (t *Save) Progress() (done, total int64) { return t.delivered.Load(), t.from.size }
 
 // Sums blocks until the save has ended and returns its checksums. Sums returns nil if the save failed or computed no
-// checksums. The result is not changed any more.
+// checksums. The returned checksums do not change any more.
 func (t *Save) Sums() *checksum.Sums {
 	<-t.done
 	if t.result != nil {

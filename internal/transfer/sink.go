@@ -12,8 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Sink is an open file of another owner that a save writes. The engine writes every byte; the owner makes the file
-// durable. With O_DIRECT, the last block is padded with zeros to a whole page, and the owner truncates the file.
+// Sink is an open file that a save writes, and that belongs to another owner, such as a server. The engine writes
+// every byte of the Sink; the owner of the Sink makes the file durable. With O_DIRECT, the engine pads the last block
+// with zeros to a whole page, and the owner of the Sink truncates the file to its size.
 type Sink interface {
 	// Name returns the name of the sink in messages and reports.
 	Name() string
@@ -21,7 +22,7 @@ type Sink interface {
 	FS() vfs.FSType
 	// Direct reports whether the sink can be written with O_DIRECT; if false, the Refusal gives the reason.
 	Direct() (bool, *vfs.Refusal)
-	// Align returns the alignment that WriteDirect needs.
+	// Align returns the alignment in bytes that WriteDirect needs.
 	Align() vfs.Alignment
 	// WriteDirect writes all of p at offset off with O_DIRECT. The error is vfs.ErrDirectRefused if the file system
 	// refuses the write. WriteDirect must be safe for concurrent use.

@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Source supplies a range of a file's bytes from device memory or, if Device is nil, from Data.
+// Source supplies a range of a file's bytes from device memory or, if Device is nil, from the byte slice Data.
 type Source struct {
 	Off    int64 // offset of the range in the file
 	Len    int64

@@ -95,7 +95,7 @@ func (g *Target) register(lib *library) (device.DirectFile, error) {
 	return f, nil
 }
 
-// Close deregisters the file from libcufile and closes it. No read or write of the file may be running.
+// Close deregisters the file from libcufile and closes it. No read or write of the file may be running during Close.
 func (g *Target) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

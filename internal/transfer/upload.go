@@ -18,22 +18,24 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// UploadRequest is a request to upload an object over a network. Together, the sources must supply every byte of the
-// object once.
+// UploadRequest is a request to upload an object over a network. All sources of a request together must supply every
+// byte of the object exactly once.
 type UploadRequest struct {
 	Sources []Source
-	// To is a new, unused upload to write to. The engine completes or aborts To.
+	// To is the upload that receives the bytes; nothing may have been sent to it before. The engine completes the
+	// upload To, or aborts it.
 	To vfs.Upload
 	// Streams holds CUDA streams of the caller by device. The sources of a device are read after the work that is
-	// already queued on its stream.
+	// already queued on the device's stream.
 	Streams map[device.Device]uint64
 }
 
 // Upload is an upload of an object that is running or has ended.
 //
 // The object is split into parts, and each connection sends one part at a time. A part is sent in blocks. Each block
-// is copied from its devices into a staging slot while the previous block is summed and written to the socket. If a
-// part fails, its blocks are copied from the sources again.
+// is copied from its devices into a staging slot. While a block is copied, the checksum of the previous block is
+// computed and the previous block is written to the socket. If a part cannot be sent, its blocks are copied from the
+// sources again.
 type Upload struct {
 	gathering
 	req   UploadRequest
@@ -120,7 +122,7 @@ func (u *Upload) Wait() error {
 	return u.err
 }
 
-// Progress returns the number of bytes that the server has acknowledged, and the total.
+// Progress returns the number of bytes that the server has acknowledged, and the total number of bytes to send.
 func (u *Upload) Progress() (done, total int64) { return u.sent.Load(), u.what.size }
 
 func (u *Upload) run(ctx context.Context) {

@@ -66,7 +66,8 @@ func (v *verifier) check(c plan.Chunk, data []byte) error {
 	return v.proof.Check(c.File, c.Off, data)
 }
 
-// Right implements verify.Judge: the parts of the block may become ready.
+// Right implements verify.Judge: it records that the block matched, so that parts of the destination with bytes of the
+// block can become ready.
 func (v *verifier) Right(b verify.Block) { v.ready.right(b) }
 
 // Wrong implements verify.Judge: it returns the error that describes the damaged block.

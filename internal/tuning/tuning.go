@@ -2,8 +2,8 @@
 
 // Package tuning has the table of a System's options, for the Go library, the command, the C library and Python.
 //
-// The command makes its flags from the table, and the C library makes its option keys from the table. Tests compare
-// the Go struct, the C header and the Python package with the table.
+// The command makes its flags from the table of options, and the C library makes its option keys from the same table.
+// Tests compare the Go struct, the C header and the Python package with the table of options.
 package tuning
 
 import (
@@ -41,13 +41,14 @@ type Option struct {
 	// Python is the Python function or class that accepts the option as a keyword, or empty if there is none.
 	Python string
 	Kind   Kind
-	Words  []string // allowed values of a Choice
-	Form   string   // placeholder for the value of a Choice in the command's help
-	// Default is the value of a Size or a Count if the user gives none. A Default of 0 means that the engine chooses.
+	Words  []string // allowed values of an option of kind Choice
+	Form   string   // placeholder for the value of an option of kind Choice in the command's help
+	// Default is the value that an option of kind Size or Count has if the user gives no value. A Default of 0 means
+	// that the engine chooses the value.
 	Default int64
-	// Min and Max are the smallest and largest value of a Size or a Count.
+	// Min and Max are the smallest and largest value of an option of kind Size or Count.
 	Min, Max int64
-	// Help is the help text of the command's flag, without the default of a Size, which HelpText adds.
+	// Help is the help text of the command's flag. For an option of kind Size, HelpText adds the default value.
 	Help string
 }
 
@@ -119,7 +120,7 @@ func (o Option) Environment() string {
 	return "NEBULAIO_" + strings.ToUpper(o.Key)
 }
 
-// HelpText returns the help text of the command's flag; for a Size it includes the default.
+// HelpText returns the help text of the command's flag, including the default value of an option of kind Size.
 func (o Option) HelpText() string {
 	if o.Kind == Size {
 		return o.Help + "; default " + units.Bytes(o.Default)

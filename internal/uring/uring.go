@@ -83,8 +83,8 @@ type Ring struct {
 	fixed            bool
 }
 
-// New makes a ring for up to entries reads in flight. If the kernel or the container forbids io_uring, the error is
-// of kind Unsupported.
+// New makes a ring for at most `entries` reads in flight. If the kernel or the container forbids io_uring, the error
+// is of kind Unsupported.
 func New(entries uint32) (*Ring, error) {
 	p := params{flags: setupSingleIssuer | setupDeferTaskrun}
 	fd, err := setup(entries, &p)
@@ -141,7 +141,7 @@ func (r *Ring) mapRings(p *params) error {
 }
 
 // RegisterBuffers registers bufs with the kernel, which saves a page lookup for each read. RegisterBuffers needs a
-// sufficient RLIMIT_MEMLOCK. After a failure, reads without registered buffers still work.
+// sufficient RLIMIT_MEMLOCK. If RegisterBuffers fails, reads without registered buffers still work.
 func (r *Ring) RegisterBuffers(bufs [][]byte) error {
 	iov := make([]unix.Iovec, len(bufs))
 	for i, b := range bufs {
@@ -161,12 +161,12 @@ func (r *Ring) RegisterBuffers(bufs [][]byte) error {
 // Fixed reports whether RegisterBuffers succeeded.
 func (r *Ring) Fixed() bool { return r.fixed }
 
-// InFlight returns the number of reads that were queued and not yet reaped.
+// InFlight returns the number of reads that were queued and that Reap has not reported yet.
 func (r *Ring) InFlight() int { return int(r.inFlight) }
 
-// Read queues a read of len(buf) bytes at offset off of fd, and returns false if the ring is full. buf must be
-// outside the Go heap and stay valid until Reap has reported token. index is the index of buf in RegisterBuffers, or
-// -1 if buf is not registered.
+// Read queues a read of len(buf) bytes at offset off of fd, and returns false if the ring is full. The memory of buf
+// must be outside the Go heap and stay valid until Reap has reported the read's token. The parameter `index` is the
+// position of buf in the list that was given to RegisterBuffers, or -1 if buf is not registered.
 func (r *Ring) Read(fd int, buf []byte, off int64, index int, token uint64) bool {
 	tail := *r.sqTail
 	if tail-atomic.LoadUint32(r.sqHead) >= uint32(len(r.sqes)) {
@@ -184,8 +184,8 @@ func (r *Ring) Read(fd int, buf []byte, off int64, index int, token uint64) bool
 	return true
 }
 
-// Wait submits the queued reads and blocks until at least n reads have completed. If n is 0, Wait submits and does
-// not block.
+// Wait submits the queued reads and blocks until at least n reads have completed. If n is 0, Wait submits the queued
+// reads and does not block.
 func (r *Ring) Wait(n int) error {
 	for {
 		var flags uintptr
@@ -214,8 +214,8 @@ func (r *Ring) Ready() int { return r.ready() }
 
 func (r *Ring) ready() int { return int(atomic.LoadUint32(r.cqTail) - *r.cqHead) }
 
-// Reap calls f for each completed read. token is the token of Read, and res is the number of bytes or a negative
-// errno.
+// Reap calls f for each completed read. The function f receives the token that was given to Read, and res, which is
+// the number of bytes read or a negative errno.
 func (r *Ring) Reap(f func(token uint64, res int32)) {
 	head, tail := *r.cqHead, atomic.LoadUint32(r.cqTail)
 	for ; head != tail; head++ {
@@ -226,8 +226,8 @@ func (r *Ring) Reap(f func(token uint64, res int32)) {
 	}
 }
 
-// Close frees the ring. All reads must have been reaped before, because the kernel could still write into their
-// buffers.
+// Close frees the ring. Reap must have reported all reads before Close, because the kernel could still write into
+// their buffers.
 func (r *Ring) Close() error {
 	if r.ringMem != nil {
 		_ = unix.Munmap(r.ringMem)

@@ -33,11 +33,12 @@ func (f *File) stateOf(st *unix.Stat_t) state {
 	return s
 }
 
-// CheckUnchanged fails if the file may have changed since Open, because the bytes read may then be a mixture of two
-// versions. CheckUnchanged compares the size, the modification time and the change time. The change time also detects
-// writers that reset the modification time. A new change time is accepted if a rename, a hard link, or a change of
-// mode or owner explains it. If summed is set, the change time is ignored, because checksums have confirmed the
-// bytes. On network and FUSE file systems the change time is also ignored, because it is not reliable.
+// CheckUnchanged fails if the file may have changed since Open, because the bytes that were read may then be a mixture
+// of two versions. CheckUnchanged compares the size, the modification time and the change time with their values at
+// Open. The change time also detects writers that reset the modification time. A new change time is accepted if a
+// rename, a hard link, or a change of mode or owner explains it. If the parameter `summed` is set, CheckUnchanged
+// ignores the change time, because checksums have confirmed the bytes. On network and FUSE file systems the change
+// time is also ignored, because it is not reliable.
 func (f *File) CheckUnchanged(summed bool) error {
 	if f.remote != nil {
 		return nil // every request names the version

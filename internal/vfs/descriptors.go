@@ -35,8 +35,8 @@ func (d Descriptors) close() error {
 }
 
 // FromDescriptors returns a File for descriptors that are open for reading. The File owns the descriptors: File.Close
-// closes them. If FromDescriptors fails, it closes the descriptors. The process does not need permission to open the
-// file itself.
+// closes them. If FromDescriptors fails, it closes the descriptors. FromDescriptors works even if this process has no
+// permission to open the file itself.
 func FromDescriptors(d Descriptors) (*File, error) {
 	f := &File{path: d.Name, buffered: d.Buffered, direct: -1, passed: true}
 	fail := func(err error) (*File, error) { return nil, errors.Join(err, d.close()) }
@@ -76,8 +76,8 @@ func FromDescriptors(d Descriptors) (*File, error) {
 	return f, nil
 }
 
-// Locate returns a path that leads to the open file: the file's own path, or /proc/self/fd/N if the file was passed
-// as descriptors. The path is valid while f is open.
+// Locate returns a path that leads to the open file: the file's own path, or /proc/self/fd/N if the file was passed as
+// descriptors. The path that Locate returns is valid while the file f is open.
 func (f *File) Locate() string {
 	if f.passed {
 		return fmt.Sprintf("/proc/self/fd/%d", f.buffered)

@@ -19,7 +19,8 @@ type Access struct {
 }
 
 // Editable is an open regular file for reads and writes at any offset. Several threads may read and write at once;
-// Close must be the last call. The file is opened a second time with O_DIRECT if the file system allows it.
+// Close must be the last call. An Editable has a second descriptor, opened with O_DIRECT, if the file system allows
+// O_DIRECT.
 type Editable struct {
 	path    string
 	fd      int
@@ -115,7 +116,8 @@ func (e *Editable) Size() (int64, error) {
 	return st.Size, errs.Wrap("stat", e.path, err)
 }
 
-// Source opens the file again as a File, from which the engine can read. The caller closes the File.
+// Source opens the file a second time and returns it as a File, from which the engine can read. The caller closes the
+// returned File.
 func (e *Editable) Source() (*File, error) {
 	f, err := Open(fmt.Sprintf("/proc/self/fd/%d", e.fd))
 	if err != nil {
@@ -125,8 +127,8 @@ func (e *Editable) Source() (*File, error) {
 	return f, nil
 }
 
-// WriteAt writes all of p at offset off of the file. If direct is set, WriteAt uses O_DIRECT; the address of p, its
-// length and off must then be multiples of 4096.
+// WriteAt writes all of p at offset off of the file. If the parameter `direct` is set, WriteAt uses O_DIRECT; the
+// address of p, its length and off must then be multiples of 4096.
 func (e *Editable) WriteAt(p []byte, off int64, direct bool) error {
 	fd := e.fd
 	if direct {
@@ -150,7 +152,7 @@ func (e *Editable) WriteAt(p []byte, off int64, direct bool) error {
 // Sync flushes the file to storage, so that earlier writes survive a crash.
 func (e *Editable) Sync() error { return errs.Wrap("sync", e.path, unix.Fsync(e.fd)) }
 
-// Close closes both descriptors of the file. No read or write may be in flight.
+// Close closes both descriptors of the file. No read or write of the file may be in flight during Close.
 func (e *Editable) Close() error {
 	var err error
 	for _, fd := range []*int{&e.direct, &e.fd} {

@@ -158,8 +158,8 @@ func (f *File) refuse(reason, fix string) {
 	f.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
 }
 
-// RefuseDirect records that reads with O_DIRECT fail although the open succeeded. Later calls of Direct return the
-// first reason that was recorded.
+// RefuseDirect records that reads with O_DIRECT fail although the file could be opened with O_DIRECT. Later calls of
+// Direct return the first reason that was recorded.
 func (f *File) RefuseDirect(reason, fix string) { f.refuse(reason, fix) }
 
 // Path returns the path or name under which the file was opened.
@@ -168,7 +168,7 @@ func (f *File) Path() string { return f.path }
 // Size returns the length in bytes that the file had when it was opened.
 func (f *File) Size() int64 { return f.size }
 
-// Identity returns the version of the file that is open.
+// Identity returns the inode and the modification time of the open version of the file.
 func (f *File) Identity() Identity { return f.id }
 
 // FS returns the name of the file system and whether it keeps files in memory.
@@ -177,7 +177,7 @@ func (f *File) FS() FSType { return f.fs }
 // Align returns the alignment that reads with O_DIRECT need, or zero if O_DIRECT is refused.
 func (f *File) Align() Alignment { return f.align }
 
-// Direct reports whether the file can be read with O_DIRECT; if false, why gives the reason.
+// Direct reports whether the file can be read with O_DIRECT; if not, the result `why` gives the reason.
 func (f *File) Direct() (ok bool, why *Refusal) {
 	if r := f.refused.Load(); r != nil {
 		return false, r
@@ -191,7 +191,7 @@ func (f *File) DirectFD() int { return f.direct }
 // BufferedFD returns the file descriptor without O_DIRECT, which uses the page cache. The File owns the descriptor.
 func (f *File) BufferedFD() int { return f.buffered }
 
-// Close closes both descriptors of the file. No read may be in flight.
+// Close closes both descriptors of the file. No read of the file may be in flight during Close.
 func (f *File) Close() error {
 	if p := f.pooled.pool; p != nil {
 		p.leave(f)

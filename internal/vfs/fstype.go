@@ -10,7 +10,7 @@ import (
 
 // FSType is the type of the file system that holds an open file.
 type FSType struct {
-	Name   string `json:"name"`   // name as in mount(8), or the magic number in hex
+	Name   string `json:"name"`   // name of the type as in mount(8), or its magic number in hex
 	Memory bool   `json:"memory"` // true if the file system keeps files in memory, without a disk
 }
 

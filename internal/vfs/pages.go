@@ -43,7 +43,7 @@ func (p *Pages) has(page int64) bool {
 	return p.all || p.some != nil && p.some[page/64]&(1<<(page%64)) != 0
 }
 
-// In counts the bytes of [off, off+n) that were in the page cache when p was taken.
+// In counts the bytes of [off, off+n) that were in the page cache at the moment that p describes.
 func (p *Pages) In(off, n int64) (sum int64) {
 	end := min(off+n, p.size)
 	if p.all {
@@ -65,7 +65,7 @@ func (p *Pages) In(off, n int64) (sum int64) {
 	return sum
 }
 
-// Since counts the bytes of [off, off+n) that entered the page cache after p was taken.
+// Since counts the bytes of [off, off+n) that entered the page cache after the moment that p describes.
 func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
 	n = min(n, f.size-off)
 	if p.In(off, n) == 0 {
@@ -79,9 +79,9 @@ func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
 	return sum, err
 }
 
-// DropSince asks the kernel to drop the pages of the file that entered the page cache after p was taken. Earlier
-// pages and dirty pages stay. DropSince returns the bytes of new pages that stayed, because they are dirty, mapped or
-// in use elsewhere.
+// DropSince asks the kernel to drop those pages of the file that entered the page cache after the moment that p
+// describes. Pages that were cached at the moment that p describes, and dirty pages, stay in the page cache. DropSince
+// returns the number of bytes in new pages that stayed, because they are dirty, mapped or in use elsewhere.
 func (f *File) DropSince(p *Pages) (left int64, err error) {
 	if err := f.Pin(); err != nil {
 		return 0, err

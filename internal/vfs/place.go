@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// CheckPlace returns the error that Create would return for path, independent of the size. Reasons for an error are a
+// CheckPlace returns an error if Create would fail for path with a file of any size. Reasons for an error are a
 // missing directory, a kernel file system such as procfs, or a path that is not a regular file. CheckPlace creates
 // nothing.
 func CheckPlace(path string) error {

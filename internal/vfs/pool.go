@@ -14,9 +14,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Pool limits the number of file descriptors of many open files. If a file is not in use, the pool may close its
-// descriptors. Pin opens the descriptors again, and fails if the path now leads to another version of the file. The
-// methods of a Pool and of its files are safe for concurrent use.
+// Pool limits the number of file descriptors that are open for many Files. If a file is not in use, the pool may close
+// its descriptors. Pin opens the closed descriptors of a file again, and fails if the path now leads to another
+// version of the file. The methods of a Pool and of its files are safe for concurrent use.
 type Pool struct {
 	most int // largest number of files with descriptors, unless more are in use at once
 
@@ -36,8 +36,9 @@ type pooled struct {
 // NewPool returns a Pool that keeps the descriptors of at most the given number of files open.
 func NewPool(most int) *Pool { return &Pool{most: max(most, 1), idle: list.New()} }
 
-// PoolSize returns the number of files of one model that keep their descriptors open. The number is an eighth of the
-// process's limit of open files, from 8 to 1024. Each file has two descriptors, so several models fit.
+// PoolSize returns the number of files of one model that keep their descriptors open. The number of files is an eighth
+// of the process's limit of open files, but at least 8 and at most 1024. Each file has two descriptors, so the limit
+// has room for several models.
 func PoolSize() int {
 	const least, most = 8, 1024
 	var l unix.Rlimit
@@ -47,8 +48,8 @@ func PoolSize() int {
 	return int(min(max(l.Cur/8, least), most))
 }
 
-// Adopt adds f to the pool. No other goroutine may use f yet. Adopt ignores remote files and files that were passed
-// as descriptors.
+// Adopt adds f to the pool. No other goroutine may use f before Adopt has returned. Adopt ignores remote files and
+// files that were passed as descriptors.
 func (p *Pool) Adopt(f *File) {
 	if f.pooled.pool != nil || f.remote != nil || f.passed {
 		return

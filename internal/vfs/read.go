@@ -11,7 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ReadAt reads len(p) bytes at offset off through the page cache. As in io.ReaderAt, a short read is an error.
+// ReadAt reads len(p) bytes at offset off through the page cache. As for io.ReaderAt, reading fewer than len(p) bytes
+// is an error.
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	if err := f.Pin(); err != nil {
 		return 0, err
@@ -82,8 +83,8 @@ func (f *File) readNowait(p []byte, off int64) int {
 	return max(n, 0)
 }
 
-// CachedBytes returns the number of bytes of [off, off+n) that are in the page cache, and false if the kernel does
-// not report it. On a file system in memory, all bytes count as cached.
+// CachedBytes returns the number of bytes of [off, off+n) that are in the page cache, and false if the kernel does not
+// report this number. On a file system in memory, all bytes count as cached.
 func (f *File) CachedBytes(off, n int64) (int64, bool) {
 	if f.fs.Memory {
 		return n, true
@@ -95,9 +96,10 @@ func (f *File) CachedBytes(off, n int64) (int64, bool) {
 	return min(r.Cached, n), true
 }
 
-// ReadDirect reads at least need bytes at offset off into p with O_DIRECT. off, len(p) and the address of p must have
-// the alignment of Align. need is smaller than len(p) only at the end of the file. If the file system refuses the
-// read, the error is ErrDirectRefused, and the caller should read through the page cache.
+// ReadDirect reads into p at file offset off with O_DIRECT, and fails if it reads fewer than `need` bytes. The offset,
+// len(p) and the address of p must have the alignment that Align returns. The parameter `need` is smaller than len(p)
+// only at the end of the file. If the file system refuses the read, the error is ErrDirectRefused, and the caller
+// should read through the page cache.
 func (f *File) ReadDirect(p []byte, off int64, need int) error {
 	if err := f.Pin(); err != nil {
 		return err
@@ -136,7 +138,7 @@ func (f *File) preadFull(fd int, p []byte, off int64, need int) (int, error) {
 	return n, nil
 }
 
-// ErrShort returns the error for a read of need bytes at offset off that delivered only got bytes.
+// ErrShort returns the error for a read at offset off that delivered only `got` of `need` bytes.
 func (f *File) ErrShort(off int64, need, got int) error {
 	// A read behind the end of the file does not show where the end is.
 	end := off + int64(got)

@@ -14,8 +14,8 @@ type Reader struct {
 	drop bool
 }
 
-// NewReader opens a Reader of the file. If drop is set, the Reader asks the kernel to drop pages after they are read.
-// The caller closes the Reader.
+// NewReader opens a Reader of the file. If the parameter `drop` is set, the Reader asks the kernel to drop pages after
+// they are read. The caller closes the Reader.
 func (f *File) NewReader(drop bool) (*Reader, error) {
 	fd, err := f.reopen()
 	if err != nil {

@@ -13,10 +13,11 @@ import (
 // Remote is a source of bytes that is read in ranges over a network.
 type Remote interface {
 	// Fetch requests n bytes at offset off. The returned reader delivers exactly n bytes, in order. If a connection
-	// breaks, the implementation requests the remaining bytes again, with a limited number of retries. An error of
-	// the reader is final. The context cancels the request. Several calls of Fetch may run at once.
+	// breaks, the implementation of Fetch requests the remaining bytes again, with a limited number of retries. An
+	// error of the returned reader is final, because the implementation of Fetch has already retried. If the context
+	// ends, the request is cancelled. Several calls of Fetch may run at once.
 	Fetch(ctx context.Context, off, n int64) (io.ReadCloser, error)
-	// Parallel returns the useful number of concurrent calls of Fetch.
+	// Parallel returns the recommended number of concurrent calls of Fetch.
 	Parallel() int
 	// Notes returns remarks for the report, such as retries.
 	Notes() []string
@@ -28,7 +29,7 @@ type Tree interface {
 	Open(ctx context.Context, name string) (*File, error)
 	// Names lists the names below dir, one level deep, without dir itself.
 	Names(ctx context.Context, dir string) ([]string, error)
-	// ReadAll reads a whole file. A file of more than limit bytes is an error.
+	// ReadAll reads a whole file. If the file has more than `limit` bytes, ReadAll fails.
 	ReadAll(ctx context.Context, name string, limit int64) ([]byte, error)
 }
 
@@ -48,8 +49,8 @@ type Counted interface {
 // remoteFS is the name of the file system of remote files.
 const remoteFS = "network"
 
-// NewRemote returns a File of size bytes whose content comes from r. A remote File has no descriptor and no pages in
-// the page cache. If r is an io.Closer, closing the File closes r.
+// NewRemote returns a File with the content of r. The parameter `size` is the size of the File in bytes. A remote File
+// has no descriptor and no pages in the page cache. If r is an io.Closer, closing the File closes r.
 func NewRemote(name string, size int64, r Remote) *File {
 	f := &File{path: name, size: size, fs: FSType{Name: remoteFS}, buffered: -1, direct: -1, remote: r,
 		probe: prober{method: ProbeNone, why: "it is read over a network"}}
@@ -83,23 +84,27 @@ func (f *File) errRemote(op string) error {
 	return errs.New(errs.Unsupported, op, f.path, "it is read over a network and has no descriptor")
 }
 
-// Upload is an object that is written over a network, in one request or in concurrent parts. Part is safe for
-// concurrent use; only one goroutine at a time may call the other methods. A successful Whole, a successful Complete,
-// or Abort ends an Upload.
+// Upload is an object that is written over a network, in one request or in concurrent parts. The method Part is safe
+// for concurrent use; only one goroutine at a time may call the other methods of an Upload. A successful Whole, a
+// successful Complete, or Abort ends an Upload.
 type Upload interface {
 	// Name returns the object's name for messages.
 	Name() string
-	// Parallel returns the useful number of concurrent calls of Part.
+	// Parallel returns the recommended number of concurrent calls of Part.
 	Parallel() int
-	// Whole sends the whole object in one request, without Begin. size must be at most MostWhole bytes.
+	// Whole sends the whole object in one request, without a multipart upload. An object that Whole sends must have at
+	// most MostWhole bytes.
 	Whole(ctx context.Context, size int64, open func() (Blocks, error)) error
-	// Begin starts a multipart upload. A multipart upload uses space on the server until Complete or Abort.
+	// Begin starts a multipart upload. A multipart upload that was begun uses space on the server until Complete or
+	// Abort.
 	Begin(ctx context.Context) error
-	// Part sends one part of size bytes; part numbers begin at 1. open returns the bytes of the part in blocks of
-	// block bytes, the last of which may be shorter. If a request fails, the implementation calls open again and
-	// retries, a limited number of times.
+	// Part sends one part of the object. The parameter `size` is the size of the part in bytes; part numbers begin at
+	// 1. The function `open` returns the bytes of the part as blocks. The parameter `block` is the size of each block
+	// in bytes; the last block may be shorter. If a request fails, the implementation of Part calls the function
+	// `open` again and retries, a limited number of times.
 	Part(ctx context.Context, number int, size, block int64, open func() (Blocks, error)) error
-	// Complete makes the object from the parts. All parts from 1 to the last must have been sent.
+	// Complete makes the object from the parts. All parts, from number 1 to the last, must have been sent before
+	// Complete.
 	Complete(ctx context.Context) error
 	// Abort discards the parts that were sent. Abort does nothing before Begin and after Complete.
 	Abort(ctx context.Context) error
@@ -107,7 +112,7 @@ type Upload interface {
 	Notes() []string
 }
 
-// MostWhole is the largest object in bytes that Upload.Whole sends, because the object is kept in memory.
+// MostWhole is the size in bytes of the largest object that Upload.Whole sends; Whole keeps the object in memory.
 const MostWhole = 8 << 20
 
 // Blocks is a sequence of blocks of bytes to send. Only one goroutine may use a Blocks.

@@ -22,8 +22,8 @@ import (
 // directory of the file and is renamed to the file's name when it is complete. Readers of the file's name therefore
 // see the complete old version or the complete new one.
 //
-// The process holds a lock on the temporary file. The lock ends with the process, so Sweep can find and remove
-// temporary files of killed writers.
+// The process that writes a Replacement holds a lock on the temporary file. The lock on a temporary file ends with its
+// process, so Sweep can find and remove temporary files of killed writers.
 //
 // Writes to a Replacement are safe for concurrent use. Only one goroutine may call the other methods of a
 // Replacement, after the writes. A successful Publish, or Abandon, ends a Replacement.
@@ -58,9 +58,10 @@ const (
 	maxName    = 255
 )
 
-// Create begins a file of size bytes that will replace path, or the target of the link at path. Create first removes
-// temporary files of killed writers in the directory. Create reserves disk blocks, so a full disk is an error of
-// Create. After an error the old file is unchanged and no temporary file is left.
+// Create begins a new file that will replace path, or the target of the link at path. The parameter `size` is the size
+// of the new file in bytes. Create first removes the temporary files that killed writers left in the directory. Create
+// reserves disk blocks, so a full disk is an error of Create. After an error of Create the old file is unchanged and
+// no temporary file is left.
 func Create(path string, size int64) (*Replacement, error) {
 	target, old, err := replaced(path)
 	if err != nil {
@@ -289,7 +290,7 @@ func (d *Replacement) FS() FSType { return d.fs }
 // Align returns the alignment that writes with O_DIRECT need, or zero if O_DIRECT is refused.
 func (d *Replacement) Align() Alignment { return d.align }
 
-// Direct reports whether the file can be written with O_DIRECT; if false, why gives the reason.
+// Direct reports whether the file can be written with O_DIRECT; if not, the result `why` gives the reason.
 func (d *Replacement) Direct() (ok bool, why *Refusal) {
 	if r := d.refused.Load(); r != nil {
 		return false, r
@@ -330,11 +331,12 @@ func (d *Replacement) Seal() (Identity, error) {
 	return Identity{Inode: st.Ino, MtimeNs: st.Mtim.Nano()}, nil
 }
 
-// Publish renames the file to Target. After Publish, the caller syncs the directory. After an error of Publish the
-// caller must call Abandon.
+// Publish renames the file to Target. After Publish, the caller syncs the directory to make the new name durable.
+// After an error of Publish the caller must call Abandon.
 //
-// Freeing the blocks of a large old file takes time, so Publish keeps the old file open. The function release closes
-// the old file and frees its blocks. release is never nil; the caller calls it once.
+// Freeing the disk blocks of a large old file takes time, so Publish keeps the old file open. The result `release` is
+// a function that closes the old file and so frees its disk blocks. The function `release` is never nil; the caller
+// must call it once.
 func (d *Replacement) Publish() (release func(), err error) {
 	release = func() {}
 	if !sameFile(d.buffered, d.temp) {

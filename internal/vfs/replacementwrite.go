@@ -12,9 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// WriteDirect writes p at offset off with O_DIRECT. off, len(p) and the address of p must have the alignment of
-// Align. If the file system refuses the write, the error is ErrDirectRefused, and the caller should write through the
-// page cache.
+// WriteDirect writes p at offset off with O_DIRECT. The offset, len(p) and the address of p must have the alignment
+// that Align returns. If the file system refuses the write, the error is ErrDirectRefused, and the caller should write
+// through the page cache.
 func (d *Replacement) WriteDirect(p []byte, off int64) error {
 	at, err := writeDirect(d.direct, d.align.Offset, p, off)
 	if at == off && (err == unix.EINVAL || err == unix.EOPNOTSUPP) {
@@ -31,7 +31,7 @@ func (d *Replacement) WriteBuffered(p []byte, off int64) error {
 	return d.fail(fmt.Sprintf("write at offset %d of", at), err)
 }
 
-// Name returns Path, for messages.
+// Name returns the same path as Path, for messages.
 func (d *Replacement) Name() string { return d.path }
 
 // writeDirect writes all of p, in multiples of align. at is the offset of the write that failed.

@@ -77,15 +77,16 @@ func mayKnow(fd int) bool {
 	return unix.Faccessat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.W_OK, unix.AT_EACCESS) == nil
 }
 
-// Probe returns the method that finds the cached pages of the file. Probe also returns the reason if the method is
-// not the best one.
+// Probe returns the method that finds the cached pages of the file. If the method is not ProbeCachestat, Probe also
+// returns the reason.
 func (f *File) Probe() (ProbeMethod, string) { return f.probe.method, f.probe.why }
 
 // ForceProbe makes f use the method m, for tests.
 func (f *File) ForceProbe(m ProbeMethod) { f.probe = prober{method: m, why: "asked for"} }
 
-// Residency counts the bytes of [off, off+n) that are in the page cache. The range is widened to whole pages and cut
-// at the end of the file. If the method is ProbeNone, Residency fails with kind Unsupported.
+// Residency counts the bytes of [off, off+n) that are in the page cache. Residency extends the range to whole pages
+// and cuts the range at the end of the file. If the file's ProbeMethod is ProbeNone, Residency fails with kind
+// Unsupported.
 func (f *File) Residency(off, n int64) (Residency, error) {
 	if err := f.Pin(); err != nil {
 		return Residency{}, err
@@ -155,7 +156,7 @@ func (f *File) DropCache() (left int64, err error) {
 	return r.Cached, err
 }
 
-// ExpectRandom turns the kernel's readahead for the file off if random is set, else on.
+// ExpectRandom turns the kernel's readahead for the file off if the parameter `random` is true, and on if it is false.
 func (f *File) ExpectRandom(random bool) {
 	if f.remote != nil {
 		return

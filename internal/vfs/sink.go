@@ -12,8 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Sink is a file that is written through descriptors opened by another process, the owner. The owner of the file
-// makes it durable and gives it its name. Writes to a Sink are safe for concurrent use; Close must be the last call.
+// Sink is a file that is written through descriptors opened by another process, the owner. The owner of a Sink makes
+// the file durable and gives the file its name. Writes to a Sink are safe for concurrent use; Close must be the last
+// call.
 type Sink struct {
 	name     string
 	size     int64
@@ -85,7 +86,7 @@ func (s *Sink) FS() FSType { return s.fs }
 // Align returns the alignment that writes with O_DIRECT need, or zero if O_DIRECT is refused.
 func (s *Sink) Align() Alignment { return s.align }
 
-// Direct reports whether the file can be written with O_DIRECT; if false, why gives the reason.
+// Direct reports whether the file can be written with O_DIRECT; if not, the result `why` gives the reason.
 func (s *Sink) Direct() (ok bool, why *Refusal) {
 	if r := s.refused.Load(); r != nil {
 		return false, r
@@ -93,15 +94,16 @@ func (s *Sink) Direct() (ok bool, why *Refusal) {
 	return s.direct >= 0, nil
 }
 
-// FD returns the file descriptor without O_DIRECT, for a library that needs one. The Sink owns the descriptor.
+// FD returns the file descriptor without O_DIRECT, for a library that needs a file descriptor. The Sink owns the
+// descriptor.
 func (s *Sink) FD() int { return s.buffered }
 
 // DirectFD returns the file descriptor with O_DIRECT, or -1 if there is none. The Sink owns the descriptor.
 func (s *Sink) DirectFD() int { return s.direct }
 
-// WriteDirect writes p at offset off with O_DIRECT. off, len(p) and the address of p must have the alignment of
-// Align. If the file system refuses the write, the error is ErrDirectRefused, and the caller should write through the
-// page cache.
+// WriteDirect writes p at offset off with O_DIRECT. The offset, len(p) and the address of p must have the alignment
+// that Align returns. If the file system refuses the write, the error is ErrDirectRefused, and the caller should write
+// through the page cache.
 func (s *Sink) WriteDirect(p []byte, off int64) error {
 	at, err := writeDirect(s.direct, s.align.Offset, p, off)
 	if at == off && (err == unix.EINVAL || err == unix.EOPNOTSUPP) {
@@ -132,7 +134,7 @@ func (s *Sink) fail(at int64, err error) error {
 	return e
 }
 
-// Close closes the descriptors. No write may be in flight.
+// Close closes the descriptors. No write to the Sink may be in flight during Close.
 func (s *Sink) Close() error {
 	var err error
 	for _, fd := range []*int{&s.direct, &s.buffered} {

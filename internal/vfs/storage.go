@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Storage describes the file system and devices below an open file, and whether the origin of its bytes can be
-// proven.
+// Storage describes the file system and devices below an open file, and whether it can be proven that the bytes of the
+// file come from a disk.
 type Storage struct {
 	FS FSType // file system type, as in the mount table
 	// Falls reports whether the file system can silently serve an O_DIRECT read from the page cache. If Falls is set,
 	// only a look at the page cache after the read shows the real route.
 	Falls bool
-	// Hidden is the reason why the origin of bytes below the page cache cannot be seen on this machine. Hidden is
-	// empty if the bytes come from disks.
+	// Hidden is the reason why this machine cannot see whether bytes below the page cache come from a disk. Hidden is
+	// empty if the bytes are known to come from disks.
 	Hidden string
 	// local is set if the result holds for one file or one moment only, so that it is not cached.
 	local bool
@@ -43,7 +43,8 @@ func (l *lookedUp) of(fd int) Storage {
 	return l.found
 }
 
-// Storage returns the storage below the file. The first call of Storage looks up the result; the file must be open.
+// Storage describes the file system and the devices below the file. The first call of Storage examines the file, which
+// must be open; later calls return the same result.
 func (f *File) Storage() Storage {
 	if f.remote != nil {
 		return Storage{FS: f.fs}
@@ -54,13 +55,16 @@ func (f *File) Storage() Storage {
 	return f.storage.of(f.buffered)
 }
 
-// Storage returns the storage below the file. The first call of Storage looks up the result; the file must be open.
+// Storage describes the file system and the devices below the file. The first call of Storage examines the file, which
+// must be open; later calls return the same result.
 func (e *Editable) Storage() Storage { return e.storage.of(e.fd) }
 
-// Storage returns the storage below the file. The first call of Storage looks up the result; the file must be open.
+// Storage describes the file system and the devices below the file. The first call of Storage examines the file, which
+// must be open; later calls return the same result.
 func (d *Replacement) Storage() Storage { return d.storage.of(d.buffered) }
 
-// Storage returns the storage below the file. The first call of Storage looks up the result; the Sink must be open.
+// Storage describes the file system and the devices below the file. The first call of Storage examines the Sink, which
+// must be open; later calls return the same result.
 func (s *Sink) Storage() Storage { return s.storage.of(s.buffered) }
 
 // overlay is the name of the union file system of containers.
@@ -69,8 +73,8 @@ const overlay = "overlayfs"
 // deepest is the largest number of layers that are examined, such as a loop device on a file on a loop device.
 const deepest = 8
 
-// StorageOf returns the storage below the open file fd. StorageOf reads the mount table and sysfs, which takes about
-// 0.1 ms. Use Storages to cache the results.
+// StorageOf describes the file system and the devices below the open file fd. StorageOf reads the mount table and
+// sysfs, which takes about 0.1 ms. Use the type Storages to cache the results of StorageOf.
 func StorageOf(fd int) Storage { return storageOf(fd, 0) }
 
 func storageOf(fd, depth int) Storage {
@@ -285,7 +289,7 @@ const (
 	mostStorages = 256
 )
 
-// Of returns the cached result of StorageOf, or calls StorageOf.
+// Of returns the cached result of StorageOf, or calls StorageOf if no result is cached.
 func (s *Storages) Of(fd int) Storage {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil {

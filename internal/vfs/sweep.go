@@ -110,9 +110,10 @@ func OpenDir(dir string) (*Dir, error) {
 	return &Dir{path: dir, fd: fd}, nil
 }
 
-// LockDir opens dir and takes its lock, so that one process at a time publishes files in the directory. The lock ends
-// with the process. If the file system cannot lock directories, Locked reports false. If another process keeps the
-// lock for too long, the error is of kind IO. If the context ends, the error is of kind Cancelled.
+// LockDir opens dir and takes its lock, so that one process at a time publishes files in the directory. The lock of a
+// directory ends with the process that holds it. If the file system cannot lock directories, Locked reports false. If
+// another process keeps the lock for too long, the error is of kind IO. If the context ends before LockDir has the
+// lock, the error is of kind Cancelled.
 func LockDir(ctx context.Context, dir string) (*Dir, error) {
 	const op = "lock directory"
 	d, err := OpenDir(dir)
@@ -146,8 +147,8 @@ func LockDir(ctx context.Context, dir string) (*Dir, error) {
 // Locked reports whether the Dir holds the lock of the directory.
 func (d *Dir) Locked() bool { return d.locked }
 
-// Sync makes the names in the directory durable. If the file system cannot sync a directory, Sync returns nil, and
-// Synced reports false.
+// Sync makes new, changed and removed names in the directory durable. If the file system cannot sync a directory, Sync
+// returns nil, and Synced reports false.
 func (d *Dir) Sync() error {
 	err := ignoringEINTR(func() error { return unix.Fsync(d.fd) })
 	if err == unix.EINVAL || err == unix.EOPNOTSUPP {

@@ -13,10 +13,10 @@ import (
 type Way uint8
 
 const (
-	// ViaCache reads through the page cache bytes that are, or may be, cached.
+	// ViaCache is a read through the page cache, for bytes that are or may be in it.
 	ViaCache Way = iota
-	// ViaFill reads through the page cache bytes that are known not to be cached. The bytes come from storage and
-	// stay in the page cache.
+	// ViaFill is a read through the page cache, for bytes that are known not to be in it. With ViaFill, the bytes come
+	// from storage and stay in the page cache.
 	ViaFill
 	// ViaDirect reads with O_DIRECT into a staging slot.
 	ViaDirect
@@ -32,30 +32,31 @@ const (
 	Ways
 )
 
-// Verdict is the planner's decision on how a range is read.
+// Verdict is the planner's decision on how a file range is read.
 type Verdict struct {
 	Way Way
-	// NoWait is set if it is unknown which bytes are cached. With NoWait, the reader first reads the cached bytes
-	// with RWF_NOWAIT; all other bytes are read with O_DIRECT or cuFile.
+	// NoWait is set if it is unknown which bytes of the range are in the page cache. With NoWait, the reader first
+	// reads the cached bytes with RWF_NOWAIT; all other bytes are read with O_DIRECT or cuFile.
 	NoWait bool
-	// CuFile is set if, with NoWait, the bytes that are not cached are read by libcufile.
+	// If NoWait and CuFile are set, libcufile reads the bytes that are not in the page cache.
 	CuFile bool
 }
 
-// Chunk is a file range for one read and one copy. A chunk does not cross a multiple of the chunk size, so its range
-// fits a staging slot after alignment.
+// Chunk is a file range for one read and one copy. A chunk does not cross a multiple of the chunk size, so the chunk
+// fits into one staging slot even when its ends are extended to the alignment of O_DIRECT.
 type Chunk struct {
 	File int
 	Off  int64
 	Len  int64
 	Dst  device.Ptr
-	// Extra is set if the bytes are read only for the checksum of their block. Extra bytes are read into a slot and
-	// not copied to the device.
+	// Extra is set if the bytes of the chunk are read only for the checksum of their block. The bytes of an Extra
+	// chunk are read into a staging slot and not copied to the device.
 	Extra bool
-	// Weave, if not nil, says which bytes of the chunk are wanted, and their destinations. With a Weave, the bytes
-	// are read into a slot and packed, and Dst is the destination of the first wanted byte.
+	// Weave, if not nil, says which bytes of the chunk are wanted, and their destinations. With a Weave, the chunk is
+	// read into a staging slot, where the wanted bytes are packed, and Dst is the destination of the first wanted
+	// byte.
 	Weave *Weave
-	// Summed is set if the checksums were already compared during the read.
+	// Summed is set if the checksums of the chunk's bytes were already compared during the read.
 	Summed bool
 	Verdict
 }
@@ -93,8 +94,8 @@ func (c *Chunk) Places() iter.Seq2[device.Ptr, int64] {
 	}
 }
 
-// Weave lists the segments of a file range that has unwanted bytes between its segments. The segments are sorted by
-// offset and do not overlap.
+// Weave lists the segments of a file range that has unwanted bytes between its segments. The segments of a Weave are
+// sorted by offset and do not overlap.
 type Weave struct{ Segs []Segment }
 
 // Touching returns the segments that have bytes in the file range [lo, hi).
@@ -105,8 +106,8 @@ func (w *Weave) Touching(lo, hi int64) []Segment {
 }
 
 // Narrow returns the part of chunk c that must be read, and false if nothing must be read. Narrow removes unwanted
-// bytes at the ends of c, unless keep is set because checksums need them. If every remaining byte is wanted and the
-// destination is contiguous, the result has no Weave.
+// bytes at the ends of c, unless the parameter `keep` is set because checksums need these bytes. If every remaining
+// byte is wanted and the destination is contiguous, the result has no Weave.
 func (w *Weave) Narrow(c Chunk, keep bool) (Chunk, bool) {
 	segs := w.Touching(c.Off, c.Off+c.Len)
 	var n int64

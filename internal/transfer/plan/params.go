@@ -9,33 +9,36 @@ import (
 
 // Params are the parameters of a plan for one file.
 type Params struct {
-	Chunk  int64 // bytes of the largest read through the page cache; a multiple of Leaf
-	Block  int64 // bytes of the largest read from storage; a divisor of Leaf
-	Piece  int64 // bytes of the largest read through cuFile; a divisor of Window
-	Leaf   int64 // bytes of each range for which the planner decides separately; a multiple of Align
-	Window int64 // bytes of each range for which the planner first queries the page cache; a multiple of Chunk
+	Chunk  int64 // size in bytes of the largest read through the page cache; a multiple of Leaf
+	Block  int64 // size in bytes of the largest read from storage; a divisor of Leaf
+	Piece  int64 // size in bytes of the largest read through cuFile; a divisor of Window
+	Leaf   int64 // size in bytes of the ranges for which the planner decides separately; a multiple of Align
+	Window int64 // size in bytes of the ranges for which the planner first queries the page cache; a multiple of Chunk
 	Align  int64 // alignment of O_DIRECT reads in bytes
-	// MemAlign is the alignment in bytes that O_DIRECT needs to read directly into the destination, relative to the
-	// file offset. MemAlign is 0 if the CPU cannot address the destination.
+	// MemAlign is the memory alignment in bytes that O_DIRECT needs. A chunk is read directly into its destination
+	// only if the destination address minus the file offset is a multiple of MemAlign. MemAlign is 0 if the CPU cannot
+	// address the destination.
 	MemAlign int64
 	Direct   bool // true if the file can be read with O_DIRECT
 	Route    report.Route
 	Cache    report.CachePolicy
-	// MissLimit is the largest share of uncached bytes, from 0 to 1, at which a range is still read through the page
-	// cache.
+	// MissLimit is the largest share of bytes outside the page cache, from 0 to 1, at which a range is still read
+	// through the page cache.
 	MissLimit float64
 	// Whole, if not 0, is the size of checksum blocks in bytes. Chunks from the page cache end at multiples of Whole
-	// if possible, so that whole blocks are verified before the copy. Whole does not change reads from storage.
+	// if possible, so that whole blocks are verified before the copy. The value of Whole does not change how bytes are
+	// read from storage.
 	Whole int64
 	// Keep is set if unwanted bytes are also read, because the checksums of their blocks need them.
 	Keep bool
-	// Remote is set if the file is read over a network; the parameters for local files are then ignored.
+	// Remote is set if the file is read over a network; the parameters for page cache and O_DIRECT are then ignored.
 	Remote bool
 }
 
-// The planner asks for the residency of 64 MiB first, and decides for each MiB if needed.
+// The planner first asks how much of a range of 64 MiB is in the page cache. If only a part of the range is in the
+// page cache, the planner decides for each MiB of the range how it is read.
 const (
-	// LeafSize is the size in bytes of the smallest range for which the planner makes its own decision.
+	// LeafSize is the size in bytes of the smallest range for which the planner decides separately how it is read.
 	LeafSize   = 1 * units.MiB
 	windowSize = 64 * units.MiB
 	missLimit  = 1.0 / 16
@@ -43,12 +46,13 @@ const (
 
 // Sizes holds the sizes of an engine's largest reads, in bytes.
 type Sizes struct {
-	Chunk int64 // largest read from the page cache
-	Block int64 // largest read from storage; a divisor of Chunk
-	Piece int64 // largest read through cuFile
+	Chunk int64 // size of the largest read from the page cache
+	Block int64 // size of the largest read from storage; a divisor of Chunk
+	Piece int64 // size of the largest read through cuFile
 }
 
-// LocalParams returns the parameters for a local file. memAlign must be 0 if the CPU cannot address the destination.
+// LocalParams returns the parameters for a local file. The parameter memAlign must be 0 if the CPU cannot address the
+// destination.
 func LocalParams(k Sizes, offAlign, memAlign int64, direct bool, route report.Route, cache report.CachePolicy) Params {
 	p := Params{Chunk: k.Chunk, Block: k.Block, Piece: k.Piece, Leaf: min(LeafSize, k.Chunk), Window: max(windowSize,
 		k.Chunk),

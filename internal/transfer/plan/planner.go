@@ -28,18 +28,19 @@ type Inquiry interface {
 	// Residency counts the bytes of [off, off+n) that are in the page cache.
 	Residency(off, n int64) Residency
 	// CuFile reports whether bytes that are not cached are read by libcufile. The planner calls CuFile at the first
-	// range that is not cached, and perhaps again.
+	// range that is not cached, and may call it again later.
 	CuFile() bool
 }
 
-// Planner splits runs of one file into chunks. The same answers of the Inquiry give the same chunks. Each wanted byte
-// of a run is in exactly one chunk.
+// Planner splits runs of one file into chunks. Two plans of a run have the same chunks if the Inquiry gives the same
+// answers. Each wanted byte of a run is in exactly one chunk.
 type Planner struct {
 	Params
 	Ask Inquiry // answers the planner's questions about the file
-	// Ramp is the number of small first chunks from the page cache that are still to come. Ramps is the total number
-	// of small first chunks, one for each worker. The first chunks grow from small to full size, so that the first
-	// copy starts early and the workers do not finish at the same time.
+	// Ramp is the number of small chunks from the page cache that the planner still has to yield at the beginning of a
+	// load. Ramps is the total number of small chunks at the beginning of a load, one for each worker. The first
+	// chunks grow from small to full size, so that the first copy starts early and the workers do not finish at the
+	// same time.
 	Ramp, Ramps int
 	// Dirty counts the bytes of ranges that are read through the page cache because they have dirty pages.
 	Dirty int64

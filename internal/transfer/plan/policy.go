@@ -15,9 +15,10 @@ type File interface {
 	Residency(off, n int64) (vfs.Residency, error)
 }
 
-// SettlePolicy returns the cache policy in force for one file; it replaces CacheAuto by CacheKeep if that is useful.
-// A file that was loaded before and is no longer cached will likely be loaded again, so it is kept in the page cache.
-// A file that is partly cached, or larger than half of the available memory, is not kept.
+// SettlePolicy returns the cache policy for one file: the policy that the caller asked for, or CacheKeep in place of
+// CacheAuto. SettlePolicy chooses CacheKeep for a file that was loaded a short time ago and is no longer cached,
+// because such a file will likely be loaded again. SettlePolicy does not choose CacheKeep for a file that is partly
+// cached, or larger than half of the available memory.
 func SettlePolicy(f File, asked report.CachePolicy, seen bool, available func() int64) report.CachePolicy {
 	if asked != report.CacheAuto || !seen || !dataAbsent(f) || f.Size() > available()/2 {
 		return asked
@@ -30,7 +31,7 @@ func dataAbsent(f File) bool {
 	return sampled(f, func(r vfs.Residency, _ int64) bool { return r.Cached == 0 })
 }
 
-// Cached reports whether every sample of the file's data is in the page cache.
+// Cached tests samples of the file's data and reports whether all of them are in the page cache.
 func Cached(f File) bool {
 	return sampled(f, func(r vfs.Residency, n int64) bool { return r.Cached >= n })
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// DefaultGap is the smallest number of unwanted bytes for which two reads are faster than one read across the gap. A
-// disk of 4 GB/s with 16 reads in flight reads a smaller gap faster than it begins another read. A copy from the page
-// cache also crosses a smaller gap faster than it begins another copy.
+// DefaultGap is the smallest number of unwanted bytes between two segments for which two reads are faster than one
+// read across the gap. A disk that reads 4 GB/s with 16 reads in flight reads fewer than DefaultGap bytes faster than
+// it begins another read. A copy from the page cache also copies fewer than DefaultGap bytes faster than another copy
+// begins.
 const DefaultGap = 64 * units.KiB
 
 // StorageBlock is the size of one read from storage in bytes. On measured disks, 16 reads of 512 KiB in flight are at
@@ -25,10 +26,10 @@ type Run struct {
 	Extra   bool   // true if the bytes are read only for the checksums of their blocks
 }
 
-// Runs yields the file ranges to read for the segments. Neighbouring segments with fewer than gap unwanted bytes
-// between them are read together. The rows of a strided segment with gap or more bytes between them are read one by
-// one. If the CPU can address the destination, long segments are not joined: a second read is cheaper than a second
-// copy.
+// Runs yields the file ranges to read for the segments. Neighbouring segments are read together if fewer than `gap`
+// unwanted bytes are between them. The rows of a strided segment are read one by one if `gap` or more unwanted bytes
+// are between them. If the CPU can address the destination, long segments are not read together, because the copy from
+// a staging slot would cost more than a second read.
 func Runs(segs []Segment, gap int64, addressable bool) iter.Seq[Run] {
 	through := func(s *Segment) bool { return !s.Strided() || s.Stride-s.Width < gap }
 	joins := func(s *Segment) bool {

@@ -16,7 +16,7 @@ type Segment struct {
 	Len  int64
 	Dst  device.Ptr
 	// Width and Stride, in bytes, select rows of a segment. If Stride is not 0, only the first Width bytes of every
-	// Stride bytes, counted from Off, are wanted. The wanted bytes are packed at Dst without gaps.
+	// Stride bytes, counted from Off, are wanted. The wanted bytes are copied to Dst without gaps between them.
 	Width, Stride int64
 }
 
@@ -32,8 +32,8 @@ func (s Segment) plain() Segment {
 // Wanted returns the number of bytes of the segment that are copied to the destination.
 func (s *Segment) Wanted() int64 { return s.Before(s.Off + s.Len) }
 
-// Before returns the number of wanted bytes of s before file offset x. The result is also the offset of the byte at x
-// in the destination.
+// Before returns the number of wanted bytes of the segment s before file offset x. The result is also the position in
+// the destination of the byte at file offset x.
 func (s *Segment) Before(x int64) int64 {
 	x = min(max(x-s.Off, 0), s.Len)
 	if s.Stride == 0 {
@@ -66,8 +66,9 @@ func (s *Segment) last(x int64) int64 {
 	return s.Off + n
 }
 
-// Pack copies the bytes of src that s wants to dst, and returns their number. src holds the bytes of the file from
-// offset lo on. dst may overlap src, but must not begin after the first wanted byte.
+// Pack copies the wanted bytes of src to dst without gaps, and returns the number of bytes copied. The slice src holds
+// the bytes of the file from offset lo on. The slice dst may overlap src, but must not begin after the first wanted
+// byte.
 func (s *Segment) Pack(dst, src []byte, lo int64) int64 {
 	from, to := max(lo, s.Off)-lo, min(lo+int64(len(src)), s.Off+s.Len)-lo
 	if from >= to {

@@ -12,9 +12,9 @@ import (
 )
 
 // Pool is the staging memory of an engine: one mapping that is split into slots. The pool is mapped at its first use,
-// and its parts are allocated and pinned while the first chunks are read. The pool allocates one part while it pins
-// the previous part, because more threads would not be faster. The pool prepares the first slot of every worker
-// before any second slot.
+// and its parts are allocated and pinned while the first chunks of the first transfer are read. The pool allocates one
+// part while it pins the previous part; more threads would not be faster. The pool prepares the first slot of every
+// worker before the second slot of any worker.
 type Pool struct {
 	layout Layout
 
@@ -33,7 +33,7 @@ type Pool struct {
 	beside    []*Slot           // slots of Adopt
 }
 
-// Layout is the number and size of a pool's slots, by kind.
+// Layout is the number and size of a pool's slots, for each kind of slot.
 type Layout struct {
 	Large, Small, Write Cut
 	Near                *hostmem.Node // NUMA node of the memory; nil means any node
@@ -53,7 +53,7 @@ func (l Layout) Size() int64 {
 // SetLayout sets the layout of the pool. SetLayout must be called before Open.
 func (p *Pool) SetLayout(l Layout) { p.layout = l }
 
-// Open maps the memory of the pool. Later calls do nothing.
+// Open maps the memory of the pool. Later calls of Open do nothing.
 func (p *Pool) Open() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,8 +63,8 @@ func (p *Pool) Open() error {
 	return p.mapSlots()
 }
 
-// Take returns n slots, which the worker keeps for the life of the engine. Take returns fewer slots if not enough are
-// free.
+// Take returns n slots for one worker, which keeps them for the life of the engine. If fewer than n slots are free,
+// Take returns all free slots.
 func (p *Pool) Take(n int, kind Kind) ([]*Slot, error) {
 	if err := p.Open(); err != nil {
 		return nil, err
@@ -125,7 +125,8 @@ func (p *Pool) cut(mem []byte, kind Kind, n int, size int64) []byte {
 	return mem
 }
 
-// Prepare allocates and pins the memory of all slots of the given kind for dev, in the background and in order.
+// Prepare allocates and pins the memory of all slots of the given kind for copies to dev, in the background and in the
+// order of the slots.
 func (p *Pool) Prepare(dev device.Device, kind Kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,8 +160,8 @@ func (p *Pool) PinError() error {
 	return nil
 }
 
-// Backing returns how much of the pool is in memory and in huge pages. Backing asks the kernel again only if more
-// memory was allocated since the last call.
+// Backing returns how many bytes of the pool are in memory, and how many of them in huge pages. Backing asks the
+// kernel again only if more memory was allocated since the last call.
 func (p *Pool) Backing() hostmem.Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,7 +182,7 @@ func (p *Pool) Backing() hostmem.Stats {
 	return p.stats
 }
 
-// PrepareSlots allocates and pins the given slots for dev, in the background and in order.
+// PrepareSlots allocates and pins the given slots for copies to dev, in the background and in the given order.
 func (p *Pool) PrepareSlots(dev device.Device, slots []*Slot) {
 	p.preparing.Go(func() {
 		for _, s := range slots {
@@ -190,7 +191,8 @@ func (p *Pool) PrepareSlots(dev device.Device, slots []*Slot) {
 	})
 }
 
-// Adopt splits r into n further slots of size bytes. The pool frees r at Close.
+// Adopt splits the memory region r into n further slots. The parameter `size` is the size of each slot in bytes. The
+// pool frees the region when the pool is closed.
 func (p *Pool) Adopt(r *hostmem.Region, n int, size int64) []*Slot {
 	p.Keep(r)
 	p.mu.Lock()
@@ -206,14 +208,14 @@ func (p *Pool) Adopt(r *hostmem.Region, n int, size int64) []*Slot {
 	return slots
 }
 
-// Keep makes the pool free r at Close.
+// Keep gives the memory region r to the pool, which frees the region when the pool is closed.
 func (p *Pool) Keep(r *hostmem.Region) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.others = append(p.others, r)
 }
 
-// Close unpins and unmaps the memory of the pool. No slot may be in use.
+// Close unpins and unmaps the memory of the pool. The caller must not call Close while a slot is in use.
 func (p *Pool) Close() error {
 	p.preparing.Wait()
 	p.mu.Lock()

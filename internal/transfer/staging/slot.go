@@ -26,7 +26,7 @@ type Slot struct {
 // ReadyFor reports whether the slot is prepared for copies to dev.
 func (s *Slot) ReadyFor(dev device.Device) bool { return s.part.readyFor(dev) }
 
-// Ensure allocates the pages of the slot and pins them for dev. Later calls return at once.
+// Ensure allocates the pages of the slot and pins them for dev. Later calls of Ensure return at once.
 func (s *Slot) Ensure(dev device.Device) { s.part.ensure(dev) }
 
 // MarkFor returns the slot's mark (a completion event) on a queue, and makes it at the first call.
@@ -42,8 +42,8 @@ func (s *Slot) MarkFor(q device.Queue) (device.Mark, error) {
 	return m, nil
 }
 
-// SumFor returns the slot's checksum object on a queue, and makes it at the first call. The queue must be a
-// device.Summer.
+// SumFor returns the object that receives checksums of the slot's bytes from a device queue, and makes it at the first
+// call. The queue must implement device.Summer.
 func (s *Slot) SumFor(q device.Queue) (device.Sum, error) {
 	if m, ok := s.sums[q]; ok {
 		return m, nil
@@ -98,8 +98,8 @@ func (pt *part) readyFor(dev device.Device) bool {
 	return pt.tried.Load() || dev.Info().Kind == device.Host
 }
 
-// ensure allocates the pages of the part and pins them for dev. Later calls return at once. Memory that cannot be
-// pinned still works, but slower; PinError gives the reason.
+// ensure allocates the pages of the part and pins them for dev. Later calls of Ensure return at once. Memory that
+// cannot be pinned still works, but slower; PinError gives the reason.
 func (pt *part) ensure(dev device.Device) {
 	if pt.tried.Load() {
 		return

@@ -13,7 +13,7 @@ import (
 // Account counts the bytes, chunks and time of one route or stage. The zero value is an empty account.
 type Account struct {
 	Bytes, Chunks int64
-	Busy          time.Duration // sum of the time of all threads
+	Busy          time.Duration // sum of the times that all threads spent
 
 	first, last time.Time // first start and last end
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// ReadTotals compares the number of bytes that were read with the number of wanted bytes.
+// ReadTotals returns the number of bytes that were read and the number of wanted bytes.
 func (s *Sums) ReadTotals(wanted int64) *report.ReadTotals {
 	r := report.ReadTotals{Wanted: wanted, Read: s.Extra.Bytes + s.Padding + s.CuFile.Bytes}
 	for _, a := range s.Routes {
@@ -60,8 +60,9 @@ func (s *Sums) LoadStages() []report.Stage {
 	return out
 }
 
-// SaveStages lists the stages of a save in the order in which a chunk passes them. steps are the steps that create
-// and publish the file. If the first step is "reserve", it is listed before the stages of the bytes.
+// SaveStages lists the stages of a save in the order in which a chunk passes them. The parameter `steps` lists the
+// steps that create and publish the file. If the first step is "reserve", it is listed before the stages that move
+// bytes.
 func (s *Sums) SaveStages(steps []report.Stage) []report.Stage {
 	var out stages
 	if len(steps) > 0 && steps[0].Stage == "reserve" {
@@ -73,7 +74,8 @@ func (s *Sums) SaveStages(steps []report.Stage) []report.Stage {
 	return append(out, steps...)
 }
 
-// UploadStages lists the stages of an upload. complete is the time in which the server completed the object.
+// UploadStages lists the stages of an upload. The parameter `complete` is the time that the server needed to complete
+// the object.
 func (s *Sums) UploadStages(complete time.Duration) []report.Stage {
 	out := stages{}
 	out.copies(s)
@@ -92,9 +94,10 @@ func (s *Sums) PutStages() []report.Stage {
 	return out
 }
 
-// LoadLimit returns the name of the stage that limited the rate of a load of duration wall. If direct reads span most
-// of the time, the limit is storage. If readers wait for copies for more than a tenth of their time, the limit is the
-// copy. Otherwise the limit is the CPU: reading from the page cache, packing or verification.
+// LoadLimit returns the name of the stage that limited the rate of a load. The parameter `wall` is the elapsed time of
+// the load. If O_DIRECT reads span most of the load's time, the limit is storage. If readers wait for copies to the
+// device for more than a tenth of their time, the limit is the copy. Otherwise the limit is the CPU: reading from the
+// page cache, packing or verification.
 func (s *Sums) LoadLimit(wall time.Duration) string {
 	buffered := s.Routes[report.RouteTakenBuffered].Bytes + s.Routes[report.RouteTakenBufferedUnproven].Bytes
 	switch {
@@ -121,8 +124,8 @@ func (s *Sums) LoadLimit(wall time.Duration) string {
 	return "none"
 }
 
-// SaveLimit returns the name of the stage that limited the rate of a save of duration wall. The steps of a save run
-// alone, before or after the writes.
+// SaveLimit returns the name of the stage that limited the rate of a save. The parameter `wall` is the elapsed time of
+// the save. The steps that create and publish the file do not overlap with the writes.
 func (s *Sums) SaveLimit(wall time.Duration, steps []report.Stage) string {
 	once := time.Duration(0)
 	for _, x := range steps {

@@ -25,15 +25,15 @@ type Tally struct {
 type Sums struct {
 	Routes   map[report.RouteTaken]Account // counts of each route, without the routes of cuFile
 	Cached   Account                       // counts of reads through the page cache
-	Direct   Account                       // counts of reads with O_DIRECT, also if the bytes took another route
+	Direct   Account                       // counts of O_DIRECT reads, even if the page cache served them
 	Network  Account                       // counts of bytes to or from a server
 	CuFile   Account                       // counts of reads and writes by libcufile
 	Extra    Account                       // counts of reads that were made only for checksums
-	Verify   Account                       // counts of bytes that were summed
+	Verify   Account                       // counts of bytes whose checksums were computed
 	Packing  Account                       // counts of wanted bytes that were packed together
-	Copying  Account                       // counts of copies to or from devices
-	Writing  Account                       // counts of writes to files
-	OnDevice int64                         // number of bytes that the device summed
+	Copying  Account                       // counts of bytes copied to or from devices
+	Writing  Account                       // counts of bytes written to files
+	OnDevice int64                         // number of bytes whose checksums the device computed
 	Padding  int64                         // number of bytes that were read only because of alignment or gaps
 	Dirty    int64                         // number of bytes in ranges with dirty pages
 	CopyWait time.Duration                 // time that workers waited for copies
@@ -69,7 +69,8 @@ func (y *Tally) route(r report.RouteTaken) *Account {
 	return y.routes[r]
 }
 
-// Read counts n bytes that were read by route r since start. If extra is set, the bytes were read only for checksums.
+// Read counts n bytes that were read by route r between the time `start` and now. If the parameter `extra` is set, the
+// bytes were read only for checksums.
 func (y *Tally) Read(extra bool, r report.RouteTaken, n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -108,7 +109,8 @@ func (y *Tally) ReadParts(extra bool, n int64, parts []Part, start time.Time) {
 	y.sums.Direct.Note(n, start, end)
 }
 
-// ReadBuffered counts a read through the page cache. missed is the route of the bytes that were not cached.
+// ReadBuffered counts a read through the page cache. The parameter `missed` is the route of the bytes that were not
+// cached.
 func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTaken, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -126,7 +128,8 @@ func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTake
 	y.sums.Cached.Note(b.Cached+b.Missed, start, end)
 }
 
-// ReadByCuFile counts n bytes that libcufile read. The counters of libcufile show their route later.
+// ReadByCuFile counts n bytes that libcufile read. The route of the bytes is found later, from the counters of
+// libcufile.
 func (y *Tally) ReadByCuFile(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -137,7 +140,7 @@ func (y *Tally) ReadByCuFile(n int64, start time.Time) {
 // Padded counts n unwanted bytes that were read because of alignment or gaps.
 func (y *Tally) Padded(n int64) { y.padding.Add(n) }
 
-// Verified counts n bytes whose checksum the CPU computed since start.
+// Verified counts n bytes whose checksum the CPU computed between the time `start` and now.
 func (y *Tally) Verified(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -145,8 +148,8 @@ func (y *Tally) Verified(n int64, start time.Time) {
 	y.sums.Verify.Note(n, start, end)
 }
 
-// VerifiedOnDevice counts n bytes whose checksum the device computed. The time since start is CPU time, not the
-// device's time.
+// VerifiedOnDevice counts n bytes whose checksum the device computed. The time between the time `start` and now is
+// counted as CPU time, not as the device's time.
 func (y *Tally) VerifiedOnDevice(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -155,7 +158,7 @@ func (y *Tally) VerifiedOnDevice(n int64, start time.Time) {
 	y.sums.OnDevice += n
 }
 
-// Packed counts n wanted bytes that were packed together since start.
+// Packed counts n wanted bytes that were packed together between the time `start` and now.
 func (y *Tally) Packed(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -163,8 +166,8 @@ func (y *Tally) Packed(n int64, start time.Time) {
 	y.sums.Packing.Note(n, start, end)
 }
 
-// Copied counts a copy of n bytes that has just ended. queued is the time when the copy was queued, and waited the
-// time since when a worker waited for it.
+// Copied counts a copy of n bytes that has just ended. The parameter `queued` is the time at which the copy was
+// queued. The parameter `waited` is the time at which a worker began to wait for the copy.
 func (y *Tally) Copied(n int64, queued, waited time.Time) {
 	end := time.Now()
 	y.mu.Lock()
@@ -201,7 +204,7 @@ func (y *Tally) WroteByCuFile(n int64, start time.Time) {
 	y.sums.Writing.Note(n, start, end)
 }
 
-// Sent counts n bytes that were sent since start and that the server has acknowledged.
+// Sent counts n bytes that were sent between the time `start` and now and that the server has acknowledged.
 func (y *Tally) Sent(n int64, start time.Time) {
 	end := time.Now()
 	y.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// Check computes the checksum of data, which is at offset off of a file, and compares each block that is now
-// complete. The file must be one that the proof verifies.
+// Check computes the checksum of `data`, the bytes at offset off of a file, and compares each block of which all bytes
+// have now been seen. The file must have checksums; see Verifies.
 func (p *Proof) Check(file int, off int64, data []byte) error {
 	s := p.files[file].sums
 	for len(data) > 0 {
@@ -24,17 +24,17 @@ func (p *Proof) Check(file int, off int64, data []byte) error {
 	return nil
 }
 
-// Tileable reports whether a device can compute the checksums of a file. A device computes the checksum of one tile
-// at a time. Each tile must be inside one block and must not be tiny. A file with only one block, or with a block
-// size that is a power of two, is tileable.
+// Tileable reports whether a device can compute the checksums of a file. A device computes checksums in tiles, which
+// are ranges of bytes of equal size. The tile size must divide the block size and be at least checksum.MinBlock. A
+// file with only one block, or with a block size that is a power of two, is tileable.
 func (p *Proof) Tileable(file int) bool {
 	s := p.files[file].sums
 	size := tileOf(s)
 	return s.Block >= s.Size || size >= checksum.MinBlock && s.Block%size == 0
 }
 
-// Tiles returns the sizes of a device's tiles for bytes at offset off of a file. first is the size of the first tile,
-// and size the size of all others.
+// Tiles returns the sizes of the tiles in which a device computes the checksums of bytes at offset off of a file. The
+// result `first` is the size of the first tile, and `size` is the size of all other tiles.
 func (p *Proof) Tiles(file int, off int64) (first, size int64) {
 	size = tileOf(p.files[file].sums)
 	return size - off%size, size
@@ -44,7 +44,7 @@ func (p *Proof) Tiles(file int, off int64) (first, size int64) {
 func tileOf(s *checksum.Sums) int64 { return min(s.Block, device.SumTile) }
 
 // CheckTiles joins the tile checksums that a device computed for n bytes at offset off of a file, and compares each
-// block that is now complete. on is the name of the device.
+// block of which all bytes have now been seen. The parameter `on` is the name of the device.
 func (p *Proof) CheckTiles(file int, off, n int64, tiles []uint64, on string) error {
 	s := p.files[file].sums
 	size := tileOf(s)

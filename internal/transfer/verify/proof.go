@@ -26,7 +26,7 @@ type Extent struct {
 type File struct {
 	Path string
 	Size int64
-	Sums *checksum.Sums // nil if the file is not verified
+	Sums *checksum.Sums // checksums of the file; nil if the file is not verified
 }
 
 // Block identifies a block of a file by the index of the file and of the block.
@@ -35,20 +35,21 @@ type Block struct {
 	Index int64
 }
 
-// Judge receives the result of each block. Any goroutine may call its methods.
+// Judge receives the result of each comparison of a block with its checksum. Any goroutine may call the methods of a
+// Judge.
 type Judge interface {
 	// Right is called for each block that matches its checksum.
 	Right(b Block)
-	// Wrong returns the error for a block that has the checksum sum in place of the expected one. on is the device
-	// that computed the last part of sum; empty means the CPU.
+	// Wrong returns the error for a block with a wrong checksum. The parameter `sum` is the checksum that was
+	// computed. The parameter `on` is the device that computed the last part of the checksum; empty means the CPU.
 	Wrong(b Block, sum uint64, on string) error
 }
 
 // Proof compares the bytes of a load with the checksums of its files. Each block with a byte of the load is compared
 // as a whole. Bytes of a compared block that the load does not want are also read, and then dropped.
 //
-// A read may cover any part of a block. The checksums of the parts are joined in any order, and the block is compared
-// when its last part is known.
+// A read may cover any part of a block. The checksums of the parts of a block are joined in any order, and the block
+// is compared when the checksum of its last part is known.
 type Proof struct {
 	join  *checksum.Joiner
 	judge Judge
@@ -62,7 +63,7 @@ type Proof struct {
 }
 
 type fileProof struct {
-	sums *checksum.Sums // nil if the file is not verified
+	sums *checksum.Sums // checksums of the file; nil if the file is not verified
 	// gaps are the bytes of blocks to compare that the load does not want.
 	gaps []Extent
 }
@@ -73,8 +74,9 @@ type blockSum struct {
 	left int64 // bytes that are not summed yet
 }
 
-// NewProof returns a Proof for the extents of loads, and for the extents of also, which are verified but not loaded.
-// NewProof fails if checksums are for a file of another size, or if a byte is loaded twice.
+// NewProof returns a Proof for the file ranges `loads`, which are loaded, and the file ranges `also`, which are
+// verified but not loaded. NewProof fails if the checksums of a file were computed for another file size, or if a byte
+// is loaded twice.
 func NewProof(files []File, loads iter.Seq[Extent], also []Extent, join *checksum.Joiner, judge Judge) (*Proof, error) {
 	p := &Proof{join: join, judge: judge, files: make([]fileProof, len(files)), open: map[Block]*blockSum{}}
 	loaded := make([][]Extent, len(files))
@@ -148,8 +150,8 @@ func (p *Proof) cover(file int, loads, touched []Extent) {
 // Verifies reports whether a file has checksums to compare. A nil Proof verifies nothing.
 func (p *Proof) Verifies(file int) bool { return p != nil && p.files[file].sums != nil }
 
-// Gaps returns the bytes that must be read besides the loads, for each file and sorted by offset. The caller may
-// reslice the results. A nil Proof has no gaps.
+// Gaps returns, for each file, the byte ranges that must be read only for checksums, sorted by offset. The caller may
+// reslice the slices that Gaps returns. A nil Proof has no gaps.
 func (p *Proof) Gaps() [][]Extent {
 	if p == nil {
 		return nil
@@ -174,7 +176,7 @@ func (p *Proof) Files() (n int) {
 // Blocks returns the number of blocks that have matched their checksums so far.
 func (p *Proof) Blocks() int64 { return p.got.Load() }
 
-// Settled returns an error if some block was not compared although every byte was read.
+// Settled returns an error if every byte was read but some block was not compared with its checksum.
 func (p *Proof) Settled() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
