@@ -46,14 +46,14 @@ const (
 // ETagKind is the way in which the ETag of an object is computed.
 type ETagKind string
 
-// The kinds of ETag.
+// A bucket has one of the kinds of ETag ETagMD5 and ETagCRC64.
 const (
 	// ETagMD5 makes the ETag the MD5 of the content in hex. The ETag of a multipart object is the MD5 of the parts'
 	// MD5s, followed by "-" and the number of parts. Most S3 clients expect an ETag of kind ETagMD5.
 	ETagMD5 ETagKind = "md5"
-	// ETagCRC64 makes the ETag the CRC-64/NVME of the content, followed by "-1" or, for a multipart object, by "-"
-	// and the number of parts. The suffix "-1" or "-" with a number keeps clients from taking the ETag for an MD5.
-	// An ETag of kind ETagCRC64 costs almost no CPU time.
+	// ETagCRC64 makes the ETag the CRC-64/NVME and the size of the content, each in 16 hex digits, followed by "-" and
+	// the number of parts (1 for an object that is not multipart). The suffix ("-" and a number) keeps clients from
+	// taking the ETag for an MD5. An ETag of kind ETagCRC64 costs almost no CPU time.
 	ETagCRC64 ETagKind = "crc64nvme"
 )
 
@@ -107,7 +107,7 @@ type Condition struct {
 	// counts as no object. If the condition is not met, the change fails with ErrPrecondition.
 	IfNoneMatch string
 	IfSize      *int64
-	IfModified  *time.Time // required time of the last modification, compared to the second
+	IfModified  *time.Time // required time of the last modification; fractions of a second are ignored
 }
 
 // Put is a request to write an object.
@@ -120,7 +120,7 @@ type Put struct {
 	// Attributes are the attributes of the new version. The store keeps no reference to the map Attributes.
 	Attributes map[string]string
 	Condition  Condition
-	// MD5 makes the store set Written.MD5, even if the bucket's ETags are no MD5s.
+	// If MD5 is true, the store sets Written.MD5, even if the bucket's ETags are no MD5s.
 	MD5 bool
 	// Finish, if not nil, is called once after the last byte of Body and before the object is visible. The store
 	// adds the attributes that Finish returns to the new version. If Finish returns an error, nothing is stored and
@@ -158,13 +158,14 @@ type Deleted struct {
 type List struct {
 	Bucket string
 	Prefix string
-	// Delimiter groups the keys that contain it after Prefix under a common prefix. Delimiter may have any length.
+	// The page lists keys that contain Delimiter after Prefix only by their common prefix, which ends with Delimiter.
+	// Delimiter may have any length.
 	Delimiter string
-	// The page begins behind the key or common prefix After. A common prefix is listed if at least one of its keys
-	// comes after After, unless the common prefix equals After.
+	// The page begins after the key or common prefix that the field After names. A common prefix is listed if at least
+	// one of its keys sorts after the value of After, unless the common prefix equals that value.
 	After string
-	// If Versions is true, the page begins behind the version AfterVersion of the key After. If AfterVersion is
-	// empty, the page begins behind all versions of the key After.
+	// If Versions is true, the page begins after the version AfterVersion of the key that the field After names. If
+	// AfterVersion is empty, the page begins after all versions of that key.
 	AfterVersion string
 	Limit        int  // largest number of objects and common prefixes together, 1 to 1000; 0 means 1000
 	Versions     bool // whether to list all versions and delete markers, newest first within a key
@@ -256,8 +257,8 @@ type CopyPart struct {
 	Off, N              int64
 	Bucket, Key, Upload string
 	Number              int
-	// The field Finish of CopyPart has the same meaning as in PutPart. If Finish is not nil, the bytes pass through
-	// memory. The store sets Written.MD5 only if the bucket's ETags are MD5s.
+	// The field Finish of CopyPart has the same meaning as in PutPart. If Finish is not nil, the copied bytes pass
+	// through the server's memory. The store sets Written.MD5 only if the bucket's ETags are MD5s.
 	Finish func(Written) (map[string]string, error)
 }
 
@@ -268,8 +269,8 @@ type Range struct{ Off, N int64 }
 // identifier.
 type UploadList struct {
 	Bucket, Prefix, Delimiter string
-	// The page begins behind the upload with the key AfterKey and the identifier AfterID. If AfterID is empty, the
-	// page begins behind all uploads of AfterKey.
+	// The page begins after the upload with the key AfterKey and the identifier AfterID. If AfterID is empty, the page
+	// begins after all uploads of the key AfterKey.
 	AfterKey, AfterID string
 	Limit             int
 }

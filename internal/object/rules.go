@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// CheckKey returns ErrInvalidName if no object can have this key.
+// CheckKey returns ErrInvalidName if the key is empty or longer than MaxKey bytes.
 func CheckKey(op, key string) error {
 	if n := len(key); n < 1 || n > MaxKey {
 		return Fail(op, key, ErrInvalidName, fmt.Sprintf("a key of %d bytes, expected 1 to %d", n, MaxKey))
@@ -19,7 +19,7 @@ func CheckKey(op, key string) error {
 	return nil
 }
 
-// CheckAttributes returns ErrTooLarge if a version cannot have so many bytes of attributes.
+// CheckAttributes returns ErrTooLarge if the names and values of the attributes together exceed MaxAttributes bytes.
 func CheckAttributes(op, key string, attributes map[string]string) error {
 	n := 0
 	for k, v := range attributes {
@@ -57,8 +57,9 @@ func CheckBucket(op string, b *Bucket) error {
 		fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, VersioningEnabled, VersioningSuspended))
 }
 
-// ChangedBucket applies change to a copy of the settings old and returns the copy. The bucket keeps its name and its time
-// of creation. ChangedBucket returns an error if the new settings are invalid or turn versioning off again.
+// ChangedBucket applies the function change to a copy of a bucket's old settings and returns the copy. The bucket keeps
+// its name and its time of creation. ChangedBucket returns an error if the new settings are invalid or turn versioning
+// off again.
 func ChangedBucket(op string, old *Bucket, change func(*Bucket) error) (*Bucket, error) {
 	given := old.Clone()
 	if err := change(&given); err != nil {
@@ -75,7 +76,7 @@ func ChangedBucket(op string, old *Bucket, change func(*Bucket) error) (*Bucket,
 	return &b, nil
 }
 
-// CheckOrder returns an error if c names no part, or parts that do not ascend.
+// CheckOrder returns an error if the request lists no part, or lists part numbers that do not ascend.
 func (c *Complete) CheckOrder(op string) error {
 	if len(c.Parts) == 0 {
 		return Fail(op, c.Key, ErrInvalidPart, "no part is named")
@@ -101,7 +102,8 @@ func ETagOf(kind ETagKind, w Written) string {
 	return fmt.Sprintf("%x", w.MD5)
 }
 
-// MergeAttributes returns a new map with the attributes of both maps. An attribute of more replaces one of base.
+// MergeAttributes returns a new map with the attributes of both maps. If both maps have a value for a name, the result
+// has the value from the second map (the parameter more).
 func MergeAttributes(base, more map[string]string) map[string]string {
 	out := make(map[string]string, len(base)+len(more))
 	maps.Copy(out, base)
@@ -109,7 +111,8 @@ func MergeAttributes(base, more map[string]string) map[string]string {
 	return out
 }
 
-// FinishAttributes calls a Finish hook, if there is one, and returns the given attributes together with its own.
+// FinishAttributes calls the function hook, if it is not nil, and returns the attributes in base together with those
+// that hook returned.
 func FinishAttributes[T any](op, key string, base map[string]string, hook func(T) (map[string]string, error),
 	arg T) (map[string]string, error) {
 	var more map[string]string

@@ -98,7 +98,8 @@ type Body interface {
 }
 
 // Verifier is a Body that can check its first block in advance. Verify returns the error that the first read would
-// return, such as ErrDamaged. Verification costs no extra read.
+// return, such as ErrDamaged. A call of Verify costs no extra read, because a block that Verify has compared is not
+// compared again.
 type Verifier interface{ Verify() error }
 
 // Stricter is a Content that can compare every block with its checksum, regardless of the setting verify_reads.

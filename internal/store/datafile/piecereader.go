@@ -13,9 +13,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Pieces reads pieces of one data file in order, and compares each piece with its sum before it returns any byte of
-// the piece. Pieces is for reading the regions of a Shared file, in which blocks may be incomplete. A Pieces must be
-// used by one goroutine at a time.
+// Pieces reads ranges (pieces) of one data file in order, and compares each piece with its checksum before it returns
+// any byte of the piece. Pieces is for reading the regions of a Shared file, which may begin or end within a block. A
+// Pieces must be used by one goroutine at a time.
 type Pieces struct {
 	f      *Files
 	id     ID

@@ -34,9 +34,9 @@ type Writer struct {
 	written bool
 }
 
-// Create creates the file tmp/<id>. size is the number of bytes that will be written, or -1 if it is unknown. If size
-// is at least 1 MiB, Create reserves disk space for at most 1 GiB of it. Reserving space keeps the file contiguous
-// and reports a full disk early.
+// Create creates the file tmp/<id>. The parameter size is the number of bytes that will be written, or -1 if it is
+// unknown. If size is at least 1 MiB, Create reserves disk space for at most 1 GiB of it. Reserving space keeps the
+// file contiguous and reports a full disk early.
 func (f *Files) Create(id ID, size int64) (*Writer, error) {
 	const op = "create"
 	name := f.tmpName(id)
@@ -79,8 +79,8 @@ func again(call func() error) error {
 func (w *Writer) ID() ID { return w.id }
 
 // Fill writes the whole content: exactly size bytes of body, or all bytes of body if size is -1. If body has another
-// length, the error wraps object.ErrIncompleteBody. An error of body is returned unchanged. Fill reads body until
-// io.EOF.
+// length, the error wraps object.ErrIncompleteBody. If reading body fails, Fill returns the error of body unchanged.
+// Fill reads body until io.EOF.
 func (w *Writer) Fill(ctx context.Context, body io.Reader, size int64, md5 bool) (Written, error) {
 	const op = "write"
 	if err := w.once(op); err != nil {
@@ -127,7 +127,8 @@ func (w *Writer) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Settle calls Files.Settle for the file of the Writer, after the caller's commit. After Settle, Abort does nothing.
+// Settle calls Files.Settle, which moves the Writer's file to data/; the caller must have committed its metadata
+// before. After Settle, Abort does nothing.
 func (w *Writer) Settle() {
 	w.gone = true
 	w.f.Settle(w.id)
