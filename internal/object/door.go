@@ -143,7 +143,7 @@ type Authorizer interface {
 	// content type and metadata would give the object the same attributes. Describe fails with kind Invalid if S3
 	// would refuse the description.
 	Describe(ctx context.Context, bucket string, d Description) (map[string]string, error)
-	// JudgeWrite returns the Judge for writes through the door. This Judge for door writes refuses to replace a locked
+	// JudgeWrite returns the Judge for writes through the door. The Judge for door writes refuses to replace a locked
 	// version, and adds the bucket's default retention to the new version.
 	JudgeWrite() Judge
 }

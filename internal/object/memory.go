@@ -16,7 +16,9 @@ type MemoryContent struct {
 }
 
 // NewMemoryContent returns the bytes data as content. The caller must not change data afterwards.
-func NewMemoryContent(info Info, data []byte) *MemoryContent { return &MemoryContent{info: info, data: data} }
+func NewMemoryContent(info Info, data []byte) *MemoryContent {
+	return &MemoryContent{info: info, data: data}
+}
 
 // Bytes returns the content without a copy. The caller must not change the returned bytes.
 func (c *MemoryContent) Bytes() []byte { return c.data }

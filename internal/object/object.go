@@ -52,8 +52,9 @@ const (
 	// MD5s, followed by "-" and the number of parts. Most S3 clients expect an ETag of kind ETagMD5.
 	ETagMD5 ETagKind = "md5"
 	// ETagCRC64 makes the ETag the CRC-64/NVME and the size of the content, each in 16 hex digits, followed by "-" and
-	// the number of parts (1 for an object that is not multipart). The suffix ("-" and a number) keeps clients from
-	// taking the ETag for an MD5. An ETag of kind ETagCRC64 costs almost no CPU time.
+	// the number of parts. For ETagCRC64, an object that was not made by a multipart upload counts as one part. The
+	// suffix ("-" and a number) keeps clients from taking the ETag for an MD5. An ETag of kind ETagCRC64 costs almost
+	// no CPU time.
 	ETagCRC64 ETagKind = "crc64nvme"
 )
 

@@ -5,7 +5,7 @@
 //
 // # Invariants
 //
-// In the invariants I1 to I8, a single letter is a kind of record as listed in package record: for example, o is a
+// In the invariants I1 to I8, a single letter is a kind of record as listed in package record. For example, o is a
 // current version and v is a noncurrent version.
 //
 //	I1  All versions of a key have different sequences; the sequence of o is above those of v.
@@ -22,10 +22,9 @@
 // # Repair
 //
 // Repair deletes nothing. Repair corrects records that can be derived from other records: file owners (f records), null
-// versions (n), counts (s), and marks, which are limits above all assigned numbers (m). Repair also corrects the
-// records of the store's UUID, of its epoch (how often it was opened) and of its last clean close, because text files
-// in the store's root hold copies of these values. Repair rebuilds an unreadable record of a bucket from the keys of
-// the bucket's objects.
+// versions (n), counts (s), and marks, which are limits above all assigned numbers (m). Repair also corrects records
+// with copies in text files in the store's root: the UUID, the epoch (how often the store was opened) and the last
+// clean close. Repair rebuilds an unreadable record of a bucket from the keys of the bucket's objects.
 //
 // Repair moves data files without an owner to quarantine/. Repair also moves records without an owner: inline content
 // (d records), lists of parts (q), checksums (c), file owners (f) and parts (p). Repair moves nothing to quarantine/

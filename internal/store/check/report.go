@@ -29,9 +29,9 @@ type Options struct {
 
 // Problem describes one violated invariant of a store.
 type Problem struct {
-	// Invariant names the violated rule: I1 to I8 as in the package comment, "age" (metadata that is older than the
-	// rest of the store) or "content" (content that differs from its checksum). For data that cannot be read, Invariant
-	// is "record", "metadata" or "witness".
+	// Invariant names the violated rule: I1 to I8 as in the package comment, "age" (metadata older than the data) or
+	// "content" (content that differs from its checksum). For data that cannot be read, Invariant is "record",
+	// "metadata" or "witness".
 	Invariant string
 	What      string // the object, file or record with the problem
 	Msg       string

@@ -132,8 +132,8 @@ func (o *Handout) Sums(first, n int64) ([]uint64, error) {
 }
 
 // Window returns at most n elements of sums; the parameter first is the index of the first element. Window fails with
-// kind Invalid if first or n is negative, or if first is beyond the end of sums. The error text begins with the
-// parameter name.
+// kind Invalid if first or n is negative, or if first is beyond the end of sums. The parameter called name is used only
+// in the error text.
 func Window(name string, sums []uint64, first, n int64) ([]uint64, error) {
 	all := int64(len(sums))
 	if first < 0 || n < 0 || first > all {

@@ -21,7 +21,7 @@ type Piece struct {
 type Written struct {
 	Size  int64
 	CRC64 uint64   // CRC-64/NVME of all bytes written
-	Sums  []uint64 // checksums of the file's blocks; nil for a region of a file, whose checksums are in Pieces
+	Sums  []uint64 // checksums of the file's blocks; nil for a region of a file, which has its checksums in Pieces
 	// Pieces are the checksums of a region, split at the block boundaries of the file, in order. Pieces is nil for a
 	// whole file.
 	Pieces []Piece

@@ -57,8 +57,8 @@ func (f *Files) Recover(known func(ID) bool) (Recovered, error) {
 	return r, nil
 }
 
-// SameFile reports whether the names of id in tmp/ and in data/ lead to the same inode. Both names of the file, in tmp/
-// and in data/, must exist.
+// SameFile reports whether the names of id in tmp/ and in data/ lead to the same inode. The file must have a name in
+// tmp/ and a name in data/.
 func (f *Files) SameFile(id ID) (bool, error) {
 	_, same, err := f.placed(id)
 	return same, fail("compare", f.tmpName(id), err)

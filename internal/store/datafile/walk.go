@@ -120,8 +120,8 @@ func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) (
 
 // MaxID returns a lower bound of the highest ID of all files that were ever moved to data/. The returned ID is at least
 // the highest ID in data/ now. MaxID returns false if no file was ever moved to data/. Metadata is older than the data
-// files if it would assign a lower ID than MaxID returns. MaxID lists only three directories, however many files there
-// are.
+// files if the next ID that it would assign is not above the result of MaxID. MaxID lists only three directories,
+// however many files there are.
 func (f *Files) MaxID() (id ID, ok bool, err error) {
 	tops, err := f.numbers(context.Background(), f.data, nil)
 	if err != nil || len(tops) == 0 {

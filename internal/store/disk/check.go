@@ -167,9 +167,9 @@ func Quarantine(ctx context.Context, o Options) ([]quarantine.Entry, error) {
 	return quarantine.Folder{FS: o.FS, Dir: o.Dir}.List(ctx)
 }
 
-// RestoreQuarantined moves one entry of quarantine/ back into the store. A file returns to its old path, unless
-// another file is there. Records are restored if nothing has changed them since the repair. The store must be
-// stopped.
+// RestoreQuarantined moves one entry of quarantine/ back into the store. A file returns to its old path, unless another
+// file is there. Records are restored if nothing has changed them since the repair. The store must be stopped while
+// RestoreQuarantined runs.
 func RestoreQuarantined(ctx context.Context, o Options, name string) (r quarantine.Restored, err error) {
 	const op = "restore"
 	if err := quarantine.CheckName(op, name); err != nil {

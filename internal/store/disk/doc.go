@@ -3,7 +3,7 @@
 // Package disk implements the object store on a local file system. Content is kept in plain files; metadata and small
 // objects are kept in Pebble.
 //
-// Package disk opens a store and serves its requests. The following packages do parts of the work:
+// Package disk opens a store and serves its requests. Package disk uses these packages for parts of its work:
 //
 //	layout      the files and directories of a store
 //	record      keys and values of the metadata
@@ -17,18 +17,18 @@
 //
 // # Changes
 //
-// A write stores and syncs the content before it takes any lock. Under the lock of the key, the write checks its
-// condition and commits one batch. The batch of a write contains the new records, and puts the files of replaced
-// versions on the removal list. The commit of the batch is the commit point. Concurrent commits share one sync of
-// Pebble's log. A reader of a key waits until a pending change of that key is durable; listings do not wait. Files on
-// the removal list are removed in the background.
+// A write stores and syncs the content before it takes any lock. Under the lock of its key, a write checks its
+// condition and commits one batch of metadata changes. The batch of a write contains the new records, and puts the
+// files of replaced versions on the removal list. A write takes effect when its batch is committed. Concurrent commits
+// share one sync of Pebble's log. A reader of a key waits until a pending change of that key is durable; listings do
+// not wait. Files on the removal list are removed in the background.
 //
 // # Files that clients have open
 //
 // Handle gives a client open descriptors of a version's file, and holds the file. If the version is deleted, the held
 // file stays on the removal list until the client closes its handle. A held file keeps the name under which it was
-// opened, even while the file is settled. Inline content is written to a file in tmp/ before a client gets descriptors
-// of it.
+// opened, even while the file is moved from tmp/ to data/. Inline content (content that is stored in the metadata) is
+// written to a file in tmp/ before a client gets descriptors of it.
 //
 // NewDraft creates a file in tmp/ for a client to write. The commit of a draft asks the kernel, by a read lease,
 // whether anybody can still write to the file, and then continues as Put does. A file in tmp/ without a record was

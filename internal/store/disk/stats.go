@@ -25,7 +25,7 @@ type Stats struct {
 	Uploads           int64
 	PartBytes         int64 // size of the parts of uploads in progress, in bytes
 	Removing          int64 // data files that wait to be removed
-	Unsettled         int64 // committed data files that wait to be settled
+	Unsettled         int64 // committed data files that wait in tmp/ to be moved to data/
 	OpenFiles         int64 // data files that are open for reading or cached
 	// HeldFiles counts files that exist only because a client has them open: files of removed versions, and files
 	// with a copy of inline content. HeldBytes is the size of the content of held files.

@@ -56,7 +56,7 @@ type CleanEnd struct {
 	Dir   string // directory of the store
 	UUID  string
 	Epoch uint64
-	Next  uint64 // the sequence that is assigned next
+	Next  uint64 // the sequence number that the store assigns next
 }
 
 // NoteEnd records a clean close of the store in the metadata, and then in the file EPOCH.

@@ -136,7 +136,7 @@ func EachBlock(ctx context.Context, file io.Reader, size int64, f func(off int64
 	return nil
 }
 
-// SumsOf returns a function that compares a block with its sum in sums, and returns ErrSums if they differ.
+// SumsOf returns a function that compares a block with its checksum in sums, and returns ErrSums if they differ.
 func SumsOf(sums []uint64) func(off int64, block []byte) error {
 	return func(off int64, b []byte) error {
 		if i := off / record.BlockSize; i >= int64(len(sums)) || checksum.Of(b) != sums[i] {
@@ -146,7 +146,8 @@ func SumsOf(sums []uint64) func(off int64, block []byte) error {
 	}
 }
 
-// PiecesOf reads the pieces of a file and returns ErrSums if one of them differs from its sum.
+// PiecesOf reads the given pieces (ranges with a checksum) of a file, and returns ErrSums if a piece differs from its
+// checksum.
 func PiecesOf(ctx context.Context, file io.ReaderAt, pieces []datafile.Piece) error {
 	b := make([]byte, record.BlockSize)
 	for _, p := range pieces {

@@ -47,7 +47,7 @@ const (
 
 	// PartialName is the file that marks an unfinished restore or salvage; it is removed when the store is complete.
 	PartialName = "PARTIAL"
-	BackupName  = "BACKUP"      // this file marks a backup, which has no FORMAT, so that no server starts on it
+	BackupName  = "BACKUP"      // this file marks a backup; a backup has no FORMAT, so that no server starts on it
 	ScratchName = "salvage.tmp" // the temporary directory of a salvage
 )
 
@@ -150,7 +150,8 @@ func FormatNote(uuid string, witness bool) string {
 	return text
 }
 
-// CheckFormat returns the UUID in FORMAT, or an error if FORMAT is damaged, is not a store's, or has a newer format.
+// CheckFormat returns the UUID in FORMAT, or an error if FORMAT is damaged, belongs to no store, or has a newer format
+// version.
 func CheckFormat(dir string, n Note) (uuid string, err error) {
 	const op = "open store"
 	v, ok := n.Number("format")

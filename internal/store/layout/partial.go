@@ -146,8 +146,8 @@ func CheckMade(f vfs.FS, dir string) error {
 	return nil
 }
 
-// CheckApart returns an error if dir is outer or lies within it, also through symbolic links. The argument what is
-// the description of outer in the error.
+// CheckApart returns an error if the directory dir equals the directory outer or lies within it, also through symbolic
+// links. The parameter called what describes outer in the error text.
 func CheckApart(op string, f vfs.FS, dir, outer, what string) error {
 	a, b := RealName(f, dir), RealName(f, outer)
 	if a == b || strings.HasPrefix(a, strings.TrimSuffix(b, "/")+"/") {

@@ -16,9 +16,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// BlobFooter is the length in bytes of the footer of a blob file. The footer has a checksum of its rest, the place of
-// the index, two kinds, the file number and a magic word. BlobNumberAt is the offset of the file number in the
-// footer.
+// BlobFooter is the length in bytes of the footer of a blob file. The footer has a checksum of its other fields, the
+// offset and length of the index, the checksum type, the format, the file number and a magic word. BlobNumberAt is the
+// offset of the file number in the footer of a blob file.
 const (
 	BlobFooter   = 38
 	BlobNumberAt = 22

@@ -41,8 +41,8 @@ func WrapRead(name string, err error) error {
 	return e
 }
 
-// OpenFix returns the advice for metadata that cannot be opened. A full or failing disk does not count as damage.
-// checked means that a check has already examined the metadata.
+// OpenFix returns the advice for metadata that cannot be opened. A full or failing disk does not count as damage. The
+// parameter checked means that a check has already examined the metadata.
 func OpenFix(err error, checked bool) string {
 	switch {
 	case layout.IsNoSpace(err):

@@ -31,8 +31,8 @@ func Get(r pebble.Reader, key []byte) ([]byte, error) {
 	return c, nil
 }
 
-// GetNumber returns the value of a key as an 8-byte number. GetNumber returns the argument otherwise if the key does
-// not exist or its value has another length.
+// GetNumber returns the value of a key as an 8-byte number. If the key does not exist or its value has another length,
+// GetNumber returns the default in the parameter otherwise.
 func GetNumber(r pebble.Reader, key []byte, otherwise uint64) (uint64, error) {
 	b, err := Get(r, key)
 	if err != nil || len(b) != 8 {
@@ -111,8 +111,8 @@ func LoadSums(r pebble.Reader, v *record.Version) ([]uint64, error) {
 	return sums, nil
 }
 
-// LoadInline reads the inline content of a version. what is "missing", "short" or "checksum" if the content is
-// damaged, else "".
+// LoadInline reads the inline content of a version. The result called what is "missing", "short" or "checksum" if the
+// content is damaged, else "".
 func LoadInline(r pebble.Reader, v *record.Version) (b []byte, what string, err error) {
 	if v.Size == 0 {
 		return nil, "", nil

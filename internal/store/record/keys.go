@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 )
 
-// The first byte of every key is the kind of its record. The package comment lists the kinds.
+// The first byte of every key is the kind of its record. The comment of package record lists the kinds of records.
 const (
 	KindBucket  = 'b'
 	KindSums    = 'c'
@@ -166,7 +166,7 @@ func PartsKey(seq uint64) []byte { return Numbered(KindParts, seq, 0) }
 // FileKey returns the key of the record that names the owner of a data file.
 func FileKey(id uint64) []byte { return Numbered(KindFile, id, 0) }
 
-// GoneKey returns the key of a data file's entry on the removal list.
+// GoneKey returns the key of the record that puts a data file on the removal list.
 func GoneKey(id uint64) []byte { return Numbered(KindGone, id, 0) }
 
 // SumsKey returns the key of one chunk of a data file's sums.
@@ -201,6 +201,6 @@ func After(prefix []byte) []byte {
 	return nil
 }
 
-// Plausible is the upper limit for numbers that raise a mark. A damaged record can contain any number, and a mark
-// must not overflow.
+// Plausible is the limit above which a number in a record is taken for damage. A damaged record can contain any number,
+// and the marks (limits above all assigned numbers) must not overflow.
 const Plausible = 1 << 62

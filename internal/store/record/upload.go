@@ -69,7 +69,7 @@ func (r *Part) Encode() []byte {
 	return p
 }
 
-// DecodePart decodes a record that Part.Encode wrote; brief leaves out the sums.
+// DecodePart decodes a record that Part.Encode wrote; if brief is true, the result has no checksums.
 func DecodePart(b []byte, brief bool) (*Part, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "part"); err != nil {
@@ -129,7 +129,7 @@ func DecodeParts(b []byte) ([]object.PartInfo, error) {
 	return ps, nil
 }
 
-// SplitPart decodes a part from its record, and its number from its key; brief leaves out the sums.
+// SplitPart decodes a part from its record, and its number from its key; if brief is true, the part has no checksums.
 func SplitPart(k, b []byte, brief bool) (*Part, int, error) {
 	if len(k) != 11 {
 		return nil, 0, Unreadable("part key", k)

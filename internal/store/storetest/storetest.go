@@ -3,8 +3,8 @@
 // Package storetest is the conformance suite for implementations of object.Store. Every implementation has to pass
 // Run and Random.
 //
-// After each test, Run closes the store and opens it again if the target supports that. Everything that was visible
-// before the restart must still be visible and unchanged.
+// After each test, Run closes the store and opens it again if Target.Reopen is set. Everything that was visible before
+// the store was closed must be visible and unchanged after it is opened again.
 package storetest
 
 import (

@@ -130,7 +130,7 @@ func (e Examiner) otherWitness(uuid string, epoch layout.Note) error {
 		WithFix(layout.FormatFix)
 }
 
-// Compare returns the files that are shorter than state recorded.
+// Compare returns the logs and manifests that are shorter than the given state of the witness records.
 func (e Examiner) Compare(state State) ([]ShortFile, error) {
 	meta := e.FS.PathJoin(e.Dir, layout.MetaName)
 	name, err := metafile.CurrentManifest(e.FS, meta)

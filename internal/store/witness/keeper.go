@@ -58,16 +58,16 @@ type reachCopy struct {
 	durable, syncing, last int
 }
 
-// NewKeeper returns a Keeper that writes the witness to the given file system. The Keeper calls fail if no copy of
-// the witness can be written any more.
+// NewKeeper returns a Keeper that writes the witness to the given file system. The Keeper calls the function fail if no
+// copy of the witness can be written any more.
 func NewKeeper(under vfs.FS, fail func(error)) *Keeper {
 	r := &Keeper{fs: under, fail: fail, Tell: func(error) {}}
 	r.idle = sync.NewCond(&r.mu)
 	return r
 }
 
-// Start opens or creates the files of the witness, and makes them durable with everything recorded so far. If the
-// files exist, Start needs no disk space: it overwrites a slot that does not hold the newest state.
+// Start opens or creates the files of the witness, and makes them durable with everything recorded so far. If the files
+// exist, Start needs no disk space: it overwrites a slot with an older state and keeps the slot with the newest state.
 func (r *Keeper) Start(dir, uuid string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -296,7 +296,7 @@ func (r *Keeper) Flush() error {
 	return nil
 }
 
-// Close closes the files of the witness. If sync is set, Close first makes them durable.
+// Close closes the files of the witness. If sync is set, Close first makes the files of the witness durable.
 func (r *Keeper) Close(sync bool) error {
 	var err error
 	if sync {
