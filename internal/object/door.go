@@ -12,8 +12,8 @@ import (
 
 // Handles is a store that can hand out the content of objects as open files.
 type Handles interface {
-	// Handle opens the content of an object in order to hand it out to a client. Handle fails with the same errors
-	// as Objects.Open. The caller closes the handle when no client uses the content any more.
+	// Handle opens the content of an object in order to hand it out to a client. Handle fails with the same errors as
+	// Objects.Open. The caller of Handle closes the handle when no client uses the content any more.
 	Handle(ctx context.Context, ref Ref) (Handle, error)
 	// NewDraft begins a draft: a new object that a client will write through an open file. NewDraft fails with
 	// ErrNoSuchBucket if the bucket does not exist, and with ErrNoSpace if the disk is full. NewDraft fails with kind
@@ -69,7 +69,7 @@ type Drafting interface {
 	// because cuFile refuses files without a name. The caller sends the file's descriptor to the client, and then
 	// closes the file.
 	Open(direct bool) (*os.File, error)
-	// Reserved returns the number of bytes that the draft occupies on the disk now. The number can exceed
+	// Reserved returns the number of bytes that the draft occupies on the disk now. The result of Reserved can exceed
 	// Draft.Size, because a client can write more than it announced.
 	Reserved() int64
 	// Path returns the path of the draft's file, for use in messages.

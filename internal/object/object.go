@@ -101,11 +101,11 @@ func (i *Info) Versioned() bool { return i.Version != "" && i.Version != NullVer
 // Condition is a precondition of a change: each field that is set is a requirement on the key's current version.
 // The store checks the condition and makes the change in one atomic step. The zero Condition is always true.
 type Condition struct {
-	// IfMatch is the required ETag; "*" allows any ETag. The change fails with ErrNoSuchKey if there is no object,
-	// and with ErrPrecondition if the object has another ETag.
+	// IfMatch is the required ETag; "*" allows any ETag. If IfMatch is set, the change fails with ErrNoSuchKey if there
+	// is no object, and with ErrPrecondition if the object has another ETag.
 	IfMatch string
 	// IfNoneMatch is an ETag that the object must not have; "*" means that there must be no object. A delete marker
-	// counts as no object. If the condition is not met, the change fails with ErrPrecondition.
+	// counts as no object. If IfNoneMatch is not met, the change fails with ErrPrecondition.
 	IfNoneMatch string
 	IfSize      *int64
 	IfModified  *time.Time // required time of the last modification; fractions of a second are ignored
@@ -159,7 +159,7 @@ type Deleted struct {
 type List struct {
 	Bucket string
 	Prefix string
-	// The page lists keys that contain Delimiter after Prefix only by their common prefix, which ends with Delimiter.
+	// If keys contain Delimiter after Prefix, the page lists only their common prefix up to and including Delimiter.
 	// Delimiter may have any length.
 	Delimiter string
 	// The page begins after the key or common prefix that the field After names. A common prefix is listed if at least

@@ -3,8 +3,8 @@
 // Package datafile keeps the content of objects: one contiguous plain file for each version, never rewritten. Each
 // block of 1 MiB has a CRC-64/NVME checksum.
 //
-// The name of a data file is a number. The caller assigns the numbers in ascending order and never reuses one. A data
-// file is created as tmp/<id> and then moved to data/xx/yy/<id>:
+// The name of a data file is a number. The caller assigns the numbers of data files in ascending order and never reuses
+// a number. A data file is created as tmp/<id> and then moved to data/xx/yy/<id>:
 //
 //	Create   creates tmp/<id>, Fill writes it, Sync makes content and name durable;
 //	         then the caller commits its metadata, which is the commit point.
@@ -12,14 +12,14 @@
 //	         durable and only then removes the old name.
 //	Recover  settles the files that the metadata knows, at start, and removes the rest of tmp/.
 //
-// An acknowledged file has at least one durable name at every moment, even after a power loss. A file is opened by
+// An acknowledged data file has at least one durable name at every moment, even after a power loss. A file is opened by
 // trying its name in data/, then in tmp/, then again in data/, so that it is found even while it is being moved.
 //
 // HandOut gives a client open descriptors of a data file; the file keeps its names until the client is done. NewDraft
 // creates a data file that a client writes.
 //
 // Package datafile returns the checksums of content (the sums) to the caller and does not store them. The caller stores
-// the sums with its metadata, and passes them to the functions that read content.
+// the checksums with its metadata, and passes them to the functions that read content.
 //
 // All methods of this package are safe for concurrent use unless their comment says otherwise.
 package datafile
@@ -62,14 +62,14 @@ func ParseID(s string) (ID, error) {
 	return ID(n), nil
 }
 
-// Policy decides when reads compare content with its sums.
+// Policy decides when reads compare content with its checksums.
 type Policy string
 
 // A Policy is one of VerifyFirst, VerifyAlways and VerifyNever.
 const (
 	// VerifyFirst compares each block once while its file stays open in the cache of open files.
 	VerifyFirst Policy = "first"
-	// VerifyAlways compares a block with its sum each time before the block is returned.
+	// VerifyAlways compares a block with its checksum each time before the block is returned.
 	VerifyAlways Policy = "always"
 	// VerifyNever compares nothing during reads, so that only a scrub finds damage.
 	VerifyNever Policy = "never"
@@ -87,7 +87,8 @@ type Options struct {
 	// Files.Reopenable returns the reason if there is no read-only mount.
 	ReadOnlyMount bool
 	// Released is called when the last hold on a file ends, if Remove was called for that file before. After the call
-	// of Released, a new call of Remove can remove the file. Released runs on the goroutine that ended the hold.
+	// of Released, a new call of Remove can remove the file. Released runs on the goroutine that ended the last hold on
+	// the file.
 	Released func(ID)
 	// Failed is called with each error of the background task that moves committed files from tmp/ to data/. A file
 	// that cannot be moved stays readable in tmp/, and the move is tried again.

@@ -133,8 +133,8 @@ func (d *Draft) ID() ID { return d.w.id }
 // Path returns the name of the draft's file in tmp/.
 func (d *Draft) Path() string { return d.w.name }
 
-// Reserved returns the disk space that the draft's file uses now, in bytes. The file may be larger than announced,
-// because clients can write beyond the announced size.
+// Reserved returns the disk space that the draft's file uses now, in bytes. The draft's file may be larger than
+// announced, because clients can write beyond the announced size.
 func (d *Draft) Reserved() int64 {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(d.look.Fd()), &st); err != nil {
@@ -159,10 +159,10 @@ func (d *Draft) Open(direct bool) (*os.File, error) {
 }
 
 // Seal makes the content (the first `size` bytes of the draft's file) and the file's name durable. Seal first verifies
-// that nobody can write to the file any more. After a successful Seal nobody can write to the file until Close. Seal
-// fails with object.ErrWriterLeft if somebody can still write, and with object.ErrInvalidSums if the file is shorter
-// than size. After ErrWriterLeft or ErrInvalidSums the draft is unchanged. After a successful Seal the caller commits
-// and calls Writer().Settle, or calls Abort, and then calls Close.
+// that nobody can write to the file any more. After a successful Seal nobody can write to the draft's file until Close
+// is called. Seal fails with object.ErrWriterLeft if somebody can still write, and with object.ErrInvalidSums if the
+// file is shorter than size. If Seal fails with ErrWriterLeft or ErrInvalidSums, the draft is unchanged. After a
+// successful Seal the caller commits and calls Writer().Settle, or calls Abort, and then calls Close.
 func (d *Draft) Seal(ctx context.Context, size int64) error {
 	const op = "seal draft"
 	if d.ended {

@@ -29,8 +29,8 @@ type Handout struct {
 }
 
 // HandOut holds the data file with this ID and size: the file keeps its names until the Handout is closed. The function
-// sums returns the sums of the file's blocks; HandOut calls sums at once, unless another Handout of the file has
-// already loaded the sums. If the file is missing or shorter than size, HandOut returns a *Damage.
+// sums returns the checksums of the file's blocks; HandOut calls it at once, unless another Handout of the file has
+// already loaded the checksums. If the file is missing or shorter than size, HandOut returns a *Damage.
 //
 // HandOut opens the file to prove that it exists. The first call of Handout.Open returns the descriptor that HandOut
 // opened, so the file is not opened twice.
@@ -131,9 +131,9 @@ func (o *Handout) Sums(first, n int64) ([]uint64, error) {
 	return Window(o.f.Path(o.id), o.sums, first, n)
 }
 
-// Window returns at most n elements of sums; the parameter first is the index of the first element. Window fails with
-// kind Invalid if first or n is negative, or if first is beyond the end of sums. The parameter called name is used only
-// in the error text.
+// Window returns at most n elements of the slice sums; the parameter first is the index of the first element. Window
+// fails with kind Invalid if first or n is negative, or if first is beyond the end of the slice. The parameter called
+// name is used only in the error text.
 func Window(name string, sums []uint64, first, n int64) ([]uint64, error) {
 	all := int64(len(sums))
 	if first < 0 || n < 0 || first > all {
@@ -178,7 +178,7 @@ func (o *Handout) Path() string {
 	return o.f.dataName(o.id)
 }
 
-// Close ends the hold of the file. Close can be called more than once.
+// Close ends the hold on the file, so that its names may be removed. Close can be called more than once.
 func (o *Handout) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -252,7 +252,7 @@ func (f *Files) foreign(op, name string) error {
 type spills struct{ count, bytes atomic.Int64 }
 
 // Spill writes inline content (content that is stored in the metadata) to the file tmp/<id> and returns a Handout of
-// this file. The caller's metadata must not record the file: closing the Handout removes it, and after a crash Recover
+// this file. The caller's metadata must not record the file: Handout.Close removes the file, and after a crash Recover
 // removes it.
 func (f *Files) Spill(id ID, content []byte, sums []uint64) (*Handout, error) {
 	const op = "spill"

@@ -28,7 +28,7 @@ type Written struct {
 	MD5    []byte // MD5 of all bytes written; nil if it was not requested
 }
 
-// JoinPieces computes the block sums of a file from the pieces of its regions, given in any order. The pieces must
+// JoinPieces computes the block checksums of a file from the pieces of its regions, given in any order. The pieces must
 // cover the file from its first byte without gap or overlap. The result whole is the checksum of the whole file, and
 // the result size is its length in bytes. JoinPieces reads no content.
 func JoinPieces(pieces []Piece) (sums []uint64, whole uint64, size int64, err error) {

@@ -13,7 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Reader is a data file that is open for reading. The content stays readable even if the file is moved or removed.
+// Reader is a data file that is open for reading. The content of an open Reader stays readable even if the file is
+// moved or removed.
 type Reader struct {
 	f    *Files
 	e    *entry
@@ -30,7 +31,7 @@ type Reader struct {
 
 // OpenRead opens a data file for reading the first `size` bytes. The function sums returns the checksums of the file's
 // blocks. The Reader calls the function sums when it first needs a checksum, and not again while the file stays open.
-// If the file is missing or shorter than size, the error is a *Damage.
+// If the file is missing or shorter than size, OpenRead returns a *Damage.
 func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Reader, error) {
 	const op = "open"
 	if err := checkSize(op, id.String(), 0, size); err != nil {
@@ -73,15 +74,16 @@ func (r *Reader) Size() int64 { return r.size }
 // ID returns the ID of the file.
 func (r *Reader) ID() ID { return r.e.id }
 
-// Section returns a body that reads n bytes of the file, beginning at offset off. The error wraps
-// object.ErrInvalidRange if the range is not within the file. The body stays valid after the Reader is closed.
+// Section returns a body that reads n bytes of the file, beginning at offset off. Section fails with an error that
+// wraps object.ErrInvalidRange if the range is not within the file. The returned body stays valid after the Reader is
+// closed.
 func (r *Reader) Section(off, n int64) (object.Body, error) {
 	return r.section(off, n, false)
 }
 
-// Strict is like Section, but compares every block with its checksum, regardless of the policy and of earlier
-// comparisons. A caller that computes new checksums of the bytes must use Strict: otherwise damaged bytes would get
-// matching checksums.
+// Strict is like Section, but compares every block with its checksum, regardless of the verification policy and of
+// earlier comparisons. A caller that computes new checksums of the bytes must use Strict: otherwise damaged bytes would
+// get matching checksums.
 func (r *Reader) Strict(off, n int64) (object.Body, error) { return r.section(off, n, true) }
 
 func (r *Reader) section(off, n int64, strict bool) (object.Body, error) {

@@ -27,7 +27,7 @@ type hold struct {
 
 // Hold keeps the names of a file until the caller calls the returned function release; further calls of release do
 // nothing. A client with a descriptor may need the file's name, because cuFile refuses a file without a name. Readers
-// need no hold: an open file keeps its bytes.
+// need no Hold, because an open file keeps its bytes even without a name.
 func (f *Files) Hold(id ID) (release func()) {
 	_, release = f.hold(id, 0)
 	return release

@@ -58,9 +58,10 @@ func (f *Files) OpenShared(id ID) (*Shared, error) {
 // ID returns the ID of the file.
 func (s *Shared) ID() ID { return s.id }
 
-// FillAt writes a region at off: exactly size bytes of body, or all bytes of body if size is -1. The returned Pieces
-// are the checksums of the region, split at the block boundaries of the file. If FillAt fails, the bytes of its region
-// are undefined; other regions are unaffected. The rules for body are those of Writer.Fill.
+// FillAt writes a region of the file at offset off: exactly `size` bytes of body, or all bytes of body if size is -1.
+// The returned Pieces are the checksums of the region, split at the block boundaries of the file. If FillAt fails, the
+// bytes of its region are undefined; other regions are unaffected. FillAt handles the length and the errors of body as
+// Writer.Fill does.
 func (s *Shared) FillAt(ctx context.Context, body io.Reader, off, size int64, md5 bool) (Written, error) {
 	const op = "write"
 	if err := checkSize(op, s.name, off, max(size, 0)); err != nil {

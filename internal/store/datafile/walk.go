@@ -22,9 +22,9 @@ type Found struct {
 	Odd   bool // the file's name, directory or type shows that it is no data file; ID is then 0
 }
 
-// Walk calls fn for every file: first the files in tmp/, then those in data/ in ascending order. The files must not
-// change during the walk, because a name without a file is taken for a dangling link and reported as odd. An error of
-// fn ends the walk and is returned.
+// Walk calls fn for every file: first the files in tmp/, then the files in data/ in ascending order of their IDs. The
+// files must not change during the walk, because a name without a file is taken for a dangling link and reported as
+// odd. If fn returns an error, Walk ends and returns that error.
 func (f *Files) Walk(ctx context.Context, fn func(Found) error) error {
 	if err := f.walkDir(ctx, f.tmp, func(id ID) bool { return true }, true, fn); err != nil {
 		return err
@@ -154,9 +154,9 @@ func (f *Files) MaxID() (id ID, ok bool, err error) {
 	return id, true, nil
 }
 
-// Scrub reads a whole data file, whatever the policy, and returns each damage that it finds. Scrub opens the file
-// itself and not through the cache of open files. An error other than damage ends the scrub. The function pace, if not
-// nil, is called after each block with the block's length, and may wait to limit the rate.
+// Scrub reads a whole data file, compares every block with its checksum, and returns each damage that it finds. Scrub
+// opens the file itself and not through the cache of open files. An error other than damage ends the scrub. The
+// function pace, if not nil, is called after each block with the block's length, and may wait to limit the rate.
 func (f *Files) Scrub(ctx context.Context, id ID, size int64, sums []uint64, pace func(n int64)) ([]*Damage, error) {
 	const op = "scrub"
 	if err := checkSize(op, id.String(), 0, size); err != nil {

@@ -78,9 +78,9 @@ func again(call func() error) error {
 // ID returns the ID of the file.
 func (w *Writer) ID() ID { return w.id }
 
-// Fill writes the whole content: exactly size bytes of body, or all bytes of body if size is -1. If body has another
-// length, the error wraps object.ErrIncompleteBody. If reading body fails, Fill returns the error of body unchanged.
-// Fill reads body until io.EOF.
+// Fill writes the whole content of the file: exactly `size` bytes of body, or all bytes of body if size is -1. If body
+// is shorter or longer than size, Fill returns an error that wraps object.ErrIncompleteBody. If reading body fails,
+// Fill returns the error of body unchanged. Fill reads body until io.EOF.
 func (w *Writer) Fill(ctx context.Context, body io.Reader, size int64, md5 bool) (Written, error) {
 	const op = "write"
 	if err := w.once(op); err != nil {
@@ -104,7 +104,8 @@ func (w *Writer) once(op string) error {
 	return nil
 }
 
-// Sync makes the content and the name durable, and closes the file. After Sync only Settle or Abort may be called.
+// Sync makes the content and the name of the file durable, and closes the file. After Sync only Settle or Abort may be
+// called.
 func (w *Writer) Sync(ctx context.Context) error {
 	const op = "sync"
 	if w.file == nil {
@@ -134,8 +135,8 @@ func (w *Writer) Settle() {
 	w.f.Settle(w.id)
 }
 
-// Abort removes the file. Abort can be called more than once, and does nothing after Settle. If the removal fails,
-// the next Recover removes the file.
+// Abort removes the Writer's file. Abort can be called more than once, and does nothing after Settle. If the removal
+// fails, the next Recover removes the file.
 func (w *Writer) Abort() error {
 	if w.gone {
 		return nil

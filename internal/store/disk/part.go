@@ -248,8 +248,8 @@ func (a *arriving) commit(ctx context.Context, w object.Written) error {
 	return t.commit(a.op, a.p.Key)
 }
 
-// CopyPart implements object.Uploads. CopyPart reads the source into memory, compares it with its sums, and writes it
-// as PutPart does.
+// CopyPart implements object.Uploads. CopyPart reads the source into memory, compares it with its checksums, and writes
+// it as PutPart does.
 func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInfo, error) {
 	const op = "copy part"
 	if err := checkNumber(op, c.Key, c.Number); err != nil {

@@ -21,7 +21,7 @@ type ScrubOptions struct {
 	// Rate limits the bytes read per second; 0 means no limit.
 	Rate int64
 	// Progress is called from time to time with the report so far, and at once with each damage found; nil means no
-	// calls. The second argument is nil for a call without damage.
+	// calls. The second argument of Progress is the damage found, or nil if the call reports no damage.
 	Progress func(ScrubReport, *object.Damage)
 }
 

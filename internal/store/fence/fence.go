@@ -30,8 +30,8 @@ import (
 //     written any more, so that the next Open finds the files as they were at that moment.
 //
 // The Fence returns errors of tables (SST files) to Pebble after a pause. Pebble retries failed flushes and compactions
-// at once; without the pause, the retries on a full disk would occupy a CPU core and fill the log with errors. After
-// the store has failed, nothing is retried.
+// at once; without a pause before each error, the retries on a full disk would occupy a CPU core and fill the log.
+// After the store has failed, nothing is retried.
 //
 // If the disk cannot be written while Pebble opens for changes, Pebble would retry a flush forever. To stop an endless
 // flush, the Fence blocks its goroutine forever, and OpenDB abandons the Pebble instance.
@@ -139,7 +139,7 @@ func (f *Fence) Rename(old, name string) error {
 	return f.do(vital(name), func() error { return f.FS.Rename(old, name) })
 }
 
-// Link creates a hard link in the metadata's directory, and refuses links elsewhere with EXDEV.
+// Link creates a hard link in the metadata's directory, and fails with EXDEV for a link in another directory.
 func (f *Fence) Link(old, name string) error {
 	if !f.inside(name) {
 		return syscall.EXDEV // a backup that shares files with the store shares their damage: Pebble copies instead

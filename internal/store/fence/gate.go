@@ -35,7 +35,7 @@ type gate struct {
 	pause    time.Duration // before Pebble gets the error of a table that could not be written
 }
 
-// Fail ends all writing of the store. Only the error of the first call is kept as the cause.
+// Fail ends all writing of the store. Fail keeps only the error of its first call as the cause of the failure.
 func (f *gate) Fail(err error) {
 	f.once.Do(func() {
 		f.mu.Lock()
@@ -51,11 +51,11 @@ func (f *gate) Fail(err error) {
 // Arm makes the Fence hold back errors at which Pebble would end the process. Arm is called as soon as Pebble is open.
 func (f *gate) Arm() { f.armed.Store(true) }
 
-// Hush suppresses calls of onFail until Speak is called. While a store is being opened, a failure is returned by Open
-// and not reported to onFail.
+// Hush suppresses calls of onFail until Speak is called. Hush is used while a store is being opened, because Open then
+// returns a failure to its caller.
 func (f *gate) Hush() { f.quiet.Store(true) }
 
-// Speak ends the effect of Hush. If the store has failed since the call of Hush, Speak calls onFail.
+// Speak ends the effect of Hush. If the store has failed, Speak calls onFail.
 func (f *gate) Speak() {
 	f.quiet.Store(false)
 	if err := f.Failure(); err != nil && f.onFail != nil {
@@ -107,8 +107,8 @@ func (f *gate) waitingError(op, name, more string) error {
 }
 
 // Stalled reports whether the log waits until it can be written, or a change is owed. A change is owed if it is still
-// pending although its caller already got an error and released its locks. Later changes are refused while an earlier
-// change is pending, because they could undo half of it.
+// pending although its caller already got an error and released its locks. While a change is owed, the store refuses
+// later changes, because they could undo half of the owed change.
 func (f *gate) Stalled() bool { return f.full.Load() > 0 || f.owed.Load() > 0 }
 
 // park stops a goroutine of Pebble forever, before it handles an error that would end the process.

@@ -51,7 +51,7 @@ func IsUnsure(err error) bool {
 }
 
 // OpenDB opens the metadata with Pebble through the Fence. If the disk accepts no changes, Pebble may hang while it
-// opens. If Pebble hangs, OpenDB returns the failure, and the fence blocks all further writes of the abandoned Pebble
+// opens. If Pebble hangs, OpenDB returns the failure, and the Fence blocks all further writes of the abandoned Pebble
 // instance.
 func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
 	f.opening.Store(!o.ReadOnly)
@@ -77,11 +77,11 @@ func failed(op, name string, cause error) error {
 }
 
 // Apply commits a batch durably. If the function then is not nil, Apply calls it after the commit. If IsUnsure is true
-// for the error, the outcome is unknown: the log has failed, or it still waits for space. After a failure of the log
-// the store must be opened again.
+// for the error of Apply, the outcome of the commit is unknown: the log has failed, or it still waits for space. After
+// a failure of the log the store must be opened again.
 //
-// Concurrent commits share one sync of Pebble's log. The commit runs on its own goroutine, because it does not return
-// if the log fails.
+// Concurrent commits share one sync of Pebble's log. Apply commits on a separate goroutine, because Pebble's commit
+// does not return if the log fails.
 func (f *Fence) Apply(db *pebble.DB, op, name string, b *pebble.Batch, then func()) error {
 	if err := f.Writable(op, name); err != nil {
 		_ = b.Close()

@@ -20,9 +20,10 @@ import (
 // ErrSums is the error for content that does not match its recorded checksum.
 var ErrSums = errors.New("the content does not have its checksum")
 
-// CopyFile copies the first size bytes of a file and syncs the copy. If the file system can share blocks between
-// files, CopyFile clones the whole file. If check is not nil, CopyFile calls it with each block of 1 MiB in order;
-// holes are passed as zeros. An error of check ends the copy. If CopyFile fails, it removes the target file.
+// CopyFile copies the first size bytes of a file and syncs the copy. If the file system can share blocks between files,
+// CopyFile clones the whole file. If the function check is not nil, CopyFile calls it with each block of 1 MiB in
+// order; holes are passed as zeros. If the function check returns an error, the copy ends. If CopyFile fails, it
+// removes the target file.
 func CopyFile(ctx context.Context, f vfs.FS, from, to string, size int64,
 	check func(off int64, block []byte) error) error {
 	src, err := layout.OpenRegular(f, from)

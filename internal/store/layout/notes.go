@@ -45,13 +45,14 @@ const (
 	TmpName        = "tmp"
 	QuarantineName = "quarantine"
 
-	// PartialName is the file that marks an unfinished restore or salvage; it is removed when the store is complete.
+	// PartialName is the name of the file that marks an unfinished restore or salvage; the file is removed when the
+	// store is complete.
 	PartialName = "PARTIAL"
 	BackupName  = "BACKUP"      // this file marks a backup; a backup has no FORMAT, so that no server starts on it
 	ScratchName = "salvage.tmp" // the temporary directory of a salvage
 )
 
-// WitnessNames are the file names of the two copies of the witness.
+// WitnessNames are the file names of the two copies of the witness, which records how far the metadata is durable.
 var WitnessNames = [2]string{"REACH.0", "REACH.1"}
 
 // maxNote is the largest number of bytes that is read of a note.
@@ -80,7 +81,8 @@ func parseNote(b []byte) (Note, error) {
 	return n, nil
 }
 
-// ReadNote reads a note. ReadNote returns nil without an error if the file does not exist.
+// ReadNote reads a note, which is a small text file of names and values. ReadNote returns nil without an error if the
+// file does not exist.
 func ReadNote(f vfs.FS, path string) (Note, error) {
 	const op = "open store"
 	fix := "restore the file from a backup; nothing was changed"
@@ -140,8 +142,8 @@ func WriteNote(f vfs.FS, dir, name, text string) error {
 }
 
 // FormatNote returns the text of the file FORMAT. If witness is set, FORMAT records that the store has a durable
-// witness. No store opens without FORMAT, so a lost witness is always noticed. Older programs ignore the line about
-// the witness.
+// witness (the files that record how far the metadata is durable). No store opens without FORMAT, so a loss of the
+// witness files is always noticed. Older programs ignore the line about the witness in the file FORMAT.
 func FormatNote(uuid string, witness bool) string {
 	text := fmt.Sprintf("nebulaio store\nformat %d\nuuid %s\n", FormatVersion, uuid)
 	if witness {

@@ -87,7 +87,7 @@ func LoadCounts(r pebble.Reader, bucket uint64) (record.Counts, error) {
 	return record.DecodeCounts(b)
 }
 
-// LoadSums reads the sums of the blocks of a version's data file.
+// LoadSums reads the checksums of the blocks of a version's data file.
 func LoadSums(r pebble.Reader, v *record.Version) ([]uint64, error) {
 	chunks := record.ChunksOf(v.Size)
 	if chunks == 0 {

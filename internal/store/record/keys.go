@@ -25,9 +25,9 @@ const (
 	KindVersion = 'v'
 )
 
-// Escape appends name so that another field can follow in the key and the byte order of names is kept. Escape
-// replaces 0x00 by 0x00 0xff. The caller appends the end mark 0x00 0x01, which sorts before every continuation of the
-// name.
+// Escape appends name so that another field can follow in the key and the byte order of names is kept. Escape replaces
+// 0x00 by 0x00 0xff. The caller of Escape appends the end mark 0x00 0x01, so that a name sorts before every longer name
+// that begins with it.
 func Escape(dst []byte, name string) []byte {
 	for {
 		i := indexZero(name)
@@ -169,7 +169,7 @@ func FileKey(id uint64) []byte { return Numbered(KindFile, id, 0) }
 // GoneKey returns the key of the record that puts a data file on the removal list.
 func GoneKey(id uint64) []byte { return Numbered(KindGone, id, 0) }
 
-// SumsKey returns the key of one chunk of a data file's sums.
+// SumsKey returns the key of one chunk of a data file's checksums.
 func SumsKey(id uint64, chunk uint32) []byte {
 	return binary.BigEndian.AppendUint32(Numbered(KindSums, id, 4), chunk)
 }

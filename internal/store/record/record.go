@@ -47,24 +47,24 @@ const (
 	FlagNull               // the version is the null version of its key
 	FlagInline             // the version's content is stored under DataKey(seq)
 	FlagParts              // the version's list of parts is stored under PartsKey(seq)
-	// FlagDeclared means that a client wrote the content through the door and declared its sums. The server has not
-	// read content with declared sums. If the content and its sums differ later, the sums may have been wrong from
-	// the beginning.
+	// FlagDeclared means that a client wrote the content through the door and declared its checksums. The server has
+	// not read content with declared checksums. If the content and its declared checksums differ later, the checksums
+	// may have been wrong from the beginning.
 	FlagDeclared
 	flagsEnd // above all known flags
 )
 
-// BlockSize is the number of bytes that one checksum (sum) covers. SumsInRecord is the largest number of sums that a
-// version's record holds; more sums are stored in chunks under their own keys. SumsPerChunk is the largest number of
-// sums in one chunk.
+// BlockSize is the number of bytes that one checksum covers. SumsInRecord is the largest number of checksums that a
+// version's record holds; more checksums are stored in chunks under their own keys. SumsPerChunk is the largest number
+// of checksums in one chunk.
 const (
 	BlockSize    = 1 << 20
 	SumsInRecord = 8
 	SumsPerChunk = 8192
 )
 
-// Version is one version of an object, or a delete marker. The number Seq orders the versions of a key and names the
-// version's inline content; no number is used twice.
+// Version is one version of an object, or a delete marker. The number Seq orders the versions of a key and identifies
+// the version's inline content; no Seq is used twice.
 type Version struct {
 	Flags    byte
 	Seq      uint64
@@ -74,7 +74,7 @@ type Version struct {
 	CRC      uint64
 	ETag     string
 	File     uint64   // number of the version's data file; 0: no data file
-	Sums     []uint64 // sums of the file's blocks, if there are at most SumsInRecord
+	Sums     []uint64 // checksums of the file's blocks, if there are at most SumsInRecord
 	Attrs    map[string]string
 }
 

@@ -49,7 +49,7 @@ type Part struct {
 	MD5      []byte
 	Off      int64    // offset of the part in the upload's file; 0 if the part has a file of its own
 	File     uint64   // number of the upload's file or of the part's own file; 0: the part is empty
-	Sums     []uint64 // sums of the part's pieces, which end at the file's block boundaries
+	Sums     []uint64 // checksums of the part's pieces, which end at the file's block boundaries
 	Attrs    map[string]string
 }
 

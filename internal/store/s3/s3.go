@@ -75,8 +75,8 @@ type Client struct {
 	wait func(ctx context.Context, d time.Duration) error
 }
 
-// New returns a client, which connects only with the first request. The error has kind Invalid for invalid options.
-// If CAFile cannot be read, the error has the kind of the read error, such as NotFound.
+// New returns a client, which connects only with the first request. New fails with kind Invalid for invalid options. If
+// CAFile cannot be read, the error has the kind of the read error, such as NotFound.
 func New(o Options) (*Client, error) {
 	const op = "configure S3 client"
 	base, err := url.Parse(o.Endpoint)

@@ -37,7 +37,7 @@ func NewLoad(ctx context.Context, seed uint64, s object.Store, bucket string, mo
 	return l
 }
 
-// Step makes one change. The error describes a failure or a wrong result of the store.
+// Step makes one change. Step returns an error that describes a failure or a wrong result of the store.
 func (l *Load) Step() error {
 	l.w.step++
 	if l.w.step == 1 {
@@ -57,8 +57,9 @@ func (l *Load) Mark() int {
 	return l.acked
 }
 
-// Allowed returns the states that a crash may leave if it happens after Mark has returned mark and before this call.
-// Each call must pass a mark that is not lower than the mark before, because earlier states are forgotten.
+// Allowed returns the states that a crash may leave if it happens between the call of Mark that returned mark and the
+// call of Allowed. A call of Allowed must not pass a lower mark than the call before, because earlier states are
+// forgotten.
 func (l *Load) Allowed(mark int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,8 +34,8 @@ const (
 )
 
 // Keeper writes the witness: two small files outside the metadata that record the durable lengths of its log and its
-// manifest. Keeper records a new length after each sync, before Pebble acknowledges the synced changes. At the next
-// start the witness reveals a shortened log, which Pebble alone would accept as complete.
+// manifest. After each sync of a log or a manifest, Keeper records its new length before Pebble acknowledges the synced
+// changes. At the next start the witness reveals a shortened log, which Pebble alone would accept as complete.
 type Keeper struct {
 	fs   vfs.FS
 	Tell func(error) // called when a copy of the witness cannot be written any more
@@ -177,8 +177,8 @@ func (r *Keeper) Forget(log bool, number uint64) {
 	r.state.files = slices.DeleteFunc(r.state.files, func(f promise) bool { return f.log == log && f.number == number })
 }
 
-// Marker records that a marker file for a manifest was created. The manifest counts as current after the next sync of
-// the directory.
+// Marker records that a marker file for a manifest was created. The manifest that the marker file names counts as
+// current after the next sync of the directory.
 func (r *Keeper) Marker(number uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -339,7 +339,7 @@ func (r *Keeper) Track(base string) *Tracked {
 	return &Tracked{reach: r, Log: kind == "log", Number: number}
 }
 
-// Synced records in the witness that everything counted so far is durable.
+// Synced records in the witness that all writes counted so far are durable.
 func (t *Tracked) Synced() error {
 	return t.reach.promised(promise{log: t.Log, number: t.Number, bytes: t.Count.Bytes, records: t.Count.Records})
 }
