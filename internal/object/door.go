@@ -45,7 +45,8 @@ type Handle interface {
 	Close() error
 }
 
-// SumBlock is the size in bytes of a block that has its own checksum. The last block of an object may be shorter.
+// SumBlock is the size in bytes of a block that has its own checksum. The last block of an object may be shorter than
+// SumBlock.
 const SumBlock = 1 << 20
 
 // Draft is a request to let a client write an object through an open file.
@@ -66,8 +67,8 @@ type Draft struct {
 // one goroutine at a time may call the other methods of Drafting.
 type Drafting interface {
 	// Open opens the draft's file for writing only, with O_DIRECT if direct is true. The draft's file has a name,
-	// because cuFile refuses files without a name. The caller sends the file's descriptor to the client, and then
-	// closes the file.
+	// because cuFile refuses files without a name. The caller of Open sends the file's descriptor to the client, and
+	// then closes the file.
 	Open(direct bool) (*os.File, error)
 	// Reserved returns the number of bytes that the draft occupies on the disk now. The result of Reserved can exceed
 	// Draft.Size, because a client can write more than it announced.

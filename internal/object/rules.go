@@ -57,9 +57,9 @@ func CheckBucket(op string, b *Bucket) error {
 		fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, VersioningEnabled, VersioningSuspended))
 }
 
-// ChangedBucket applies the function change to a copy of a bucket's old settings and returns the copy. The bucket keeps
-// its name and its time of creation. ChangedBucket returns an error if the new settings are invalid or turn versioning
-// off again.
+// ChangedBucket applies the function change to a copy of a bucket's old settings and returns the copy. ChangedBucket
+// keeps the name and the time of creation of the bucket. ChangedBucket returns an error if the new settings are invalid
+// or turn versioning off again.
 func ChangedBucket(op string, old *Bucket, change func(*Bucket) error) (*Bucket, error) {
 	given := old.Clone()
 	if err := change(&given); err != nil {
@@ -89,7 +89,7 @@ func (c *Complete) CheckOrder(op string) error {
 	return nil
 }
 
-// CRC64ETag returns the ETag of content in a bucket of kind ETagCRC64.
+// CRC64ETag returns the ETag of content in a bucket with ETags of kind ETagCRC64.
 func CRC64ETag(crc uint64, size int64, parts int) string {
 	return fmt.Sprintf("%016x%016x-%d", crc, size, parts)
 }

@@ -5,8 +5,8 @@
 //
 // # Invariants
 //
-// In the invariants I1 to I8, a single letter is a kind of record as listed in package record. For example, o is a
-// current version and v is a noncurrent version.
+// In the invariants I1 to I8, a single letter is a kind of record as listed in package record. For example, an o record
+// is a current version, and a v record is a noncurrent version.
 //
 //	I1  All versions of a key have different sequences; the sequence of o is above those of v.
 //	I2  If a key has v records but no o record, its newest v record is a delete marker.

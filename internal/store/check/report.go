@@ -14,9 +14,9 @@ type Options struct {
 	// first saved to a file in quarantine/. While a problem remains that Repair cannot correct, Repair moves nothing,
 	// because a damaged record may be the owner of a file that seems to have none.
 	Repair bool
-	// Unreadable makes Repair also move damaged records of objects, uploads and parts to quarantine/. After the
-	// damaged records are moved, Repair can also move the files and records that belonged to them. Records of a newer
-	// format version always stay.
+	// Unreadable makes Repair also move damaged records of objects, uploads and parts to quarantine/. After the damaged
+	// records are moved, Repair can also move the files and records that belonged to them. Repair never moves records
+	// of a newer format version.
 	Unreadable bool
 	// If Content is true, the check reads all content and compares it with its checksums, as Scrub does.
 	Content bool

@@ -67,7 +67,7 @@ type Policy string
 
 // A Policy is one of VerifyFirst, VerifyAlways and VerifyNever.
 const (
-	// VerifyFirst compares each block once while its file stays open in the cache of open files.
+	// VerifyFirst compares each block with its checksum only once while its file stays open in the cache of open files.
 	VerifyFirst Policy = "first"
 	// VerifyAlways compares a block with its checksum each time before the block is returned.
 	VerifyAlways Policy = "always"
@@ -126,8 +126,8 @@ type Files struct {
 }
 
 // Open creates missing directories and starts the background task that moves committed files from tmp/ to data/. Open
-// examines no data file; Recover does. If ReadOnly is set, Open changes nothing on disk, and BeginWrites creates the
-// directories.
+// examines no data files; Recover examines the files in tmp/. If ReadOnly is set, Open changes nothing on disk, and
+// BeginWrites creates the directories.
 func Open(o Options) (*Files, error) {
 	const op = "open data files"
 	if o.FS == nil || o.Dir == "" {

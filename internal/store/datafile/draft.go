@@ -21,8 +21,8 @@ import (
 // goroutine at a time.
 //
 // The steps of a draft are, in this order: NewDraft, Open, Seal, the caller's commit, Writer().Settle, Close. If Seal
-// fails with object.ErrWriterLeft or object.ErrInvalidSums, the draft stays; after any other error of Seal the file
-// is removed. Abort removes the file at any time before the commit.
+// fails with object.ErrWriterLeft or object.ErrInvalidSums, the draft stays; after any other error of Seal the file is
+// removed. Abort may be called at any time before the caller's commit, and removes the draft's file.
 type Draft struct {
 	f    *Files
 	w    *Writer

@@ -14,8 +14,8 @@ import (
 )
 
 // Pieces reads ranges (pieces) of one data file in order, and compares each piece with its checksum before it returns
-// any byte of the piece. Pieces is for reading the regions of a Shared file, which may begin or end within a block. A
-// Pieces must be used by one goroutine at a time.
+// any byte of the piece. Pieces is for reading the regions of a Shared file, because a region may begin or end within a
+// block. A Pieces must be used by one goroutine at a time.
 type Pieces struct {
 	f      *Files
 	id     ID
@@ -88,7 +88,7 @@ func (p *Pieces) load(at Piece) error {
 	return nil
 }
 
-// Close closes the file.
+// Close closes the data file.
 func (p *Pieces) Close() error {
 	if p.block != nil {
 		p.f.buffers.blocks.Put(p.block)

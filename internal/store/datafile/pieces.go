@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Piece is the checksum of N bytes at offset Off of a file. The N bytes lie within one block.
+// Piece is the checksum of N bytes at offset Off of a file. The N bytes of a Piece lie within one block.
 type Piece struct {
 	Off, N int64
 	CRC64  uint64

@@ -102,8 +102,8 @@ func (h *holds) orphans() (n int, bytes int64) {
 }
 
 // Remove durably removes the names that the given files have in tmp/ and in data/. After Remove has succeeded, the
-// caller can delete the removed files from its removal list. A missing file is no error. Remove keeps files that are
-// held, and returns their IDs; Options.Released is called when a held file can be removed.
+// caller can delete the removed files from its removal list. For Remove, a missing file is no error. Remove keeps files
+// that are held, and returns their IDs; Options.Released is called when a held file can be removed.
 func (f *Files) Remove(ids ...ID) (held []ID, err error) {
 	const op = "remove"
 	dirs := map[string]struct{}{}

@@ -24,7 +24,8 @@ const (
 // Writer writes one new data file. A Writer must be used by one goroutine at a time.
 //
 // The steps of a write are, in this order and each once: Create, Fill or Copy, Sync, the caller's commit, Settle. If
-// Create, Fill, Copy or Sync fails, the file is already removed. Abort removes the file at any time before Settle.
+// Create, Fill, Copy or Sync fails, it has already removed the file. Abort may be called at any time before Settle, and
+// removes the file.
 type Writer struct {
 	f       *Files
 	id      ID
@@ -35,8 +36,8 @@ type Writer struct {
 }
 
 // Create creates the file tmp/<id>. The parameter size is the number of bytes that will be written, or -1 if it is
-// unknown. If size is at least 1 MiB, Create reserves disk space for at most 1 GiB of it. Reserving space keeps the
-// file contiguous and reports a full disk early.
+// unknown. If size is at least 1 MiB, Create reserves disk space for the file, but at most 1 GiB. Reserving space keeps
+// the file contiguous and reports a full disk early.
 func (f *Files) Create(id ID, size int64) (*Writer, error) {
 	const op = "create"
 	name := f.tmpName(id)
@@ -135,8 +136,8 @@ func (w *Writer) Settle() {
 	w.f.Settle(w.id)
 }
 
-// Abort removes the Writer's file. Abort can be called more than once, and does nothing after Settle. If the removal
-// fails, the next Recover removes the file.
+// Abort removes the Writer's file. Abort can be called more than once, and does nothing after Settle. If Abort cannot
+// remove the file, the next Recover removes it.
 func (w *Writer) Abort() error {
 	if w.gone {
 		return nil

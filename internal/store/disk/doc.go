@@ -43,6 +43,6 @@
 // describes how the store handles disk failures.
 //
 // If the disk is full or read-only when a store is opened, the store is opened for reading (readonly.go). The tender is
-// a background task that makes the store writable again as soon as possible. The tender also compacts Pebble to return
-// the space of deleted records (sweep.go).
+// a background task that makes the store writable again as soon as the disk accepts changes. The tender also compacts
+// Pebble to return the space of deleted records (sweep.go).
 package disk

@@ -30,8 +30,8 @@ type Expired struct {
 // progress, such as PutPart or CompleteUpload, is not aborted.
 //
 // ExpireUploads judges and removes each upload under the upload's own lock. A concurrent PutPart or CompleteUpload
-// either comes first and keeps the upload, or fails with ErrNoSuchUpload. Each removal is one synced batch: after a
-// crash an upload either exists with all its parts, or is gone with all its parts.
+// either comes first and keeps the upload, or fails with ErrNoSuchUpload. ExpireUploads removes each upload in one
+// synced batch: after a crash an upload either exists with all its parts, or is gone with all its parts.
 //
 // If an upload cannot be read, ExpireUploads continues with the next one, and returns the first read error at the
 // end.

@@ -17,8 +17,8 @@ import (
 )
 
 // PutPart implements object.Uploads. If the first part that arrives has S bytes, part n belongs at offset (n-1)*S of
-// the upload's file. PutPart writes a part at its offset in the upload's file if the part has at most S bytes and
-// nobody has written, or is writing, that range. If a part cannot be written at its offset in the upload's file,
+// the upload's file. PutPart writes a part at its offset in the upload's file if the part is not larger than the first
+// part, and its range of the file is still unused. If a part cannot be written at its offset in the upload's file,
 // PutPart writes the part into a file of its own. An acknowledged part is never overwritten.
 func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo, error) {
 	const op = "put part"

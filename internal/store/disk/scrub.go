@@ -27,7 +27,7 @@ type ScrubOptions struct {
 
 // ScrubReport is the result of a scrub.
 type ScrubReport struct {
-	Objects int64 // versions with content that were read; Files counts those with a data file
+	Objects int64 // number of versions with content that the scrub has read; Files counts those with a data file
 	Files   int64
 	Bytes   int64
 	Damage  []object.Damage // the first damages found, at most MaxScrubDamage; Damaged counts all damages

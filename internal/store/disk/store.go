@@ -67,9 +67,9 @@ type Events struct {
 	Damage func(object.Damage)
 	// Failed is called once, with the cause, when the store stops accepting changes after a failure.
 	Failed func(error)
-	// Exposed is called for each file or directory of the store that other users could access; the parameter was is its
-	// mode before. The parameter err is nil if the store has removed the access of other users. If this process may not
-	// change the mode, err explains what the operator has to do.
+	// Exposed is called for each file or directory of the store that other users could access; the parameter called was
+	// is its mode before the change. The parameter err is nil if the store has removed the access of other users. If
+	// this process may not change the mode, err explains what the operator has to do.
 	Exposed func(path string, was fs.FileMode, err error)
 	// Background is called with each error of background work that the store will try again.
 	Background func(error)

@@ -18,9 +18,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
-// Fence is a layer between Pebble and the file system. If Pebble cannot write its log or its manifest, Pebble ends
-// the process (by Fatalf, or by a panic under a mutex that it has already unlocked). A Fence keeps the process alive
-// by not returning errors of the log and the manifest to Pebble:
+// Fence is a layer between Pebble and the file system. If Pebble cannot write its log or its manifest, Pebble ends the
+// process: by Fatalf, or by a panic that cannot be recovered (its deferred unlock finds the mutex unlocked). A Fence
+// keeps the process alive by not returning errors of the log and the manifest to Pebble:
 //
 //   - No space is left: the Fence gives up the ballast and tries the write again. Without ballast, the write
 //     waits until there is space; meanwhile the store refuses changes with object.ErrNoSpace.
@@ -30,8 +30,8 @@ import (
 //     written any more, so that the next Open finds the files as they were at that moment.
 //
 // The Fence returns errors of tables (SST files) to Pebble after a pause. Pebble retries failed flushes and compactions
-// at once; without a pause before each error, the retries on a full disk would occupy a CPU core and fill the log.
-// After the store has failed, nothing is retried.
+// at once. Without a pause before each error, Pebble's retries on a full disk would occupy a CPU core and fill the log
+// of messages. After the store has failed, the Fence retries nothing.
 //
 // If the disk cannot be written while Pebble opens for changes, Pebble would retry a flush forever. To stop an endless
 // flush, the Fence blocks its goroutine forever, and OpenDB abandons the Pebble instance.
@@ -80,7 +80,7 @@ func (f *Fence) file(name string, open func() (vfs.File, error)) (vfs.File, erro
 
 // Create creates a file. Before it creates a marker file (which names the current manifest), Create makes the names in
 // the directory durable. Pebble creates a manifest and the marker that names it, and then syncs the directory only
-// once. If a power cut kept only the marker, the store could not be opened any more.
+// once. If a power cut kept only the marker and not the manifest, the store could not be opened any more.
 func (f *Fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if strings.HasPrefix(f.PathBase(name), "marker.") {
 		if err := layout.SyncDir(f, f.PathDir(name)); err != nil {
@@ -245,7 +245,8 @@ func (f *fencedFile) SyncTo(n int64) (full bool, err error) {
 	return full, err
 }
 
-// Close closes the file. If the file is a log, Close then makes the witness (the record of durable lengths) durable.
+// Close closes a file of the metadata. If the file is a log, Close then makes the witness (the record of durable
+// lengths) durable.
 func (f *fencedFile) Close() error {
 	err := f.File.Close()
 	if err == nil && f.track != nil && f.track.Log {

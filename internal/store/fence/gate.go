@@ -35,7 +35,8 @@ type gate struct {
 	pause    time.Duration // before Pebble gets the error of a table that could not be written
 }
 
-// Fail ends all writing of the store. Fail keeps only the error of its first call as the cause of the failure.
+// Fail marks the store as failed, after which nothing is written any more. Fail keeps only the error of its first call
+// as the cause of the failure.
 func (f *gate) Fail(err error) {
 	f.once.Do(func() {
 		f.mu.Lock()
@@ -106,9 +107,9 @@ func (f *gate) waitingError(op, name, more string) error {
 		Fix: "make the file system and the directory writable: the store then takes changes again by itself"}
 }
 
-// Stalled reports whether the log waits until it can be written, or a change is owed. A change is owed if it is still
-// pending although its caller already got an error and released its locks. While a change is owed, the store refuses
-// later changes, because they could undo half of the owed change.
+// Stalled reports whether the log waits until it can be written, or a change is owed (still pending after its caller
+// got an error). A change is owed if it is still pending although its caller has already got an error and released its
+// locks. While a change is owed, the store refuses later changes, because they could undo half of the owed change.
 func (f *gate) Stalled() bool { return f.full.Load() > 0 || f.owed.Load() > 0 }
 
 // park stops a goroutine of Pebble forever, before it handles an error that would end the process.

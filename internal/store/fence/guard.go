@@ -76,9 +76,9 @@ func failed(op, name string, cause error) error {
 	return e
 }
 
-// Apply commits a batch durably. If the function then is not nil, Apply calls it after the commit. If IsUnsure is true
-// for the error of Apply, the outcome of the commit is unknown: the log has failed, or it still waits for space. After
-// a failure of the log the store must be opened again.
+// Apply commits a batch durably. If the parameter called then is not nil, Apply calls it after the commit. If IsUnsure
+// is true for the error of Apply, the outcome of the commit is unknown: the log has failed, or it still waits for
+// space. After a failure of the log the store must be opened again.
 //
 // Concurrent commits share one sync of Pebble's log. Apply commits on a separate goroutine, because Pebble's commit
 // does not return if the log fails.
@@ -121,8 +121,8 @@ func (f *Fence) Apply(db *pebble.DB, op, name string, b *pebble.Batch, then func
 	}
 }
 
-// ApplyLazily commits a change without a sync. A crash may lose the change, so the change must be one that the store
-// would make again.
+// ApplyLazily commits a change without a sync. A crash may lose the change, so it must be a change that the store makes
+// again if it is missing.
 func (f *Fence) ApplyLazily(db *pebble.DB, change func(*pebble.Batch) error) {
 	if f.Failure() != nil || f.Stalled() {
 		return

@@ -20,9 +20,9 @@ import (
 // ErrSums is the error for content that does not match its recorded checksum.
 var ErrSums = errors.New("the content does not have its checksum")
 
-// CopyFile copies the first size bytes of a file and syncs the copy. If the file system can share blocks between files,
-// CopyFile clones the whole file. If the function check is not nil, CopyFile calls it with each block of 1 MiB in
-// order; holes are passed as zeros. If the function check returns an error, the copy ends. If CopyFile fails, it
+// CopyFile copies the first `size` bytes of a file and syncs the copy. If the file system can share blocks between
+// files, CopyFile clones the whole file. If the function check is not nil, CopyFile calls it with each block of 1 MiB
+// in order; holes are passed as zeros. If the function check returns an error, the copy ends. If CopyFile fails, it
 // removes the target file.
 func CopyFile(ctx context.Context, f vfs.FS, from, to string, size int64,
 	check func(off int64, block []byte) error) error {
@@ -118,7 +118,7 @@ func copyHoles(ctx context.Context, src, dst vfs.File, size int64) (bool, error)
 	return true, unix.Ftruncate(int(dst.Fd()), size)
 }
 
-// EachBlock reads the first size bytes of a file, and calls f with each block of 1 MiB.
+// EachBlock reads the first `size` bytes of a file, and calls f with each block of 1 MiB.
 func EachBlock(ctx context.Context, file io.Reader, size int64, f func(off int64, block []byte) error) error {
 	b := make([]byte, min(record.BlockSize, max(size, 1)))
 	for off := int64(0); off < size; {

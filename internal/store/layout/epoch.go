@@ -13,7 +13,7 @@ import (
 // Epoch is the content of the file EPOCH.
 type Epoch struct {
 	Number uint64 // how often the store was opened
-	Closed bool   // the store was last closed cleanly
+	Closed bool   // whether the last close of the store was clean
 	Next   uint64 // the sequence number that the store assigns next; set only if Closed is true
 }
 

@@ -33,7 +33,7 @@ import (
 // FormatVersion is the newest store format that this program reads, and the format that it writes.
 const FormatVersion = 1
 
-// The names of the files and directories in the root of a store.
+// FormatName and the constants after it are the names of the files and directories in the root of a store.
 const (
 	FormatName     = "FORMAT" // this file identifies a directory as a store and records whether there is a witness
 	EpochName      = "EPOCH"  // this file records how new the metadata has to be; it is written at each open and close
@@ -61,8 +61,8 @@ const maxNote = 4096
 // Note is a small text file in the root of a store, with a name and a value in each line.
 type Note map[string]string
 
-// Number returns the value of a name as an unsigned number. Number returns false if the name is missing or its value
-// is not a number.
+// Number returns the value of a name in the note as an unsigned number. Number returns false if the name is missing or
+// its value is not a number.
 func (n Note) Number(name string) (uint64, bool) {
 	v, err := strconv.ParseUint(n[name], 10, 64)
 	return v, err == nil

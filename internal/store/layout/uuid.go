@@ -16,8 +16,8 @@ func NewUUID() string {
 }
 
 // IsSpoiltUUID reports whether the parameter have is a damaged copy of the UUID in the parameter right, and not the
-// UUID of another store. The result is false if the parameter have is a well-formed UUID and the parameter right is
-// not.
+// UUID of another store. IsSpoiltUUID returns false if the parameter have is a well-formed UUID and the parameter right
+// is not.
 func IsSpoiltUUID(have, right string) bool {
 	if !IsWellFormedUUID(have) {
 		return true

@@ -42,8 +42,8 @@ type Opened struct {
 	Err error
 }
 
-// OpenAside opens metadata on a separate goroutine and sends the result to the channel. A panic with an error becomes
-// Opened.Err.
+// OpenAside opens metadata on a separate goroutine and sends the result to the channel. If Pebble panics with an error,
+// OpenAside sends that error as Opened.Err.
 func OpenAside(dir string, o *pebble.Options) <-chan Opened {
 	done := make(chan Opened, 1)
 	go func() {

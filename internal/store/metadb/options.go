@@ -19,7 +19,7 @@ const (
 	MaxMemTable = 32 << 20
 	// memTables is the largest number of memory tables: one that is being filled, and others that wait to be written.
 	memTables = 4
-	// ToolMemory is the size in bytes of Pebble's caches in tools, which have no setting for it.
+	// ToolMemory is the size in bytes of Pebble's caches in tools such as check, which have no setting for the size.
 	ToolMemory = 64 << 20
 	// minCache is the smallest size of the block cache in bytes.
 	minCache = 8 << 20

@@ -32,7 +32,7 @@ func Get(r pebble.Reader, key []byte) ([]byte, error) {
 }
 
 // GetNumber returns the value of a key as an 8-byte number. If the key does not exist or its value has another length,
-// GetNumber returns the default in the parameter otherwise.
+// GetNumber returns the parameter called otherwise.
 func GetNumber(r pebble.Reader, key []byte, otherwise uint64) (uint64, error) {
 	b, err := Get(r, key)
 	if err != nil || len(b) != 8 {

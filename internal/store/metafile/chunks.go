@@ -213,14 +213,14 @@ func IsZero(b []byte) bool {
 	return true
 }
 
-// Counter counts the complete records that are written to a log or a manifest. Each write must consist of whole
-// chunks, as Pebble's writes do.
+// Counter counts the complete records that are written to a log or a manifest. Each write that a Counter counts must
+// consist of whole chunks, as Pebble's writes do.
 type Counter struct {
 	Bytes   int64
 	Records int64
 }
 
-// Wrote counts the records in p, the bytes of the next write.
+// Wrote counts the records in p, which are the bytes of the next write to the file.
 func (c *Counter) Wrote(p []byte) {
 	for len(p) > 0 {
 		room := chunkBlock - c.Bytes%chunkBlock

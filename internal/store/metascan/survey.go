@@ -46,7 +46,7 @@ type Survey struct {
 }
 
 // Run reads all metadata files. The parameter known means that there is a witness (a record of the durable lengths), so
-// that a log outside of the list short is complete.
+// that a log is complete if it is not in the list called short.
 func (k *Survey) Run(r *Reader, short []witness.ShortFile, known bool) error {
 	k.manifest(r, short)
 	if err := k.logs(r, short, known); err != nil {

@@ -42,7 +42,7 @@ type SavedRecord struct {
 	Key    []byte    `json:"key"`
 	Value  []byte    `json:"value"`
 	Absent bool      `json:"absent,omitempty"` // the record did not exist before the repair
-	New    []byte    `json:"new"`              // the value that the repair wrote; null if it deleted the record
+	New    []byte    `json:"new"`              // the value that the repair wrote; null if the repair deleted the record
 	What   string    `json:"what"`
 	Why    string    `json:"why"`
 	When   time.Time `json:"when"`

@@ -110,8 +110,8 @@ func VersionKey(bucket uint64, key string, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(VersionPrefix(bucket, key), ^seq)
 }
 
-// SplitVersionKey returns the object key and the sequence that VersionKey was called with. The bucket is not
-// returned, because the caller knows it.
+// SplitVersionKey returns the object key and the sequence that VersionKey was called with. The number of the bucket is
+// not returned, because the caller knows it.
 func SplitVersionKey(k []byte) (key string, seq uint64, ok bool) {
 	if len(k) < 9 {
 		return "", 0, false
@@ -133,8 +133,8 @@ func UploadKey(bucket uint64, key string, id [16]byte) []byte {
 	return append(UploadPrefix(bucket, key), id[:]...)
 }
 
-// SplitUploadKey returns the object key and the upload identifier that UploadKey was called with. The bucket is not
-// returned, because the caller knows it.
+// SplitUploadKey returns the object key and the upload identifier that UploadKey was called with. The number of the
+// bucket is not returned, because the caller knows it.
 func SplitUploadKey(k []byte) (key string, id [16]byte, ok bool) {
 	if len(k) < 9 {
 		return "", id, false

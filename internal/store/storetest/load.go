@@ -49,8 +49,8 @@ func (l *Load) Step() error {
 // Log returns the last operations as text for failure messages.
 func (l *Load) Log() string { return strings.Join(l.w.log, "\n  ") }
 
-// Mark returns the number of the last acknowledged state. A crash after the call of Mark leaves that state or a later
-// one.
+// Mark returns the number of the last acknowledged state. A crash after the call of Mark leaves the marked state or a
+// later one.
 func (l *Load) Mark() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

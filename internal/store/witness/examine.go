@@ -132,7 +132,7 @@ func (e Examiner) otherWitness(uuid string, epoch layout.Note) error {
 		WithFix(layout.FormatFix)
 }
 
-// Compare returns the logs and manifests that are shorter than the given state of the witness records.
+// Compare returns the logs and manifests that are shorter than their lengths in the given state of the witness.
 func (e Examiner) Compare(state State) ([]ShortFile, error) {
 	meta := e.FS.PathJoin(e.Dir, layout.MetaName)
 	name, err := metafile.CurrentManifest(e.FS, meta)
@@ -208,8 +208,9 @@ func (e Examiner) compareLog(p promise) (*ShortFile, error) {
 		msg: fmt.Sprintf("the log is readable up to byte %d, it was written up to byte %d", scan.Stopped, p.bytes)}, nil
 }
 
-// Check refuses a store with metadata that is shorter than the witness recorded. Without Check, Pebble would take the
-// damage for the end of the log, and acknowledged changes behind the damage would be lost silently.
+// Check refuses a store if a log or a manifest of its metadata is shorter than the witness recorded. Without Check,
+// Pebble would take the damage for the end of the log, and acknowledged changes behind the damage would be lost
+// silently.
 func (e Examiner) Check() error {
 	const op = "open store"
 	t, err := e.Examine()

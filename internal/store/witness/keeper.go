@@ -67,7 +67,7 @@ func NewKeeper(under vfs.FS, fail func(error)) *Keeper {
 }
 
 // Start opens or creates the files of the witness, and makes them durable with everything recorded so far. If the files
-// exist, Start needs no disk space: it overwrites a slot with an older state and keeps the slot with the newest state.
+// of the witness exist, Start needs no disk space: it overwrites an older state and keeps the newest state.
 func (r *Keeper) Start(dir, uuid string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
