@@ -15,7 +15,7 @@ type MemoryContent struct {
 	closed atomic.Bool
 }
 
-// NewMemoryContent returns the bytes data as content. The caller must not change data afterwards.
+// NewMemoryContent returns a MemoryContent with the given bytes. The caller must not change the bytes afterwards.
 func NewMemoryContent(info Info, data []byte) *MemoryContent {
 	return &MemoryContent{info: info, data: data}
 }

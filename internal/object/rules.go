@@ -126,7 +126,7 @@ func FinishAttributes[T any](op, key string, base map[string]string, hook func(T
 	return all, CheckAttributes(op, key, all)
 }
 
-// Clone returns a copy that shares no memory with b.
+// Clone returns a copy of b that shares no memory with b.
 func (b *Bucket) Clone() Bucket {
 	c := *b
 	c.Settings = make(map[string][]byte, len(b.Settings))
@@ -136,14 +136,14 @@ func (b *Bucket) Clone() Bucket {
 	return c
 }
 
-// Clone returns a copy that shares no memory with i.
+// Clone returns a copy of i that shares no memory with i.
 func (i Info) Clone() Info {
 	i.Attributes = maps.Clone(i.Attributes)
 	i.Parts = CloneParts(i.Parts)
 	return i
 }
 
-// CloneParts returns a copy that shares no memory with parts.
+// CloneParts returns a copy of the list of parts that shares no memory with the list.
 func CloneParts(parts []PartInfo) []PartInfo {
 	parts = slices.Clone(parts)
 	for k := range parts {

@@ -236,7 +236,7 @@ func (d *Draft) settle(op string, size int64) error {
 		Fix: "close every descriptor of the file, those of child processes too, unmap it, and commit again"}
 }
 
-// Writer returns the Writer of the sealed file, for the caller's commit.
+// Writer returns the Writer of the sealed file; the caller calls its Settle after the commit of the metadata.
 func (d *Draft) Writer() *Writer { return d.w }
 
 // Close ends the draft and its write protection; the file stays on disk. Close can be called more than once.

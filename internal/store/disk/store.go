@@ -34,8 +34,8 @@ type Options struct {
 	FS vfs.FS
 	// Verify decides when reads compare content with its checksums; empty means datafile.VerifyFirst.
 	Verify datafile.Policy
-	// Inline is the largest size, in bytes, of content that is stored with the metadata; 0 means 16 KiB, negative
-	// means none.
+	// Inline is the largest size, in bytes, of content that is stored with the metadata; 0 means 16 KiB, and a negative
+	// value means 0 bytes.
 	Inline int64
 	// Reserve is the free space, in bytes, below which the store refuses new content; 0 means 64 MiB, negative means
 	// no limit.

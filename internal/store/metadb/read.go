@@ -52,8 +52,8 @@ func Has(r pebble.Reader, keys ...[]byte) (bool, error) {
 	return false, nil
 }
 
-// Each calls f with every key from `from` up to, but not including, `to`, and with its value. Pebble owns the key and
-// the value, so f must not keep them.
+// Each calls the function f with every key from `from` up to, but not including, `to`, and with its value. Pebble owns
+// the key and the value, so f must not keep them.
 func Each(r pebble.Reader, from, to []byte, f func(k, v []byte) error) error {
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {

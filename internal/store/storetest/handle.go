@@ -21,7 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Sums returns the checksums of the blocks of the bytes data.
+// Sums returns the checksum of each block of the given bytes.
 func Sums(data []byte) []uint64 {
 	sums := []uint64{}
 	for len(data) > 0 {

@@ -177,15 +177,15 @@ func (r *Keeper) Forget(log bool, number uint64) {
 	r.state.files = slices.DeleteFunc(r.state.files, func(f promise) bool { return f.log == log && f.number == number })
 }
 
-// Marker records that a marker file for a manifest was created. The manifest that the marker file names counts as
-// current after the next sync of the directory.
+// Marker tells the Keeper that a marker file, which names a manifest, was created. The manifest that the marker file
+// names counts as current after the next sync of the directory.
 func (r *Keeper) Marker(number uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending = number
 }
 
-// Named records that the names in the metadata's directory are durable.
+// Named tells the Keeper that the file names in the metadata's directory are durable.
 func (r *Keeper) Named() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -339,7 +339,7 @@ func (r *Keeper) Track(base string) *Tracked {
 	return &Tracked{reach: r, Log: kind == "log", Number: number}
 }
 
-// Synced records in the witness that all writes counted so far are durable.
+// Synced tells the witness that all writes counted so far are durable.
 func (t *Tracked) Synced() error {
 	return t.reach.promised(promise{log: t.Log, number: t.Number, bytes: t.Count.Bytes, records: t.Count.Records})
 }
