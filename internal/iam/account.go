@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iam keeps the accounts of a store: access keys, secrets and roles. The S3 front end and the door look up
-// accounts in one shared Service.
+// Package iam keeps the accounts of a store: access keys, secrets and roles. The S3 front end and the door (the local
+// socket of GPUDirect clients) look up accounts in one shared Service.
 package iam
 
 import (
@@ -13,7 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ErrNoSuchAccount and ErrAccountExists are sentinel errors; find them in this package's errors with errors.Is.
+// ErrNoSuchAccount and ErrAccountExists are sentinel errors: errors.Is finds them in the errors that this package
+// returns.
 var (
 	ErrNoSuchAccount = errors.New("no such account")
 	ErrAccountExists = errors.New("the account exists already")
@@ -22,7 +23,7 @@ var (
 // Role defines the permissions of an account if no bucket policy decides.
 type Role string
 
-// The roles of an account.
+// An account has one of the roles RoleAdmin, RoleUser and RoleUserPlus.
 const (
 	// RoleAdmin may manage accounts and has full access to every bucket.
 	RoleAdmin Role = "admin"
@@ -58,8 +59,8 @@ const (
 )
 
 // Validate returns an error that describes the first invalid field of an account, or nil if all fields are valid. An
-// access key has 3 to 128 letters, digits and "._@+-". Slashes and commas are refused, because they would be
-// ambiguous in a signature. A secret has 8 to 256 printable ASCII characters without spaces.
+// access key has 3 to 128 letters, digits and "._@+-". Slashes and commas in an access key are refused, because they
+// separate fields in the Authorization header of S3. A secret has 8 to 256 printable ASCII characters without spaces.
 func (a Account) Validate() error {
 	const op = "account"
 	if n := len(a.AccessKey); n < minAccessKey || n > maxAccessKey {

@@ -5,7 +5,7 @@ package iam
 // Access is the kind of access that a grant allows.
 type Access string
 
-// The kinds of access that a grant can allow.
+// A grant allows one of the kinds of access AccessRead, AccessWrite and AccessReadWrite.
 const (
 	AccessRead      Access = "read"       // allows listing and reading objects
 	AccessWrite     Access = "write"      // allows writing and deleting objects

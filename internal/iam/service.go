@@ -29,8 +29,8 @@ type Service struct {
 	all   map[string]Account
 }
 
-// Open reads the accounts of a store. root is the operator's account, which always has the role admin. The root
-// account is not stored in the records and cannot be changed.
+// Open reads the accounts of a store. The parameter root is the operator's account, which always has the role admin.
+// The root account is not stored in the records and cannot be changed.
 func Open(ctx context.Context, records object.Records, root Account) (*Service, error) {
 	root.Role = RoleAdmin
 	if err := root.Validate(); err != nil {
@@ -72,8 +72,8 @@ func decode(name string, raw []byte) (Account, error) {
 // Root returns the operator's account.
 func (s *Service) Root() Account { return s.root }
 
-// Get returns the account with this access key, or ErrNoSuchAccount. Get also returns the root account. Get does no
-// I/O and keeps no reference to accessKey.
+// Get returns the account with this access key, or ErrNoSuchAccount. Get also finds the root account. Get does no I/O
+// and keeps no reference to accessKey.
 func (s *Service) Get(accessKey string) (Account, error) {
 	if accessKey == s.root.AccessKey {
 		return s.root, nil
@@ -131,8 +131,8 @@ func (s *Service) Update(ctx context.Context, accessKey string, c Change) error 
 	return s.put(ctx, a)
 }
 
-// Remove removes an account durably. The buckets of a removed account stay. Remove fails with ErrNoSuchAccount if the
-// account does not exist, and with kind Invalid if it is root.
+// Remove removes an account durably. Remove does not delete the buckets of the removed account. Remove fails with
+// ErrNoSuchAccount if the account does not exist, and with kind Invalid if it is root.
 func (s *Service) Remove(ctx context.Context, accessKey string) error {
 	s.write.Lock()
 	defer s.write.Unlock()

@@ -12,12 +12,12 @@ import (
 
 // Handles is a store that can hand out the content of objects as open files.
 type Handles interface {
-	// Handle opens the content of an object in order to hand it out to a client. Handle fails with the same errors
-	// as Objects.Open. The caller closes the handle when no client uses the content any more.
+	// Handle opens the content of an object in order to hand it out to a client. Handle fails with the same errors as
+	// Objects.Open. The caller of Handle closes the handle when no client uses the content any more.
 	Handle(ctx context.Context, ref Ref) (Handle, error)
-	// NewDraft begins a draft: an object that a client will write. NewDraft fails with ErrNoSuchBucket if the
-	// bucket does not exist, and with ErrNoSpace if the disk is full. NewDraft fails with kind Unsupported if the
-	// file system of the store cannot tell whether a file still has writers, as with overlayfs.
+	// NewDraft begins a draft: a new object that a client will write through an open file. NewDraft fails with
+	// ErrNoSuchBucket if the bucket does not exist, and with ErrNoSpace if the disk is full. NewDraft fails with kind
+	// Unsupported if the file system of the store cannot tell whether a file still has writers, as with overlayfs.
 	NewDraft(ctx context.Context, d Draft) (Drafting, error)
 }
 
@@ -30,22 +30,23 @@ type Handle interface {
 	// If the content is stored with the metadata, Inline compares the content with its checksum and returns it. If
 	// the content is stored in a file, Inline returns false.
 	Inline() ([]byte, bool)
-	// Sums returns the CRC-64/NVME checksums of at most n blocks, beginning with block number first. Block i begins
-	// at byte i*SumBlock. The returned slice may be shared and must not be changed.
+	// Sums returns the CRC-64/NVME checksums of at most n blocks; the parameter first is the number of the first block.
+	// Block i begins at byte i*SumBlock. The returned slice may be shared and must not be changed.
 	Sums(first, n int64) ([]uint64, error)
-	// Open opens the file for reading, with O_DIRECT if direct is true. Each call returns a new open file
-	// description, so that the receiver may change its flags. Content that is stored with the metadata is first
-	// copied to a file that lives as long as the handle. Open fails with kind Unsupported if direct is true and the
-	// file system has no O_DIRECT. The caller closes the file.
+	// Open opens the content's file for reading, with O_DIRECT if direct is true. Each call of Open returns a file with
+	// an open file description of its own, so that a client may change its flags. Content that is stored with the
+	// metadata is first copied to a file that lives as long as the handle. Open fails with kind Unsupported if direct
+	// is true and the file system has no O_DIRECT. The caller of Open must close the returned file.
 	Open(direct bool) (*os.File, error)
-	// Path returns the current path of the file, for messages. Path is empty while the content is stored only with
-	// the metadata.
+	// Path returns the current path of the content's file, for use in messages. Path is empty while the content is
+	// stored only with the metadata.
 	Path() string
 	// Close closes the handle. A second call of Close does nothing.
 	Close() error
 }
 
-// SumBlock is the size in bytes of a block that has its own checksum. The last block of an object may be shorter.
+// SumBlock is the size in bytes of a block that has its own checksum. The last block of an object may be shorter than
+// SumBlock.
 const SumBlock = 1 << 20
 
 // Draft is a request to let a client write an object through an open file.
@@ -61,47 +62,49 @@ type Draft struct {
 	Judge Judge
 }
 
-// Drafting is a draft: an object that a client is writing. No other client sees the draft before Commit, and
-// nothing of the draft remains after a crash or Abort. Reserved, Abort and Remains are safe for concurrent use.
-// Only one goroutine at a time may call the other methods of Drafting.
+// Drafting is a draft: an object that a client is writing. No other client sees the draft before Commit, and nothing of
+// the draft remains after a crash or Abort. The methods Reserved, Abort and Remains are safe for concurrent use. Only
+// one goroutine at a time may call the other methods of Drafting.
 type Drafting interface {
-	// Open opens the file for writing only, with O_DIRECT if direct is true. The file has a name, because cuFile
-	// refuses files without a name. The caller sends the file's descriptor to the client, and then closes the file.
+	// Open opens the draft's file for writing only, with O_DIRECT if direct is true. The draft's file has a name,
+	// because cuFile refuses files without a name. The caller of Open sends the file's descriptor to the client, and
+	// then closes the file.
 	Open(direct bool) (*os.File, error)
-	// Reserved returns the number of bytes that the draft occupies on the disk now. The number can exceed
+	// Reserved returns the number of bytes that the draft occupies on the disk now. The result of Reserved can exceed
 	// Draft.Size, because a client can write more than it announced.
 	Reserved() int64
-	// Path returns the path of the draft's file, for messages.
+	// Path returns the path of the draft's file, for use in messages.
 	Path() string
 	// Commit publishes the first d.Size bytes of the draft's file as the object. When Commit returns nil, the
 	// object is durable and visible.
 	//
-	// Commit fails with ErrWriterLeft while anything can still write to the file: an open file, a descriptor in
-	// flight or a shared mapping. Commit fails with ErrInvalidSums if the file is shorter than d.Size, if d.Sums do
-	// not combine to d.CRC64, or if the number of d.Sums is wrong. ErrWriterLeft and ErrInvalidSums leave the draft
-	// unchanged. If Commit fails with any other error, the draft ends and its file is removed.
+	// Commit fails with ErrWriterLeft while a client can still write to the file: by an open descriptor, a descriptor
+	// in transit on a socket, or a shared mapping. Commit fails with ErrInvalidSums if the file is shorter than d.Size,
+	// if d.Sums do not combine to d.CRC64, or if the number of d.Sums is wrong. If Commit fails with ErrWriterLeft or
+	// ErrInvalidSums, the draft stays unchanged. If Commit fails with an error other than ErrWriterLeft and
+	// ErrInvalidSums, the draft ends and its file is removed.
 	Commit(ctx context.Context, d Sealed) (Info, error)
 	// Abort removes the draft's file. Abort may be called at any time and more than once. After a successful
 	// Commit, Abort does nothing.
 	Abort() error
-	// Remains reports, after Abort, whether a client can still write to the removed file. Each call of Remains
-	// frees the space that was written to the removed file. The caller calls Remains until it returns false,
-	// because nothing else bounds the space of a removed file.
+	// Remains reports, after Abort, whether a client can still write to the removed file. Each call of Remains frees
+	// the disk space that clients have written to the removed file. The caller must call Remains repeatedly until it
+	// returns false; otherwise a client could fill the disk through the removed file.
 	Remains() bool
 }
 
-// Sealed describes the content that a client has written to a draft. Commit does not read the content. Scrubs and
-// readers compare the content with the checksums of Sealed later.
+// Sealed describes the content that a client has written to a draft. Drafting.Commit does not read the content that
+// Sealed describes. Scrubs and readers compare the content with the checksums of Sealed later.
 type Sealed struct {
 	Size  int64
 	CRC64 uint64   // CRC-64/NVME of the whole content
 	Sums  []uint64 // CRC-64/NVME of each block of SumBlock bytes
 }
 
-// Action is the S3 action that a request asks for, by its name in policies.
+// Action is the S3 action of a request, named as in bucket policies: for example, "s3:GetObject".
 type Action string
 
-// The actions that clients of the door can ask for.
+// Clients of the door can request the actions ActionGet, ActionGetVersion, ActionPut and ActionList.
 const (
 	ActionGet        Action = "s3:GetObject"
 	ActionGetVersion Action = "s3:GetObjectVersion"
@@ -141,7 +144,7 @@ type Authorizer interface {
 	// content type and metadata would give the object the same attributes. Describe fails with kind Invalid if S3
 	// would refuse the description.
 	Describe(ctx context.Context, bucket string, d Description) (map[string]string, error)
-	// JudgeWrite returns the Judge for writes through the door. The Judge refuses to replace a locked version, and
-	// adds the bucket's default retention to the new version.
+	// JudgeWrite returns the Judge for writes through the door. The Judge for door writes refuses to replace a locked
+	// version, and adds the bucket's default retention to the new version.
 	JudgeWrite() Judge
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// The errors of an object store, for comparison with errors.Is. Each store error has a kind, by which commands and
-// language bindings classify it. A store wraps its errors in an errs.Error that names the bucket, the key and the
-// wrong value.
+// The Err variables are the errors of an object store, for comparison with errors.Is. Each store error has a kind, by
+// which commands and language bindings classify it. A store wraps its errors in an errs.Error that names the bucket,
+// the key and the wrong value.
 var (
 	ErrNoSuchBucket   error = sentinel{errs.NotFound, "no such bucket"}
 	ErrNoSuchKey      error = sentinel{errs.NotFound, "no such key"}
@@ -54,9 +54,9 @@ func (s sentinel) As(target any) bool {
 	return true
 }
 
-// Fail returns an error that says that the operation op failed on name because of cause. cause is or wraps one of
-// the Err variables of package object, and the result of Fail has the kind of cause. msg adds details to the error,
-// such as the wrong value.
+// Fail returns an error that says that the operation op failed on name because of cause. The parameter cause is or
+// wraps one of the Err variables of package object, and the result of Fail has the kind of cause. The parameter msg
+// adds details to the error, such as the wrong value.
 func Fail(op, name string, cause error, msg string) error {
 	var kind errs.Kind
 	var s sentinel

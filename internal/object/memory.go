@@ -15,8 +15,10 @@ type MemoryContent struct {
 	closed atomic.Bool
 }
 
-// NewMemoryContent returns the bytes data as content. The caller must not change data afterwards.
-func NewMemoryContent(info Info, data []byte) *MemoryContent { return &MemoryContent{info: info, data: data} }
+// NewMemoryContent returns a MemoryContent with the given bytes. The caller must not change the bytes afterwards.
+func NewMemoryContent(info Info, data []byte) *MemoryContent {
+	return &MemoryContent{info: info, data: data}
+}
 
 // Bytes returns the content without a copy. The caller must not change the returned bytes.
 func (c *MemoryContent) Bytes() []byte { return c.data }

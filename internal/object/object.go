@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package object defines the types and interfaces of an object store: buckets, objects, versions and uploads. The
-// package itself does no I/O.
+// Package object defines the types and interfaces of an object store: buckets, objects, versions and uploads. Package
+// object itself does no I/O.
 //
 // Bucket names and keys are opaque bytes. A key has 1 to MaxKey bytes of any value. The S3 front end decides which
 // bucket names are valid. A store never uses a bucket name or a key as a file name.
@@ -32,8 +32,8 @@ const (
 // Versioning is the versioning state of a bucket.
 type Versioning string
 
-// The versioning states of a bucket. A new bucket is in state VersioningOff. A bucket that has left VersioningOff
-// never returns to VersioningOff.
+// A bucket has one of the versioning states VersioningOff, VersioningEnabled and VersioningSuspended. A new bucket is
+// in state VersioningOff. A bucket that has left VersioningOff never returns to VersioningOff.
 const (
 	// VersioningOff means that a write replaces the object and a delete removes it.
 	VersioningOff Versioning = ""
@@ -46,14 +46,15 @@ const (
 // ETagKind is the way in which the ETag of an object is computed.
 type ETagKind string
 
-// The kinds of ETag.
+// A bucket has one of the kinds of ETag ETagMD5 and ETagCRC64.
 const (
-	// ETagMD5 makes the ETag the MD5 of the content in hex. The ETag of a multipart object is the MD5 of the parts'
-	// MD5s, followed by "-" and the number of parts. Most S3 clients expect an ETag of kind ETagMD5.
+	// ETagMD5 makes the ETag the MD5 of the content in hex. With ETagMD5, the ETag of a multipart object is the MD5 of
+	// the parts' MD5s, followed by "-" and the number of parts. Most S3 clients expect an ETag of kind ETagMD5.
 	ETagMD5 ETagKind = "md5"
-	// ETagCRC64 makes the ETag the CRC-64/NVME of the content, followed by "-1" or, for a multipart object, by "-"
-	// and the number of parts. The suffix "-1" or "-" with a number keeps clients from taking the ETag for an MD5.
-	// An ETag of kind ETagCRC64 costs almost no CPU time.
+	// ETagCRC64 makes the ETag the CRC-64/NVME and the size of the content, each in 16 hex digits, followed by "-" and
+	// the number of parts. For ETagCRC64, an object that was not made by a multipart upload counts as one part. The
+	// suffix ("-" and a number) keeps clients from taking an ETag of kind ETagCRC64 for an MD5. An ETag of kind
+	// ETagCRC64 costs almost no CPU time.
 	ETagCRC64 ETagKind = "crc64nvme"
 )
 
@@ -100,14 +101,14 @@ func (i *Info) Versioned() bool { return i.Version != "" && i.Version != NullVer
 // Condition is a precondition of a change: each field that is set is a requirement on the key's current version.
 // The store checks the condition and makes the change in one atomic step. The zero Condition is always true.
 type Condition struct {
-	// IfMatch is the required ETag; "*" allows any ETag. The change fails with ErrNoSuchKey if there is no object,
-	// and with ErrPrecondition if the object has another ETag.
+	// IfMatch is the required ETag; "*" allows any ETag. If IfMatch is set, the change fails with ErrNoSuchKey if there
+	// is no object, and with ErrPrecondition if the object has another ETag.
 	IfMatch string
-	// IfNoneMatch is an ETag that the object must not have; "*" means that there must be no object. A delete marker
-	// counts as no object. If the condition is not met, the change fails with ErrPrecondition.
+	// IfNoneMatch is an ETag that the object must not have; "*" means that there must be no object. For IfNoneMatch, a
+	// delete marker counts as no object. If IfNoneMatch is not met, the change fails with ErrPrecondition.
 	IfNoneMatch string
 	IfSize      *int64
-	IfModified  *time.Time // required time of the last modification, compared to the second
+	IfModified  *time.Time // required time of the last modification; fractions of a second are ignored
 }
 
 // Put is a request to write an object.
@@ -120,7 +121,7 @@ type Put struct {
 	// Attributes are the attributes of the new version. The store keeps no reference to the map Attributes.
 	Attributes map[string]string
 	Condition  Condition
-	// MD5 makes the store set Written.MD5, even if the bucket's ETags are no MD5s.
+	// If MD5 is true, the store sets Written.MD5, even if the bucket's ETags are no MD5s.
 	MD5 bool
 	// Finish, if not nil, is called once after the last byte of Body and before the object is visible. The store
 	// adds the attributes that Finish returns to the new version. If Finish returns an error, nothing is stored and
@@ -158,13 +159,14 @@ type Deleted struct {
 type List struct {
 	Bucket string
 	Prefix string
-	// Delimiter groups the keys that contain it after Prefix under a common prefix. Delimiter may have any length.
+	// If keys contain Delimiter after Prefix, the page lists only their common prefix up to and including Delimiter.
+	// Delimiter may have any length.
 	Delimiter string
-	// The page begins behind the key or common prefix After. A common prefix is listed if at least one of its keys
-	// comes after After, unless the common prefix equals After.
+	// The page begins after the key or common prefix that the field After names. A common prefix is listed if at least
+	// one of its keys sorts after the value of After, unless the common prefix equals that value.
 	After string
-	// If Versions is true, the page begins behind the version AfterVersion of the key After. If AfterVersion is
-	// empty, the page begins behind all versions of the key After.
+	// If Versions is true, the page begins after the version AfterVersion of the key that the field After names. If
+	// AfterVersion is empty, the page begins after all versions of the key in the field After.
 	AfterVersion string
 	Limit        int  // largest number of objects and common prefixes together, 1 to 1000; 0 means 1000
 	Versions     bool // whether to list all versions and delete markers, newest first within a key
@@ -221,7 +223,7 @@ type CompletedPart struct {
 // Complete is a request to make an object from the parts of a multipart upload.
 type Complete struct {
 	Bucket, Key, Upload string
-	// Parts lists the parts of the object by ascending number. The request fails with ErrPartOrder if the numbers
+	// Parts lists the parts of the object by ascending number. The request fails with ErrPartOrder if the part numbers
 	// do not ascend, and with ErrInvalidPart if a part was not uploaded or has another ETag.
 	Parts []CompletedPart
 	// MinPart is the smallest allowed size in bytes of every part except the last. If a part other than the last is
@@ -256,8 +258,8 @@ type CopyPart struct {
 	Off, N              int64
 	Bucket, Key, Upload string
 	Number              int
-	// The field Finish of CopyPart has the same meaning as in PutPart. If Finish is not nil, the bytes pass through
-	// memory. The store sets Written.MD5 only if the bucket's ETags are MD5s.
+	// The field Finish of CopyPart has the same meaning as in PutPart. If Finish is not nil, the copied bytes pass
+	// through the server's memory. For a CopyPart, the store sets Written.MD5 only if the bucket's ETags are MD5s.
 	Finish func(Written) (map[string]string, error)
 }
 
@@ -268,8 +270,8 @@ type Range struct{ Off, N int64 }
 // identifier.
 type UploadList struct {
 	Bucket, Prefix, Delimiter string
-	// The page begins behind the upload with the key AfterKey and the identifier AfterID. If AfterID is empty, the
-	// page begins behind all uploads of AfterKey.
+	// The page begins after the upload with the key AfterKey and the identifier AfterID. If AfterID is empty, the page
+	// begins after all uploads of the key AfterKey.
 	AfterKey, AfterID string
 	Limit             int
 }
@@ -284,8 +286,8 @@ type UploadPage struct {
 
 // DamageDeclared and DamageRecord are values of Damage.What.
 const (
-	// DamageDeclared means that the content differs from the checksums that a client of the door supplied when it
-	// wrote the content. The server cannot tell wrong checksums from content that was damaged later.
+	// DamageDeclared means that the content differs from the checksums that a client of the door supplied when it wrote
+	// the content. The server cannot distinguish wrong checksums of a client from content that was damaged later.
 	DamageDeclared = "declared"
 	// DamageRecord means that the record of the object in the metadata cannot be read.
 	DamageRecord = "record"

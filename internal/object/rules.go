@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// CheckKey returns ErrInvalidName if no object can have this key.
+// CheckKey returns ErrInvalidName if the key is empty or longer than MaxKey bytes.
 func CheckKey(op, key string) error {
 	if n := len(key); n < 1 || n > MaxKey {
 		return Fail(op, key, ErrInvalidName, fmt.Sprintf("a key of %d bytes, expected 1 to %d", n, MaxKey))
@@ -19,7 +19,7 @@ func CheckKey(op, key string) error {
 	return nil
 }
 
-// CheckAttributes returns ErrTooLarge if a version cannot have so many bytes of attributes.
+// CheckAttributes returns ErrTooLarge if the names and values of the attributes together exceed MaxAttributes bytes.
 func CheckAttributes(op, key string, attributes map[string]string) error {
 	n := 0
 	for k, v := range attributes {
@@ -57,8 +57,9 @@ func CheckBucket(op string, b *Bucket) error {
 		fmt.Sprintf("versioning %q, expected %q or %q", b.Versioning, VersioningEnabled, VersioningSuspended))
 }
 
-// ChangedBucket applies change to a copy of the settings old and returns the copy. The bucket keeps its name and its time
-// of creation. ChangedBucket returns an error if the new settings are invalid or turn versioning off again.
+// ChangedBucket applies the function change to a copy of a bucket's old settings and returns the copy. ChangedBucket
+// keeps the name and the time of creation of the bucket. ChangedBucket returns an error if the new settings are invalid
+// or turn versioning off again.
 func ChangedBucket(op string, old *Bucket, change func(*Bucket) error) (*Bucket, error) {
 	given := old.Clone()
 	if err := change(&given); err != nil {
@@ -75,7 +76,7 @@ func ChangedBucket(op string, old *Bucket, change func(*Bucket) error) (*Bucket,
 	return &b, nil
 }
 
-// CheckOrder returns an error if c names no part, or parts that do not ascend.
+// CheckOrder returns an error if the request lists no part, or lists part numbers that do not ascend.
 func (c *Complete) CheckOrder(op string) error {
 	if len(c.Parts) == 0 {
 		return Fail(op, c.Key, ErrInvalidPart, "no part is named")
@@ -88,7 +89,7 @@ func (c *Complete) CheckOrder(op string) error {
 	return nil
 }
 
-// CRC64ETag returns the ETag of content in a bucket of kind ETagCRC64.
+// CRC64ETag returns the ETag of content in a bucket with ETags of kind ETagCRC64.
 func CRC64ETag(crc uint64, size int64, parts int) string {
 	return fmt.Sprintf("%016x%016x-%d", crc, size, parts)
 }
@@ -101,7 +102,8 @@ func ETagOf(kind ETagKind, w Written) string {
 	return fmt.Sprintf("%x", w.MD5)
 }
 
-// MergeAttributes returns a new map with the attributes of both maps. An attribute of more replaces one of base.
+// MergeAttributes returns a new map with the attributes of both maps. If both maps have a value for a name, the result
+// has the value from the second map (the parameter more).
 func MergeAttributes(base, more map[string]string) map[string]string {
 	out := make(map[string]string, len(base)+len(more))
 	maps.Copy(out, base)
@@ -109,7 +111,8 @@ func MergeAttributes(base, more map[string]string) map[string]string {
 	return out
 }
 
-// FinishAttributes calls a Finish hook, if there is one, and returns the given attributes together with its own.
+// FinishAttributes calls the function hook, if it is not nil, and returns the attributes in base together with those
+// that hook returned.
 func FinishAttributes[T any](op, key string, base map[string]string, hook func(T) (map[string]string, error),
 	arg T) (map[string]string, error) {
 	var more map[string]string
@@ -123,7 +126,7 @@ func FinishAttributes[T any](op, key string, base map[string]string, hook func(T
 	return all, CheckAttributes(op, key, all)
 }
 
-// Clone returns a copy that shares no memory with b.
+// Clone returns a copy of b that shares no memory with b.
 func (b *Bucket) Clone() Bucket {
 	c := *b
 	c.Settings = make(map[string][]byte, len(b.Settings))
@@ -133,14 +136,14 @@ func (b *Bucket) Clone() Bucket {
 	return c
 }
 
-// Clone returns a copy that shares no memory with i.
+// Clone returns a copy of i that shares no memory with i.
 func (i Info) Clone() Info {
 	i.Attributes = maps.Clone(i.Attributes)
 	i.Parts = CloneParts(i.Parts)
 	return i
 }
 
-// CloneParts returns a copy that shares no memory with parts.
+// CloneParts returns a copy of the list of parts that shares no memory with the list.
 func CloneParts(parts []PartInfo) []PartInfo {
 	parts = slices.Clone(parts)
 	for k := range parts {

@@ -28,8 +28,8 @@ type Buckets interface {
 	// because they are shared. Bucket fails with ErrNoSuchBucket if the bucket does not exist.
 	Bucket(ctx context.Context, name string) (*Bucket, error)
 	// UpdateBucket changes the settings of a bucket. The function change edits a copy of the settings, which then
-	// becomes durable and visible in one step. UpdateBucket keeps the values of Name and Created. If change returns
-	// an error, the bucket stays as it is and UpdateBucket returns that error. UpdateBucket fails with
+	// becomes durable and visible in one step. UpdateBucket keeps the values of Name and Created. If the function
+	// change returns an error, the bucket stays as it is and UpdateBucket returns that error. UpdateBucket fails with
 	// ErrNoSuchBucket if the bucket does not exist.
 	UpdateBucket(ctx context.Context, name string, change func(*Bucket) error) error
 	// DeleteBucket removes an empty bucket and aborts its multipart uploads in progress. DeleteBucket fails with
@@ -59,15 +59,16 @@ type Objects interface {
 	// does not exist, Delete succeeds with Deleted.Existed false. If d.Condition is not met, Delete fails with
 	// ErrNoSuchKey or ErrPrecondition, as Put does.
 	Delete(ctx context.Context, d Deletion) (Deleted, error)
-	// DeleteMany deletes several objects of one bucket, in one durable step if possible. The results and the errors
-	// of DeleteMany have the same order as the deletions ds. A failed deletion does not affect the other deletions.
+	// DeleteMany deletes several objects of one bucket, in one durable step if possible. The results and the errors of
+	// DeleteMany have the same order as the deletions ds. In DeleteMany, a failed deletion does not affect the other
+	// deletions.
 	DeleteMany(ctx context.Context, bucket string, ds []Deletion) ([]Deleted, []error)
 	// Copy makes an object with the content of another object. If the file system can copy file ranges itself, the
 	// copied bytes do not pass through the server's memory. An object may be copied onto itself with new
 	// attributes.
 	Copy(ctx context.Context, c Copy) (Info, error)
-	// SetAttributes changes the attributes of a version in place. The function change edits a copy of the
-	// attributes, which the store then saves. If change returns an error, the attributes stay as they are and
+	// SetAttributes changes the attributes of a version in place. The function change edits a copy of the attributes,
+	// which the store then saves. If the function change returns an error, the attributes stay as they are and
 	// SetAttributes returns that error. SetAttributes does not change the version's identifier, ETag and time of
 	// modification.
 	SetAttributes(ctx context.Context, ref Ref, change func(map[string]string) error) error
@@ -86,8 +87,8 @@ type Content interface {
 
 // Body reads a range of an object's content. Only one goroutine at a time may use a Body.
 //
-// The store's setting verify_reads decides when a Body compares blocks with their checksums. A mismatch ends the
-// read with an error that wraps ErrDamaged, before any byte of the damaged block is returned.
+// The store's setting verify_reads decides when a Body compares blocks with their checksums. If a block does not match
+// its checksum, the read ends with an error that wraps ErrDamaged, before any byte of the block is returned.
 type Body interface {
 	io.ReadCloser
 	// WriterTo writes the remaining bytes. If the writer is a socket or a buffer in front of one, and the bytes
@@ -97,8 +98,9 @@ type Body interface {
 	Len() int64
 }
 
-// Verifier is a Body that can check its first block in advance. Verify returns the error that the first read would
-// return, such as ErrDamaged. Verification costs no extra read.
+// Verifier is a Body that can check its first block in advance. Verify returns the error that the first Read of the
+// Body would return, such as ErrDamaged. A call of Verify costs no extra read, because a block that Verify has compared
+// is not compared again.
 type Verifier interface{ Verify() error }
 
 // Stricter is a Content that can compare every block with its checksum, regardless of the setting verify_reads.
@@ -127,8 +129,8 @@ type Uploads interface {
 	// CopyPart makes one part of a multipart upload from a range of an object. CopyPart fails with ErrInvalidRange
 	// if the range does not lie within the object.
 	CopyPart(ctx context.Context, c CopyPart) (PartInfo, error)
-	// ListParts returns up to limit parts with numbers above after, in order, and reports whether more parts
-	// follow.
+	// ListParts returns parts with numbers above the parameter after, in order and at most `limit` parts, and reports
+	// whether more parts follow.
 	ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]PartInfo, bool, error)
 	// CompleteUpload makes an object from parts of a multipart upload. If all parts have the same size and the
 	// object uses all of them, CompleteUpload copies no content.

@@ -33,7 +33,7 @@ type Options struct {
 	// To is the directory of the backup, which must not exist yet. Until the backup is complete, the directory's name
 	// has the suffix ".partial".
 	To string
-	// Verify reads all copied content again and compares it with its checksums.
+	// If Verify is true, the backup reads all copied content again and compares it with its checksums.
 	Verify bool
 	// Progress is called from time to time with the report so far; nil means no calls.
 	Progress func(Report)
@@ -53,7 +53,7 @@ type Source struct {
 	Dir  string
 	UUID string
 	DB   *pebble.DB
-	// Hold prevents the removal of data files until the caller calls release.
+	// Hold prevents the removal of data files until the caller calls the returned function release.
 	Hold func() (release func())
 	// Usable returns nil, or the reason why the store cannot be backed up now.
 	Usable func() error

@@ -28,7 +28,7 @@ type RestoreOptions struct {
 	From string
 	// To is the directory of the new store, which must be missing or empty.
 	To string
-	// Verify compares all content with its checksums before the directory becomes a store.
+	// If Verify is true, the restore compares all content with its checksums before the directory becomes a store.
 	Verify bool
 	// Progress is called from time to time with the report so far; nil means no calls.
 	Progress func(Report)

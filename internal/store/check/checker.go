@@ -5,8 +5,8 @@
 //
 // # Invariants
 //
-// The letters are kinds of records, which package record lists: for example, o is a current version and v is a
-// noncurrent version.
+// In the invariants I1 to I8, a single letter is a kind of record as listed in package record. For example, an o record
+// is a current version, and a v record is a noncurrent version.
 //
 //	I1  All versions of a key have different sequences; the sequence of o is above those of v.
 //	I2  If a key has v records but no o record, its newest v record is a delete marker.
@@ -21,19 +21,20 @@
 //
 // # Repair
 //
-// Repair deletes nothing. Repair corrects records that can be derived from other records: file owners (f), null
-// versions (n), counts (s) and marks (m). Repair also corrects the UUID, the epoch and the record of a clean close,
-// which are also in text files in the store's root. Repair rebuilds an unreadable bucket record (b) from the keys of
-// the bucket's objects.
+// Repair deletes nothing. Repair corrects records that can be derived from other records: file owners (f records), null
+// versions (n), counts (s), and marks, which are limits above all assigned numbers (m). Repair also corrects records
+// with copies in text files in the store's root: the UUID, the epoch (how often the store was opened) and the last
+// clean close. Repair rebuilds an unreadable record of a bucket from the keys of the bucket's objects.
 //
-// Repair moves data files, and records of the kinds d, q, c, f and p, to quarantine/ if they have no owner. Repair
-// moves nothing while any possible owner is damaged or missing: an unreadable record, an object without its file, or
-// a missing bucket. Repair walks over the store twice: the first pass finds the damage that cannot be repaired, and
-// the second pass makes the changes.
+// Repair moves data files without an owner to quarantine/. Repair also moves records without an owner: inline content
+// (d records), lists of parts (q), checksums (c), file owners (f) and parts (p). Repair moves nothing to quarantine/
+// while a possible owner is damaged or missing: an unreadable record, an object without its file, or a missing bucket.
+// Repair walks over the store twice: the first pass finds the damage that cannot be repaired, and the second pass makes
+// the changes.
 //
-// The old value of a record is durable in quarantine/ before repair changes the record. The note about a file is
-// durable before repair moves the file. If a file on the removal list has an owner, the file is kept, by repair and
-// by Open alike.
+// The old value of a record is durable in quarantine/ before repair changes the record. A note about a file, with its
+// old path, is durable before repair moves the file to quarantine/. If a file on the removal list still has an owner,
+// repair and Open both keep the file.
 package check
 
 import (

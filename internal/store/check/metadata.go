@@ -14,13 +14,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
-// MetaState is the state of a stopped store's metadata, judged by the metadata files and the witness.
+// MetaState is the state of a stopped store's metadata, judged by the metadata files and the witness (two small files
+// that record how far the metadata is durable).
 type MetaState struct {
-	// Damaged means that metadata is damaged, or that the witness is lost and no repair was requested. A damaged
-	// store is not checked further, because its records prove nothing about each other.
+	// Damaged means that metadata is damaged, or that the witness files are lost and no repair was requested. A store
+	// with damaged metadata is not checked further, because comparing incomplete records proves nothing.
 	Damaged   bool
-	Proven    bool // the witness proves that no recent change of the metadata is lost
-	Unproven  bool // the witness is lost, and repair continues without its proof
+	Proven    bool // the witness files prove that no recent change of the metadata is lost
+	Unproven  bool // the witness files are lost, and repair continues without their proof
 	EpochLost bool // the file EPOCH is missing or damaged, and has to be written again
 }
 

@@ -8,17 +8,17 @@ import (
 
 // Options are the settings of a check.
 type Options struct {
-	// Repair corrects counts, indexes and marks that follow from other records, and moves files and records without
-	// an owner to quarantine/. Repair also corrects damage that prevents a store from opening: its identity, and
-	// damaged bucket records. Repair deletes nothing: a changed record is first saved to a file in quarantine/. While
-	// a problem remains that Repair cannot correct, Repair moves nothing, because the damaged record may be the
-	// missing owner.
+	// Repair corrects counts, indexes and marks (limits above all assigned numbers) from other records. Repair moves
+	// files and records without an owner to quarantine/. Repair also corrects damage that prevents a store from
+	// opening: a damaged identity of the store, and damaged bucket records. Repair deletes nothing: a changed record is
+	// first saved to a file in quarantine/. While a problem remains that Repair cannot correct, Repair moves nothing,
+	// because a damaged record may be the owner of a file that seems to have none.
 	Repair bool
-	// Unreadable makes Repair also move damaged records of objects, uploads and parts to quarantine/. After the
-	// damaged records are moved, Repair can also move the files and records that belonged to them. Records of a newer
-	// format version always stay.
+	// Unreadable makes Repair also move damaged records of objects, uploads and parts to quarantine/. After the damaged
+	// records are moved, Repair can also move the files and records that belonged to them. Repair never moves records
+	// of a newer format version.
 	Unreadable bool
-	// Content reads all content and compares it with its checksums, as Scrub does.
+	// If Content is true, the check reads all content and compares it with its checksums, as Scrub does.
 	Content bool
 	// Progress is called from time to time with the number of records and files checked so far; nil means no calls.
 	Progress func(records, files int64)
@@ -29,8 +29,9 @@ type Options struct {
 
 // Problem describes one violated invariant of a store.
 type Problem struct {
-	// Invariant names the violated rule: I1 to I8 as in the package comment, "age" or "content". For data that cannot
-	// be read, Invariant is "record", "metadata" or "witness".
+	// Invariant names the violated rule: I1 to I8 as in the package comment, "age" (metadata older than the data) or
+	// "content" (content that differs from its checksum). For data that cannot be read, Invariant is "record",
+	// "metadata" or "witness".
 	Invariant string
 	What      string // the object, file or record with the problem
 	Msg       string
@@ -50,7 +51,8 @@ type Report struct {
 	Repaired int64
 	// Metadata lists the metadata files of the store. If a metadata file is damaged, the invariants were not checked.
 	Metadata []metascan.File
-	// Unfinished counts data files that the next Open will settle or remove. Unfinished work is not a problem.
+	// Unfinished counts data files that the next Open will move from tmp/ to data/, or remove. Unfinished files do not
+	// count as problems.
 	Unfinished int64
 }
 

@@ -27,15 +27,15 @@ type Subject struct {
 	Names record.Names
 	// Faults are the damaged records about the store itself; a store with a fault does not open.
 	Faults []Fault
-	// Unproven means that the witness is lost. Without the witness, the newest records may be lost unnoticed,
-	// including records that own data files.
+	// Unproven means that the witness (the files that record how far the metadata is durable) is lost. Without the
+	// witness, the newest records may be lost unnoticed, including records that own data files.
 	Unproven bool
 	Marks    []Mark
 	Now      func() time.Time
 	// Apply commits a batch of metadata changes durably.
 	Apply func(op, name string, b *pebble.Batch) error
-	// Scrub reads all content. Scrub calls tell with the bytes read so far, and with each damage found. The argument
-	// bucket is a function that returns the name of the bucket with the number id.
+	// Scrub reads all content. Scrub calls the function tell with the number of bytes read so far, and with each damage
+	// found. The argument bucket is a function that returns the name of the bucket with the number id.
 	Scrub func(ctx context.Context, bucket func(id uint64) string, tell func(bytes int64, d *object.Damage)) error
 }
 
@@ -45,8 +45,9 @@ type Mark struct {
 	Reserve uint64 // how far the mark is above the highest assigned number
 }
 
-// Fault is a damaged record about the store itself: its UUID, its epoch or its clean end. Open refuses a store with a
-// Fault. A check collects all faults, and repair writes the right value if it is known.
+// Fault is a damaged record about the store itself: its UUID, its epoch (how often it was opened) or its last clean
+// close. Open refuses a store with a Fault. A check collects all faults, and repair writes the right value if it is
+// known.
 type Fault struct {
 	Invariant string
 	What      string
@@ -55,8 +56,8 @@ type Fault struct {
 	Right     []byte // the right value of the damaged record; nil if it is unknown
 }
 
-// Run verifies the invariants of a stopped store and adds the problems to the report. If Repair is set, Run walks
-// over the store twice.
+// Run verifies the invariants of a stopped store and adds the problems to the report. If Repair is set, Run walks over
+// the store twice: first to find damage that it cannot repair, then to make the changes.
 func (s *Subject) Run(ctx context.Context, c Options, report Report) (Report, error) {
 	k := newChecker(ctx, s, c)
 	k.report = report

@@ -54,9 +54,9 @@ func (p *Encoder) Pairs(m map[string]string) {
 	}
 }
 
-// Decoder reads values from a record. After the first missing or invalid value, Bad is set and every further value is
-// zero. A caller needs to check for damage only once, after the last value. A damaged length cannot cause an
-// allocation much larger than the record.
+// Decoder reads values from a record. After the first missing or invalid value, the Decoder has set Bad, and every
+// further value is zero. A caller of a Decoder needs to check for damage only once, after the last value. A damaged
+// length in a record cannot make the Decoder allocate much more memory than the record has bytes.
 type Decoder struct {
 	Rest []byte // bytes of the record that were not read yet
 	Bad  bool
@@ -112,8 +112,8 @@ func (t *Decoder) Word() uint64 {
 	return v
 }
 
-// Size reads the number of following items, each at least `each` bytes long. If the rest of the record is too short
-// for that many items, Size marks the record as damaged.
+// Size reads the number of following items, each at least `each` bytes long. If the rest of the record is too short for
+// the items, Size marks the record as damaged.
 func (t *Decoder) Size(each int) int {
 	n := t.Uint()
 	if n > uint64(len(t.Rest)/each) {

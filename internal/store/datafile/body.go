@@ -33,7 +33,7 @@ type body struct {
 // Len returns the number of bytes that are not read yet.
 func (b *body) Len() int64 { return b.end - b.off }
 
-// Close releases the file; further calls do nothing.
+// Close releases the body's file; further calls of Close do nothing.
 func (b *body) Close() error {
 	if b.closed {
 		return nil
@@ -43,9 +43,9 @@ func (b *body) Close() error {
 	return nil
 }
 
-// Verify compares the next block with its sum, as the policy requires, and returns no bytes. A server calls Verify
-// before it sends its header, so that it can still send an error. A block that Verify has compared is not compared
-// again when it is read.
+// Verify compares the next block with its checksum, if the verification policy requires it, and returns no bytes. An
+// HTTP server calls Verify before it sends the response header, so that it can still reply with an error. A block that
+// Verify has compared is not compared again when it is read.
 func (b *body) Verify() error {
 	if b.off == b.end {
 		return nil
@@ -98,7 +98,8 @@ func (b *body) ahead(off int64) {
 	}
 }
 
-// Read copies the next bytes to p, after comparing their blocks as the policy requires.
+// Read copies the next bytes to p; if the verification policy requires it, Read first compares their blocks with the
+// checksums.
 func (b *body) Read(p []byte) (int, error) {
 	if b.off == b.end && !b.closed {
 		return 0, io.EOF
@@ -119,8 +120,8 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // WriteTo writes the remaining bytes to w. If w is a socket, or a bufio.Writer in front of a socket, WriteTo uses
-// sendfile. A wrapper around the connection must forward ReadFrom to the connection, otherwise the bytes are copied
-// through memory.
+// sendfile. If w wraps a connection, w must forward ReadFrom to the connection; otherwise the bytes are copied through
+// memory.
 func (b *body) WriteTo(w io.Writer) (int64, error) {
 	begin := b.off
 	for b.off < b.end {
@@ -209,8 +210,8 @@ type sender struct {
 	sent bool
 }
 
-// Read returns io.EOF, because sender has no bytes. If Read is called, the writer is no socket, and the body's bytes
-// are written to it afterwards.
+// Read always returns io.EOF, because a sender has no bytes of its own. Read is called only if the writer is no socket;
+// the body then writes its bytes to the writer without sendfile.
 func (s *sender) Read([]byte) (int, error) { return 0, io.EOF }
 
 // WriteTo sends the body's bytes to w by sendfile, if w is a socket.

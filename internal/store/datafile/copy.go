@@ -20,13 +20,16 @@ type Source struct {
 	Off, N int64
 }
 
-// Copy writes the whole content of the file as the concatenation of the sources. Copy is called instead of Fill.
+// Copy writes the whole content of the file as the concatenation of the sources. The caller uses either Copy or Fill
+// for a file, never both.
 //
-// Copy compares every block with its sum before the block is copied, because the owner of a copy may delete the
-// original. If a block begins at a multiple of Block in the source and in the copy, it keeps its sum and the kernel
-// copies it. The kernel shares the storage of a copied block if the file system can. Copy reads a block before the
-// kernel copies it only if nobody has compared it since the source was opened. Copy itself reads, compares and sums
-// all other bytes; if md5 is set, Copy does so with all bytes. If a source is damaged, the error is its *Damage.
+// Copy compares every block with its checksum before the block is copied, because the owner of a copy may delete the
+// original. If a block begins at a multiple of Block both in the source and in the copy, the kernel copies the block,
+// and the block keeps its checksum. If the file system can share blocks between files, the copied block and its source
+// share their storage. Before the kernel copies a block, Copy reads and compares the block, unless the block was
+// already compared since the source was opened. Bytes that the kernel does not copy pass through memory, where Copy
+// compares them and computes their checksums; if md5 is set, all bytes pass through memory. If a source is damaged,
+// Copy returns a *Damage that describes the damaged range.
 func (w *Writer) Copy(ctx context.Context, sources []Source, md5 bool) (Written, error) {
 	const op = "copy"
 	var size int64

@@ -3,8 +3,8 @@
 // Package datafile keeps the content of objects: one contiguous plain file for each version, never rewritten. Each
 // block of 1 MiB has a CRC-64/NVME checksum.
 //
-// The name of a data file is a number. The caller assigns the numbers in ascending order and never reuses one. A data
-// file is created as tmp/<id> and then moved to data/xx/yy/<id>:
+// The name of a data file is a number. The caller assigns the numbers of data files in ascending order and never reuses
+// a number. A data file is created as tmp/<id> and then moved to data/xx/yy/<id>:
 //
 //	Create   creates tmp/<id>, Fill writes it, Sync makes content and name durable;
 //	         then the caller commits its metadata, which is the commit point.
@@ -12,14 +12,14 @@
 //	         durable and only then removes the old name.
 //	Recover  settles the files that the metadata knows, at start, and removes the rest of tmp/.
 //
-// An acknowledged file has at least one durable name at every moment, even after a power loss. A file is opened by
-// trying its name in data/, then in tmp/, then again in data/, so that it is found while it is settled.
+// An acknowledged data file has at least one durable name at every moment, even after a power loss. A file is opened by
+// trying its name in data/, then in tmp/, then again in data/, so that it is found even while it is being moved.
 //
 // HandOut gives a client open descriptors of a data file; the file keeps its names until the client is done. NewDraft
 // creates a data file that a client writes.
 //
-// Package datafile returns the sums of content to the caller and does not store them. The caller stores the sums with
-// its metadata, and passes them to the functions that read content.
+// Package datafile returns the checksums of content (the sums) to the caller and does not store them. The caller stores
+// the checksums with its metadata, and passes them to the functions that read content.
 //
 // All methods of this package are safe for concurrent use unless their comment says otherwise.
 package datafile
@@ -39,10 +39,10 @@ import (
 )
 
 const (
-	// Block is the number of bytes that one sum covers; the last block of a file may be shorter.
+	// Block is the number of bytes that one checksum covers; the last block of a file may be shorter.
 	Block = 1 << 20
-	// MaxSize is the largest size of a data file: 5 TiB, the largest object of S3. The limit also keeps sums of
-	// offsets from overflowing.
+	// MaxSize is the largest size of a data file: 5 TiB, the largest object of S3. The limit MaxSize also keeps
+	// additions of file offsets from overflowing.
 	MaxSize = 5 << 40
 )
 
@@ -62,14 +62,14 @@ func ParseID(s string) (ID, error) {
 	return ID(n), nil
 }
 
-// Policy decides when reads compare content with its sums.
+// Policy decides when reads compare content with its checksums.
 type Policy string
 
-// The policies for comparing content with its sums.
+// A Policy is one of VerifyFirst, VerifyAlways and VerifyNever.
 const (
-	// VerifyFirst compares each block once while its file stays open in the cache of open files.
+	// VerifyFirst compares each block with its checksum only once while its file stays open in the cache of open files.
 	VerifyFirst Policy = "first"
-	// VerifyAlways compares a block with its sum each time before the block is returned.
+	// VerifyAlways compares a block with its checksum each time before the block is returned.
 	VerifyAlways Policy = "always"
 	// VerifyNever compares nothing during reads, so that only a scrub finds damage.
 	VerifyNever Policy = "never"
@@ -86,11 +86,12 @@ type Options struct {
 	// ReadOnlyMount makes HandOut open files through a read-only mount of Dir, if the process may create one.
 	// Files.Reopenable returns the reason if there is no read-only mount.
 	ReadOnlyMount bool
-	// Released is called when the last hold of a file ends and Remove has already asked for that file. After the call
-	// of Released the file can be removed. Released runs on the goroutine that ended the hold.
+	// Released is called when the last hold on a file ends, if Remove was called for that file before. After the call
+	// of Released, a new call of Remove can remove the file. Released runs on the goroutine that ended the last hold on
+	// the file.
 	Released func(ID)
-	// Failed is called with each error of the background settling. A file that cannot be settled stays readable in
-	// tmp/, and settling it is tried again.
+	// Failed is called with each error of the background task that moves committed files from tmp/ to data/. A file
+	// that cannot be moved stays readable in tmp/, and the move is tried again.
 	Failed func(ID, error)
 	// ReadOnly opens the files only for reading: nothing is created, changed or synced until BeginWrites is called.
 	ReadOnly bool
@@ -124,8 +125,9 @@ type Files struct {
 	checks   chan struct{} // limits the blocks that are in memory for comparison
 }
 
-// Open creates missing directories and starts the background settling. Open examines no data file; Recover does. If
-// ReadOnly is set, Open changes nothing on disk, and BeginWrites creates the directories.
+// Open creates missing directories and starts the background task that moves committed files from tmp/ to data/. Open
+// examines no data files; Recover examines the files in tmp/. If ReadOnly is set, Open changes nothing on disk, and
+// BeginWrites creates the directories.
 func Open(o Options) (*Files, error) {
 	const op = "open data files"
 	if o.FS == nil || o.Dir == "" {
@@ -201,8 +203,8 @@ func (f *Files) BeginWrites() error {
 	return nil
 }
 
-// Close settles the committed files and closes all files that no reader uses. Readers that are still open keep their
-// files open. All Writers must have ended before Close. Close may be called only once.
+// Close moves committed files that are still in tmp/ to data/, and closes all files that no reader uses. Readers that
+// are still open keep their files open. All Writers must have ended before Close. Close may be called only once.
 func (f *Files) Close() error {
 	err := f.settler.stop()
 	f.cache.stop()
@@ -237,7 +239,7 @@ func (f *Files) home(id ID) string {
 // dataName is the name of id's file after the file was settled.
 func (f *Files) dataName(id ID) string { return f.fs.PathJoin(f.home(id), id.String()) }
 
-// Path returns the final name of id's file, for messages; the file may still be in tmp/.
+// Path returns the final name of id's file, for use in messages; the file may still be in tmp/.
 func (f *Files) Path(id ID) string { return f.dataName(id) }
 
 // syncDir makes the names in a directory durable.

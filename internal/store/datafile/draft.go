@@ -21,8 +21,8 @@ import (
 // goroutine at a time.
 //
 // The steps of a draft are, in this order: NewDraft, Open, Seal, the caller's commit, Writer().Settle, Close. If Seal
-// fails with object.ErrWriterLeft or object.ErrInvalidSums, the draft stays; after any other error of Seal the file
-// is removed. Abort removes the file at any time before the commit.
+// fails with object.ErrWriterLeft or object.ErrInvalidSums, the draft stays; after any other error of Seal the file is
+// removed. Abort may be called at any time before the caller's commit, and removes the draft's file.
 type Draft struct {
 	f    *Files
 	w    *Writer
@@ -56,9 +56,9 @@ func (ds *drafts) reserved() (n int, bytes int64) {
 	return len(ds.open), bytes
 }
 
-// NewDraft creates the file tmp/<id> with this size and reserves disk space for it. NewDraft sets the final size at
-// once, because concurrent writes that extend a file wait for each other. The error has kind Unsupported if the file
-// system cannot tell whether somebody can still write to a file.
+// NewDraft creates the file tmp/<id> with the given size and reserves disk space for it. NewDraft sets the final size
+// at once, because concurrent writes that extend a file wait for each other. NewDraft fails with kind Unsupported if
+// the file system cannot tell whether anybody can still write to a file.
 func (f *Files) NewDraft(id ID, size int64) (*Draft, error) {
 	const op = "create draft"
 	name := f.tmpName(id)
@@ -133,8 +133,8 @@ func (d *Draft) ID() ID { return d.w.id }
 // Path returns the name of the draft's file in tmp/.
 func (d *Draft) Path() string { return d.w.name }
 
-// Reserved returns the disk space that the draft's file uses now, in bytes. The file may be larger than announced,
-// because clients can write beyond the announced size.
+// Reserved returns the disk space that the draft's file uses now, in bytes. The draft's file may be larger than
+// announced, because clients can write beyond the announced size.
 func (d *Draft) Reserved() int64 {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(d.look.Fd()), &st); err != nil {
@@ -143,8 +143,8 @@ func (d *Draft) Reserved() int64 {
 	return st.Blocks * 512
 }
 
-// Open returns a new write-only descriptor of the draft's file; the caller closes it. If direct is set, the
-// descriptor has O_DIRECT. The error has kind Unsupported if the file system does not support O_DIRECT.
+// Open returns a new write-only descriptor of the draft's file; the caller closes it. If direct is set, the descriptor
+// has O_DIRECT. Open fails with kind Unsupported if direct is set and the file system does not support O_DIRECT.
 func (d *Draft) Open(direct bool) (*os.File, error) {
 	const op = "open draft"
 	if d.ended {
@@ -158,11 +158,11 @@ func (d *Draft) Open(direct bool) (*os.File, error) {
 	return file, undirected(op, d.w.name, direct, err)
 }
 
-// Seal makes the first size bytes and the file's name durable. Seal first verifies that nobody can write to the file
-// any more. After a successful Seal nobody can write to the file until Close. Seal fails with object.ErrWriterLeft if
-// somebody can still write, and with object.ErrInvalidSums if the file is shorter than size. After ErrWriterLeft or
-// ErrInvalidSums the draft is unchanged. After a successful Seal the caller commits and calls Writer().Settle, or
-// calls Abort, and then calls Close.
+// Seal makes the content (the first `size` bytes of the draft's file) and the file's name durable. Seal first verifies
+// that nobody can write to the file any more. After a successful Seal nobody can write to the draft's file until Close
+// is called. Seal fails with object.ErrWriterLeft if somebody can still write, and with object.ErrInvalidSums if the
+// file is shorter than size. If Seal fails with ErrWriterLeft or ErrInvalidSums, the draft is unchanged. After a
+// successful Seal the caller commits and calls Writer().Settle, or calls Abort, and then calls Close.
 func (d *Draft) Seal(ctx context.Context, size int64) error {
 	const op = "seal draft"
 	if d.ended {
@@ -236,10 +236,10 @@ func (d *Draft) settle(op string, size int64) error {
 		Fix: "close every descriptor of the file, those of child processes too, unmap it, and commit again"}
 }
 
-// Writer returns the Writer of the sealed file, for the caller's commit.
+// Writer returns the Writer of the sealed file; the caller calls its Settle after the commit of the metadata.
 func (d *Draft) Writer() *Writer { return d.w }
 
-// Close ends the draft and its write protection; the file stays. Close can be called more than once.
+// Close ends the draft and its write protection; the file stays on disk. Close can be called more than once.
 func (d *Draft) Close() {
 	if d.ended {
 		return
@@ -260,8 +260,9 @@ func (d *Draft) drop() {
 	}
 }
 
-// Remains reports whether somebody can still write to the file of an aborted draft, and frees the space of later
-// writes. After Remains has returned false once, it always returns false. Remains may be called from any goroutine.
+// Remains reports whether a client can still write to the file of an aborted draft, and frees the disk space of writes
+// after the abort. After Remains has returned false once, it always returns false. Remains may be called from any
+// goroutine.
 func (d *Draft) Remains() bool {
 	d.f.drafts.mu.Lock()
 	defer d.f.drafts.mu.Unlock()
@@ -282,7 +283,8 @@ func (d *Draft) remains() bool {
 }
 
 // Abort removes the draft's file and frees its disk space. Abort can be called more than once; after Settle it only
-// closes the draft. If a client still has a descriptor for writing, calls of Remains free the space of later writes.
+// closes the draft. If a client still has a descriptor for writing, calls of Remains free the disk space of writes
+// after the abort.
 func (d *Draft) Abort() error {
 	open := !d.ended && !d.sealed && d.look != nil
 	if open {

@@ -28,9 +28,9 @@ type Handout struct {
 	closed bool
 }
 
-// HandOut holds a data file of this size: the file keeps its names until the Handout is closed. The function sums
-// returns the sums of the file's blocks; it is called at once, unless another Handout of the file has loaded them. If
-// the file is missing or shorter, the error is a *Damage.
+// HandOut holds the data file with this ID and size: the file keeps its names until the Handout is closed. The function
+// sums returns the checksums of the file's blocks; HandOut calls it at once, unless another Handout of the file has
+// already loaded the checksums. If the file is missing or shorter than size, HandOut returns a *Damage.
 //
 // HandOut opens the file to prove that it exists. The first call of Handout.Open returns the descriptor that HandOut
 // opened, so the file is not opened twice.
@@ -125,14 +125,15 @@ func (o *Handout) take() *os.File {
 	return file
 }
 
-// Sums returns the sums of at most n blocks, beginning with block number first. The caller must not change the
-// returned slice.
+// Sums returns the checksums of at most n blocks; the parameter first is the number of the first block. The caller must
+// not change the returned slice.
 func (o *Handout) Sums(first, n int64) ([]uint64, error) {
 	return Window(o.f.Path(o.id), o.sums, first, n)
 }
 
-// Window returns at most n elements of sums, beginning with index first. Window fails with kind Invalid if first or n
-// is negative, or first is beyond the end. The argument name appears only in the error.
+// Window returns at most n elements of the slice sums; the parameter first is the index of the first element. Window
+// fails with kind Invalid if first or n is negative, or if first is beyond the end of the slice. The parameter called
+// name is used only in the error text.
 func Window(name string, sums []uint64, first, n int64) ([]uint64, error) {
 	all := int64(len(sums))
 	if first < 0 || n < 0 || first > all {
@@ -143,8 +144,8 @@ func Window(name string, sums []uint64, first, n int64) ([]uint64, error) {
 }
 
 // Open returns a new read-only descriptor of the file; the caller closes it. If direct is set, the descriptor has
-// O_DIRECT. The error has kind Unsupported if the files have no descriptors, or if the file system does not support
-// O_DIRECT.
+// O_DIRECT. Open fails with kind Unsupported if the file system is not that of the operating system, or if it does not
+// support O_DIRECT.
 func (o *Handout) Open(direct bool) (*os.File, error) {
 	const op = "hand out"
 	o.mu.Lock()
@@ -177,7 +178,7 @@ func (o *Handout) Path() string {
 	return o.f.dataName(o.id)
 }
 
-// Close ends the hold of the file. Close can be called more than once.
+// Close ends the hold on the file, so that its names may be removed. Close can be called more than once.
 func (o *Handout) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -250,8 +251,9 @@ func (f *Files) foreign(op, name string) error {
 // spills counts the files that exist only for a Handout.
 type spills struct{ count, bytes atomic.Int64 }
 
-// Spill writes inline content to the file tmp/<id> and returns a Handout of this file. The caller's metadata must not
-// record the file: closing the Handout removes it, and after a crash Recover removes it.
+// Spill writes inline content (content that is stored in the metadata) to the file tmp/<id> and returns a Handout of
+// this file. The caller's metadata must not record the file: Handout.Close removes the file, and after a crash Recover
+// removes it.
 func (f *Files) Spill(id ID, content []byte, sums []uint64) (*Handout, error) {
 	const op = "spill"
 	name := f.tmpName(id)

@@ -13,9 +13,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Pieces reads pieces of one data file in order, and compares each piece with its sum before it returns any byte of
-// the piece. Pieces is for reading the regions of a Shared file, in which blocks may be incomplete. A Pieces must be
-// used by one goroutine at a time.
+// Pieces reads ranges (pieces) of one data file in order, and compares each piece with its checksum before it returns
+// any byte of the piece. Pieces is for reading the regions of a Shared file, because a region may begin or end within a
+// block. A Pieces must be used by one goroutine at a time.
 type Pieces struct {
 	f      *Files
 	id     ID
@@ -25,7 +25,7 @@ type Pieces struct {
 	left   []byte // bytes of block that were not returned yet
 }
 
-// OpenPieces opens a data file for reading the given pieces. If the file is missing, the error is a *Damage.
+// OpenPieces opens a data file for reading the given pieces. If the file is missing, OpenPieces returns a *Damage.
 func (f *Files) OpenPieces(id ID, pieces []Piece) (*Pieces, error) {
 	for _, p := range pieces {
 		if p.N <= 0 || p.Off < 0 || p.Off > MaxSize-Block || p.N > Block-p.Off%Block {
@@ -45,7 +45,7 @@ func (f *Files) OpenPieces(id ID, pieces []Piece) (*Pieces, error) {
 	return &Pieces{f: f, id: id, file: file, pieces: pieces}, nil
 }
 
-// Read implements io.Reader. If a piece differs from its sum or cannot be read, Read returns a *Damage.
+// Read implements io.Reader. If a piece differs from its checksum or cannot be read, Read returns a *Damage.
 func (p *Pieces) Read(b []byte) (int, error) {
 	for len(p.left) == 0 {
 		if len(p.pieces) == 0 {
@@ -88,7 +88,7 @@ func (p *Pieces) load(at Piece) error {
 	return nil
 }
 
-// Close closes the file.
+// Close closes the data file.
 func (p *Pieces) Close() error {
 	if p.block != nil {
 		p.f.buffers.blocks.Put(p.block)
@@ -97,7 +97,7 @@ func (p *Pieces) Close() error {
 	return errs.Wrap("close", p.f.Path(p.id), p.file.Close())
 }
 
-// Length returns the length of a data file on disk, in tmp/ or in data/. If the file is missing, the error is a
+// Length returns the length of a data file on disk, in tmp/ or in data/. If the file is missing, Length returns a
 // *Damage.
 func (f *Files) Length(id ID) (int64, error) {
 	file, err := f.find(id)
@@ -117,8 +117,9 @@ func (f *Files) Length(id ID) (int64, error) {
 	return info.Size(), nil
 }
 
-// Cut splits the n bytes from offset off at the block boundaries of the file, and assigns the sums to the pieces in
-// order. Cut returns false if the number of sums differs from the number of pieces.
+// Cut splits the range of n bytes at offset off into pieces at the block boundaries of the file, and assigns the
+// checksums in sums to the pieces in order. Cut returns false if the number of checksums differs from the number of
+// pieces.
 func Cut(off, n int64, sums []uint64) ([]Piece, bool) {
 	if off < 0 || n < 0 || off > MaxSize || n > MaxSize-off {
 		return nil, false

@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Piece is the sum of N bytes at offset Off of a file. The N bytes lie within one block.
+// Piece is the checksum of N bytes at offset Off of a file. The N bytes of a Piece lie within one block.
 type Piece struct {
 	Off, N int64
 	CRC64  uint64
@@ -21,16 +21,16 @@ type Piece struct {
 type Written struct {
 	Size  int64
 	CRC64 uint64   // CRC-64/NVME of all bytes written
-	Sums  []uint64 // sums of the file's blocks; nil for a region, which has Pieces
-	// Pieces are the sums of a region, split at the block boundaries of the file, in order. Pieces is nil for a whole
-	// file.
+	Sums  []uint64 // checksums of the file's blocks; nil for a region of a file, which has its checksums in Pieces
+	// Pieces are the checksums of a region, split at the block boundaries of the file, in order. Pieces is nil for a
+	// whole file.
 	Pieces []Piece
 	MD5    []byte // MD5 of all bytes written; nil if it was not requested
 }
 
-// JoinPieces computes the block sums of a file from the pieces of its regions, given in any order. The pieces must
-// cover the file from its first byte without gap or overlap. JoinPieces returns the checksum of the whole file as
-// whole, and its length in bytes as size. JoinPieces reads no content.
+// JoinPieces computes the block checksums of a file from the pieces of its regions, given in any order. The pieces must
+// cover the file from its first byte without gap or overlap. The result whole is the checksum of the whole file, and
+// the result size is its length in bytes. JoinPieces reads no content.
 func JoinPieces(pieces []Piece) (sums []uint64, whole uint64, size int64, err error) {
 	const op = "join checksums"
 	join := checksum.NewJoiner()

@@ -13,7 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Reader is a data file that is open for reading. The content stays readable even if the file is moved or removed.
+// Reader is a data file that is open for reading. The content of an open Reader stays readable even if the file is
+// moved or removed.
 type Reader struct {
 	f    *Files
 	e    *entry
@@ -28,9 +29,9 @@ type Reader struct {
 	closed bool
 }
 
-// OpenRead opens a data file for reading its first size bytes. The function sums returns the sums of the file's
-// blocks. The Reader calls sums when it first needs a sum, and not again while the file stays open. If the file is
-// missing or shorter than size, the error is a *Damage.
+// OpenRead opens a data file for reading the first `size` bytes. The function sums returns the checksums of the file's
+// blocks. The Reader calls the function sums when it first needs a checksum, and not again while the file stays open.
+// If the file is missing or shorter than size, OpenRead returns a *Damage.
 func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Reader, error) {
 	const op = "open"
 	if err := checkSize(op, id.String(), 0, size); err != nil {
@@ -54,9 +55,10 @@ func (f *Files) OpenRead(id ID, size int64, sums func() ([]uint64, error)) (*Rea
 	return &Reader{f: f, e: e, size: size, sums: sums}, nil
 }
 
-// Load loads the sums now and keeps them, so that later reads do not call sums. Load must be called before the first
-// Section. If no later read will compare anything, Load loads nothing, unless strict is set. Set strict before a call
-// of Reader.Strict or Writer.Copy, because they always compare.
+// Load loads the block checksums now and keeps them, so that later reads do not call the function sums of OpenRead.
+// Load must be called before the first Section. If no later read will compare anything, Load loads nothing, unless
+// strict is set. The caller sets strict if it will call Reader.Strict or Writer.Copy, because these methods always
+// compare.
 func (r *Reader) Load(strict bool) error {
 	if !strict && (r.f.opts.Verify == VerifyNever || r.e.allRight(blocks(r.size))) {
 		return nil
@@ -72,15 +74,16 @@ func (r *Reader) Size() int64 { return r.size }
 // ID returns the ID of the file.
 func (r *Reader) ID() ID { return r.e.id }
 
-// Section returns a body of n bytes from off. The error wraps object.ErrInvalidRange if the range is not within the
-// file. The body stays valid after the Reader is closed.
+// Section returns a body that reads n bytes of the file, beginning at offset off. Section fails with an error that
+// wraps object.ErrInvalidRange if the range is not within the file. The returned body stays valid after the Reader is
+// closed.
 func (r *Reader) Section(off, n int64) (object.Body, error) {
 	return r.section(off, n, false)
 }
 
-// Strict returns the same bytes as Section, but every block is compared, whatever the policy and whatever was
-// compared before. A caller that computes new sums of the bytes must use Strict: otherwise damaged bytes would get
-// matching sums.
+// Strict is like Section, but compares every block with its checksum, regardless of the verification policy and of
+// earlier comparisons. A caller that computes new checksums of the bytes must use Strict: otherwise damaged bytes would
+// get matching checksums.
 func (r *Reader) Strict(off, n int64) (object.Body, error) { return r.section(off, n, true) }
 
 func (r *Reader) section(off, n int64, strict bool) (object.Body, error) {

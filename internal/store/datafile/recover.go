@@ -15,10 +15,10 @@ type Recovered struct {
 	Left    []string // unexpected paths that Recover did not touch, for a person to inspect
 }
 
-// Recover clears tmp/ after a crash: it settles files that the metadata knows, and removes unknown files, which were
-// never acknowledged. Recover does not touch other files, and lists them in Left. Left lists names in tmp/ that are
-// no ID. Left also lists a file and its namesake in data/ if they are different files, or if the metadata does not
-// know them. Recover must be called before any file is created.
+// Recover clears tmp/ after a crash: it moves the files in the caller's metadata from tmp/ to data/, and removes
+// unknown files, which were never acknowledged. Recover does not touch files that it cannot judge, and lists them in
+// Left. Left lists files in tmp/ with a name that is no ID. If an ID is in tmp/ and in data/, Left lists both names if
+// they are different files, or if the metadata does not know the ID. Recover must be called before any file is created.
 func (f *Files) Recover(known func(ID) bool) (Recovered, error) {
 	const op = "recover"
 	var r Recovered
@@ -57,7 +57,8 @@ func (f *Files) Recover(known func(ID) bool) (Recovered, error) {
 	return r, nil
 }
 
-// SameFile reports whether the names of id in tmp/ and in data/ lead to the same inode. The two names must exist.
+// SameFile reports whether the names of id in tmp/ and in data/ lead to the same inode. SameFile requires that the file
+// has a name in tmp/ and a name in data/.
 func (f *Files) SameFile(id ID) (bool, error) {
 	_, same, err := f.placed(id)
 	return same, fail("compare", f.tmpName(id), err)

@@ -25,9 +25,9 @@ type hold struct {
 	loaded bool
 }
 
-// Hold keeps the names of a file until the caller calls release; further calls of release do nothing. A client with a
-// descriptor may need the name, because cuFile refuses a file without one. Readers need no hold: an open file keeps
-// its bytes.
+// Hold keeps the names of a file until the caller calls the returned function release; further calls of release do
+// nothing. A client with a descriptor may need the file's name, because cuFile refuses a file without a name. Readers
+// need no Hold, because an open file keeps its bytes even without a name.
 func (f *Files) Hold(id ID) (release func()) {
 	_, release = f.hold(id, 0)
 	return release
@@ -101,9 +101,9 @@ func (h *holds) orphans() (n int, bytes int64) {
 	return n, bytes
 }
 
-// Remove removes the names of files in tmp/ and in data/ durably. Afterwards the caller can delete the files from its
-// removal list. A missing file is no error. Files that are held stay and are returned; Options.Released is called
-// when such a file can be removed.
+// Remove durably removes the names that the given files have in tmp/ and in data/. After Remove has succeeded, the
+// caller can delete the removed files from its removal list. For Remove, a missing file is no error. Remove keeps files
+// that are held, and returns their IDs; Options.Released is called when a held file can be removed.
 func (f *Files) Remove(ids ...ID) (held []ID, err error) {
 	const op = "remove"
 	dirs := map[string]struct{}{}

@@ -72,7 +72,7 @@ func (s *settler) rouse() {
 	}
 }
 
-// Flush settles all committed files now, including files that could not be settled before.
+// Flush moves all committed files from tmp/ to data/ now, including files that could not be moved before.
 func (f *Files) Flush() error {
 	s := &f.settler
 	s.work.Lock()
@@ -81,7 +81,7 @@ func (f *Files) Flush() error {
 	return err
 }
 
-// Retry tries again, in the background, to settle the files that could not be settled before.
+// Retry tries again, in the background, to move the files from tmp/ to data/ that could not be moved before.
 func (f *Files) Retry() {
 	s := &f.settler
 	s.mu.Lock()

@@ -13,8 +13,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Shared is a data file with regions that are written separately, in any order and concurrently. The regions are the
-// parts of an upload at their final offsets. The caller must not write to a region that was already acknowledged.
+// Shared is a data file with regions that are written separately, in any order and concurrently. The regions of a
+// Shared are the parts of a multipart upload, at their final offsets in the object. The caller must not write to a
+// region that was already acknowledged.
 type Shared struct {
 	f     *Files
 	id    ID
@@ -27,9 +28,9 @@ type Shared struct {
 	closed bool
 }
 
-// OpenShared opens a file for writing, or creates it. The caller's metadata must record the file durably before the
-// call of OpenShared. A shared file is settled like a committed file, Recover must know it, and only Remove removes
-// it.
+// OpenShared opens the data file with this ID for writing, or creates it. The caller's metadata must record the file
+// durably before the call of OpenShared. A Shared file is moved to data/ like a committed file, must be known to the
+// caller of Recover, and is removed only by Remove.
 func (f *Files) OpenShared(id ID) (*Shared, error) {
 	const op = "open"
 	f.names.RLock()
@@ -58,9 +59,10 @@ func (f *Files) OpenShared(id ID) (*Shared, error) {
 // ID returns the ID of the file.
 func (s *Shared) ID() ID { return s.id }
 
-// FillAt writes a region at off: exactly size bytes of body, or all bytes of body if size is -1. The returned Pieces
-// are the sums, split at the block boundaries of the file. If FillAt fails, the bytes of its region are undefined;
-// other regions are unaffected. The rules for body are those of Writer.Fill.
+// FillAt writes a region of the file at offset off: exactly `size` bytes of body, or all bytes of body if size is -1.
+// The returned Pieces are the checksums of the region, split at the block boundaries of the file. If FillAt fails, the
+// bytes of its region are undefined; other regions are unaffected. FillAt handles the length and the errors of body as
+// Writer.Fill does.
 func (s *Shared) FillAt(ctx context.Context, body io.Reader, off, size int64, md5 bool) (Written, error) {
 	const op = "write"
 	if err := checkSize(op, s.name, off, max(size, 0)); err != nil {
@@ -77,8 +79,8 @@ func (s *Shared) FillAt(ctx context.Context, body io.Reader, off, size int64, md
 	return Written{Size: g.off - off, CRC64: g.whole, Pieces: g.pieces, MD5: sum}, nil
 }
 
-// Sync makes all regions written before and the file's name durable. Concurrent calls share one sync of the disk.
-// After a failed Sync, the Shared can make no further writes durable.
+// Sync makes the file's name and all regions that were written before the call of Sync durable. Concurrent calls of
+// Sync share one sync of the disk. After a failed Sync, the Shared can make no further writes durable.
 func (s *Shared) Sync(ctx context.Context) error {
 	const op = "sync"
 	if err := context.Cause(ctx); err != nil {
@@ -100,7 +102,7 @@ func (s *Shared) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the file, which stays on disk. Close must not run concurrently with FillAt or Sync.
+// Close closes the Shared file, which stays on disk. Close must not run concurrently with FillAt or Sync.
 func (s *Shared) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

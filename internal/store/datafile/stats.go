@@ -5,13 +5,13 @@ package datafile
 // Stats counts the data files that are in use.
 type Stats struct {
 	Open     int // files that are open for reading, including cached files without a reader
-	Settling int // committed files that are not settled yet
-	Late     int // committed files that could not be settled yet and are tried again; Settling includes them
-	// Held counts the files that exist only because a client holds them: files of removed versions, and files that
-	// hold a copy of inline content. HeldBytes is the size of the content of held files.
+	Settling int // committed files that are not moved from tmp/ to data/ yet
+	Late     int // committed files that could not be moved to data/ yet and are tried again; Settling includes them
+	// Held counts the files that exist only because a client has them open: files of removed versions, and files with a
+	// copy of inline content. HeldBytes is the size in bytes of the content of the files in Held.
 	Held      int
 	HeldBytes int64
-	// Drafts counts the files that clients write. DraftBytes is the disk space that drafts use.
+	// Drafts counts the drafts, which are files that clients are writing. DraftBytes is the disk space that drafts use.
 	Drafts     int
 	DraftBytes int64
 }

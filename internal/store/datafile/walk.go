@@ -18,13 +18,13 @@ type Found struct {
 	ID    ID
 	Path  string
 	Size  int64
-	InTmp bool // the file is in tmp/, so not settled yet; Walk may find the same ID in data/ too
-	Odd   bool // the file is no data file, by its name, place or type; ID is 0
+	InTmp bool // the file is in tmp/, not moved to data/ yet; Walk may find the same ID in data/ too
+	Odd   bool // the file's name, directory or type shows that it is no data file; ID is then 0
 }
 
-// Walk calls fn for every file: first the files in tmp/, then those in data/ in ascending order. The files must not
-// change during the walk, because a name without a file is taken for a dangling link and reported as odd. An error of
-// fn ends the walk and is returned.
+// Walk calls fn for every file: first the files in tmp/, then the files in data/ in ascending order of their IDs. The
+// files must not change during the walk, because a name without a file is taken for a dangling link and reported as
+// odd. If fn returns an error, Walk ends and returns that error.
 func (f *Files) Walk(ctx context.Context, fn func(Found) error) error {
 	if err := f.walkDir(ctx, f.tmp, func(id ID) bool { return true }, true, fn); err != nil {
 		return err
@@ -118,9 +118,10 @@ func (f *Files) numbers(ctx context.Context, dir string, fn func(Found) error) (
 	return ns, nil
 }
 
-// MaxID returns a lower bound of the highest ID that was ever settled. The returned ID is at least the highest ID in
-// data/ now. MaxID returns false if no file was ever settled. Metadata that would assign lower IDs is older than the
-// data. MaxID lists only three directories, however many files there are.
+// MaxID returns a lower bound of the highest ID of all files that were ever moved to data/. The returned ID is at least
+// the highest ID in data/ now. MaxID returns false if no file was ever moved to data/. Metadata is older than the data
+// files if the next ID that it would assign is not above the result of MaxID. MaxID lists only three directories,
+// however many files there are.
 func (f *Files) MaxID() (id ID, ok bool, err error) {
 	tops, err := f.numbers(context.Background(), f.data, nil)
 	if err != nil || len(tops) == 0 {
@@ -153,9 +154,9 @@ func (f *Files) MaxID() (id ID, ok bool, err error) {
 	return id, true, nil
 }
 
-// Scrub reads a whole data file, whatever the policy, and returns each damage that it finds. Scrub opens the file
-// itself and not through the cache of open files. An error other than damage ends the scrub. pace, if not nil, is
-// called after each block with the block's length, and may wait.
+// Scrub reads a whole data file, compares every block with its checksum, and returns each damage that it finds. Scrub
+// opens the file itself and not through the cache of open files. An error other than damage ends the scrub. The
+// function pace, if not nil, is called after each block with the block's length, and may wait to limit the rate.
 func (f *Files) Scrub(ctx context.Context, id ID, size int64, sums []uint64, pace func(n int64)) ([]*Damage, error) {
 	const op = "scrub"
 	if err := checkSize(op, id.String(), 0, size); err != nil {

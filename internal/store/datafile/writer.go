@@ -24,7 +24,8 @@ const (
 // Writer writes one new data file. A Writer must be used by one goroutine at a time.
 //
 // The steps of a write are, in this order and each once: Create, Fill or Copy, Sync, the caller's commit, Settle. If
-// Create, Fill, Copy or Sync fails, the file is already removed. Abort removes the file at any time before Settle.
+// Create, Fill, Copy or Sync fails, it has already removed the file. Abort may be called at any time before Settle, and
+// removes the file.
 type Writer struct {
 	f       *Files
 	id      ID
@@ -34,9 +35,9 @@ type Writer struct {
 	written bool
 }
 
-// Create creates the file tmp/<id>. size is the number of bytes that will be written, or -1 if it is unknown. If size
-// is at least 1 MiB, Create reserves disk space for at most 1 GiB of it. Reserving space keeps the file contiguous
-// and reports a full disk early.
+// Create creates the file tmp/<id>. The parameter size is the number of bytes that will be written, or -1 if it is
+// unknown. If size is at least 1 MiB, Create reserves disk space for the file, but at most 1 GiB. Reserving space keeps
+// the file contiguous and reports a full disk early.
 func (f *Files) Create(id ID, size int64) (*Writer, error) {
 	const op = "create"
 	name := f.tmpName(id)
@@ -78,9 +79,9 @@ func again(call func() error) error {
 // ID returns the ID of the file.
 func (w *Writer) ID() ID { return w.id }
 
-// Fill writes the whole content: exactly size bytes of body, or all bytes of body if size is -1. If body has another
-// length, the error wraps object.ErrIncompleteBody. An error of body is returned unchanged. Fill reads body until
-// io.EOF.
+// Fill writes the whole content of the file: exactly `size` bytes of body, or all bytes of body if size is -1. If body
+// is shorter or longer than size, Fill returns an error that wraps object.ErrIncompleteBody. If reading body fails,
+// Fill returns the error of body unchanged. Fill reads body until io.EOF.
 func (w *Writer) Fill(ctx context.Context, body io.Reader, size int64, md5 bool) (Written, error) {
 	const op = "write"
 	if err := w.once(op); err != nil {
@@ -104,7 +105,8 @@ func (w *Writer) once(op string) error {
 	return nil
 }
 
-// Sync makes the content and the name durable, and closes the file. After Sync only Settle or Abort may be called.
+// Sync makes the content and the name of the file durable, and closes the file. After Sync only Settle or Abort may be
+// called.
 func (w *Writer) Sync(ctx context.Context) error {
 	const op = "sync"
 	if w.file == nil {
@@ -127,14 +129,15 @@ func (w *Writer) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Settle calls Files.Settle for the file of the Writer, after the caller's commit. After Settle, Abort does nothing.
+// Settle calls Files.Settle, which moves the Writer's file to data/; the caller must have committed its metadata
+// before. After Settle, Abort does nothing.
 func (w *Writer) Settle() {
 	w.gone = true
 	w.f.Settle(w.id)
 }
 
-// Abort removes the file. Abort can be called more than once, and does nothing after Settle. If the removal fails,
-// the next Recover removes the file.
+// Abort removes the Writer's file. Abort can be called more than once, and does nothing after Settle. If Abort cannot
+// remove the file, the next Recover removes it.
 func (w *Writer) Abort() error {
 	if w.gone {
 		return nil

@@ -16,10 +16,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/quarantine"
 )
 
-// Check verifies the invariants of a stopped store, and holds the store's lock meanwhile. Check reads every record,
-// and the name and length of every file. Check reads the content of files only if Content is set. If Repair is not
-// set, Check writes only to the files LOCK and OWNER. An error means that the store could not be checked; problems
-// found are in the report.
+// Check verifies the invariants of a stopped store, and holds the store's lock meanwhile. Check reads every record, and
+// the name and length of every file. Check reads the content of files only if Content is set. If Repair is not set,
+// Check writes only to the files LOCK and OWNER. If Check returns an error, the store could not be checked; the
+// problems that Check found are in the report.
 func Check(ctx context.Context, o Options, c check.Options) (report check.Report, err error) {
 	s, err := lockStopped("check store", o, c.Repair)
 	if err != nil {
@@ -167,9 +167,9 @@ func Quarantine(ctx context.Context, o Options) ([]quarantine.Entry, error) {
 	return quarantine.Folder{FS: o.FS, Dir: o.Dir}.List(ctx)
 }
 
-// RestoreQuarantined moves one entry of quarantine/ back into the store. A file returns to its old path, unless
-// another file is there. Records are restored if nothing has changed them since the repair. The store must be
-// stopped.
+// RestoreQuarantined moves one entry of quarantine/ back into the store. A quarantined file returns to its old path,
+// unless another file is there. Quarantined records are restored if nothing has changed them since the repair. The
+// store must be stopped while RestoreQuarantined runs.
 func RestoreQuarantined(ctx context.Context, o Options, name string) (r quarantine.Restored, err error) {
 	const op = "restore"
 	if err := quarantine.CheckName(op, name); err != nil {

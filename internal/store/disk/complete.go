@@ -26,9 +26,9 @@ type chosen struct {
 // CompleteUpload implements object.Uploads. CompleteUpload checks the order of the parts first, then that the parts
 // exist, then their sizes, and last the condition.
 //
-// If the parts lie in the upload's file without gaps, CompleteUpload turns this file into the object's file, and
-// reads and writes no content. If the parts do not lie in one file without gaps, CompleteUpload copies them into a
-// new file, and compares each part with its sums.
+// If the parts lie in the upload's file without gaps, CompleteUpload turns this file into the object's file, and reads
+// and writes no content. If the parts do not lie in one file without gaps, CompleteUpload copies them into a new file,
+// and compares each part with its checksums.
 func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.Info, error) {
 	const op = "complete upload"
 	end, err := s.begin(ctx, op, c.Key)

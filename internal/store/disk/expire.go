@@ -25,13 +25,13 @@ type Expired struct {
 	Last  time.Time // time of the upload's last part, or of its start if it has no part
 }
 
-// ExpireUploads aborts every multipart upload that has started before the time `before` and has received no part
-// since then. If told is not nil, ExpireUploads calls it after each aborted upload. An upload with a call in
+// ExpireUploads aborts every multipart upload that has started before the time `before` and has received no part since
+// then. If the function told is not nil, ExpireUploads calls it after each aborted upload. An upload with a call in
 // progress, such as PutPart or CompleteUpload, is not aborted.
 //
 // ExpireUploads judges and removes each upload under the upload's own lock. A concurrent PutPart or CompleteUpload
-// either comes first and keeps the upload, or fails with ErrNoSuchUpload. Each removal is one synced batch: after a
-// crash an upload either exists with all its parts, or is gone with all its parts.
+// either comes first and keeps the upload, or fails with ErrNoSuchUpload. ExpireUploads removes each upload in one
+// synced batch: after a crash an upload either exists with all its parts, or is gone with all its parts.
 //
 // If an upload cannot be read, ExpireUploads continues with the next one, and returns the first read error at the
 // end.

@@ -23,9 +23,9 @@ import (
 )
 
 // Open opens the store in a directory. If the directory is missing, or has neither data nor metadata, Open creates a
-// new store in it. Open takes the store's lock. A directory that is damaged, or that is not a store, is refused and
-// left unchanged. Open replays the log of the metadata and finishes the work that a crash interrupted. Open does not
-// walk over the data files.
+// new store in it. Open takes the store's lock. Open refuses a directory that is damaged or is not a store, and leaves
+// it unchanged. Open replays the log of the metadata and finishes the work that a crash interrupted. Open does not walk
+// over the data files.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	const op = "open store"
 	if o.Dir == "" {

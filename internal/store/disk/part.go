@@ -17,9 +17,9 @@ import (
 )
 
 // PutPart implements object.Uploads. If the first part that arrives has S bytes, part n belongs at offset (n-1)*S of
-// the upload's file. PutPart writes a part at its offset in the upload's file if the part has at most S bytes and
-// nobody has written, or is writing, that range. PutPart writes any other part into a file of its own. An
-// acknowledged part is never overwritten.
+// the upload's file. PutPart writes a part at its offset in the upload's file if the part is not larger than the first
+// part, and its range of the file is still unused. If a part cannot be written at its offset in the upload's file,
+// PutPart writes the part into a file of its own. An acknowledged part is never overwritten.
 func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo, error) {
 	const op = "put part"
 	end, err := s.begin(ctx, op, p.Key)
@@ -248,8 +248,8 @@ func (a *arriving) commit(ctx context.Context, w object.Written) error {
 	return t.commit(a.op, a.p.Key)
 }
 
-// CopyPart implements object.Uploads. CopyPart reads the source into memory, compares it with its sums, and writes it
-// as PutPart does.
+// CopyPart implements object.Uploads. CopyPart reads the source into memory, compares it with its checksums, and writes
+// it as PutPart does.
 func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInfo, error) {
 	const op = "copy part"
 	if err := checkNumber(op, c.Key, c.Number); err != nil {

@@ -242,8 +242,8 @@ func (s *Store) quiesce(ctx context.Context) bool {
 }
 
 // Writable returns nil if the store accepts new content now, or the reason why not. The store refuses content if too
-// little space is free, if the store is open for reading only, or after a failure. The error wraps object.ErrNoSpace,
-// object.ErrReadOnly or object.ErrClosed.
+// little space is free, if the store is open for reading only, or after a failure. The error of Writable wraps
+// object.ErrNoSpace, object.ErrReadOnly or object.ErrClosed.
 func (s *Store) Writable(ctx context.Context) error {
 	const op = "write to store"
 	end, err := s.begin(ctx, op, s.opts.Dir)

@@ -21,13 +21,13 @@ type ScrubOptions struct {
 	// Rate limits the bytes read per second; 0 means no limit.
 	Rate int64
 	// Progress is called from time to time with the report so far, and at once with each damage found; nil means no
-	// calls. The second argument is nil for a call without damage.
+	// calls. The second argument of Progress is the damage found, or nil if the call reports no damage.
 	Progress func(ScrubReport, *object.Damage)
 }
 
 // ScrubReport is the result of a scrub.
 type ScrubReport struct {
-	Objects int64 // versions with content that were read; Files counts those with a data file
+	Objects int64 // number of versions with content that the scrub has read; Files counts those with a data file
 	Files   int64
 	Bytes   int64
 	Damage  []object.Damage // the first damages found, at most MaxScrubDamage; Damaged counts all damages

@@ -25,10 +25,10 @@ type Stats struct {
 	Uploads           int64
 	PartBytes         int64 // size of the parts of uploads in progress, in bytes
 	Removing          int64 // data files that wait to be removed
-	Unsettled         int64 // committed data files that wait to be settled
+	Unsettled         int64 // committed data files that wait in tmp/ to be moved to data/
 	OpenFiles         int64 // data files that are open for reading or cached
-	// HeldFiles counts files that exist only because a client has them open: files of removed versions, and files
-	// with a copy of inline content. HeldBytes is the size of the content of held files.
+	// HeldFiles counts files that exist only because a client has them open: files of removed versions, and files with
+	// a copy of inline content. HeldBytes is the size in bytes of the content of the files in HeldFiles.
 	HeldFiles, HeldBytes int64
 	// DraftFiles counts the drafts that clients are writing; DraftBytes is their space on disk.
 	DraftFiles, DraftBytes int64
@@ -60,8 +60,8 @@ type BucketStats struct {
 	Objects, Versions, Markers, Bytes, Uploads, PartBytes int64
 }
 
-// BucketStats returns the counts of one bucket without I/O. The error wraps object.ErrNoSuchBucket if the bucket does
-// not exist.
+// BucketStats returns the counts of one bucket without I/O. BucketStats returns an error that wraps
+// object.ErrNoSuchBucket if the bucket does not exist.
 func (s *Store) BucketStats(ctx context.Context, name string) (BucketStats, error) {
 	const op = "bucket stats"
 	end, err := s.begin(ctx, op, name)

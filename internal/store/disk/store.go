@@ -34,8 +34,8 @@ type Options struct {
 	FS vfs.FS
 	// Verify decides when reads compare content with its checksums; empty means datafile.VerifyFirst.
 	Verify datafile.Policy
-	// Inline is the largest size, in bytes, of content that is stored with the metadata; 0 means 16 KiB, negative
-	// means none.
+	// Inline is the largest size, in bytes, of content that is stored with the metadata; 0 means 16 KiB, and a negative
+	// value means 0 bytes.
 	Inline int64
 	// Reserve is the free space, in bytes, below which the store refuses new content; 0 means 64 MiB, negative means
 	// no limit.
@@ -46,7 +46,8 @@ type Options struct {
 	// ReadOnlyMount opens files for door clients through a read-only mount of Dir, if the process may create one.
 	// Store.Reopenable returns the reason if there is no read-only mount.
 	ReadOnlyMount bool
-	// MemTable is the size of Pebble's memory table in bytes; 0 means a share of Memory. Tests set a small MemTable.
+	// MemTable is the size of Pebble's memory table in bytes; 0 means a size that is derived from Memory. Tests set a
+	// small MemTable.
 	MemTable int64
 	// Memory is the limit in bytes for the store's caches and memory tables together; 0 means DefaultMemory.
 	Memory int64
@@ -66,9 +67,9 @@ type Events struct {
 	Damage func(object.Damage)
 	// Failed is called once, with the cause, when the store stops accepting changes after a failure.
 	Failed func(error)
-	// Exposed is called for each file or directory of the store that other users could access; was is its mode
-	// before. err is nil if the store has removed the access of other users. If this process may not change the mode,
-	// err explains what the operator has to do.
+	// Exposed is called for each file or directory of the store that other users could access; the parameter called was
+	// is its mode before the change. The parameter err is nil if the store has removed the access of other users. If
+	// this process may not change the mode, err explains what the operator has to do.
 	Exposed func(path string, was fs.FileMode, err error)
 	// Background is called with each error of background work that the store will try again.
 	Background func(error)

@@ -18,9 +18,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/witness"
 )
 
-// Fence is a layer between Pebble and the file system. If Pebble cannot write its log or its manifest, Pebble ends
-// the process (by Fatalf, or by a panic under a mutex that it has already unlocked). A Fence keeps the process alive
-// by not returning errors of the log and the manifest to Pebble:
+// Fence is a layer between Pebble and the file system. If Pebble cannot write its log or its manifest, Pebble ends the
+// process: by Fatalf, or by a panic that cannot be recovered (its deferred unlock finds the mutex unlocked). A Fence
+// keeps the process alive by not returning errors of the log and the manifest to Pebble:
 //
 //   - No space is left: the Fence gives up the ballast and tries the write again. Without ballast, the write
 //     waits until there is space; meanwhile the store refuses changes with object.ErrNoSpace.
@@ -29,12 +29,12 @@ import (
 //   - Any other error: the store has failed. The goroutine with the error is parked forever, and nothing is
 //     written any more, so that the next Open finds the files as they were at that moment.
 //
-// The Fence returns errors of tables (SST files) to Pebble after a pause. Pebble retries failed flushes and
-// compactions at once; the pause keeps a full disk from occupying a core and filling the log. After the store has
-// failed, nothing is retried.
+// The Fence returns errors of tables (SST files) to Pebble after a pause. Pebble retries failed flushes and compactions
+// at once. Without a pause before each error, Pebble's retries on a full disk would occupy a CPU core and fill the log
+// of messages. After the store has failed, the Fence retries nothing.
 //
-// If the disk cannot be written while Pebble opens for changes, Pebble would retry a flush forever. To stop such a
-// flush, the Fence parks its goroutine, and OpenDB abandons the Pebble instance.
+// If the disk cannot be written while Pebble opens for changes, Pebble would retry a flush forever. To stop an endless
+// flush, the Fence blocks its goroutine forever, and OpenDB abandons the Pebble instance.
 type Fence struct {
 	vfs.FS
 	gate
@@ -43,7 +43,7 @@ type Fence struct {
 	Witness *witness.Keeper // records how far logs and manifests are durable
 }
 
-// New returns a Fence for the metadata in the directory home. If the store fails, the Fence calls onFail once; onFail
+// New returns a Fence for the metadata in the given directory. If the store fails, the Fence calls onFail once; onFail
 // may be nil.
 func New(under vfs.FS, home string, onFail func(error)) *Fence {
 	f := &Fence{FS: under, home: home, gate: gate{
@@ -78,9 +78,9 @@ func (f *Fence) file(name string, open func() (vfs.File, error)) (vfs.File, erro
 	return &fencedFile{File: file, fence: f, vital: v, track: f.Witness.Track(f.PathBase(name))}, nil
 }
 
-// Create creates a file. Before it creates a marker file, Create makes the names in the directory durable. Pebble
-// creates a manifest and the marker that names it, and then syncs the directory only once. If a power cut kept only
-// the marker, the store could not be opened any more.
+// Create creates a file. Before it creates a marker file (which names the current manifest), Create makes the names in
+// the directory durable. Pebble creates a manifest and the marker that names it, and then syncs the directory only
+// once. If a power cut kept only the marker and not the manifest, the store could not be opened any more.
 func (f *Fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if strings.HasPrefix(f.PathBase(name), "marker.") {
 		if err := layout.SyncDir(f, f.PathDir(name)); err != nil {
@@ -99,7 +99,8 @@ func (f *Fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.
 	return f.file(name, func() (vfs.File, error) { return layout.Private(f.FS.OpenReadWrite(name, c, opts...)) })
 }
 
-// ReuseForWrite renames an old log and opens it for writing. The witness drops its entry for the old name.
+// ReuseForWrite renames an old log and opens it for writing. The witness (the record of durable lengths) drops its
+// entry for the log's old name.
 func (f *Fence) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	f.forget(old)
 	return f.file(name, func() (vfs.File, error) { return layout.Private(f.FS.ReuseForWrite(old, name, c)) })
@@ -112,7 +113,8 @@ func (f *Fence) forget(name string) {
 	}
 }
 
-// OpenDir opens a directory. If a sync of the metadata's directory fails, the store has failed.
+// OpenDir opens a directory. If a sync of the metadata's directory fails, the store counts as failed and refuses
+// changes.
 func (f *Fence) OpenDir(name string) (vfs.File, error) {
 	if name != f.home {
 		return f.FS.OpenDir(name)
@@ -137,7 +139,7 @@ func (f *Fence) Rename(old, name string) error {
 	return f.do(vital(name), func() error { return f.FS.Rename(old, name) })
 }
 
-// Link creates a hard link in the metadata's directory, and refuses links elsewhere with EXDEV.
+// Link creates a hard link in the metadata's directory, and fails with EXDEV for a link in another directory.
 func (f *Fence) Link(old, name string) error {
 	if !f.inside(name) {
 		return syscall.EXDEV // a backup that shares files with the store shares their damage: Pebble copies instead
@@ -145,7 +147,8 @@ func (f *Fence) Link(old, name string) error {
 	return f.do(vital(name), func() error { return f.FS.Link(old, name) })
 }
 
-// Remove removes a file. Before the removal of a log or a manifest, the witness drops its entry for the file.
+// Remove removes a file. Before the removal of a log or a manifest, the witness (the record of durable lengths) drops
+// its entry for the file.
 func (f *Fence) Remove(name string) error {
 	if !f.inside(name) {
 		return f.FS.Remove(name)
@@ -165,7 +168,7 @@ func (f *Fence) RemoveAll(name string) error {
 	return f.do(false, func() error { return f.FS.RemoveAll(name) })
 }
 
-// Lock returns a lock without effect, because the store locks its whole directory itself. The lock of the store is
+// Lock returns a lock without effect, because the store locks its whole directory itself. The store's own lock is
 // released even if Pebble had to be abandoned.
 func (f *Fence) Lock(string) (io.Closer, error) { return layout.NoLock{}, nil }
 
@@ -242,7 +245,8 @@ func (f *fencedFile) SyncTo(n int64) (full bool, err error) {
 	return full, err
 }
 
-// Close closes the file. If the file is a log, Close then makes the witness durable.
+// Close closes a file of the metadata. If the file is a log, Close then makes the witness (the record of durable
+// lengths) durable.
 func (f *fencedFile) Close() error {
 	err := f.File.Close()
 	if err == nil && f.track != nil && f.track.Log {

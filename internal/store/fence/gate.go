@@ -35,7 +35,8 @@ type gate struct {
 	pause    time.Duration // before Pebble gets the error of a table that could not be written
 }
 
-// Fail ends all writing of the store. Only the error of the first call is kept as the cause.
+// Fail marks the store as failed, after which nothing is written any more. Fail keeps only the error of its first call
+// as the cause of the failure.
 func (f *gate) Fail(err error) {
 	f.once.Do(func() {
 		f.mu.Lock()
@@ -48,14 +49,14 @@ func (f *gate) Fail(err error) {
 	})
 }
 
-// Arm makes the fence hold back errors that would end the process. Arm is called when Pebble is open.
+// Arm makes the Fence hold back errors at which Pebble would end the process. Arm is called as soon as Pebble is open.
 func (f *gate) Arm() { f.armed.Store(true) }
 
-// Hush suppresses calls of onFail until Speak is called. While a store is being opened, a failure is returned by Open
-// and not reported to onFail.
+// Hush suppresses calls of onFail until Speak is called. Hush is used while a store is being opened, because Open then
+// returns a failure to its caller.
 func (f *gate) Hush() { f.quiet.Store(true) }
 
-// Speak ends the effect of Hush. If the store has failed meanwhile, Speak calls onFail.
+// Speak ends the effect of Hush. If the store has failed, Speak calls onFail.
 func (f *gate) Speak() {
 	f.quiet.Store(false)
 	if err := f.Failure(); err != nil && f.onFail != nil {
@@ -106,9 +107,9 @@ func (f *gate) waitingError(op, name, more string) error {
 		Fix: "make the file system and the directory writable: the store then takes changes again by itself"}
 }
 
-// Stalled reports whether the log waits until it can be written, or a change is still owed. A change is owed if its
-// caller got an error and released its locks before the change was made. While a change is owed, later changes are
-// refused, because they could undo half of it.
+// Stalled reports whether the log waits until it can be written, or a change is owed (still pending after its caller
+// got an error). A change is owed if it is still pending although its caller has already got an error and released its
+// locks. While a change is owed, the store refuses later changes, because they could undo half of the owed change.
 func (f *gate) Stalled() bool { return f.full.Load() > 0 || f.owed.Load() > 0 }
 
 // park stops a goroutine of Pebble forever, before it handles an error that would end the process.

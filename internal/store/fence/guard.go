@@ -18,7 +18,7 @@ import (
 const stallPatience = 3 * time.Second
 
 // Logger receives Pebble's messages and never ends the process. After a fatal error of Pebble, Logger makes the store
-// refuse changes and parks the goroutine.
+// refuse changes and blocks the calling goroutine forever.
 type Logger struct{ Fence *Fence }
 
 // Infof discards the message.
@@ -27,8 +27,8 @@ func (Logger) Infof(string, ...any) {}
 // Errorf discards the message, because Pebble also returns the error to the caller.
 func (Logger) Errorf(string, ...any) {}
 
-// Fatalf marks the store as failed and parks the goroutine forever. While Pebble is still opening, Fatalf panics with
-// the error.
+// Fatalf marks the store as failed and blocks the calling goroutine forever. While Pebble is still opening, Fatalf
+// panics with the error.
 func (l Logger) Fatalf(format string, args ...any) {
 	err := metadb.FatalError(format, args)
 	if !l.Fence.armed.Load() {
@@ -50,8 +50,9 @@ func IsUnsure(err error) bool {
 	return errors.As(err, &u)
 }
 
-// OpenDB opens the metadata through the fence. If the disk accepts no changes, Pebble may hang while it opens. If
-// Pebble hangs, OpenDB returns the failure, and the fence blocks all further writes of the abandoned Pebble instance.
+// OpenDB opens the metadata with Pebble through the Fence. If the disk accepts no changes, Pebble may hang while it
+// opens. If Pebble hangs, OpenDB returns the failure, and the Fence blocks all further writes of the abandoned Pebble
+// instance.
 func (f *Fence) OpenDB(dir string, o *pebble.Options) (*pebble.DB, error) {
 	f.opening.Store(!o.ReadOnly)
 	defer f.opening.Store(false)
@@ -75,12 +76,12 @@ func failed(op, name string, cause error) error {
 	return e
 }
 
-// Apply commits a batch durably. If then is not nil, Apply calls it after the commit. If IsUnsure is true for the
-// error, the outcome is unknown: the log has failed, or it still waits for space. After a failure of the log the
-// store must be opened again.
+// Apply commits a batch durably. If the parameter called then is not nil, Apply calls it after the commit. If IsUnsure
+// is true for the error of Apply, the outcome of the commit is unknown: the log has failed, or it still waits for
+// space. After a failure of the log the store must be opened again.
 //
-// Concurrent commits share one sync of Pebble's log. The commit runs on its own goroutine, because it does not return
-// if the log fails.
+// Concurrent commits share one sync of Pebble's log. Apply commits on a separate goroutine, because Pebble's commit
+// does not return if the log fails.
 func (f *Fence) Apply(db *pebble.DB, op, name string, b *pebble.Batch, then func()) error {
 	if err := f.Writable(op, name); err != nil {
 		_ = b.Close()
@@ -120,8 +121,8 @@ func (f *Fence) Apply(db *pebble.DB, op, name string, b *pebble.Batch, then func
 	}
 }
 
-// ApplyLazily commits a change without a sync. The change may be lost, so it must be one that the store would make
-// again.
+// ApplyLazily commits a change without a sync. A crash may lose the change, so it must be a change that the store makes
+// again if it is missing.
 func (f *Fence) ApplyLazily(db *pebble.DB, change func(*pebble.Batch) error) {
 	if f.Failure() != nil || f.Stalled() {
 		return
@@ -151,7 +152,8 @@ func (f *Fence) ApplyLazily(db *pebble.DB, change func(*pebble.Batch) error) {
 	}
 }
 
-// CloseDB closes Pebble, or abandons it if it cannot be closed any more. dir is the directory of the store.
+// CloseDB closes Pebble, or abandons it if it cannot be closed any more. The parameter dir is the directory of the
+// store.
 func (f *Fence) CloseDB(db *pebble.DB, dir string) error {
 	const op = "close store"
 	if f.Stalled() {

@@ -56,7 +56,7 @@ type CleanEnd struct {
 	Dir   string // directory of the store
 	UUID  string
 	Epoch uint64
-	Next  uint64 // the sequence that is assigned next
+	Next  uint64 // the sequence number that the store assigns next
 }
 
 // NoteEnd records a clean close of the store in the metadata, and then in the file EPOCH.
@@ -74,8 +74,9 @@ func (f *Fence) NoteEnd(db *pebble.DB, e CleanEnd) error {
 	return layout.WriteEpoch(f.FS, e.Dir, e.UUID, layout.Epoch{Number: e.Epoch, Closed: true, Next: e.Next})
 }
 
-// FinishPartial turns a restored or salvaged directory into a store. FinishPartial writes the witness first and then
-// the file FORMAT. Nobody may have the metadata open during the call.
+// FinishPartial turns a restored or salvaged directory into a store. FinishPartial first writes the witness (the files
+// that record how far the metadata is durable), and then the file FORMAT. Nobody may have the metadata open while
+// FinishPartial runs.
 func FinishPartial(f vfs.FS, dir, uuid string) error {
 	if err := seal(f, dir, uuid); err != nil {
 		return err

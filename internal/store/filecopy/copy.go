@@ -20,9 +20,10 @@ import (
 // ErrSums is the error for content that does not match its recorded checksum.
 var ErrSums = errors.New("the content does not have its checksum")
 
-// CopyFile copies the first size bytes of a file and syncs the copy. If the file system can share blocks between
-// files, CopyFile clones the whole file. If check is not nil, CopyFile calls it with each block of 1 MiB in order;
-// holes are passed as zeros. An error of check ends the copy. If CopyFile fails, it removes the target file.
+// CopyFile copies the first `size` bytes of a file and syncs the copy. If the file system can share blocks between
+// files, CopyFile clones the whole file. If the function check is not nil, CopyFile calls it with each block of 1 MiB
+// in order; holes are passed as zeros. If the function check returns an error, the copy ends. If CopyFile fails, it
+// removes the target file.
 func CopyFile(ctx context.Context, f vfs.FS, from, to string, size int64,
 	check func(off int64, block []byte) error) error {
 	src, err := layout.OpenRegular(f, from)
@@ -117,7 +118,7 @@ func copyHoles(ctx context.Context, src, dst vfs.File, size int64) (bool, error)
 	return true, unix.Ftruncate(int(dst.Fd()), size)
 }
 
-// EachBlock reads the first size bytes of a file, and calls f with each block of 1 MiB.
+// EachBlock reads the first `size` bytes of a file, and calls f with each block of 1 MiB.
 func EachBlock(ctx context.Context, file io.Reader, size int64, f func(off int64, block []byte) error) error {
 	b := make([]byte, min(record.BlockSize, max(size, 1)))
 	for off := int64(0); off < size; {
@@ -136,7 +137,7 @@ func EachBlock(ctx context.Context, file io.Reader, size int64, f func(off int64
 	return nil
 }
 
-// SumsOf returns a function that compares a block with its sum in sums, and returns ErrSums if they differ.
+// SumsOf returns a function that compares a block with its checksum in sums, and returns ErrSums if they differ.
 func SumsOf(sums []uint64) func(off int64, block []byte) error {
 	return func(off int64, b []byte) error {
 		if i := off / record.BlockSize; i >= int64(len(sums)) || checksum.Of(b) != sums[i] {
@@ -146,7 +147,8 @@ func SumsOf(sums []uint64) func(off int64, block []byte) error {
 	}
 }
 
-// PiecesOf reads the pieces of a file and returns ErrSums if one of them differs from its sum.
+// PiecesOf reads the given pieces (ranges with a checksum) of a file, and returns ErrSums if a piece differs from its
+// checksum.
 func PiecesOf(ctx context.Context, file io.ReaderAt, pieces []datafile.Piece) error {
 	b := make([]byte, record.BlockSize)
 	for _, p := range pieces {

@@ -13,8 +13,8 @@ import (
 // Epoch is the content of the file EPOCH.
 type Epoch struct {
 	Number uint64 // how often the store was opened
-	Closed bool   // the store was last closed cleanly
-	Next   uint64 // the sequence that is assigned next; set only if Closed
+	Closed bool   // whether the last close of the store was clean
+	Next   uint64 // the sequence number that the store assigns next; set only if Closed is true
 }
 
 // ReadEpoch reads the file EPOCH. ReadEpoch returns a nil Note if the file does not exist. ReadEpoch fails if EPOCH

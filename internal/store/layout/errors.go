@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// WrapIO returns an error for op on name, or nil if err is nil. For a full or read-only disk the error also wraps
-// object.ErrNoSpace or object.ErrReadOnly, so that callers can use errors.Is.
+// WrapIO wraps err in an error with the operation op and the file name, or returns nil if err is nil. For a full or
+// read-only disk the error also wraps object.ErrNoSpace or object.ErrReadOnly, so that callers can use errors.Is.
 func WrapIO(op, name string, err error) error {
 	switch {
 	case err == nil:

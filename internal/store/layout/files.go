@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenRegular opens a regular file for reading and refuses anything else. Opening a pipe, for example, would wait for
-// a writer.
+// OpenRegular opens a regular file for reading and refuses anything else. Opening a named pipe, for example, would wait
+// until a writer opens it.
 func OpenRegular(f vfs.FS, path string, opts ...vfs.OpenOption) (vfs.File, error) {
 	info, err := f.Stat(path)
 	if err != nil {

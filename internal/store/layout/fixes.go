@@ -2,10 +2,10 @@
 
 package layout
 
-// SaveFix is the advice for damaged metadata after a check has examined it.
+// SaveFix is the advice for damaged metadata that nebulaio store check has already examined.
 const SaveFix = "restore a backup with nebulaio store restore, or save what is readable with nebulaio store salvage"
 
-// MetaFix is the advice for damaged metadata before a check.
+// MetaFix is the advice for damaged metadata that nebulaio store check has not examined yet.
 const MetaFix = "run nebulaio store check to see all damage; " + SaveFix
 
 // FormatFix is the advice for a damaged file FORMAT.

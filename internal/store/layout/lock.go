@@ -51,8 +51,8 @@ func noteOwner(f vfs.FS, dir string) {
 	}
 }
 
-// TakenBy returns the error for a store that another process has locked. The error names the process number if it is
-// known.
+// TakenBy returns the error for a store that another process has locked. The error of TakenBy names the number of the
+// locking process if it is known.
 func TakenBy(f vfs.FS, dir string, err error) error {
 	holder := "another process"
 	n, _ := ReadNote(f, f.PathJoin(dir, OwnerName))

@@ -33,7 +33,7 @@ import (
 // FormatVersion is the newest store format that this program reads, and the format that it writes.
 const FormatVersion = 1
 
-// The names of the files and directories in the root of a store.
+// FormatName and the constants after it are the names of the files and directories in the root of a store.
 const (
 	FormatName     = "FORMAT" // this file identifies a directory as a store and records whether there is a witness
 	EpochName      = "EPOCH"  // this file records how new the metadata has to be; it is written at each open and close
@@ -45,13 +45,14 @@ const (
 	TmpName        = "tmp"
 	QuarantineName = "quarantine"
 
-	// PartialName is the file that marks an unfinished restore or salvage; it is removed when the store is complete.
+	// PartialName is the name of the file that marks an unfinished restore or salvage; the file is removed when the
+	// store is complete.
 	PartialName = "PARTIAL"
-	BackupName  = "BACKUP"      // this file marks a backup, which has no FORMAT, so that no server starts on it
+	BackupName  = "BACKUP"      // this file marks a backup; a backup has no FORMAT, so that no server starts on it
 	ScratchName = "salvage.tmp" // the temporary directory of a salvage
 )
 
-// WitnessNames are the file names of the two copies of the witness.
+// WitnessNames are the file names of the two copies of the witness, which records how far the metadata is durable.
 var WitnessNames = [2]string{"REACH.0", "REACH.1"}
 
 // maxNote is the largest number of bytes that is read of a note.
@@ -60,8 +61,8 @@ const maxNote = 4096
 // Note is a small text file in the root of a store, with a name and a value in each line.
 type Note map[string]string
 
-// Number returns the value of a name as an unsigned number. Number returns false if the name is missing or its value
-// is not a number.
+// Number returns the value of a name in the note as an unsigned number. Number returns false if the name is missing or
+// its value is not a number.
 func (n Note) Number(name string) (uint64, bool) {
 	v, err := strconv.ParseUint(n[name], 10, 64)
 	return v, err == nil
@@ -80,7 +81,8 @@ func parseNote(b []byte) (Note, error) {
 	return n, nil
 }
 
-// ReadNote reads a note. ReadNote returns nil without an error if the file does not exist.
+// ReadNote reads a note, which is a small text file of names and values. ReadNote returns nil without an error if the
+// file does not exist.
 func ReadNote(f vfs.FS, path string) (Note, error) {
 	const op = "open store"
 	fix := "restore the file from a backup; nothing was changed"
@@ -140,8 +142,8 @@ func WriteNote(f vfs.FS, dir, name, text string) error {
 }
 
 // FormatNote returns the text of the file FORMAT. If witness is set, FORMAT records that the store has a durable
-// witness. No store opens without FORMAT, so a lost witness is always noticed. Older programs ignore the line about
-// the witness.
+// witness (the files that record how far the metadata is durable). No store opens without FORMAT, so a loss of the
+// witness files is always noticed. Older programs ignore the line about the witness in the file FORMAT.
 func FormatNote(uuid string, witness bool) string {
 	text := fmt.Sprintf("nebulaio store\nformat %d\nuuid %s\n", FormatVersion, uuid)
 	if witness {
@@ -150,7 +152,8 @@ func FormatNote(uuid string, witness bool) string {
 	return text
 }
 
-// CheckFormat returns the UUID in FORMAT, or an error if FORMAT is damaged, is not a store's, or has a newer format.
+// CheckFormat returns the UUID in FORMAT, or an error if FORMAT is damaged, belongs to no store, or has a newer format
+// version.
 func CheckFormat(dir string, n Note) (uuid string, err error) {
 	const op = "open store"
 	v, ok := n.Number("format")

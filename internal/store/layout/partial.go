@@ -14,8 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// BeginPartial prepares a directory for a new store. The directory must be missing, be empty, or hold the rest of an
-// interrupted run of the same kind, which BeginPartial removes.
+// BeginPartial prepares a directory for a new store. The directory must be missing or empty, or contain the remains of
+// an interrupted restore or salvage of the same kind, which BeginPartial removes.
 func BeginPartial(op string, f vfs.FS, dir, kind string) error {
 	names, err := f.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +85,8 @@ func makePartial(op string, f vfs.FS, dir, kind string) error {
 	return WrapIO(op, dir, SyncDir(f, f.PathDir(dir)))
 }
 
-// CopyFailed returns the error of a backup, restore or salvage. If the disk is full, the error includes a fix.
+// CopyFailed returns the error of a backup, restore or salvage. If the disk is full, the error of CopyFailed says what
+// to do.
 func CopyFailed(op, dir string, err error) error {
 	if IsNoSpace(err) && errs.FixOf(err) == "" {
 		return &errs.Error{Kind: errs.IO, Op: op, Name: dir, Err: err,
@@ -146,8 +147,8 @@ func CheckMade(f vfs.FS, dir string) error {
 	return nil
 }
 
-// CheckApart returns an error if dir is outer or lies within it, also through symbolic links. The argument what is
-// the description of outer in the error.
+// CheckApart returns an error if the directory dir equals the directory outer or lies within it, also through symbolic
+// links. The parameter called what describes outer in the error text.
 func CheckApart(op string, f vfs.FS, dir, outer, what string) error {
 	a, b := RealName(f, dir), RealName(f, outer)
 	if a == b || strings.HasPrefix(a, strings.TrimSuffix(b, "/")+"/") {

@@ -15,8 +15,9 @@ func NewUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// IsSpoiltUUID reports whether the UUID have is a damaged form of the UUID right, and not the UUID of another store.
-// If have is well-formed and right is not, the result is false.
+// IsSpoiltUUID reports whether the parameter have is a damaged copy of the UUID in the parameter right, and not the
+// UUID of another store. IsSpoiltUUID returns false if the parameter have is a well-formed UUID and the parameter right
+// is not.
 func IsSpoiltUUID(have, right string) bool {
 	if !IsWellFormedUUID(have) {
 		return true

@@ -16,9 +16,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// BlobFooter is the length in bytes of the footer of a blob file. The footer has a checksum of its rest, the place of
-// the index, two kinds, the file number and a magic word. BlobNumberAt is the offset of the file number in the
-// footer.
+// BlobFooter is the length in bytes of the footer of a blob file. The footer has a checksum of its other fields, the
+// offset and length of the index, the checksum type, the format, the file number and a magic word. BlobNumberAt is the
+// offset of the file number in the footer of a blob file.
 const (
 	BlobFooter   = 38
 	BlobNumberAt = 22
@@ -48,8 +48,8 @@ func (f blobFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 
 func (f blobFS) Unwrap() vfs.FS { return f.FS }
 
-// CheckBlob compares the footer of a blob file with its checksum, and the file number in the footer with the number
-// in the name.
+// CheckBlob compares the footer of a blob file with its checksum, and the file number in the footer with the number in
+// the file's name.
 func CheckBlob(file vfs.File, name string, number uint64) error {
 	damaged := func(format string, args ...any) error {
 		return errs.New(errs.Corrupt, "read metadata", name, "a file of the metadata is damaged: "+
@@ -76,7 +76,7 @@ func CheckBlob(file vfs.File, name string, number uint64) error {
 	return nil
 }
 
-// CheckBlobs refuses metadata with a missing or damaged blob file. Pebble checks at the start that its tables exist,
+// CheckBlobs refuses metadata with a missing or damaged blob file. Pebble checks when it opens that its tables exist,
 // but opens a blob file only when it reads a value from it.
 func CheckBlobs(f vfs.FS, dir string) error {
 	meta := f.PathJoin(dir, layout.MetaName)

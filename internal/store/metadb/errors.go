@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 )
 
-// KindOf returns the kind of an error of Pebble. An error that is neither a cancellation nor an error of the
-// operating system counts as Corrupt. A missing file counts as Corrupt too.
+// KindOf returns the kind of an error of Pebble. An error that is neither a cancellation nor an error of the operating
+// system counts as Corrupt. For KindOf, a missing file counts as Corrupt too.
 func KindOf(err error) errs.Kind {
 	var no syscall.Errno
 	switch k := errs.KindOf(err); {
@@ -41,8 +41,8 @@ func WrapRead(name string, err error) error {
 	return e
 }
 
-// OpenFix returns the advice for metadata that cannot be opened. A full or failing disk does not count as damage.
-// checked means that a check has already examined the metadata.
+// OpenFix returns the advice for metadata that cannot be opened. For OpenFix, a full or failing disk does not count as
+// damage. The parameter checked means that a check has already examined the metadata.
 func OpenFix(err error, checked bool) string {
 	switch {
 	case layout.IsNoSpace(err):

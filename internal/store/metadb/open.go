@@ -28,8 +28,8 @@ func (b because) Error() string { return b.said.Error() }
 
 func (b because) Unwrap() error { return b.cause }
 
-// Open opens metadata for a tool, without a fence. If Pebble panics with an error or reports a fatal one, Open
-// returns that error.
+// Open opens metadata for a tool, without the Fence that keeps a failing disk from ending the process. If Pebble panics
+// with an error or reports a fatal error, Open returns that error.
 func Open(dir string, o *pebble.Options) (*pebble.DB, error) {
 	done := OpenAside(dir, o)
 	r := <-done
@@ -42,8 +42,8 @@ type Opened struct {
 	Err error
 }
 
-// OpenAside opens metadata on a separate goroutine and sends the result to the channel. A panic with an error becomes
-// Opened.Err.
+// OpenAside opens metadata on a separate goroutine and sends the result to the channel. If Pebble panics with an error,
+// OpenAside sends that error as Opened.Err.
 func OpenAside(dir string, o *pebble.Options) <-chan Opened {
 	done := make(chan Opened, 1)
 	go func() {

@@ -19,7 +19,7 @@ const (
 	MaxMemTable = 32 << 20
 	// memTables is the largest number of memory tables: one that is being filled, and others that wait to be written.
 	memTables = 4
-	// ToolMemory is the size in bytes of Pebble's caches in tools, which have no setting for it.
+	// ToolMemory is the size in bytes of Pebble's caches in tools such as check, which have no setting for the size.
 	ToolMemory = 64 << 20
 	// minCache is the smallest size of the block cache in bytes.
 	minCache = 8 << 20
@@ -28,7 +28,7 @@ const (
 	// files, 80,000 writes of 4 KiB to 50,000 keys rewrote 1.9 times the bytes, and took 1.2 to 1.6 times the CPU
 	// time.
 	separated = 1 << 10
-	// BlobGarbage is the share of deleted values in a blob file from which Pebble rewrites the file. Pebble rewrites
+	// BlobGarbage is the share of deleted values at which Pebble rewrites a blob file; 0.3 means 30 %. Pebble rewrites
 	// only blob files that are at least BlobAge old.
 	BlobGarbage = 0.3
 	BlobAge     = 10 * time.Second
@@ -38,11 +38,11 @@ const (
 type Settings struct {
 	Memory   int64         // limit in bytes for caches and memory tables together
 	MemTable int64         // size of one memory table in bytes
-	BlobAge  time.Duration // the age from which Pebble may rewrite a blob file
+	BlobAge  time.Duration // the smallest age at which Pebble may rewrite a blob file
 }
 
-// Options returns Pebble's options for the metadata of a store. Pebble calls background with errors of background
-// work.
+// Options returns Pebble's options for the metadata of a store. Pebble calls the function background with errors of
+// background work.
 func Options(fs vfs.FS, so Settings, readOnly bool, l pebble.Logger, background func(error)) *pebble.Options {
 	o := &pebble.Options{
 		FS:                          blobFS{fs},

@@ -31,8 +31,8 @@ func Get(r pebble.Reader, key []byte) ([]byte, error) {
 	return c, nil
 }
 
-// GetNumber returns the value of a key as an 8-byte number. GetNumber returns the argument otherwise if the key does
-// not exist or its value has another length.
+// GetNumber returns the value of a key as an 8-byte number. If the key does not exist or its value has another length,
+// GetNumber returns the parameter called otherwise.
 func GetNumber(r pebble.Reader, key []byte, otherwise uint64) (uint64, error) {
 	b, err := Get(r, key)
 	if err != nil || len(b) != 8 {
@@ -52,8 +52,8 @@ func Has(r pebble.Reader, keys ...[]byte) (bool, error) {
 	return false, nil
 }
 
-// Each calls f with every key from `from` up to, but not including, `to`, and with its value. Pebble owns the key and
-// the value, so f must not keep them.
+// Each calls the function f with every key from `from` up to, but not including, `to`, and with its value. Pebble owns
+// the key and the value, so f must not keep them.
 func Each(r pebble.Reader, from, to []byte, f func(k, v []byte) error) error {
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
@@ -87,7 +87,7 @@ func LoadCounts(r pebble.Reader, bucket uint64) (record.Counts, error) {
 	return record.DecodeCounts(b)
 }
 
-// LoadSums reads the sums of the blocks of a version's data file.
+// LoadSums reads the checksums of the blocks of a version's data file.
 func LoadSums(r pebble.Reader, v *record.Version) ([]uint64, error) {
 	chunks := record.ChunksOf(v.Size)
 	if chunks == 0 {
@@ -111,8 +111,8 @@ func LoadSums(r pebble.Reader, v *record.Version) ([]uint64, error) {
 	return sums, nil
 }
 
-// LoadInline reads the inline content of a version. what is "missing", "short" or "checksum" if the content is
-// damaged, else "".
+// LoadInline reads the inline content of a version. The result called what is "missing", "short" or "checksum" if the
+// content is damaged, else "".
 func LoadInline(r pebble.Reader, v *record.Version) (b []byte, what string, err error) {
 	if v.Size == 0 {
 		return nil, "", nil

@@ -63,9 +63,10 @@ type scanner struct {
 	broken  bool  // something was unreadable already
 }
 
-// Scan reads all chunks of the log with this number, or of a manifest if log is false. If each is not nil, Scan calls
-// it with every complete record. A chunk of a log counts only if its checksum is right and it carries the log's own
-// number, because Pebble reuses log files. Scan returns an error only if reading fails or each returns one.
+// Scan reads all chunks of the log with the given number, or of a manifest if the parameter log is false. If the
+// function each is not nil, Scan calls it with every complete record. A chunk of a log counts only if its checksum is
+// right and it carries the log's own number, because Pebble reuses log files. Scan returns an error only if reading
+// fails or the function each returns an error.
 func Scan(r io.Reader, log bool, number uint64, each func(record []byte) error) (Result, error) {
 	s := &scanner{number: uint32(number), log: log, each: each, lost: -1}
 	s.scan.Stopped = -1
@@ -212,14 +213,14 @@ func IsZero(b []byte) bool {
 	return true
 }
 
-// Counter counts the complete records that are written to a log or a manifest. Each write must consist of whole
-// chunks, as Pebble's writes do.
+// Counter counts the complete records that are written to a log or a manifest. Each write that a Counter counts must
+// consist of whole chunks, as Pebble's writes do.
 type Counter struct {
 	Bytes   int64
 	Records int64
 }
 
-// Wrote counts the records in p, the bytes of the next write.
+// Wrote counts the records in p, which are the bytes of the next write to the file.
 func (c *Counter) Wrote(p []byte) {
 	for len(p) > 0 {
 		room := chunkBlock - c.Bytes%chunkBlock

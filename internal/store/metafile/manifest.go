@@ -239,7 +239,7 @@ func cutSuffixNumber(name, suffix string) (uint64, bool) {
 }
 
 // BatchHeader returns the sequence number and the number of changes of a batch in a log. BatchHeader returns false if
-// the record is too short.
+// the record is too short for the header of a batch.
 func BatchHeader(record []byte) (seq uint64, n uint32, ok bool) {
 	if len(record) < 12 {
 		return 0, 0, false

@@ -20,7 +20,7 @@ import (
 // manifest maps these numbers to files.
 type BlobHandle struct {
 	Table          uint64 // number of the table with the reference
-	Ref, Block, ID uint64 // the table's own number of the blob file, the block in it, the value in the block
+	Ref, Block, ID uint64 // numbers of the blob file in the table, of the block in the file, of the value in the block
 	Size           uint64 // length of the value in bytes
 }
 

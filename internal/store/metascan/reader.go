@@ -47,7 +47,7 @@ type Reader struct {
 	opts *pebble.Options // for tables
 
 	manifest  *metafile.Manifest
-	Damage    error // damage of the manifest, which makes the list of tables partly guessed; nil if it is intact
+	Damage    error // damage of the manifest, which makes the list of tables partly guessed; nil: no damage
 	unnamed   error // why the current manifest is unknown; the newest one is used
 	tables    []*metafile.Table
 	logs      []uint64 // logs that are not in tables yet

@@ -45,7 +45,8 @@ type Survey struct {
 	Later  bool              // a value in an unknown blob file does not count as lost, because the caller searches for it
 }
 
-// Run reads all metadata files. known means that there is a witness, so a log that is not in short is complete.
+// Run reads all metadata files. The parameter known means that there is a witness (a record of the durable lengths), so
+// that a log is complete if it is not in the list called short.
 func (k *Survey) Run(r *Reader, short []witness.ShortFile, known bool) error {
 	k.manifest(r, short)
 	if err := k.logs(r, short, known); err != nil {

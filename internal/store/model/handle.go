@@ -239,7 +239,7 @@ func (w *draft) Abort() error {
 	return errs.Wrap("abort draft", w.path, os.Remove(w.path))
 }
 
-// Commit implements object.Drafting. Commit stores the bytes without comparing them with the client's sums.
+// Commit implements object.Drafting. Commit stores the bytes without comparing them with the client's checksums.
 func (w *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error) {
 	const op = "commit draft"
 	if w.ended {

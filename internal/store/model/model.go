@@ -22,7 +22,7 @@ import (
 // MaxRecord is the largest size of a record's value, in bytes.
 const MaxRecord = 1 << 20
 
-// Store is an object.Store in memory. The zero value is not usable; call New.
+// Store is an object.Store in memory. The zero value of Store is not usable; New creates a Store.
 type Store struct {
 	mu      sync.Mutex
 	closed  bool

@@ -22,11 +22,11 @@ import (
 // Entry is a file, or a set of records, that a repair moved to quarantine/.
 type Entry struct {
 	Name     string    // name of the entry in quarantine/
-	Kind     string    // "file", "records", or "unknown" for an entry without a note
+	Kind     string    // "file", "records", or "unknown" for an entry without a descriptive note
 	Path     string    // old path of a file, relative to the store's directory
 	Records  int       // number of records in an entry of kind "records"
-	Why      string    // reason of the repair; of several records, the reason for the first
-	When     time.Time // time of the repair; zero if there is no note
+	Why      string    // reason of the repair; for several records, the reason for the first record
+	When     time.Time // time of the repair; zero if it is unknown
 	Restored bool      // the records of this entry were already put back
 }
 

@@ -22,7 +22,7 @@ import (
 type Restored struct {
 	Path    string   // path of a restored file
 	Records int      // number of records put back
-	Kept    []string // records that were left unchanged, because they have changed since the repair
+	Kept    []string // records that were not put back, because they have changed since the repair
 }
 
 // Metadata gives PutBack access to the metadata of a stopped store.
@@ -40,8 +40,8 @@ func CheckName(op, name string) error {
 	return nil
 }
 
-// PutBack moves an entry of quarantine/ back into the store. A file returns to its old path; PutBack fails if another
-// file is there. Records are restored if nothing has changed them since the repair.
+// PutBack moves an entry of quarantine/ back into the store. A quarantined file returns to its old path; PutBack fails
+// if another file is there. Quarantined records are restored if nothing has changed them since the repair.
 func (q Folder) PutBack(ctx context.Context, m Metadata, name string) (r Restored, err error) {
 	const op = "restore"
 	path := q.FS.PathJoin(q.Dir, layout.QuarantineName, name)

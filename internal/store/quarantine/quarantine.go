@@ -42,7 +42,7 @@ type SavedRecord struct {
 	Key    []byte    `json:"key"`
 	Value  []byte    `json:"value"`
 	Absent bool      `json:"absent,omitempty"` // the record did not exist before the repair
-	New    []byte    `json:"new"`              // the value that the repair wrote; null if it deleted the record
+	New    []byte    `json:"new"`              // the value that the repair wrote; null if the repair deleted the record
 	What   string    `json:"what"`
 	Why    string    `json:"why"`
 	When   time.Time `json:"when"`
@@ -83,8 +83,9 @@ func (q Folder) freeName(dir, base, end string) string {
 	}
 }
 
-// SetAside moves a file to quarantine/, and returns its new path relative to the store. The note about the file is
-// durable before the move. After a crash between the note and the move, the file is still at its old path.
+// SetAside moves a file to quarantine/, and returns its new path relative to the store. A note that describes the file
+// is durable before SetAside moves the file. If a crash happens after the note is written and before the file is moved,
+// the file is still at its old path.
 func (q Folder) SetAside(path, why string, when time.Time) (string, error) {
 	const op = "quarantine"
 	dir, err := q.asideDir()

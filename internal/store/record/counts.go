@@ -6,8 +6,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
-// Counts are the numbers of objects, versions and bytes in a bucket. Each batch adds its changes to the Counts with a
-// Pebble merge. Counts are exact even after a crash, and reading them needs no scan.
+// Counts are the numbers of objects, versions and bytes in a bucket. Each batch of metadata changes adds its
+// differences to the Counts with a Pebble merge. Counts are exact even after a crash, and reading them needs no scan.
 type Counts struct {
 	Objects  int64 // keys with a current version that is not a delete marker
 	Versions int64 // noncurrent versions, without delete markers
@@ -57,7 +57,7 @@ func DecodeCounts(b []byte) (Counts, error) {
 	return c, nil
 }
 
-// Hold adds version v to the counts sign times: 1 adds the version, -1 subtracts it.
+// Hold adds the version v to the counts if sign is 1, and subtracts it if sign is -1.
 func (c *Counts) Hold(v *Version, current bool, sign int64) {
 	switch {
 	case v.Marker():

@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 )
 
-// The first byte of every key is the kind of its record. The package comment lists the kinds.
+// The first byte of every key is the kind of its record. The comment of package record lists the kinds of records.
 const (
 	KindBucket  = 'b'
 	KindSums    = 'c'
@@ -25,9 +25,9 @@ const (
 	KindVersion = 'v'
 )
 
-// Escape appends name so that another field can follow in the key and the byte order of names is kept. Escape
-// replaces 0x00 by 0x00 0xff. The caller appends the end mark 0x00 0x01, which sorts before every continuation of the
-// name.
+// Escape appends name so that another field can follow in the key and the byte order of names is kept. Escape replaces
+// 0x00 by 0x00 0xff. The caller of Escape appends the end mark 0x00 0x01, so that a name sorts before every longer name
+// that begins with it.
 func Escape(dst []byte, name string) []byte {
 	for {
 		i := indexZero(name)
@@ -110,8 +110,8 @@ func VersionKey(bucket uint64, key string, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(VersionPrefix(bucket, key), ^seq)
 }
 
-// SplitVersionKey returns the object key and the sequence that VersionKey was called with. The bucket is not
-// returned, because the caller knows it.
+// SplitVersionKey returns the object key and the sequence that VersionKey was called with. The number of the bucket is
+// not returned, because the caller knows it.
 func SplitVersionKey(k []byte) (key string, seq uint64, ok bool) {
 	if len(k) < 9 {
 		return "", 0, false
@@ -133,8 +133,8 @@ func UploadKey(bucket uint64, key string, id [16]byte) []byte {
 	return append(UploadPrefix(bucket, key), id[:]...)
 }
 
-// SplitUploadKey returns the object key and the upload identifier that UploadKey was called with. The bucket is not
-// returned, because the caller knows it.
+// SplitUploadKey returns the object key and the upload identifier that UploadKey was called with. The number of the
+// bucket is not returned, because the caller knows it.
 func SplitUploadKey(k []byte) (key string, id [16]byte, ok bool) {
 	if len(k) < 9 {
 		return "", id, false
@@ -166,10 +166,10 @@ func PartsKey(seq uint64) []byte { return Numbered(KindParts, seq, 0) }
 // FileKey returns the key of the record that names the owner of a data file.
 func FileKey(id uint64) []byte { return Numbered(KindFile, id, 0) }
 
-// GoneKey returns the key of a data file's entry on the removal list.
+// GoneKey returns the key of the record that puts a data file on the removal list.
 func GoneKey(id uint64) []byte { return Numbered(KindGone, id, 0) }
 
-// SumsKey returns the key of one chunk of a data file's sums.
+// SumsKey returns the key of one chunk of a data file's checksums.
 func SumsKey(id uint64, chunk uint32) []byte {
 	return binary.BigEndian.AppendUint32(Numbered(KindSums, id, 4), chunk)
 }
@@ -201,6 +201,6 @@ func After(prefix []byte) []byte {
 	return nil
 }
 
-// Plausible is the upper limit for numbers that raise a mark. A damaged record can contain any number, and a mark
-// must not overflow.
+// Plausible is the limit above which a number in a record is taken for damage. A damaged record can contain any number,
+// and the marks (limits above all assigned numbers) must not overflow.
 const Plausible = 1 << 62

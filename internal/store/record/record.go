@@ -24,9 +24,9 @@
 //	s bucket                     what the bucket holds, a sum that batches add to
 //	m name                       uuid, epoch, closed, and the marks: files, sequences, buckets
 //
-// Each version of an object has exactly one record. The sequence of a version is assigned in ascending order under
-// the lock of its key, and is never used twice. The version identifier that clients see contains the hidden sequence,
-// so one point read finds the version.
+// Each version of an object has exactly one record. The sequence of a version is assigned in ascending order under the
+// lock of its key, and is never used twice. The version identifier that clients see contains the sequence in hidden
+// form, so that one read of one key finds the version.
 package record
 
 import (
@@ -41,30 +41,30 @@ import (
 // Format is the format version, which is the first byte of every record.
 const Format = 1
 
-// Flags of a version.
+// The Flag constants are bits of Version.Flags.
 const (
 	FlagMarker = 1 << iota // the version is a delete marker
 	FlagNull               // the version is the null version of its key
 	FlagInline             // the version's content is stored under DataKey(seq)
 	FlagParts              // the version's list of parts is stored under PartsKey(seq)
-	// FlagDeclared means that a client wrote the content through the door and declared its sums. The server has not
-	// read content with declared sums. If the content and its sums differ later, the sums may have been wrong from
-	// the beginning.
+	// FlagDeclared means that a client wrote the content through the door and declared its checksums. The server has
+	// not read content with declared checksums. If the content and its declared checksums differ later, the checksums
+	// may have been wrong from the beginning.
 	FlagDeclared
 	flagsEnd // above all known flags
 )
 
-// BlockSize is the number of bytes that one sum covers. SumsInRecord is the largest number of sums that a version's
-// record holds; more sums are stored in chunks under their own keys. SumsPerChunk is the largest number of sums in
-// one chunk.
+// BlockSize is the number of bytes that one checksum covers. SumsInRecord is the largest number of checksums that a
+// version's record holds; more checksums are stored in chunks under their own keys. SumsPerChunk is the largest number
+// of checksums in one chunk.
 const (
 	BlockSize    = 1 << 20
 	SumsInRecord = 8
 	SumsPerChunk = 8192
 )
 
-// Version is one version of an object, or a delete marker. The number Seq orders the versions of a key and names the
-// version's inline content; no number is used twice.
+// Version is one version of an object, or a delete marker. The number Seq orders the versions of a key and identifies
+// the version's inline content; no Seq is used twice.
 type Version struct {
 	Flags    byte
 	Seq      uint64
@@ -74,7 +74,7 @@ type Version struct {
 	CRC      uint64
 	ETag     string
 	File     uint64   // number of the version's data file; 0: no data file
-	Sums     []uint64 // sums of the file's blocks, if there are at most SumsInRecord
+	Sums     []uint64 // checksums of the file's blocks, if there are at most SumsInRecord
 	Attrs    map[string]string
 }
 
@@ -87,8 +87,8 @@ func (v *Version) Null() bool { return v.Flags&FlagNull != 0 }
 // Inline reports whether the content of v is stored with the metadata.
 func (v *Version) Inline() bool { return v.Flags&FlagInline != 0 }
 
-// Wrong returns the kind of a damage of v's content, as reports name it. Wrong returns "declared" if what is
-// "checksum" and a client declared the sums of v; otherwise Wrong returns what.
+// Wrong returns the kind of a damage of v's content, as reports name it. If the parameter what is "checksum" and a
+// client declared the checksums of v, Wrong returns "declared"; otherwise Wrong returns the parameter unchanged.
 func (v *Version) Wrong(what string) string {
 	if what == "checksum" && v.Flags&FlagDeclared != 0 {
 		return object.DamageDeclared
@@ -116,7 +116,7 @@ func (v *Version) Encode() []byte {
 	return p
 }
 
-// DecodeVersion decodes the record of a version; brief leaves out the sums and the attributes.
+// DecodeVersion decodes the record of a version; if brief is true, the result has no checksums and no attributes.
 func DecodeVersion(b []byte, brief bool) (*Version, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "version"); err != nil {

@@ -49,7 +49,7 @@ type Part struct {
 	MD5      []byte
 	Off      int64    // offset of the part in the upload's file; 0 if the part has a file of its own
 	File     uint64   // number of the upload's file or of the part's own file; 0: the part is empty
-	Sums     []uint64 // sums of the part's pieces, which end at the file's block boundaries
+	Sums     []uint64 // checksums of the part's pieces, which end at the file's block boundaries
 	Attrs    map[string]string
 }
 
@@ -69,7 +69,7 @@ func (r *Part) Encode() []byte {
 	return p
 }
 
-// DecodePart decodes a record that Part.Encode wrote; brief leaves out the sums.
+// DecodePart decodes a record that Part.Encode wrote; if brief is true, the result has no checksums.
 func DecodePart(b []byte, brief bool) (*Part, error) {
 	t := codec.Decoder{Rest: b}
 	if err := checkVersion(&t, "part"); err != nil {
@@ -129,7 +129,7 @@ func DecodeParts(b []byte) ([]object.PartInfo, error) {
 	return ps, nil
 }
 
-// SplitPart decodes a part from its record, and its number from its key; brief leaves out the sums.
+// SplitPart decodes a part from its record, and its number from its key; if brief is true, the part has no checksums.
 func SplitPart(k, b []byte, brief bool) (*Part, int, error) {
 	if len(k) != 11 {
 		return nil, 0, Unreadable("part key", k)

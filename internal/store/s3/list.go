@@ -46,7 +46,7 @@ const (
 	mostEntries = 10_000
 )
 
-// List returns one page of a listing. The error has kind NotFound if the bucket does not exist.
+// List returns one page of a listing. List fails with kind NotFound if the bucket does not exist.
 func (c *Client) List(ctx context.Context, l Listing) (Page, error) {
 	if l.Limit < 0 || l.Limit > 1000 {
 		return Page{}, errs.New(errs.Invalid, "list", URL(l.Bucket, l.Prefix),

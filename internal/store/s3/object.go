@@ -142,9 +142,9 @@ func (o *Object) File() *vfs.File {
 	return vfs.NewRemote(URL(o.info.Bucket, o.info.Key), o.info.Size, o)
 }
 
-// Sums returns the server's CRC-64/NVME of the whole object, as the sum of one block of all bytes. Sums returns nil
-// if the server has no CRC-64/NVME of the object. After Sums has returned a checksum, the caller must compare the
-// content, because the Object no longer does. Sums must be called before the first Fetch.
+// Sums returns the server's CRC-64/NVME of the whole object, as the checksum of a single block that covers all bytes.
+// Sums returns nil if the server has no CRC-64/NVME of the object. After Sums has returned a checksum, the caller must
+// compare the content, because the Object no longer does. Sums must be called before the first Fetch.
 func (o *Object) Sums() *checksum.Sums {
 	if !o.info.HasCRC64 || o.info.Size == 0 {
 		return nil

@@ -120,7 +120,7 @@ func (p *payload) writeTo(c *conn, most int64) (int64, error) {
 	return sent, nil
 }
 
-// Close releases the blocks; net/http calls it when it has stopped reading the body.
+// Close releases the blocks of the body; net/http calls Close when it has stopped reading the body.
 func (p *payload) Close() error { return p.src.Close() }
 
 // result returns the checksum and the size of the sent bytes; whole is false if not everything was sent.

@@ -159,7 +159,7 @@ func (r *reader) check(resp *http.Response) error {
 	return nil
 }
 
-// Close ends the request. Further reads fail with kind Closed.
+// Close ends the request. Reads after Close fail with kind Closed.
 func (r *reader) Close() error {
 	if r.body == nil {
 		return nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package s3 is a client for S3 servers, made for moving large content. A caller reads ranges directly from the
-// socket, and parts are sent directly from the caller's blocks.
+// Package s3 is a client for S3 servers, made for moving large content. A caller reads ranges directly from the socket,
+// and the client sends parts directly from the caller's blocks of memory.
 //
 // If a read breaks off, the client resumes it at the byte reached, after a growing pause. Every read requests the
 // version that the first reply named. A caller gets the bytes of one version, or an error.
@@ -46,7 +46,7 @@ type Options struct {
 	SignBodies bool
 }
 
-// Defaults and limits of Options.
+// The Default constants are the values of fields of Options that are not set.
 const (
 	DefaultConnections = 16
 	DefaultTimeout     = 30 * time.Second
@@ -75,8 +75,8 @@ type Client struct {
 	wait func(ctx context.Context, d time.Duration) error
 }
 
-// New returns a client, which connects only with the first request. The error has kind Invalid for invalid options.
-// If CAFile cannot be read, the error has the kind of the read error, such as NotFound.
+// New returns a client, which connects only with the first request. New fails with kind Invalid for invalid options. If
+// CAFile cannot be read, the error has the kind of the read error, such as NotFound.
 func New(o Options) (*Client, error) {
 	const op = "configure S3 client"
 	base, err := url.Parse(o.Endpoint)
@@ -138,8 +138,8 @@ func (c *Client) Sign(ctx context.Context, r *http.Request) error {
 		at))
 }
 
-// Refused reads the error reply to a request that Sign signed, and closes the body of the reply. again is true if the
-// server refused the request because of a wrong local clock; the next Sign uses the server's clock.
+// Refused reads the error reply to a request that Sign signed, and closes the body of the reply. The result again is
+// true if the server refused the request because of a wrong local clock; the next Sign uses the server's clock.
 func (c *Client) Refused(r *http.Response) (f *Fault, again bool) {
 	f = faultOf(r)
 	return f, f.Code == "RequestTimeTooSkewed" && !f.date.IsZero() && c.skew.CompareAndSwap(0, int64(time.Until(f.date)))

@@ -15,8 +15,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ClientTLS returns the TLS settings of a client. caFile is a PEM file with certificate authorities to trust beside
-// those of the system; "" means only those of the system. If insecure is set, the client accepts every certificate.
+// ClientTLS returns the TLS settings of a client. The parameter caFile names a PEM file with certificate authorities
+// that are trusted in addition to those of the system; "" means none. If insecure is set, the client accepts every
+// certificate.
 func ClientTLS(caFile string, insecure bool) (*tls.Config, error) {
 	conf := &tls.Config{InsecureSkipVerify: insecure, MinVersion: tls.VersionTLS12} //nolint:gosec // asked for
 	if caFile == "" {

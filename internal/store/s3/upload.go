@@ -50,8 +50,8 @@ type sentPart struct {
 	size int64
 }
 
-// NewUpload returns an Upload and sends nothing yet. The error has kind Invalid for an invalid bucket, key, header
-// value or metadata name.
+// NewUpload returns an Upload and sends nothing yet. NewUpload fails with kind Invalid for an invalid bucket, key,
+// header value or metadata name.
 func (c *Client) NewUpload(p Put) (*Upload, error) {
 	if err := checkName(p.Bucket, p.Key); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Seal returns the size and the sums that a client declares for data when it commits a draft.
+// Seal returns the size and the checksums that a client declares for the given bytes when it commits a draft.
 func Seal(data []byte) object.Sealed {
 	return object.Sealed{Size: int64(len(data)), CRC64: checksum.Of(data), Sums: Sums(data)}
 }

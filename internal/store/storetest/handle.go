@@ -21,7 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Sums returns the sums of the blocks of data.
+// Sums returns the checksum of each block of the given bytes.
 func Sums(data []byte) []uint64 {
 	sums := []uint64{}
 	for len(data) > 0 {
@@ -296,7 +296,7 @@ var handleTests = []test{
 }
 
 // Dir returns a temporary directory for a test, on a file system that can tell whether a file has writers. If the
-// default directory is on overlayfs, which cannot tell, Dir uses /dev/shm.
+// default directory is on overlayfs, which cannot tell whether a file has writers, Dir uses /dev/shm.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()

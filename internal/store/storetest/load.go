@@ -37,7 +37,7 @@ func NewLoad(ctx context.Context, seed uint64, s object.Store, bucket string, mo
 	return l
 }
 
-// Step makes one change. The error describes a failure or a wrong result of the store.
+// Step makes one change. Step returns an error that describes a failure or a wrong result of the store.
 func (l *Load) Step() error {
 	l.w.step++
 	if l.w.step == 1 {
@@ -49,16 +49,17 @@ func (l *Load) Step() error {
 // Log returns the last operations as text for failure messages.
 func (l *Load) Log() string { return strings.Join(l.w.log, "\n  ") }
 
-// Mark returns the number of the last acknowledged state. A crash after the call of Mark leaves that state or a later
-// one.
+// Mark returns the number of the last acknowledged state. A crash after the call of Mark leaves the marked state or a
+// later one.
 func (l *Load) Mark() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.acked
 }
 
-// Allowed returns the states that a crash may leave if it happens after Mark has returned mark and before this call.
-// Each call must pass a mark that is not lower than the mark before, because earlier states are forgotten.
+// Allowed returns the states that a crash may leave if it happens between the call of Mark that returned mark and the
+// call of Allowed. A call of Allowed must not pass a lower mark than the call before, because earlier states are
+// forgotten.
 func (l *Load) Allowed(mark int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

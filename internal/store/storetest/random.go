@@ -39,7 +39,8 @@ func Sentinel(err error) error {
 }
 
 // Random makes random operations on a new store and on a model, and compares the results of each operation. From time
-// to time Random also compares everything visible, and restarts the store. The same seed repeats a run.
+// to time Random also compares everything visible, and restarts the store. Two runs of Random with the same seed make
+// the same operations.
 func Random(t *testing.T, seed uint64, steps int, target Target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
 	defer cancel()

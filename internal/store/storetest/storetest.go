@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storetest is the conformance suite for implementations of object.Store. Every implementation has to pass
-// Run and Random.
+// Package storetest is the conformance suite for implementations of object.Store. Every implementation of object.Store
+// has to pass Run and Random.
 //
-// After each test, Run closes the store and opens it again if the target supports that. Everything that was visible
-// before the restart must still be visible and unchanged.
+// After each test, Run closes the store and opens it again if Target.Reopen is set. Everything that was visible before
+// the store was closed must be visible and unchanged after it is opened again.
 package storetest
 
 import (
@@ -269,10 +269,10 @@ func Bytes(seed uint64, n int) []byte {
 	return data
 }
 
-// MD5 returns the ETag of an object that was written in one request to a bucket of kind ETagMD5.
+// MD5 returns the ETag of an object that was written in one request to a bucket with ETags of kind ETagMD5.
 func MD5(data []byte) string { return fmt.Sprintf("%x", md5.Sum(data)) }
 
-// CRC returns the ETag of content in a bucket of kind ETagCRC64.
+// CRC returns the ETag of content in a bucket with ETags of kind ETagCRC64.
 func CRC(data []byte, parts int) string {
 	return fmt.Sprintf("%016x%016x-%d", checksum.Of(data), len(data), parts)
 }

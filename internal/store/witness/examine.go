@@ -14,8 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metafile"
 )
 
-// ShortFile is a log or a manifest that is shorter than the witness recorded: bytes that were durable are unreadable
-// or missing.
+// ShortFile is a log or a manifest of Pebble that has lost durable bytes: fewer bytes are readable than the witness
+// recorded as durable.
 type ShortFile struct {
 	Name   string
 	msg    string
@@ -35,7 +35,8 @@ func (s *ShortFile) Text() string {
 	return text
 }
 
-// Testimony is the result of comparing the metadata of a store with its witness.
+// Testimony is the result of comparing the metadata of a store with its witness (the record of the metadata's durable
+// lengths).
 type Testimony struct {
 	Short  []ShortFile // files that are shorter than the witness recorded
 	Gone   bool        // the store had a witness, but no copy of it is readable
@@ -54,7 +55,8 @@ func (t Testimony) ManifestIsShort() bool {
 	return false
 }
 
-// Examiner compares the metadata of a store with its witness, and changes nothing.
+// Examiner compares the metadata of a store with its witness (the record of the metadata's durable lengths), and
+// changes nothing.
 type Examiner struct {
 	FS   vfs.FS
 	Dir  string      // directory of the store
@@ -130,7 +132,7 @@ func (e Examiner) otherWitness(uuid string, epoch layout.Note) error {
 		WithFix(layout.FormatFix)
 }
 
-// Compare returns the files that are shorter than state recorded.
+// Compare returns the logs and manifests that are shorter than their lengths in the given state of the witness.
 func (e Examiner) Compare(state State) ([]ShortFile, error) {
 	meta := e.FS.PathJoin(e.Dir, layout.MetaName)
 	name, err := metafile.CurrentManifest(e.FS, meta)
@@ -206,8 +208,9 @@ func (e Examiner) compareLog(p promise) (*ShortFile, error) {
 		msg: fmt.Sprintf("the log is readable up to byte %d, it was written up to byte %d", scan.Stopped, p.bytes)}, nil
 }
 
-// Check refuses a store with metadata that is shorter than the witness recorded. Pebble alone would take the damage
-// for the end of the log, and acknowledged changes behind the damage would be lost silently.
+// Check refuses a store if a log or a manifest of its metadata is shorter than the witness recorded. Without Check,
+// Pebble would take the damage for the end of the log, and acknowledged changes behind the damage would be lost
+// silently.
 func (e Examiner) Check() error {
 	const op = "open store"
 	t, err := e.Examine()

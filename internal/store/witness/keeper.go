@@ -34,8 +34,8 @@ const (
 )
 
 // Keeper writes the witness: two small files outside the metadata that record the durable lengths of its log and its
-// manifest. Keeper records a new length after each sync, before Pebble acknowledges the synced changes. At the next
-// start the witness reveals a shortened log, which Pebble alone would accept as complete.
+// manifest. After each sync of a log or a manifest, Keeper records its new length before Pebble acknowledges the synced
+// changes. At the next start the witness reveals a shortened log, which Pebble alone would accept as complete.
 type Keeper struct {
 	fs   vfs.FS
 	Tell func(error) // called when a copy of the witness cannot be written any more
@@ -58,16 +58,16 @@ type reachCopy struct {
 	durable, syncing, last int
 }
 
-// NewKeeper returns a Keeper that writes the witness to the given file system. The Keeper calls fail if no copy of
-// the witness can be written any more.
+// NewKeeper returns a Keeper that writes the witness to the given file system. The Keeper calls the function fail if no
+// copy of the witness can be written any more.
 func NewKeeper(under vfs.FS, fail func(error)) *Keeper {
 	r := &Keeper{fs: under, fail: fail, Tell: func(error) {}}
 	r.idle = sync.NewCond(&r.mu)
 	return r
 }
 
-// Start opens or creates the files of the witness, and makes them durable with everything recorded so far. If the
-// files exist, Start needs no disk space: it overwrites a slot that does not hold the newest state.
+// Start opens or creates the files of the witness, and makes them durable with everything recorded so far. If the files
+// of the witness exist, Start needs no disk space: it overwrites an older state and keeps the newest state.
 func (r *Keeper) Start(dir, uuid string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,15 +177,15 @@ func (r *Keeper) Forget(log bool, number uint64) {
 	r.state.files = slices.DeleteFunc(r.state.files, func(f promise) bool { return f.log == log && f.number == number })
 }
 
-// Marker records that a marker file for a manifest was created. The manifest counts as current after the next sync of
-// the directory.
+// Marker tells the Keeper that a marker file, which names a manifest, was created. The manifest that the marker file
+// names counts as current after the next sync of the directory.
 func (r *Keeper) Marker(number uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending = number
 }
 
-// Named records that the names in the metadata's directory are durable.
+// Named tells the Keeper that the file names in the metadata's directory are durable.
 func (r *Keeper) Named() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -296,7 +296,7 @@ func (r *Keeper) Flush() error {
 	return nil
 }
 
-// Close closes the files of the witness. If sync is set, Close first makes them durable.
+// Close closes the files of the witness. If sync is set, Close first makes the files of the witness durable.
 func (r *Keeper) Close(sync bool) error {
 	var err error
 	if sync {
@@ -339,7 +339,7 @@ func (r *Keeper) Track(base string) *Tracked {
 	return &Tracked{reach: r, Log: kind == "log", Number: number}
 }
 
-// Synced records in the witness that everything counted so far is durable.
+// Synced tells the witness that all writes counted so far are durable.
 func (t *Tracked) Synced() error {
 	return t.reach.promised(promise{log: t.Log, number: t.Number, bytes: t.Count.Bytes, records: t.Count.Records})
 }

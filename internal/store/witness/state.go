@@ -24,7 +24,7 @@ type promise struct {
 	records int64 // whole ones within these bytes
 }
 
-// State is the content of one slot of the witness: the durable lengths of logs and manifests.
+// State is one state of the witness, stored in one slot of its files: the durable lengths of logs and manifests.
 type State struct {
 	uuid     string
 	count    uint64 // higher means newer
@@ -80,7 +80,7 @@ func decodeReach(b []byte) (s State, ok bool) {
 // Copies reports for each copy of the witness whether it contains a readable state.
 type Copies [2]bool
 
-// Count returns the number of copies that contain a readable state.
+// Count returns the number of copies of the witness that contain a readable state.
 func (w Copies) Count() (n int) {
 	for _, whole := range w {
 		if whole {
