@@ -47,12 +47,12 @@ func forms() []form {
 	}
 	sums := field{"sums", "list", "checksums of consecutive blocks of the object",
 		[]field{{"sum", "u64", "CRC-64/NVME of one block of 1 MiB", nil}}}
-	reports := field{"reports", "list", "transfers that the client made; the server counts them in its " +
-		"metrics", []field{
-		{"write", "bool", "1 for a transfer from the device to storage, 0 for one from storage to the " +
-			"device", nil}, {"device", "text", "`cuda:0`, `host`", nil},
-		{"route", "text", "route of the transferred bytes, as in transfer reports; empty for a stage without a " +
-			"route", nil},
+	reports := field{"reports", "list", "transfers that the client " +
+		"made; the server counts them in its metrics", []field{
+		{"write", "bool", "1 for a transfer from the device to storage, 0 for one from storage to the device", nil},
+		{"device", "text", "`cuda:0`, `host`", nil},
+		{"route", "text", "route of the transferred bytes, as in transfer " +
+			"reports; empty for a stage without a route", nil},
 		{"stage", "text", "`read`, `copy`, `write`", nil}, {"bytes", "i64", "", nil}, {"time", "span", "", nil}}}
 	when := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	ch := &Challenge{Version: Version, Store: "1b4e28ba-2fa1-41d2-883f-0016d3cca427", Nonce: nonceOf(0xaa)}
@@ -61,69 +61,69 @@ func forms() []form {
 	smac := ServerMAC("secret", ch, proof)
 	return []form{
 		{&Hello{Min: MinVersion, Max: Version, Agent: "nebulaio"}, "client",
-			"Hello is the first message of a connection. The server chooses the highest version of the protocol that " +
-				"both sides support.",
+			"Hello is the first message of a connection. The server chooses the " +
+				"highest version of the protocol that both sides support.",
 			"Challenge", []field{
 				{"min", "u16", "lowest version of the protocol that the client supports", nil},
 				{"max", "u16", "highest version of the protocol that the client supports", nil},
 				{"agent", "text", "name of the client program, for logs", nil}}},
-		{ch, "server", "Challenge tells the protocol version of all further messages, the UUID of the store and a " +
-			"nonce.", "", []field{
-			{"version", "u16", "", nil}, {"store", "text", "UUID of the store; must equal `store` in the S3 " +
-				"endpoint's answer to `GET /.nebulaio/gpudirect`", nil},
+		{ch, "server", "Challenge tells the protocol version of all further " +
+			"messages, the UUID of the store and a nonce.", "", []field{
+			{"version", "u16", "", nil},
+			{"store", "text", "UUID of the store; must equal `store` in " +
+				"the S3 endpoint's answer to `GET /.nebulaio/gpudirect`", nil},
 			{"nonce", "raw32", "32 random bytes of the server, new for each login", nil}}},
 		{proof, "client", "Proof has the client's access key and MAC. The server answers a wrong secret and an " +
 			"unknown access key with the same Error AccessDenied. If the MAC is right, but the field `end` names " +
 			"another end than the server's own, the server answers Error Relayed.", "Greeting",
 			[]field{
-				{"access key", "text", "", nil}, {"nonce", "raw32", "32 random bytes of the client, new for each " +
-					"login", nil},
+				{"access key", "text", "", nil},
+				{"nonce", "raw32", "32 random bytes of the client, new for each login", nil},
 				{"binding", "u8", "how the field `end` names the server's end of the connection: 1 by its socket, 2 " +
 					"by its process (see Login)", nil},
-				{"end", "u64", "inode number of the server's socket or process, as the client's kernel reports " +
-					"it", nil}, {"MAC",
-					"raw32", "see Login", nil}}},
+				{"end", "u64", "inode number of the server's socket or process, " +
+					"as the client's kernel reports it", nil}, {"MAC", "raw32", "see Login", nil}}},
 		{&Greeting{MAC: smac, BufferPoolSize: 1 << 30, MaxTransferSize: 256 << 20, QueueDepth: 64, Async: true, P2P: true,
 			Devices: []uint32{0, 1}, Writes: true, MaxHandles: 16384, MaxDraft: 256 << 30, Idle: 5 * time.Minute,
 			Notes: []string{"read-only files can be reopened"}},
-			"server", "Greeting has the server's MAC, which the client must check, and settings of the server's " +
-				"configuration.", "", []field{
-				{"MAC", "raw32", "see Login", nil}, {"buffer_pool_size", "i64",
-					"default size of a client's staging memory, in bytes", nil},
-				{"max_transfer_size", "i64", "largest length of one range in an Open or a Move, in bytes; the server " +
-					"refuses longer ranges", nil},
-				{"queue_depth", "u32", "default of the largest number of direct reads that a client has in " +
-					"flight", nil},
-				{"enable_async", "bool", "1 if, by default, asynchronous calls of a client return before the transfer " +
-					"ends", nil},
-				{"enable_p2p", "bool", "1 if, by default, a client copies an object from GPU to GPU when it reads the " +
-					"object into several GPUs", nil},
+			"server", "Greeting has the server's MAC, which the client must " +
+				"check, and settings of the server's configuration.", "", []field{
+				{"MAC", "raw32", "see Login", nil},
+				{"buffer_pool_size", "i64", "default size of a client's staging memory, in bytes", nil},
+				{"max_transfer_size", "i64", "largest length of one range in an Open " +
+					"or a Move, in bytes; the server refuses longer ranges", nil},
+				{"queue_depth", "u32", "default of the largest number of " +
+					"direct reads that a client has in flight", nil},
+				{"enable_async", "bool", "1 if, by default, asynchronous " +
+					"calls of a client return before the transfer ends", nil},
+				{"enable_p2p", "bool", "1 if, by default, a client copies an object from GPU to GPU when it reads " +
+					"the object into several GPUs", nil},
 				{"device_ids", "list", "indices of the GPUs that clients may use; an empty list means all",
 					[]field{{"index", "u32", "", nil}}},
 				{"writes", "bool", "1 if clients may write objects through the door (message Create)", nil},
-				{"writes why", "text", "reason why clients may not write objects through the door; empty if they " +
-					"may", nil}, {"max handles", "u32",
-					"largest number of objects and drafts that one access key may have open", nil},
+				{"writes why", "text", "reason why clients may not write objects " +
+					"through the door; empty if they may", nil},
+				{"max handles", "u32", "largest number of objects and " +
+					"drafts that one access key may have open", nil},
 				{"max draft", "i64", "largest size of all drafts of one access key together, in bytes", nil},
 				{"idle", "span", "time without a request after which the server ends the connection", nil},
-				{"notes", "list", "warnings for this client, such as a protection that the server could not set " +
-					"up", []field{{"note",
-					"text", "", nil}}}}},
+				{"notes", "list", "warnings for this client, such as a " +
+					"protection that the server could not set up", []field{{"note", "text", "", nil}}}}},
 		{&Open{Want: WantBuffered | WantDirect | WantInline | WantSums, Device: Device{0, "GPU-1"},
 			Items: []OpenItem{{"models", "a.bin", "", 0, -1}}}, "client",
 			"Open asks the server to open up to 1024 objects for reading. The field `want` of an Open is a sum of " +
 				"bits. Bit 1 of `want` asks for a file descriptor that reads through the page cache, bit 2 for a " +
 				"descriptor with O_DIRECT. Bit 4 of `want` asks for the content inside the reply, if the server " +
-				"stores the content with its metadata. Bit 8 of `want` asks for the block checksums of the range. Bit " +
-				"16 of `want` asks only for the object's size, ETag and other metadata, without a handle.",
+				"stores the content with its metadata. Bit 8 of `want` asks for the block checksums of the range. " +
+				"Bit 16 of `want` asks only for the object's size, ETag and other metadata, without a handle.",
 			"one or more Opened messages", []field{
-				{"want", "u8", "what the client asks for, as a sum of the bits 1, 2, 4, 8 and " +
-					"16", nil}, device[0], device[1],
+				{"want", "u8", "what the client asks for, as a " +
+					"sum of the bits 1, 2, 4, 8 and 16", nil}, device[0], device[1],
 				{"objects", "list", "", []field{{"bucket", "text", "", nil}, {"key", "text", "", nil},
 					{"version", "text", "version of the object; empty for the current version", nil},
 					{"offset", "i64", "offset of the range that the client reads first", nil},
-					{"length", "i64", "length of the range in bytes; -1 means up to the end of the object, but at " +
-						"most max_transfer_size", nil}}}}},
+					{"length", "i64", "length of the range in bytes; -1 means up " +
+						"to the end of the object, but at most max_transfer_size", nil}}}}},
 		{&Opened{First: 0, Items: []OpenedItem{{Handle: 1, Size: 5 << 20, ETag: "0011-1", CRC64: 0x1122334455667788,
 			Modified: when, N: 5 << 20, Has: 3, Sums: []uint64{1, 2, 3, 4, 5}},
 			{Err: &Error{Kind: uint8(errs.NotFound), Code: CodeNoSuchKey, Message: "open models/b.bin: no such key",
@@ -134,38 +134,35 @@ func forms() []form {
 				"has two descriptors, the one that reads through the page cache comes before the one with O_DIRECT.",
 			"", []field{
 				{"first", "u32", "index in the Open request of the first object in this packet", nil},
-				{"objects", "list", "", []field{{"failed", "failed",
-					"1 if the object was not opened; then only the fields kind, code, message and fix of an Error " +
-						"follow", nil},
-					{"handle", "u64", "number that names the open object in later requests; 0 if the server keeps " +
-						"nothing open", nil},
+				{"objects", "list", "", []field{{"failed", "failed", "1 if the object was not opened; then only the " +
+					"fields kind, code, message and fix of an Error follow", nil},
+					{"handle", "u64", "number that names the open object in later " +
+						"requests; 0 if the server keeps nothing open", nil},
 					{"size", "i64", "", nil},
-					{"ETag", "text", "", nil}, {"CRC-64/NVME", "u64", "CRC-64/NVME of the whole content of the " +
-						"object", nil},
-					{"version", "text", "version of the object; empty in a bucket without " +
-						"versioning", nil}, {"modified",
-						"time", "", nil},
-					{"offset", "i64", "offset of the range that the server granted for the first " +
-						"read", nil}, {"length", "i64",
-						"length in bytes of the range that the server granted for the first read", nil},
+					{"ETag", "text", "", nil},
+					{"CRC-64/NVME", "u64", "CRC-64/NVME of the whole content of the object", nil},
+					{"version", "text", "version of the object; empty in a bucket without versioning", nil},
+					{"modified", "time", "", nil},
+					{"offset", "i64", "offset of the range that the server granted for the first read", nil},
+					{"length", "i64", "length in bytes of the range that the server granted for the first read", nil},
 					{"is inline", "bool", "1 if the field `inline` has the content of the object", nil},
 					{"inline", "text", "whole content of the object, if the field `is inline` is 1", nil},
-					{"has", "u8", "which file descriptors come with this packet, as a sum of bits: 1 for the page " +
-						"cache, 2 for O_DIRECT", nil},
-					{"refused", "text", "reason why the server sent no descriptor with O_DIRECT, although the client " +
-						"asked for one", nil},
+					{"has", "u8", "which file descriptors come with this packet, " +
+						"as a sum of bits: 1 for the page cache, 2 for O_DIRECT", nil},
+					{"refused", "text", "reason why the server sent no descriptor " +
+						"with O_DIRECT, although the client asked for one", nil},
 					{"first sum", "i64", "index of the block that the first entry of `sums` belongs to", nil}, sums}}}},
 		{&Move{Handle: 1, Device: Device{Index: -1}, Ranges: []Range{{1 << 20, 1 << 20}}}, "client",
-			"Move announces ranges of a draft, or ranges of an open object beyond the range of its Open, before the " +
-				"client transfers them.",
+			"Move announces ranges of a draft, or ranges of an open object beyond " +
+				"the range of its Open, before the client transfers them.",
 			"Ack", []field{
 				{"handle", "u64", "", nil}, device[0], device[1],
 				{"ranges", "list", "", []field{{"offset", "i64", "", nil},
 					{"length", "i64", "length of the range in bytes, at most max_transfer_size", nil}}}}},
-		{&Sums{Handle: 1, First: 8192, N: 100}, "client", "Sums asks for block checksums of an open object that did " +
-			"not fit into Opened.", "SumsReply",
-			[]field{{"handle", "u64", "", nil}, {"first", "i64", "index of the first block whose checksum the client " +
-				"asks for", nil},
+		{&Sums{Handle: 1, First: 8192, N: 100}, "client", "Sums asks for block " +
+			"checksums of an open object that did not fit into Opened.", "SumsReply",
+			[]field{{"handle", "u64", "", nil},
+				{"first", "i64", "index of the first block whose checksum the client asks for", nil},
 				{"number", "i64", "number of checksums that the client asks for; the reply has at most 8192", nil}}},
 		{&SumsReply{First: 8192, Sums: []uint64{7}}, "server", "SumsReply has block checksums of an open object.", "",
 			[]field{{"first", "i64", "index of the block that the first entry of `sums` belongs to", nil}, sums}},
@@ -177,68 +174,69 @@ func forms() []form {
 		{&Create{Bucket: "models", Key: "new.bin", Size: 1 << 20, Device: Device{Index: -1}, Want: 3,
 			ContentType: "application/octet-stream", Metadata: []Pair{{"step", "7"}}, IfNoneMatch: "*"}, "client",
 			"Create begins a draft, which is a new object that the client writes and later commits.", "Created",
-			[]field{{"bucket", "text", "", nil}, {"key", "text", "", nil}, {"size", "i64",
-				"largest size of the new object in bytes; the server reserves as much space on disk", nil},
+			[]field{{"bucket", "text", "", nil}, {"key", "text", "", nil},
+				{"size", "i64", "largest size of the new object in bytes; the server reserves as much disk space", nil},
 				device[0], device[1],
-				{"want", "u8", "which descriptors for writing the client asks for, as a sum of bits: 1 for the page " +
-					"cache, 2 for O_DIRECT", nil},
+				{"want", "u8", "which descriptors for writing the client asks for, " +
+					"as a sum of bits: 1 for the page cache, 2 for O_DIRECT", nil},
 				{"content type", "text", "", nil},
-				{"metadata", "list", "", []field{{"name", "text", "name of an entry of the user metadata, without " +
-					"`x-amz-meta-`", nil},
+				{"metadata", "list", "", []field{{"name", "text", "name of an " +
+					"entry of the user metadata, without `x-amz-meta-`", nil},
 					{"value", "text", "", nil}}},
 				{"if match", "text", "ETag that the current object must have at Commit; empty for no condition", nil},
 				{"if none match", "text", "`*` if Commit must fail when an object with this key exists", nil}}},
 		{&Created{Handle: 2, Has: 1, Refused: "no O_DIRECT", Path: "/data/tmp/2"}, "server",
-			"Created has the handle of a new draft. The file descriptors of the new draft come with the Created " +
-				"packet.", "", []field{
-				{"handle", "u64", "number that names the draft in later requests", nil}, {"has", "u8",
-					"which file descriptors come with this packet, as a sum of bits: 1 for the page cache, 2 for " +
-						"O_DIRECT", nil},
-				{"refused", "text", "reason why the server sent no descriptor with O_DIRECT, although the client " +
-					"asked for one", nil},
+			"Created has the handle of a new draft. The file descriptors of the " +
+				"new draft come with the Created packet.", "", []field{
+				{"handle", "u64", "number that names the draft in later requests", nil},
+				{"has", "u8", "which file descriptors come with this packet, as a sum " +
+					"of bits: 1 for the page cache, 2 for O_DIRECT", nil},
+				{"refused", "text", "reason why the server sent no descriptor " +
+					"with O_DIRECT, although the client asked for one", nil},
 				{"path", "text", "path of the draft's file, for error messages", nil}}},
 		{&AddSums{Handle: 2, First: 0, Sums: []uint64{1}}, "client",
-			"AddSums sends block checksums of a draft before Commit, in the order of the blocks, if not all fit into " +
-				"the Commit.", "Ack",
-			[]field{{"handle", "u64", "", nil}, {"first", "i64", "index of the block that the first entry of `sums` " +
-				"belongs to", nil}, sums}},
+			"AddSums sends block checksums of a draft before Commit, in the order of " +
+				"the blocks, if not all fit into the Commit.", "Ack",
+			[]field{{"handle", "u64", "", nil},
+				{"first", "i64", "index of the block that the first entry of `sums` belongs to", nil}, sums}},
 		{&Commit{Handle: 2, Size: 1 << 20, CRC64: 9, First: 0, Sums: []uint64{9}}, "client",
 			"Commit publishes a draft as an object. Before Commit, the client closes every file descriptor of the " +
 				"draft. If Commit fails with WriterLeft or BadSums, the draft stays as it was. If Commit fails with " +
 				"any other error, the server removes the draft.",
 			"Committed", []field{
 				{"handle", "u64", "", nil}, {"size", "i64", "size of the object in bytes", nil},
-				{"CRC-64/NVME", "u64", "CRC-64/NVME of the whole content of the object", nil}, {"first", "i64",
-					"index of the block that the first entry of `sums` belongs to", nil}, sums,
+				{"CRC-64/NVME", "u64", "CRC-64/NVME of the whole content of the object", nil},
+				{"first", "i64", "index of the block that the first entry of `sums` belongs to", nil}, sums,
 				reports}},
 		{&Committed{ETag: "0000000000000009-1", Version: "", Modified: when}, "server",
 			"Committed means that the object of the Commit is durable and visible.",
 			"", []field{{"ETag", "text", "", nil}, {"version", "text", "", nil}, {"modified", "time", "", nil}}},
-		{&Abort{Handle: 2}, "client", "Abort removes a draft; nothing of the draft remains in the " +
-			"store.", "Ack", []field{{"handle", "u64", "", nil}}},
+		{&Abort{Handle: 2}, "client", "Abort removes a draft; " +
+			"nothing of the draft remains in the store.", "Ack", []field{{"handle", "u64", "", nil}}},
 		{&List{Bucket: "models", Prefix: "llama/", Delimiter: "/", After: "", Limit: 1000}, "client",
 			"List asks for one page of a bucket's keys.",
 			"Listed", []field{{"bucket", "text", "", nil}, {"prefix", "text", "", nil}, {"delimiter", "text", "", nil},
-				{"after", "text", "the page begins with the first key that sorts after this text; empty for the first " +
-					"page", nil}, {"limit", "u32",
-					"largest number of keys and prefixes on the page, up to 1000; 0 means 1000", nil}}},
+				{"after", "text", "the page begins with the first key that sorts " +
+					"after this text; empty for the first page", nil},
+				{"limit", "u32", "largest number of keys and prefixes " +
+					"on the page, up to 1000; 0 means 1000", nil}}},
 		{&Listed{Items: []ListedItem{{"llama/a", "0011-1", 7, when}}, Prefixes: []string{"llama/x/"}, Truncated: true,
 			Next: "llama/x/"}, "server", "Listed has one page of a bucket's keys. A page may have fewer entries than " +
 			"the limit in the List request.", "", []field{
-			{"objects", "list", "", []field{{"key", "text", "", nil}, {"ETag", "text", "", nil}, {"size", "i64", "", nil},
+			{"objects", "list", "", []field{{"key", "text", "", nil}, {"ETag", "text", "", nil},
+				{"size", "i64", "", nil},
 				{"modified", "time", "", nil}}}, {"prefixes", "list", "", []field{{"prefix", "text", "", nil}}},
-			{"truncated", "bool", "1 if the listing has further pages", nil}, {"next", "text",
-				"value of the field `after` in the request for the next page", nil}}},
+			{"truncated", "bool", "1 if the listing has further pages", nil},
+			{"next", "text", "value of the field `after` in the request for the next page", nil}}},
 		{&Ping{}, "client", "Ping keeps a connection open while the client has no other requests.", "Ack", nil},
 		{&Ack{}, "server", "Ack is the reply to a request that succeeded and returns no data.", "", nil},
-		{&Error{Kind: uint8(errs.Permission), Code: CodeAccessDenied, Message: "s3:GetObject models/a.bin is not " +
-			"allowed",
-			Fix: "ask its owner"}, "server", "Error says why a request failed. An Error with request number 0 answers " +
-			"no request: it says why the server ends the connection.", "",
+		{&Error{Kind: uint8(errs.Permission), Code: CodeAccessDenied,
+			Message: "s3:GetObject models/a.bin is not allowed", Fix: "ask its owner"}, "server", "Error says why a request failed. An Error with request number 0 " +
+			"answers no request: it says why the server ends the connection.", "",
 			[]field{
 				{"kind", "u8", "number of the error's kind; the section Errors lists all kinds", nil},
-				{"code", "text", "code of the error for programs; the section Errors lists all " +
-					"codes", nil}, {"message", "text", "", nil},
+				{"code", "text", "code of the error for programs; the section Errors lists all codes", nil},
+				{"message", "text", "", nil},
 				{"fix", "text", "advice on what to do about the error", nil}}},
 	}
 }
@@ -340,9 +338,9 @@ func tableOf(b *strings.Builder, fields []field, indent string) {
 	}
 }
 
-// TestTheProtocolIsDocumentedByteByByte: docs/gpudirect-protocol.md is made of the tables above, which read the example
-// of each message to its last byte; its bytes are those of version 1 for ever. After a change: go test
-// ./internal/gpudirect/wire -update
+// TestTheProtocolIsDocumentedByteByByte: docs/gpudirect-protocol.md is made of the tables above. The tables read the
+// example of each message to its last byte. The bytes of a protocol version never change. After a change of a text, run
+// go test ./internal/gpudirect/wire -update.
 func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 	const path = "../../../docs/gpudirect-protocol.md"
 	var b strings.Builder
@@ -425,7 +423,8 @@ Signature Version 4, service `+"`s3`, region `us-east-1`"+` or the server's own.
 `+"```"+`
 
 If the request for the socket's path is not signed, the answer has `+"`enabled`"+` false and a reason, and neither
-`+"`socket` nor `store`"+`. If the signature of this request is wrong, the S3 endpoint answers with status 403 and an S3 error.
+`+"`socket` nor `store`"+`. If the signature of the request for the socket's path is wrong, the S3 endpoint answers with
+status 403 and an S3 error.
 
 The door's socket is of type SOCK_SEQPACKET: one packet is one message, of at most %d bytes. File descriptors travel
 with the packet that describes them (SCM_RIGHTS), at most %d in one packet. All numbers in a packet are little-endian. A
@@ -451,10 +450,10 @@ The fields of a message have these types:
 | list | number of entries in the list as u32, then the entries |
 
 In a message, a name (bucket, key, version, ETag, access key …) has at most %d bytes, and any other text at most %d
-bytes. Inside a reply, the content of an object has at most %d bytes. The longest list in a message has %d objects,
-handles or keys, %d block checksums, %d ranges, %d transfer reports, %d entries of user metadata, %d devices or %d
-notes. If a message of a client has a text or a list beyond its limit, ends early, or has bytes behind its end, the
-server answers with Error BadMessage and ends the connection.
+bytes. Inside a reply, the content of an object has at most %d bytes. A list has at most %d entries if they are objects,
+handles or keys, %d if they are block checksums, and %d if they are ranges. A list has at most %d transfer reports, %d
+entries of user metadata, %d devices or %d notes. If a client's message exceeds a size limit, ends early, or has
+bytes behind its end, the server answers with Error BadMessage and ends the connection.
 
 The server answers the requests of one connection in order; a client may send several requests without waiting for the
 replies. When a connection ends, the server closes the connection's open objects and removes its drafts. If a client
