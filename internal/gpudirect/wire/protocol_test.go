@@ -231,8 +231,9 @@ func forms() []form {
 		{&Ping{}, "client", "Ping keeps a connection open while the client has no other requests.", "Ack", nil},
 		{&Ack{}, "server", "Ack is the reply to a request that succeeded and returns no data.", "", nil},
 		{&Error{Kind: uint8(errs.Permission), Code: CodeAccessDenied,
-			Message: "s3:GetObject models/a.bin is not allowed", Fix: "ask its owner"}, "server", "Error says why a request failed. An Error with request number 0 " +
-			"answers no request: it says why the server ends the connection.", "",
+			Message: "s3:GetObject models/a.bin is not allowed", Fix: "ask its owner"}, "server",
+			"Error says why a request failed. An Error with request number 0 answers no request: it says why the " +
+				"server ends the connection.", "",
 			[]field{
 				{"kind", "u8", "number of the error's kind; the section Errors lists all kinds", nil},
 				{"code", "text", "code of the error for programs; the section Errors lists all codes", nil},
@@ -416,7 +417,8 @@ var preface = fmt.Sprintf(`# The protocol of the GPUDirect door, version %d
 A client on the server's own host asks for objects over a Unix socket and receives open file descriptors. The client
 moves the bytes between the files and GPU memory itself. The S3 endpoint tells the path of the socket in the answer to
 `+"`GET /.nebulaio/gpudirect`"+`. The client signs the request for the socket's path with the keys of an account: AWS
-Signature Version 4, service `+"`s3`, region `us-east-1`"+` or the server's own. The S3 endpoint answers:
+Signature Version 4, service `+"`s3`, region `us-east-1`"+` or the server's own. The S3 endpoint
+answers the request for the socket's path with JSON:
 
 `+"```json"+`
 {"version":1,"enabled":true,"socket":"/var/lib/nebulaio/gpudirect.sock","store":"1b4e28ba-2fa1-41d2-883f-0016d3cca427","reason":"","fix":""}
@@ -450,10 +452,10 @@ The fields of a message have these types:
 | list | number of entries in the list as u32, then the entries |
 
 In a message, a name (bucket, key, version, ETag, access key …) has at most %d bytes, and any other text at most %d
-bytes. Inside a reply, the content of an object has at most %d bytes. A list has at most %d entries if they are objects,
-handles or keys, %d if they are block checksums, and %d if they are ranges. A list has at most %d transfer reports, %d
-entries of user metadata, %d devices or %d notes. If a client's message exceeds a size limit, ends early, or has
-bytes behind its end, the server answers with Error BadMessage and ends the connection.
+bytes. Inside a reply, the content of an object has at most %d bytes. A list in a message has at most %d entries if they
+are objects, handles or keys, %d if they are block checksums, and %d if they are ranges. A list in a message has at most
+%d transfer reports, %d entries of user metadata, %d devices or %d notes. If a client's message exceeds a size limit,
+ends early, or has bytes behind its end, the server answers with Error BadMessage and ends the connection.
 
 The server answers the requests of one connection in order; a client may send several requests without waiting for the
 replies. When a connection ends, the server closes the connection's open objects and removes its drafts. If a client
@@ -501,7 +503,7 @@ the server's end by its socket (binding 1) if unix_diag works, else by the serve
 unix_diag nor SO_PEERPIDFD works, the client does not log in. Inode numbers of sockets have 32 bits, and the kernel uses
 a number again after its counter wraps around. So that no inode number is used again during a login, a client waits at
 most %s for the Challenge, and the server limits the time of a login. A client also checks with SO_PEERCRED which user
-runs the process that listens on the door's socket. The client refuses this process unless its user is root, the
+runs the process that listens on the door's socket. A client refuses a listening process unless its user is root, the
 client's own user or the owner of the socket's file.
 
 Version 1 of the protocol had no binding and is not supported any more. If the client or the server supports only
