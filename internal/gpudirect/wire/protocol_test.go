@@ -42,14 +42,17 @@ func nonceOf(b byte) (n [NonceSize]byte) {
 
 func forms() []form {
 	device := []field{
-		{"device index", "i32", "index of the GPU as the client counts; -1 is host memory", nil},
+		{"device index", "i32", "index of the GPU in the client's own numbering; -1 means host memory", nil},
 		{"device UUID", "text", "UUID of the GPU (`GPU-…`); empty if it is not known", nil},
 	}
-	sums := field{"sums", "list", "checksums of consecutive blocks",
+	sums := field{"sums", "list", "checksums of consecutive blocks of the object",
 		[]field{{"sum", "u64", "CRC-64/NVME of one block of 1 MiB", nil}}}
-	reports := field{"reports", "list", "transfers that the client made, for the server's metrics", []field{
-		{"write", "bool", "1 for a transfer from the device to storage", nil}, {"device", "text", "`cuda:0`, `host`", nil},
-		{"route", "text", "route of the bytes, as in transfer reports; may be empty", nil},
+	reports := field{"reports", "list", "transfers that the client " +
+		"made; the server counts them in its metrics", []field{
+		{"write", "bool", "1 for a transfer from the device to storage, 0 for one from storage to the device", nil},
+		{"device", "text", "`cuda:0`, `host`", nil},
+		{"route", "text", "route of the transferred bytes, as in transfer " +
+			"reports; empty for a stage without a route", nil},
 		{"stage", "text", "`read`, `copy`, `write`", nil}, {"bytes", "i64", "", nil}, {"time", "span", "", nil}}}
 	when := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	ch := &Challenge{Version: Version, Store: "1b4e28ba-2fa1-41d2-883f-0016d3cca427", Nonce: nonceOf(0xaa)}
@@ -58,151 +61,184 @@ func forms() []form {
 	smac := ServerMAC("secret", ch, proof)
 	return []form{
 		{&Hello{Min: MinVersion, Max: Version, Agent: "nebulaio"}, "client",
-			"Hello is the first message. The server chooses the highest version of the protocol that both sides support.",
+			"Hello is the first message of a connection. The server chooses the " +
+				"highest version of the protocol that both sides support.",
 			"Challenge", []field{
-				{"min", "u16", "lowest version that the client supports", nil},
-				{"max", "u16", "highest version that the client supports", nil},
+				{"min", "u16", "lowest version of the protocol that the client supports", nil},
+				{"max", "u16", "highest version of the protocol that the client supports", nil},
 				{"agent", "text", "name of the client program, for logs", nil}}},
-		{ch, "server", "Challenge has the version of all further messages, the store and a nonce.", "", []field{
-			{"version", "u16", "", nil}, {"store", "text", "UUID of the store; must equal `store` in the answer of " +
-				"the S3 endpoint", nil},
-			{"nonce", "raw32", "32 random bytes, never used again", nil}}},
-		{proof, "client", "Proof has the client's access key and MAC. A wrong secret and an unknown access key get the " +
-			"same Error AccessDenied. If the MAC is right and the end is not the server's own, the server answers " +
-			"Error Relayed.", "Greeting",
+		{ch, "server", "Challenge tells the protocol version of all further " +
+			"messages, the UUID of the store and a nonce.", "", []field{
+			{"version", "u16", "", nil},
+			{"store", "text", "UUID of the store; must equal `store` in " +
+				"the S3 endpoint's answer to `GET /.nebulaio/gpudirect`", nil},
+			{"nonce", "raw32", "32 random bytes of the server, new for each login", nil}}},
+		{proof, "client", "Proof has the client's access key and MAC. The server answers a wrong secret and an " +
+			"unknown access key with the same Error AccessDenied. If the MAC is right, but the field `end` names " +
+			"another end than the server's own, the server answers Error Relayed.", "Greeting",
 			[]field{
-				{"access key", "text", "", nil}, {"nonce", "raw32", "random bytes of the client", nil},
-				{"binding", "u8", "how the server's end of the connection is named: 1 by socket, 2 by process (see " +
-					"Login)", nil},
-				{"end", "u64", "inode number of the server's end, as the client's kernel tells it", nil}, {"MAC",
-					"raw32", "see Login", nil}}},
+				{"access key", "text", "", nil},
+				{"nonce", "raw32", "32 random bytes of the client, new for each login", nil},
+				{"binding", "u8", "how the field `end` names the server's end of the connection: 1 by its socket, 2 " +
+					"by its process (see Login)", nil},
+				{"end", "u64", "inode number of the server's socket or process, " +
+					"as the client's kernel reports it", nil}, {"MAC", "raw32", "see Login", nil}}},
 		{&Greeting{MAC: smac, BufferPoolSize: 1 << 30, MaxTransferSize: 256 << 20, QueueDepth: 64, Async: true, P2P: true,
 			Devices: []uint32{0, 1}, Writes: true, MaxHandles: 16384, MaxDraft: 256 << 30, Idle: 5 * time.Minute,
 			Notes: []string{"read-only files can be reopened"}},
-			"server", "Greeting has the server's MAC, which the client must check, and settings of the server's " +
-				"configuration.", "", []field{
-				{"MAC", "raw32", "see Login", nil}, {"buffer_pool_size", "i64",
-					"default of the client's staging memory, in bytes", nil},
-				{"max_transfer_size", "i64", "largest range of an Open or Move in bytes; the server refuses longer " +
-					"ranges", nil},
-				{"queue_depth", "u32", "default of the client's direct reads in flight", nil},
-				{"enable_async", "bool", "1 if the client's transfers may be asynchronous by default", nil},
-				{"enable_p2p", "bool", "1 if the client may copy from GPU to GPU by default", nil},
+			"server", "Greeting has the server's MAC, which the client must " +
+				"check, and settings of the server's configuration.", "", []field{
+				{"MAC", "raw32", "see Login", nil},
+				{"buffer_pool_size", "i64", "default size of a client's staging memory, in bytes", nil},
+				{"max_transfer_size", "i64", "largest length of one range in an Open " +
+					"or a Move, in bytes; the server refuses longer ranges", nil},
+				{"queue_depth", "u32", "default of the largest number of " +
+					"direct reads that a client has in flight", nil},
+				{"enable_async", "bool", "1 if, by default, asynchronous " +
+					"calls of a client return before the transfer ends", nil},
+				{"enable_p2p", "bool", "1 if, by default, a client copies an object from GPU to GPU when it reads " +
+					"the object into several GPUs", nil},
 				{"device_ids", "list", "indices of the GPUs that clients may use; an empty list means all",
 					[]field{{"index", "u32", "", nil}}},
-				{"writes", "bool", "1 if clients may write objects (Create)", nil},
-				{"writes why", "text", "reason why clients may not write objects", nil}, {"max handles", "u32",
-					"largest number of open objects and drafts of this access key", nil},
-				{"max draft", "i64", "largest number of bytes of all drafts of this access key", nil},
+				{"writes", "bool", "1 if clients may write objects through the door (message Create)", nil},
+				{"writes why", "text", "reason why clients may not write objects " +
+					"through the door; empty if they may", nil},
+				{"max handles", "u32", "largest number of objects and " +
+					"drafts that one access key may have open", nil},
+				{"max draft", "i64", "largest size of all drafts of one access key together, in bytes", nil},
 				{"idle", "span", "time without a request after which the server ends the connection", nil},
-				{"notes", "list", "warnings for this client, such as a missing protection, as text", []field{{"note",
-					"text", "", nil}}}}},
+				{"notes", "list", "warnings for this client, such as a " +
+					"protection that the server could not set up", []field{{"note", "text", "", nil}}}}},
 		{&Open{Want: WantBuffered | WantDirect | WantInline | WantSums, Device: Device{0, "GPU-1"},
 			Items: []OpenItem{{"models", "a.bin", "", 0, -1}}}, "client",
-			"Open asks for up to 1024 objects to read. The field want is a sum of bits. Bit 1 asks for a descriptor that " +
-				"reads through the page cache, bit 2 for a descriptor with O_DIRECT. Bit 4 asks for the content inside the " +
-				"reply if it is stored with the metadata. Bit 8 asks for the sums of the range, and bit 16 for the metadata " +
-				"of the object alone, without a handle.",
+			"Open asks the server to open up to 1024 objects for reading. The field `want` of an Open is a sum of " +
+				"bits. Bit 1 of `want` asks for a file descriptor that reads through the page cache, bit 2 for a " +
+				"descriptor with O_DIRECT. Bit 4 of `want` asks for the content inside the reply, if the server " +
+				"stores the content with its metadata. Bit 8 of `want` asks for the block checksums of the range. " +
+				"Bit 16 of `want` asks only for the object's size, ETag and other metadata, without a handle.",
 			"one or more Opened messages", []field{
-				{"want", "u8", "what the client asks for, as bits 1, 2, 4, 8 and 16", nil}, device[0], device[1],
+				{"want", "u8", "what the client asks for, as a " +
+					"sum of the bits 1, 2, 4, 8 and 16", nil}, device[0], device[1],
 				{"objects", "list", "", []field{{"bucket", "text", "", nil}, {"key", "text", "", nil},
-					{"version", "text", "version of the object; empty for the current one", nil},
-					{"offset", "i64", "first byte of the range that the client reads first", nil},
-					{"length", "i64", "bytes of the range; -1 for all up to the end, at most max_transfer_size", nil}}}}},
+					{"version", "text", "version of the object; empty for the current version", nil},
+					{"offset", "i64", "offset of the range that the client reads first", nil},
+					{"length", "i64", "length of the range in bytes; -1 means up " +
+						"to the end of the object, but at most max_transfer_size", nil}}}}},
 		{&Opened{First: 0, Items: []OpenedItem{{Handle: 1, Size: 5 << 20, ETag: "0011-1", CRC64: 0x1122334455667788,
 			Modified: when, N: 5 << 20, Has: 3, Sums: []uint64{1, 2, 3, 4, 5}},
 			{Err: &Error{Kind: uint8(errs.NotFound), Code: CodeNoSuchKey, Message: "open models/b.bin: no such key",
 				Fix: "list the bucket"}}}},
-			"server", "Opened has some of the objects of an Open, in order. If flag 1 of the header is set, more " +
-				"Opened packets follow. The descriptors of the objects come with the packet, in the order of the objects. " +
-				"For each object, the descriptor through the page cache comes before the one with O_DIRECT.",
+			"server", "Opened describes objects of an Open request, in the order of the request. If flag 1 is set in " +
+				"the header of an Opened packet, further Opened packets for the same request follow. The file " +
+				"descriptors of the objects come with the Opened packet, in the order of the objects. If an object " +
+				"has two descriptors, the one that reads through the page cache comes before the one with O_DIRECT.",
 			"", []field{
 				{"first", "u32", "index in the Open request of the first object in this packet", nil},
-				{"objects", "list", "", []field{{"failed", "failed",
-					"1 if the object was not opened; then only kind, code, message and fix of an Error follow", nil},
-					{"handle", "u64", "number of the open object in later requests; 0 if nothing stays open", nil},
+				{"objects", "list", "", []field{{"failed", "failed", "1 if the object was not opened; then only the " +
+					"fields kind, code, message and fix of an Error follow", nil},
+					{"handle", "u64", "number that names the open object in later " +
+						"requests; 0 if the server keeps nothing open", nil},
 					{"size", "i64", "", nil},
-					{"ETag", "text", "", nil}, {"CRC-64/NVME", "u64", "checksum of the whole content", nil},
-					{"version", "text", "version of the object; empty in a bucket without versioning", nil}, {"modified",
-						"time", "", nil},
-					{"offset", "i64", "first byte of the granted range", nil}, {"length", "i64",
-						"bytes of the granted range", nil},
-					{"is inline", "bool", "1 if the field inline has the content", nil},
-					{"inline", "text", "the whole content of the object", nil},
-					{"has", "u8", "descriptors in this packet, as bits: 1 through the page cache, 2 with O_DIRECT", nil},
-					{"refused", "text", "reason why there is no descriptor with O_DIRECT", nil},
-					{"first sum", "i64", "index of the block of the first sum in this message", nil}, sums}}}},
+					{"ETag", "text", "", nil},
+					{"CRC-64/NVME", "u64", "CRC-64/NVME of the whole content of the object", nil},
+					{"version", "text", "version of the object; empty in a bucket without versioning", nil},
+					{"modified", "time", "", nil},
+					{"offset", "i64", "offset of the range that the server granted for the first read", nil},
+					{"length", "i64", "length in bytes of the range that the server granted for the first read", nil},
+					{"is inline", "bool", "1 if the field `inline` has the content of the object", nil},
+					{"inline", "text", "whole content of the object, if the field `is inline` is 1", nil},
+					{"has", "u8", "which file descriptors come with this packet, " +
+						"as a sum of bits: 1 for the page cache, 2 for O_DIRECT", nil},
+					{"refused", "text", "reason why the server sent no descriptor " +
+						"with O_DIRECT, although the client asked for one", nil},
+					{"first sum", "i64", "index of the block that the first entry of `sums` belongs to", nil}, sums}}}},
 		{&Move{Handle: 1, Device: Device{Index: -1}, Ranges: []Range{{1 << 20, 1 << 20}}}, "client",
-			"Move names further ranges of an open object, or ranges of a draft, before the client transfers them.",
+			"Move announces ranges of a draft, or ranges of an open object beyond " +
+				"the range of its Open, before the client transfers them.",
 			"Ack", []field{
 				{"handle", "u64", "", nil}, device[0], device[1],
 				{"ranges", "list", "", []field{{"offset", "i64", "", nil},
-					{"length", "i64", "bytes of the range, at most max_transfer_size", nil}}}}},
-		{&Sums{Handle: 1, First: 8192, N: 100}, "client", "Sums asks for sums that did not fit into Opened.", "SumsReply",
-			[]field{{"handle", "u64", "", nil}, {"first", "i64", "index of the first block", nil},
-				{"number", "i64", "number of sums that are asked for; the reply has at most 8192", nil}}},
-		{&SumsReply{First: 8192, Sums: []uint64{7}}, "server", "SumsReply has sums of an open object.", "",
-			[]field{{"first", "i64", "index of the block of the first sum in this message", nil}, sums}},
+					{"length", "i64", "length of the range in bytes, at most max_transfer_size", nil}}}}},
+		{&Sums{Handle: 1, First: 8192, N: 100}, "client", "Sums asks for block " +
+			"checksums of an open object that did not fit into Opened.", "SumsReply",
+			[]field{{"handle", "u64", "", nil},
+				{"first", "i64", "index of the first block whose checksum the client asks for", nil},
+				{"number", "i64", "number of checksums that the client asks for; the reply has at most 8192", nil}}},
+		{&SumsReply{First: 8192, Sums: []uint64{7}}, "server", "SumsReply has block checksums of an open object.", "",
+			[]field{{"first", "i64", "index of the block that the first entry of `sums` belongs to", nil}, sums}},
 		{&Close{Handles: []uint64{1}, Reports: []Report{{false, "cuda:0", "page_cache", "read", 5 << 20,
-			90 * time.Microsecond}}}, "client", "Close closes handles. Descriptors that the client has received stay " +
-			"valid.", "Ack",
+			90 * time.Microsecond}}}, "client", "Close closes handles of open objects. File descriptors that the " +
+			"client has received stay valid after Close.", "Ack",
 			[]field{
 				{"handles", "list", "", []field{{"handle", "u64", "", nil}}}, reports}},
 		{&Create{Bucket: "models", Key: "new.bin", Size: 1 << 20, Device: Device{Index: -1}, Want: 3,
 			ContentType: "application/octet-stream", Metadata: []Pair{{"step", "7"}}, IfNoneMatch: "*"}, "client",
-			"Create begins a new object (a draft) of at most size bytes.", "Created",
-			[]field{{"bucket", "text", "", nil}, {"key", "text", "", nil}, {"size", "i64",
-				"bytes that the server reserves on disk", nil},
+			"Create begins a draft, which is a new object that the client writes and later commits.", "Created",
+			[]field{{"bucket", "text", "", nil}, {"key", "text", "", nil},
+				{"size", "i64", "largest size of the new object in bytes; the server reserves as much disk space", nil},
 				device[0], device[1],
-				{"want", "u8", "descriptors for writing, as bits: 1 through the page cache, 2 with O_DIRECT", nil},
+				{"want", "u8", "which descriptors for writing the client asks for, " +
+					"as a sum of bits: 1 for the page cache, 2 for O_DIRECT", nil},
 				{"content type", "text", "", nil},
-				{"metadata", "list", "", []field{{"name", "text", "name of the metadata, without x-amz-meta-", nil},
+				{"metadata", "list", "", []field{{"name", "text", "name of an " +
+					"entry of the user metadata, without `x-amz-meta-`", nil},
 					{"value", "text", "", nil}}},
-				{"if match", "text", "ETag that the current object must have at Commit", nil},
+				{"if match", "text", "ETag that the current object must have at Commit; empty for no condition", nil},
 				{"if none match", "text", "`*` if Commit must fail when an object with this key exists", nil}}},
 		{&Created{Handle: 2, Has: 1, Refused: "no O_DIRECT", Path: "/data/tmp/2"}, "server",
-			"Created has the handle of a new draft. The descriptors of the draft's file come with the packet.", "", []field{
-				{"handle", "u64", "number of the draft in later requests", nil}, {"has", "u8",
-					"descriptors in this packet, as bits: 1 through the page cache, 2 with O_DIRECT", nil},
-				{"refused", "text", "reason why there is no descriptor with O_DIRECT", nil},
+			"Created has the handle of a new draft. The file descriptors of the " +
+				"new draft come with the Created packet.", "", []field{
+				{"handle", "u64", "number that names the draft in later requests", nil},
+				{"has", "u8", "which file descriptors come with this packet, as a sum " +
+					"of bits: 1 for the page cache, 2 for O_DIRECT", nil},
+				{"refused", "text", "reason why the server sent no descriptor " +
+					"with O_DIRECT, although the client asked for one", nil},
 				{"path", "text", "path of the draft's file, for error messages", nil}}},
 		{&AddSums{Handle: 2, First: 0, Sums: []uint64{1}}, "client",
-			"AddSums sends sums of a draft before Commit, in order, if they do not all fit into the Commit.", "Ack",
-			[]field{{"handle", "u64", "", nil}, {"first", "i64", "index of the block of the first sum in this " +
-				"message", nil}, sums}},
+			"AddSums sends block checksums of a draft before Commit, in the order of " +
+				"the blocks, if not all fit into the Commit.", "Ack",
+			[]field{{"handle", "u64", "", nil},
+				{"first", "i64", "index of the block that the first entry of `sums` belongs to", nil}, sums}},
 		{&Commit{Handle: 2, Size: 1 << 20, CRC64: 9, First: 0, Sums: []uint64{9}}, "client",
-			"Commit publishes a draft after the client has closed every descriptor of the draft. After the errors " +
-				"WriterLeft and BadSums the draft stays as it was; after any other error the draft is removed.",
+			"Commit publishes a draft as an object. Before Commit, the client closes every file descriptor of the " +
+				"draft. If Commit fails with WriterLeft or BadSums, the draft stays as it was. If Commit fails with " +
+				"any other error, the server removes the draft.",
 			"Committed", []field{
 				{"handle", "u64", "", nil}, {"size", "i64", "size of the object in bytes", nil},
-				{"CRC-64/NVME", "u64", "checksum of the whole content", nil}, {"first", "i64",
-					"index of the block of the first sum in this message", nil}, sums,
+				{"CRC-64/NVME", "u64", "CRC-64/NVME of the whole content of the object", nil},
+				{"first", "i64", "index of the block that the first entry of `sums` belongs to", nil}, sums,
 				reports}},
 		{&Committed{ETag: "0000000000000009-1", Version: "", Modified: when}, "server",
-			"Committed means that the object is durable and visible.",
+			"Committed means that the object of the Commit is durable and visible.",
 			"", []field{{"ETag", "text", "", nil}, {"version", "text", "", nil}, {"modified", "time", "", nil}}},
-		{&Abort{Handle: 2}, "client", "Abort removes a draft without a trace.", "Ack", []field{{"handle", "u64", "", nil}}},
+		{&Abort{Handle: 2}, "client", "Abort removes a draft; " +
+			"nothing of the draft remains in the store.", "Ack", []field{{"handle", "u64", "", nil}}},
 		{&List{Bucket: "models", Prefix: "llama/", Delimiter: "/", After: "", Limit: 1000}, "client",
 			"List asks for one page of a bucket's keys.",
 			"Listed", []field{{"bucket", "text", "", nil}, {"prefix", "text", "", nil}, {"delimiter", "text", "", nil},
-				{"after", "text", "a key; the page begins with the first key behind it", nil}, {"limit", "u32",
-					"largest number of entries of the page, up to 1000; 0 means 1000", nil}}},
+				{"after", "text", "the page begins with the first key that sorts " +
+					"after this text; empty for the first page", nil},
+				{"limit", "u32", "largest number of keys and prefixes " +
+					"on the page, up to 1000; 0 means 1000", nil}}},
 		{&Listed{Items: []ListedItem{{"llama/a", "0011-1", 7, when}}, Prefixes: []string{"llama/x/"}, Truncated: true,
-			Next: "llama/x/"}, "server", "Listed has one page of a bucket. A page may have fewer entries than its " +
-			"limit.", "", []field{
-			{"objects", "list", "", []field{{"key", "text", "", nil}, {"ETag", "text", "", nil}, {"size", "i64", "", nil},
+			Next: "llama/x/"}, "server", "Listed has one page of a bucket's keys. A page may have fewer entries than " +
+			"the limit in the List request.", "", []field{
+			{"objects", "list", "", []field{{"key", "text", "", nil}, {"ETag", "text", "", nil},
+				{"size", "i64", "", nil},
 				{"modified", "time", "", nil}}}, {"prefixes", "list", "", []field{{"prefix", "text", "", nil}}},
-			{"truncated", "bool", "1 if further pages of the bucket follow", nil}, {"next", "text",
-				"value of `after` for the next page", nil}}},
-		{&Ping{}, "client", "Ping keeps a connection open that has no other requests.", "Ack", nil},
-		{&Ack{}, "server", "Ack confirms a request that has no other reply.", "", nil},
-		{&Error{Kind: uint8(errs.Permission), Code: CodeAccessDenied, Message: "s3:GetObject models/a.bin is not allowed",
-			Fix: "ask its owner"}, "server", "Error says why a request failed. An Error with request number 0 says " +
-			"why the server ends the connection.", "",
+			{"truncated", "bool", "1 if the listing has further pages", nil},
+			{"next", "text", "value of the field `after` in the request for the next page", nil}}},
+		{&Ping{}, "client", "Ping keeps a connection open while the client has no other requests.", "Ack", nil},
+		{&Ack{}, "server", "Ack is the reply to a request that succeeded and returns no data.", "", nil},
+		{&Error{Kind: uint8(errs.Permission), Code: CodeAccessDenied,
+			Message: "s3:GetObject models/a.bin is not allowed", Fix: "ask its owner"}, "server",
+			"Error says why a request failed. An Error with request number 0 answers no request: it says why the " +
+				"server ends the connection.", "",
 			[]field{
-				{"kind", "u8", "number of the kind, listed below Errors", nil},
-				{"code", "text", "code for programs, listed below Errors", nil}, {"message", "text", "", nil},
-				{"fix", "text", "advice on what to do", nil}}},
+				{"kind", "u8", "number of the error's kind; the section Errors lists all kinds", nil},
+				{"code", "text", "code of the error for programs; the section Errors lists all codes", nil},
+				{"message", "text", "", nil},
+				{"fix", "text", "advice on what to do about the error", nil}}},
 	}
 }
 
@@ -303,9 +339,9 @@ func tableOf(b *strings.Builder, fields []field, indent string) {
 	}
 }
 
-// TestTheProtocolIsDocumentedByteByByte: docs/gpudirect-protocol.md is made of the tables above, which read the example
-// of each message to its last byte; its bytes are those of version 1 for ever. After a change: go test
-// ./internal/gpudirect/wire -update
+// TestTheProtocolIsDocumentedByteByByte: docs/gpudirect-protocol.md is made of the tables above. The tables read the
+// example of each message to its last byte. The bytes of a protocol version never change. After a change of a text, run
+// go test ./internal/gpudirect/wire -update.
 func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 	const path = "../../../docs/gpudirect-protocol.md"
 	var b strings.Builder
@@ -352,13 +388,14 @@ func TestTheProtocolIsDocumentedByteByByte(t *testing.T) {
 	for _, k := range errs.Kinds() {
 		fmt.Fprintf(&b, "| %d | %v |\n", k, k)
 	}
-	b.WriteString("\nA client that does not know the code of an error uses its kind. The codes are:\n\n```text\n")
+	b.WriteString("\nIf a client does not know the code of an error, it handles the error by its kind. The codes of " +
+		"errors are:\n\n```text\n")
 	for _, c := range Codes() {
 		fmt.Fprintf(&b, "%s\n", c)
 	}
 	b.WriteString("```")
 	b.WriteString("\n\nThe command `go test ./internal/gpudirect/wire -update` writes this page. Without `-update`, " +
-		"the test compares the page with the code.\n")
+		"this test command compares the page with the code.\n")
 	if *update {
 		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -379,26 +416,28 @@ var preface = fmt.Sprintf(`# The protocol of the GPUDirect door, version %d
 
 A client on the server's own host asks for objects over a Unix socket and receives open file descriptors. The client
 moves the bytes between the files and GPU memory itself. The S3 endpoint tells the path of the socket in the answer to
-`+"`GET /.nebulaio/gpudirect`"+`. The client signs this request with the keys of an account: AWS Signature Version 4,
-service `+"`s3`, region `us-east-1`"+` or the server's own. The answer is
+`+"`GET /.nebulaio/gpudirect`"+`. The client signs the request for the socket's path with the keys of an account: AWS
+Signature Version 4, service `+"`s3`, region `us-east-1`"+` or the server's own. The S3 endpoint
+answers the request for the socket's path with JSON:
 
 `+"```json"+`
 {"version":1,"enabled":true,"socket":"/var/lib/nebulaio/gpudirect.sock","store":"1b4e28ba-2fa1-41d2-883f-0016d3cca427","reason":"","fix":""}
 `+"```"+`
 
-A request without a signature is answered with `+"`enabled`"+` false and the reason, without
-`+"`socket` and `store`"+`. A request with a wrong signature is answered with status 403 and an S3 error.
+If the request for the socket's path is not signed, the answer has `+"`enabled`"+` false and a reason, and neither
+`+"`socket` nor `store`"+`. If the signature of the request for the socket's path is wrong, the S3 endpoint answers with
+status 403 and an S3 error.
 
-The door's socket is of type SOCK_SEQPACKET: one packet is one message, of at most %d bytes. Descriptors travel with the
-packet that describes them (SCM_RIGHTS), at most %d in one packet. All numbers are little-endian. A packet begins with
-a header of 8 bytes:
+The door's socket is of type SOCK_SEQPACKET: one packet is one message, of at most %d bytes. File descriptors travel
+with the packet that describes them (SCM_RIGHTS), at most %d in one packet. All numbers in a packet are little-endian. A
+packet begins with a header of 8 bytes:
 
 | bytes | meaning |
 |---|---|
-| 0 | type of the message |
+| 0 | type of the message in the packet |
 | 1 | flags of the packet; flag 1 in a reply means that further replies to the same request follow |
 | 2-3 | number of descriptors that come with the packet; 0 in a request |
-| 4-7 | number of the request, from 1 on; the client chooses it, and replies repeat it |
+| 4-7 | number of the request, at least 1; the client chooses the number, and each reply repeats it |
 
 The fields of a message have these types:
 
@@ -409,17 +448,18 @@ The fields of a message have these types:
 | bool | one byte, 0 for false or 1 for true |
 | time | point in time as i64, nanoseconds since 1970; the smallest i64 means that no time is set |
 | span | duration as i64, in nanoseconds |
-| text | length in bytes as u32, then the bytes |
-| list | number of entries as u32, then the entries |
+| text | length of the text in bytes as u32, then the bytes of the text |
+| list | number of entries in the list as u32, then the entries |
 
-A name (bucket, key, version, ETag, access key …) has at most %d bytes. Any other text has at most %d bytes, and
-content inside a reply at most %d bytes. A list has at most %d objects, handles or entries, %d sums, %d ranges, %d
-reports, %d pairs of metadata, %d devices or %d notes. If a message exceeds a bound, ends early, or has bytes behind
-its end, the server answers with Error BadMessage and ends the connection.
+In a message, a name (bucket, key, version, ETag, access key …) has at most %d bytes, and any other text at most %d
+bytes. Inside a reply, the content of an object has at most %d bytes. A list in a message has at most %d entries if they
+are objects, handles or keys, %d if they are block checksums, and %d if they are ranges. A list in a message has at most
+%d transfer reports, %d entries of user metadata, %d devices or %d notes. If a client's message exceeds a size limit,
+ends early, or has bytes behind its end, the server answers with Error BadMessage and ends the connection.
 
-The server answers the requests of one connection in order; a client may send several requests without waiting. When a
-connection ends, the server closes its open objects and removes its drafts. A connection without requests ends after
-the idle time in the Greeting; any request, a Ping too, restarts that time.
+The server answers the requests of one connection in order; a client may send several requests without waiting for the
+replies. When a connection ends, the server closes the connection's open objects and removes its drafts. If a client
+sends no request for the idle time in the Greeting, the server ends the connection; a Ping counts as a request.
 
 ## Login
 
@@ -430,7 +470,8 @@ client  Proof      access key, a nonce of its own, the server's end of the conne
 server  Greeting   the server's MAC, settings, bounds
 `+"```"+`
 
-A MAC is an HMAC-SHA256 with the secret of the access key as its key. The MAC covers these fields, in this order:
+The MAC in a Proof or a Greeting is an HMAC-SHA256; its key is the secret that belongs to the access key. The MAC covers
+these fields, in this order:
 
 `+"```text"+`
 text      "nebulaio door"
@@ -444,31 +485,33 @@ u8        binding
 u64       end
 `+"```"+`
 
-The secret itself is never sent, and a proof is valid for one challenge only. A client ends the connection if the
-server's MAC is wrong.
+The secret of an access key is never sent, and a Proof is valid for one Challenge only. A client ends the connection if
+the MAC in the server's Greeting is wrong.
 
-The binding prevents a relay: a process that listens in the server's place and passes every packet on. After the
-Challenge, the client asks its kernel for the server's end of its own connection, and names that end in the Proof. If
-the client is connected to a relay, its kernel names the relay's end. The server compares the end in the Proof with its
-own end of the connection.
+The binding in a Proof protects against a relay, which is a process that listens in the server's place and passes every
+packet on. After the Challenge, the client asks its kernel which socket or process is at the server's end of the
+connection, and names that end in the Proof. If a client is connected to a relay, the client's kernel names the relay's
+end. The server compares the end in the Proof with its own end of the connection, and refuses the login if they differ.
 
-| binding | end | how a client finds the end of the server |
+| binding | end | how a client finds the server's end of the connection |
 |---|---|---|
-| 1 socket | inode number of the server's accepted socket (fstat) | the client asks NETLINK_SOCK_DIAG for the peer of its own socket, by inode and cookie (unix_diag) |
-| 2 process | inode number in pidfs of the server's process | the client reads the socket option SO_PEERPIDFD; client and server need Linux 6.9 |
+| 1 socket | inode number of the socket that the server accepted, as fstat returns it | the client asks NETLINK_SOCK_DIAG for the peer of its own socket, by inode and cookie (unix_diag) |
+| 2 process | inode number of the server's process in pidfs | the client reads the socket option SO_PEERPIDFD; client and server need Linux 6.9 |
 
-The number of an end is the same in every PID, user, network and mount namespace. A client uses binding 1 if its kernel
-supports it, else binding 2. If the kernel supports neither binding, the client does not log in. Inode numbers of
-sockets have 32 bits, and the kernel reuses them after a wrap-around. To log in before a number is reused, a client
-waits at most %s for the Challenge, and a server waits for the Proof at most its login time. A client also refuses a
-listener if its user (SO_PEERCRED) is neither root, nor the client's own user, nor the owner of the socket's file.
+The inode number that names the server's end is the same in every PID, user, network and mount namespace. A client names
+the server's end by its socket (binding 1) if unix_diag works, else by the server's process (binding 2). If neither
+unix_diag nor SO_PEERPIDFD works, the client does not log in. Inode numbers of sockets have 32 bits, and the kernel uses
+a number again after its counter wraps around. So that no inode number is used again during a login, a client waits at
+most %s for the Challenge, and the server limits the time of a login. A client also checks with SO_PEERCRED which user
+runs the process that listens on the door's socket. A client refuses a listening process unless its user is root, the
+client's own user or the owner of the socket's file.
 
-Version 1 had no binding and is not supported any more. A client or server that supports only version 1 gets Error
-Version.
+Version 1 of the protocol had no binding and is not supported any more. If the client or the server supports only
+version 1, the server answers Hello with Error Version.
 
 ## Messages
 
-Each message is shown with its fields and the bytes of an example.
+The messages of the protocol follow, each with its fields and the bytes of an example.
 
 `, Version, MaxMessage, MaxDescriptors, MaxName, MaxText, MaxInline, MaxItems, MaxSums, MaxRanges, MaxReports,
 	MaxMetadata, MaxDevices, MaxNotes, ChallengeTime)
