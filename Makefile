@@ -87,8 +87,8 @@ lint: tools venv ## Check the sources: gofmt, golangci-lint (with go vet) and ru
 
 .PHONY: test-go
 test-go: tools filesystems count ## Go tests with the race detector; fuzz seeds run as tests
-	$(COUNT) go -- $(GO) test -race -timeout 30m ./...
-	$(COUNT) go -- $(GO) test -timeout 30m ./internal/store/disk # with what has one thread and takes minutes under the detector
+	$(COUNT) go -- $(GO) test -race -vet=off -timeout 30m ./... # make lint runs go vet
+	$(COUNT) unraced -- $(GO) test -vet=off -timeout 30m # tests without threads of their own that take long under the detector
 
 # test/routes mounts these file systems where it runs as root, and fails where fewer than 60 situations can be made.
 FILESYSTEMS := mkfs.ext4 mkfs.xfs mkfs.btrfs mksquashfs mkfs.erofs bindfs losetup

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // module is the path of this module.
@@ -27,6 +29,7 @@ var publicPackages = []string{module, module + "/report", module + "/fault"}
 
 // TestExportedAPIHasNoInternalType walks everything that a program can reach from an exported name of a public package.
 func TestExportedAPIHasNoInternalType(t *testing.T) {
+	unraced.SingleThreaded(t)
 	imports := exportData(t)
 	for _, path := range publicPackages {
 		p, err := imports.Import(path)

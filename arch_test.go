@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/test/house"
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // floors gives each package of the product its floor. An import goes down, never up, never sideways.
@@ -42,7 +43,7 @@ var floors = map[string]int{
 var outside = []string{"internal/device/fakegpu", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
 	"test/routes", "bench/s3", "bench/door/objects",
-	"test/house", "test/count", "test/words"}
+	"test/house", "test/count", "test/words", "test/unraced"}
 
 // storeParts are the packages of the store on disk that open its metadata or its files.
 const storeParts = "internal/store/metafile internal/store/metadb internal/store/metascan internal/store/fence " +
@@ -135,6 +136,7 @@ func theHouse(t *testing.T) house.House {
 
 // TestHouse holds the repository against each rule of the house.
 func TestHouse(t *testing.T) {
+	unraced.SingleThreaded(t)
 	h := theHouse(t)
 	if len(h.Packages) < 40 || len(h.Linked) < 40 {
 		t.Fatalf("%d packages, %d linked: the lists are not whole", len(h.Packages), len(h.Linked))

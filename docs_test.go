@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // pages returns every Markdown page of the checkout, by its slash-separated path, with its text.
@@ -109,6 +111,7 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 
 // TestLinksResolve checks that each link to a file and each anchor of the Markdown pages exists.
 func TestLinksResolve(t *testing.T) {
+	unraced.SingleThreaded(t)
 	all := pages(t)
 	checked := 0
 	for name, text := range all {
@@ -242,6 +245,7 @@ func TestWhereThingsAre(t *testing.T) {
 // TestWhereANewThingGoes checks that the files and tests of the table in CONTRIBUTING.md exist. Commands are not
 // checked.
 func TestWhereANewThingGoes(t *testing.T) {
+	unraced.SingleThreaded(t)
 	tests := testNames(t)
 	for _, row := range rows(t, pages(t)["CONTRIBUTING.md"], "Where a new thing goes") {
 		where := "CONTRIBUTING.md, " + row[0]

@@ -261,3 +261,25 @@ func TestOnlyTheEndOfItsTimeIsForgiven(t *testing.T) {
 		}
 	}
 }
+
+// TestMarkedTestsAreFound looks for tests without the race detector in folders of its own and in the repository.
+func TestMarkedTestsAreFound(t *testing.T) {
+	const head = "package p\n\nimport \"testing\"\n\n"
+	dir := write(t, map[string]string{
+		"go.mod": "module p\n",
+		"a_test.go": head + "func TestA(t *testing.T) { unraced.SingleThreaded(t) }\nfunc TestB(t *testing.T) {}\n" +
+			"func TestC(t *testing.T) { t.Run(\"c\", func(t *testing.T) { unraced.SingleThreaded(t) }) }\n",
+		"sub/b_test.go":   head + "func TestD(t *testing.T) { unraced.SingleThreaded(t) }\n",
+		"other/c_test.go": head + "func TestE(t *testing.T) { other.SingleThreaded(t) }\n",
+	})
+	t.Chdir(dir)
+	folders, tests, err := findUnraced(".")
+	if want := []string{"TestA", "TestC", "TestD"}; err != nil || !slices.Equal(tests, want) ||
+		!slices.Equal(folders, []string{"./.", "./sub"}) {
+		t.Errorf("folders %q, tests %q, %v", folders, tests, err)
+	}
+	dir = write(t, map[string]string{"x_test.go": head + "func help(t *testing.T) { unraced.SingleThreaded(t) }\n"})
+	if _, _, err := findUnraced(dir); err == nil || !strings.Contains(err.Error(), "help calls SingleThreaded") {
+		t.Errorf("a helper that skips: %v", err)
+	}
+}

@@ -21,11 +21,22 @@ import (
 // fuzzer is one fuzz test.
 type fuzzer struct{ folder, name string }
 
-// findFuzzers returns the fuzz tests below root, in the order of their files. Folders that git ignores, and other
-// modules, are left out.
+// findFuzzers returns the fuzz tests below root, in the order of their files.
 func findFuzzers(root string) ([]fuzzer, error) {
 	var found []fuzzer
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	err := eachTestFunction(root, func(path string, fn *ast.FuncDecl) error {
+		if fn.Recv == nil && takesF(fn.Type) {
+			found = append(found, fuzzer{filepath.Dir(path), fn.Name.Name})
+		}
+		return nil
+	})
+	return found, err
+}
+
+// eachTestFunction calls visit for each function in the test files below root. Folders that git ignores, and other
+// modules, are left out.
+func eachTestFunction(root string, visit func(path string, fn *ast.FuncDecl) error) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -46,13 +57,14 @@ func findFuzzers(root string) ([]fuzzer, error) {
 			return err
 		}
 		for _, d := range parsed.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && takesF(fn.Type) {
-				found = append(found, fuzzer{filepath.Dir(path), fn.Name.Name})
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				if err := visit(path, fn); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	})
-	return found, err
 }
 
 // takesF reports whether a function takes a *testing.F alone.

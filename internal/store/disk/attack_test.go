@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // realStore makes a store with one of everything on the real file system, stopped.
@@ -73,7 +74,7 @@ func onlyFile(t *testing.T, dir string, size int64) string {
 // TestThingsInAStoreThatAreNotItsOwn: repair names and moves what does not belong into a store, of whatever kind it is,
 // and touches nothing else, twice in a row and whatever it meets in quarantine.
 func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
-	SingleThreaded(t)
+	unraced.SingleThreaded(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	must(t, os.WriteFile(outside, []byte("another's"), 0o600))
 	for name, c := range map[string]struct {
@@ -178,7 +179,7 @@ func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
 
 // TestCopiedStores: a store that was copied without hard links, modes or holes is the same store.
 func TestCopiedStores(t *testing.T) {
-	SingleThreaded(t)
+	unraced.SingleThreaded(t)
 	for name, copied := range map[string]func(from, to string) *exec.Cmd{
 		"cp -r":            func(from, to string) *exec.Cmd { return exec.Command("cp", "-r", from, to) },
 		"cp -r, no holes":  func(from, to string) *exec.Cmd { return exec.Command("cp", "-r", "--sparse=never", from, to) },

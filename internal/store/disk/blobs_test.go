@@ -16,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 func blobFiles(t *testing.T, fs vfs.FS) (paths []string, sizes []int64) {
@@ -35,7 +36,7 @@ func blobFiles(t *testing.T, fs vfs.FS) (paths []string, sizes []int64) {
 // A damaged end of a blob file, and a blob file under the name of another, are refused at the start and named by check.
 // Pebble panics at the one, and ends the process at the other.
 func TestDamagedEndsOfBlobFiles(t *testing.T) {
-	disk.SingleThreaded(t)
+	unraced.SingleThreaded(t)
 	d := makeDamaged(t, false)
 	var sum tally
 	paths, sizes := blobFiles(t, d.clone())

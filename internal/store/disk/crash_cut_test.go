@@ -21,6 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // fromEnv is a number that a longer run can raise.
@@ -104,7 +105,7 @@ func (c *cutter) before(s step) error {
 // every other one whole or not at all, and the store is as good as new. Some
 // cuts are followed by another one while the store recovers.
 func TestPowerCuts(t *testing.T) {
-	disk.SingleThreaded(t)
+	unraced.SingleThreaded(t)
 	const perRound = 50
 	rounds := (fromEnv(t, "NEBULAIO_CRASH_CUTS", 100) + perRound - 1) / perRound
 	seed := uint64(fromEnv(t, "NEBULAIO_CRASH_SEED", 1))

@@ -20,6 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/salvage"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // damageOptions make a store with many small tables, blob files and logs.
@@ -352,7 +353,7 @@ var stops = map[string]bool{"clean": true, "unclean": false}
 // TestEachFlipIsNoticed turns over one bit of the metadata at a time, of a store that was closed and of one that was
 // killed: nothing that was acknowledged is missing, or the damage is noticed; and salvage saves what is readable.
 func TestEachFlipIsNoticed(t *testing.T) {
-	disk.SingleThreaded(t)
+	unraced.SingleThreaded(t)
 	flips := fromEnv(t, "NEBULAIO_CRASH_FLIPS", 16)
 	for stop, clean := range stops {
 		t.Run(stop, func(t *testing.T) {
@@ -387,7 +388,7 @@ func TestEachFlipIsNoticed(t *testing.T) {
 
 // TestEachMissingFileIsNoticed is TestEachFlipIsNoticed with one file at a time gone.
 func TestEachMissingFileIsNoticed(t *testing.T) {
-	disk.SingleThreaded(t)
+	unraced.SingleThreaded(t)
 	for stop, clean := range stops {
 		t.Run(stop, func(t *testing.T) {
 			d := makeDamaged(t, clean)

@@ -32,6 +32,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 	"github.com/nebulaio/nebulaio/internal/store/quarantine"
 	"github.com/nebulaio/nebulaio/internal/store/record"
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // kept is one acknowledged version, and everything in the store that it needs.
@@ -334,7 +335,7 @@ func repairRounds(t *testing.T) int {
 // acknowledged and not damaged is there, nothing is deleted, every damaged object is named, and what repair did can be
 // undone.
 func TestRepairOfDamagedStores(t *testing.T) {
-	SingleThreaded(t)
+	unraced.SingleThreaded(t)
 	clean, newer := 0, 0
 	for seed := range repairRounds(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -473,7 +474,7 @@ func wantReadable(t *testing.T, fs vfs.FS, all []kept, records, on map[string]st
 
 // TestRepairCanBeUndone: what repair moved aside can be put back, to the last byte.
 func TestRepairCanBeUndone(t *testing.T) {
-	SingleThreaded(t)
+	unraced.SingleThreaded(t)
 	for seed := range repairRounds(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 14))
@@ -550,6 +551,7 @@ func (c *cutFS) Rename(old, name string) error {
 
 // TestRepairAfterRepairWasKilled: a repair that was cut off by a loss of power is begun again, and nothing is lost.
 func TestRepairAfterRepairWasKilled(t *testing.T) {
+	unraced.SingleThreaded(t)
 	cuts := 0
 	for seed := range repairRounds(t) {
 		r := rand.New(rand.NewPCG(uint64(seed), 15))
@@ -598,7 +600,7 @@ func TestRepairAfterRepairWasKilled(t *testing.T) {
 
 // TestNothingIsMovedAsideAfterARecordThatCannotBeRead: what seems to belong to nobody may belong to that record.
 func TestNothingIsMovedAsideAfterARecordThatCannotBeRead(t *testing.T) {
-	SingleThreaded(t)
+	unraced.SingleThreaded(t)
 	for name, spoil := range map[string]func(v []byte) []byte{
 		"newer":   func(v []byte) []byte { v[0] = 2; return v },
 		"cut":     func(v []byte) []byte { return v[:3] },

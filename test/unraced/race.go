@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build race
+
+package unraced
+
+// detector reports whether the race detector is part of this build.
+const detector = true
