@@ -20,7 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// Options configure a System. The zero value of each field is its default.
+// Options configure a System. A field of Options that has its zero value uses its default.
 type Options struct {
 	Devices open.Options
 	// Engine configures the transfer engine. Engine.PoolSize, if it is not 0, is the staging memory of all GPUs
@@ -161,9 +161,9 @@ const minParallel = 16
 const gcPercent = 400
 
 // OwnRuntime tunes the Go runtime of the whole process: it raises GOMAXPROCS to at least 16 and makes garbage
-// collections rarer. With a small GOMAXPROCS, a blocking read would wait until the Go scheduler notices that other
-// reads block. Only the nebulaio command and the C library call OwnRuntime. Go programs that import the library
-// keep their own runtime settings.
+// collections rarer. With a small GOMAXPROCS, a new read would have to wait until the Go scheduler notices that the
+// running reads block their threads. Only the nebulaio command and the C library call OwnRuntime. A Go program that
+// imports package nebulaio keeps its own runtime settings.
 func OwnRuntime() {
 	debug.SetGCPercent(gcPercent)
 	if n := runtime.GOMAXPROCS(0); n < minParallel {
