@@ -42,8 +42,7 @@ The first Ctrl-C ends the benchmark and prints the results so far. The flag --ou
 stores the results, and --html and --csv write them as a report. The command bench
 compare compares two stored results.
 
-To measure the highest rates of this machine once, run: nebulaio bench ceilings
-DIR`,
+Measure the highest rates of a machine once with: nebulaio bench ceilings DIR`,
 		Args: noArgs,
 		RunE: a.needsCommand,
 	}

@@ -260,8 +260,8 @@ func newBenchAll(a *app) *cobra.Command {
 		Long: `Run every benchmark once: highest rates, reads, writes, sweeps and a simulated
 training loop.
 
-Reads and writes are measured with each kind of memory that the machine supports.
-The flag --html writes a report about this machine.`,
+Reads are measured with each method of bench read, and writes from host, pageable
+and pinned memory. The flag --html writes a report about this machine.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
