@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plain makes text from files and libraries safe to show. Text from elsewhere can contain control
-// characters that a terminal or a browser would execute.
+// Package plain makes text from files and libraries safe to show in a terminal or a browser. Text from files and
+// libraries can contain control characters that a terminal or a browser would interpret as commands.
 package plain
 
 import (
