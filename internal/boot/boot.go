@@ -45,8 +45,8 @@ type System struct {
 }
 
 // Enter begins a use of device memory outside of the transfer engine, so that Close does not close the devices
-// meanwhile. The caller of Enter calls Leave when it no longer uses device memory. After Close, Enter fails with
-// kind Closed.
+// meanwhile. The caller of Enter calls Leave when it no longer uses device memory. After Close, Enter fails with an
+// error of kind Closed.
 func (s *System) Enter(op, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +135,8 @@ func (o *Options) share(d device.Set, dev device.Info) (transfer.Share, bool) {
 	return transfer.Share{PoolSize: o.Engine.PoolSize / int64(max(n, 1)), Near: near}, true
 }
 
-// Close closes the transfer engine and then the devices. While loads run or device memory is in use, Close fails
-// with kind Invalid and closes nothing.
+// Close closes the transfer engine and then the devices. While loads run or device memory is in use, Close fails with
+// an error of kind Invalid and closes nothing.
 func (s *System) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -52,9 +52,9 @@ func newBenchCompare(a *app) *cobra.Command {
 		Long: `Compare the benchmark results in file B with the results in file A, run by run.
 
 Each run in B is compared with the run in A that has the same settings. Two rates
-count as equal if they differ by no more than the rates vary within the two runs.
-With --max-regression SHARE, the exit code is 1 if a run in B is slower than its
-run in A by more than SHARE.`,
+count as equal if their difference is within the noise that was measured in the
+two runs. With --max-regression SHARE, the exit code is 1 if a run in B is slower
+than the matching run in A by more than SHARE.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return errs.New(errs.Invalid, "compare", "",
@@ -66,7 +66,7 @@ run in A by more than SHARE.`,
 	fs := cmd.Flags()
 	fs.BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	fs.Var(share(&most), "max-regression",
-		"exit with code 1 if a run in B is slower than its run in A by more than this `SHARE`, such as 5%")
+		"exit with code 1 if a run in B is slower than the matching run in A by more than this `SHARE`, such as 5%")
 	cmd.RunE = a.run(func(_ context.Context, args []string) error {
 		before, err := readResults(args[0])
 		if err != nil {

@@ -40,11 +40,11 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Show what prevents direct reads from a path into a GPU, and how to fix it",
 		Long: `Show what prevents direct reads from a path into a GPU, and how to fix it.
 
-The first finding is the cause that blocks the best direct route. All other
-findings follow: first by severity (FAIL before WARN), then by the loss in GB/s,
-the greatest loss first. The command changes no settings. A check that needs root
-has the result UNKNOWN and names the command to run as root. The exit code is 1 if
-a check has the result FAIL.
+The first finding is the cause that blocks the best direct route from the path to
+the GPU. All other findings follow: first by severity (FAIL before WARN), then by
+the loss in GB/s, the greatest loss first. The command changes no settings. A
+check that needs root has the result UNKNOWN and names the command to run as root.
+The exit code is 1 if a check has the result FAIL.
 
 With a GPU and libcufile, a separate process also reads 16 times 1 MiB from the
 path through cuFile. cuFile's counters then show whether the bytes went directly
@@ -86,8 +86,8 @@ func newDoctorCapture(a *app) *cobra.Command {
 doctor --root.
 
 If the name OUT ends in .tar, the command writes a tar file, otherwise a new
-directory. OUT contains only the files that the checks of doctor read. These files
-describe hardware, mounts, settings and names, and contain no user data.`,
+directory. OUT contains only the files that the checks of doctor read, which
+describe hardware, mounts, settings and names. OUT contains no user data.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 && args[1] != "" {
 				args = args[:1]

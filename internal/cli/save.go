@@ -87,14 +87,14 @@ func (f *saveFlags) define(fs *pflag.FlagSet) {
 	envVar(fs, deviceValue(&f.load.Device), "device", "device that the model passes through: auto, host, cuda or cuda:N")
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "save only tensors whose name matches `GLOB`; repeatable")
 	fs.BoolVar(&f.save.NoChecksums, "no-checksum", false,
-		"do not write the checksums OUT.crc64nvme, and remove an existing OUT.crc64nvme")
+		"do not write the checksum file OUT.crc64nvme, and remove an existing one")
 	fs.BoolVar(&f.load.Verify, "verify", false, "check SOURCE against its checksums while SOURCE is loaded")
 	fs.Var(choice(&f.save.Route, "ROUTE", "auto", "buffered", "direct"), "route",
 		"route of writes: past the page cache if possible (auto), always past it (direct), "+
 			"or through the page cache (buffered)")
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to save the model; each save replaces OUT")
 	fs.BoolVar(&f.ceiling, "ceiling", false,
-		"before each save, also measure plain writes to a new file, with the size, block size and depth of the save")
+		"before each save, also measure plain writes of the same size, block size and queue depth to a new file")
 	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)

@@ -33,7 +33,7 @@ environment variables NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD.
 
 After the first SIGTERM or interrupt, the server accepts no new requests. Requests
 in progress can finish within the time of the setting drain_timeout. A second
-signal ends the server at once. Acknowledged writes are never lost.
+SIGTERM or interrupt ends the server at once. Acknowledged writes are never lost.
 
 SIGHUP makes the server reload its TLS certificate, unless the server runs on a
 terminal.`,

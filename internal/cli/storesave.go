@@ -118,8 +118,8 @@ SRC is the directory of a stopped store and is never changed. The directory NEW
 must be missing or empty. Each metadata file is read as far as possible. An object
 is saved if its record is readable and its content matches its checksum. An object
 that cannot be saved is listed as lost. If a part of the metadata is lost, an
-object may reappear that had been deleted or overwritten. The report marks such an
-object as doubtful.
+object that had been deleted or overwritten may reappear. The report marks an
+object as doubtful if a later change of the object may be lost.
 
 The exit code is 5 if an object is lost, or if the report has a warning or a
 problem of the new store.`,
@@ -147,7 +147,7 @@ problem of the new store.`,
 	cmd.Flags().StringVar(&to, "to", "", "directory `NEW` of the new store; it must be missing or empty")
 	cmd.Flags().BoolVar(&link, "link", false,
 		"hard-link data files of the damaged store into the new store if the file system cannot clone them")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object that lists what was saved and what was lost")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object that lists the saved and the lost objects")
 	return cmd
 }
 

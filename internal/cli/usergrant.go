@@ -82,8 +82,8 @@ func newUserRevoke(a *app) *cobra.Command {
 		Long: `Revoke the grants of an account in a bucket.
 
 Without --prefix, the command revokes all grants of the account in the bucket.
-With --prefix, it revokes only the grant for that prefix. Policy statements that
-were not added by nebulaio user grant stay as they are.`,
+With --prefix, the command revokes only the grant for that prefix. Policy
+statements that were not added by nebulaio user grant stay as they are.`,
 		Args: userAndBucket,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {

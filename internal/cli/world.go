@@ -36,13 +36,13 @@ type World struct {
 	// Env returns the value of an environment variable, or "" if it is not set.
 	Env func(name string) string
 	// Environ lists all environment variables as NAME=VALUE, for warnings about unknown variables. If Environ is nil,
-	// there are no such warnings.
+	// no command warns about unknown variables.
 	Environ func() []string
-	// Now returns the time for progress lines. Reports use the clock of the transfer engine instead.
+	// Now returns the time for progress lines. Reports use the clock of the transfer engine instead of Now.
 	Now func() time.Time
 
-	// Notify delivers interrupts to the channel c until the returned function is called. After that call, an
-	// interrupt ends the process at once.
+	// Notify delivers interrupts to the channel c until the returned function is called. After the returned function
+	// was called, an interrupt ends the process at once.
 	Notify func(c chan<- os.Signal) (stop func())
 
 	// NotifyReload delivers SIGHUP to the channel c until the returned function is called. If NotifyReload is nil,
@@ -57,8 +57,8 @@ type World struct {
 	// them.
 	CUDALibrary, NVMLLibrary, CuFileLibrary string
 
-	// Progress, if not nil, is called with the bytes done and the total bytes of a load, generate or inspect
-	// --checksum: once with done 0 before the first byte, then repeatedly.
+	// Progress, if not nil, receives the progress in bytes of a load, generate or inspect --checksum. Progress is
+	// called once with done 0 before the first byte, and then repeatedly.
 	Progress func(done, total int64)
 }
 

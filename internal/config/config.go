@@ -62,8 +62,8 @@ type Config struct {
 	sources map[string]Source
 }
 
-// TLS names the certificate of the S3 address and the console address. Without a certificate, both addresses use
-// plain HTTP.
+// TLS names the certificate of the S3 address and the console address. Without a certificate, the S3 address and the
+// console address use plain HTTP.
 type TLS struct {
 	Cert, Key string
 	Generate  bool
@@ -87,7 +87,7 @@ type Limits struct {
 // Scrub configures the background scrub, which reads all content and compares it with its checksums.
 type Scrub struct {
 	Interval time.Duration // time between two scrubs; 0 means no background scrubs
-	Rate     int64         // bytes per second at most; 0 means no limit
+	Rate     int64         // largest number of bytes that the scrub reads per second; 0 means no limit
 }
 
 // Uploads configures the expiry of multipart uploads that get no new parts.
@@ -100,7 +100,7 @@ type Uploads struct {
 // GPUDirect holds the settings of the door, the local socket for GPUDirect clients.
 type GPUDirect struct {
 	Enabled         bool
-	Socket          string // path of the socket; empty means gpudirect.sock in the data directory
+	Socket          string // path of the door's socket; empty means gpudirect.sock in the data directory
 	BufferPoolSize  int64
 	EnableAsync     bool
 	DeviceIDs       []string // indices of the GPUs that door clients may use, as decimal numbers; see Devices
@@ -114,7 +114,8 @@ type GPUDirect struct {
 	ReadOnlyMount   bool // whether door clients get files through a read-only mount, if the server may make one
 }
 
-// Devices returns the indices of the GPUs that clients of the door may use. An empty result means all GPUs.
+// Devices returns the indices of the GPUs that clients of the door may use. If Devices returns an empty list, clients
+// may use all GPUs.
 func (g GPUDirect) Devices() []int {
 	var all []int
 	for _, text := range g.DeviceIDs {
@@ -140,8 +141,9 @@ const (
 const NoRDMA = "there is no RDMA transport in this version: clients on other hosts move objects over TCP, those on " +
 	"this host through the GPUDirect door"
 
-// Notes returns one sentence for each accepted setting that has less effect than its value says. Each sentence begins
-// with the key of the setting. Notes returns no sentence for a setting whose value is the default.
+// Notes returns one sentence for each accepted setting that has less effect than its value says. Each sentence that
+// Notes returns begins with the key of the setting. Notes returns no sentence for a setting that has its default
+// value.
 func (c *Config) Notes() []string {
 	var all []string
 	if c.RDMA {

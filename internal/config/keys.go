@@ -36,8 +36,8 @@ type Key struct {
 	// command line.
 	EnvOnly bool
 	Secret  bool
-	// Later marks the setting of a feature that this version does not have. Load accepts only the default value of
-	// such a setting.
+	// Later marks the setting of a feature that this version does not have. Load accepts only the default value of a
+	// setting that Later marks.
 	Later bool
 }
 
@@ -104,14 +104,15 @@ func table() []field {
 			bind: func(c *Config) any { return &c.Domains }, check: domainName},
 
 		{Key: Key{Name: "root_user", Type: Text, EnvOnly: true,
-			Help: "Access key of the administrator. NEBULAIO_ROOT_USER_FILE may name a file that holds the " +
-				"access key. If root_user is not set, the server uses the access key that " +
-				"generate_root_keys has made, or else the default access key minioadmin."},
+			Help: "Access key of the administrator. The environment variable NEBULAIO_ROOT_USER_FILE can " +
+				"name a file that holds the access key. If root_user is not set, the server uses the access " +
+				"key that generate_root_keys has made, or else the default access key minioadmin."},
 			bind: func(c *Config) any { return &c.RootUser }, check: accessKey},
 		{Key: Key{Name: "root_password", Type: Text, EnvOnly: true, Secret: true,
-			Help: "Secret key of the administrator, 8 characters or more. NEBULAIO_ROOT_PASSWORD_FILE may " +
-				"name a file that holds the secret key. If root_password is not set, the server uses the " +
-				"secret key that generate_root_keys has made, or else the default secret key minioadmin."},
+			Help: "Secret key of the administrator, 8 characters or more. The environment variable " +
+				"NEBULAIO_ROOT_PASSWORD_FILE can name a file that holds the secret key. If root_password is " +
+				"not set, the server uses the secret key that generate_root_keys has made, or else the " +
+				"default secret key minioadmin."},
 			bind: func(c *Config) any { return &c.RootPassword }, check: secretKey},
 		{Key: Key{Name: "allow_default_credentials", Type: Bool, Default: "false",
 			Help: "Accept the well-known default access key and secret key minioadmin even if other " +
@@ -135,8 +136,8 @@ func table() []field {
 		{Key: Key{Name: "etag_buckets", Type: Map, Choices: etags,
 			Help: "Kind of ETag for objects in new buckets whose names match a pattern with * and ?. If " +
 				"several patterns match the name of a bucket, the longest pattern decides; if no pattern " +
-				"matches, the setting etag decides. In the environment and in flags, the value is a list " +
-				"such as train-*=crc64nvme,logs=md5."},
+				"matches, the setting etag decides. In the environment and in flags, the value of " +
+				"etag_buckets is a list such as train-*=crc64nvme,logs=md5."},
 			bind: func(c *Config) any { return &c.ETagBuckets }, check: pattern},
 		{Key: Key{Name: "inline_size", Type: Size, Default: "16KiB", Min: 0, Max: 256 * kib,
 			Help: "Largest size in bytes of an object whose content the store keeps in the metadata. The " +
@@ -165,7 +166,7 @@ func table() []field {
 		{Key: Key{Name: "tls.hosts", Type: List, Default: "localhost,127.0.0.1,::1",
 			Help: "Host names and IP addresses in the certificate that tls.generate makes. The server also " +
 				"adds the hosts of its addresses, the names in the setting domains and the name of the " +
-				"machine."},
+				"machine to the generated certificate."},
 			bind: func(c *Config) any { return &c.TLS.Hosts }, check: hostName},
 
 		{Key: Key{Name: "limits.connections", Type: Number, Default: "16384", Min: 1, Max: 1 << 20,
@@ -254,9 +255,9 @@ func table() []field {
 			bind: func(c *Config) any { return &c.GPUDirect.DeviceIDs }, check: deviceIndex},
 		{Key: Key{Name: "gpudirect.max_transfer_size", Type: Size, Default: "256MiB", Min: mib, Max: 1024 * gib,
 			Help: "Largest range of an object in bytes that a client may ask the door for as one transfer; " +
-				"the door refuses a longer range. A client moves a larger object as several ranges in one " +
-				"request. gpudirect.max_transfer_size does not set the size of the single reads and copies " +
-				"of which a transfer consists."},
+				"the door refuses a longer range. A client moves an object that is larger than " +
+				"gpudirect.max_transfer_size as several ranges in one request. gpudirect.max_transfer_size " +
+				"does not set the size of the single reads and copies of which a transfer consists."},
 			bind: func(c *Config) any { return &c.GPUDirect.MaxTransferSize }},
 		{Key: Key{Name: "gpudirect.enable_p2p", Type: Bool, Default: "true",
 			Help: "Whether a client of the door may copy bytes directly from one GPU's memory to another " +

@@ -17,8 +17,8 @@ const (
 )
 
 // RootKeysIn reads the administrator's keys from a file with the lines NEBULAIO_ROOT_USER=VALUE and
-// NEBULAIO_ROOT_PASSWORD=VALUE. Empty lines and lines that begin with # are ignored. Any other line, an invalid key
-// and a missing key are errors. The text of an error never contains the value of a key.
+// NEBULAIO_ROOT_PASSWORD=VALUE. Empty lines and lines that begin with # are ignored. A line of another form, an
+// invalid key and a missing key are errors. The errors of RootKeysIn never contain the value of a key.
 func RootKeysIn(path string) (access, secret string, err error) {
 	src, err := readBounded(path, maxSecret)
 	if err != nil {

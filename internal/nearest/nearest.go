@@ -35,8 +35,8 @@ func Of(word string, known []string) string {
 	return best
 }
 
-// Hint returns the text " (did you mean X?)", where X is the known word that is most similar to the given word, or ""
-// if no known word is similar.
+// Hint returns the text " (did you mean X?)", where X is the result of Of. Hint returns "" if no known word is
+// similar to the given word.
 func Hint(word string, known ...string) string {
 	if k := Of(word, known); k != "" {
 		return " (did you mean " + k + "?)"

@@ -49,7 +49,7 @@ type Door struct {
 }
 
 // DoorSettings holds the settings of the door. The JSON name of each field is the name of its setting in the
-// configuration, without the prefix gpudirect.
+// configuration, without the prefix "gpudirect.".
 type DoorSettings struct {
 	Enabled         bool   `json:"enabled"`
 	BufferPoolSize  int64  `json:"buffer_pool_size"`
@@ -231,7 +231,7 @@ func gpuIndex() func(uuid string) (int, bool) {
 }
 
 // GPUs returns the GPUs among the given devices, ordered by PCI address. The program nvidia-smi and the setting
-// gpudirect.device_ids number GPUs in the same order.
+// gpudirect.device_ids also number GPUs by PCI address.
 func GPUs(all []device.Info) []device.Info {
 	gpus := slices.DeleteFunc(slices.Clone(all), func(d device.Info) bool { return d.Kind != device.CUDA })
 	slices.SortStableFunc(gpus, func(a, b device.Info) int {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node runs the server. The package opens the store and starts the S3 front end, the GPUDirect door, the
+// Package node runs the server. Package node opens the store and starts the S3 front end, the GPUDirect door, the
 // console and the administration socket. When the server stops, package node closes the store and the front ends in
 // reverse order.
 //
@@ -64,7 +64,7 @@ type Started struct {
 	AccessKey string `json:"access_key"`
 	// SecretKey is the secret key of the administrator, if that key is the well-known default; empty otherwise.
 	SecretKey   string `json:"secret_key,omitempty"`
-	Keys        string `json:"keys,omitempty"`        // file with the administrator's keys, if the server made them
+	Keys        string `json:"keys,omitempty"`        // file with the administrator's keys, if the server made the keys
 	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the server's TLS certificate
 	// CA is the file with the TLS certificate that clients must trust, if the certificate is self-signed.
 	CA string `json:"ca,omitempty"`
@@ -96,13 +96,13 @@ type server struct {
 	scrubs  sync.Mutex            // held during a scrub: only one scrub runs at a time
 }
 
-// Run runs the server until ctx ends. When ctx ends, Run waits up to the setting drain_timeout for requests in
-// progress, and returns nil. If the server cannot start, if a listener fails or if the store has failed, Run
-// returns the reason.
+// Run runs the server until ctx ends. When ctx ends, Run waits for requests in progress, at most for the time of the
+// setting drain_timeout, and returns nil. If the server cannot start, if a listener fails or if the store has failed,
+// Run returns the reason.
 //
 // A store that fails while the server runs, for example because of a disk error, does not end the server. With a
-// failed store, the server still answers reads, refuses changes and reports that it is not ready. Run returns the
-// store's failure when ctx ends.
+// failed store, the server still answers reads, refuses changes and reports that it is not ready. If the store has
+// failed, Run returns the failure of the store when ctx ends.
 func Run(ctx context.Context, o Options) (err error) {
 	s := &server{Options: o, log: newLog(o.Log, o.Config.LogLevel, o.Config.LogFormat, o.LogIsTerminal)}
 	for _, w := range o.Warnings {

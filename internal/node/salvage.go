@@ -10,7 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/salvage"
 )
 
-// SalvageReport describes what Salvage has read from a damaged store, what it has saved and what is lost.
+// SalvageReport lists the data that Salvage has read from a damaged store, saved in a new store, and lost.
 type SalvageReport struct {
 	Metadata []MetaFile    `json:"metadata"` // metadata files of the damaged store
 	Changes  int64         `json:"changes"`  // number of metadata changes that could be read
@@ -19,7 +19,7 @@ type SalvageReport struct {
 	Bytes    int64         `json:"bytes"`   // bytes of content of the saved object versions
 	Uploads  int64         `json:"uploads"`
 	Records  int64         `json:"records"`  // number of saved accounts and settings
-	Doubtful int64         `json:"doubtful"` // number of saved versions that may be overwritten or deleted ones
+	Doubtful int64         `json:"doubtful"` // number of saved versions that may have been replaced or deleted
 	Lost     int64         `json:"lost"`
 	Saved    []SavedObject `json:"saved"`  // saved object versions; only the first ones if there are very many
 	Losses   []Loss        `json:"losses"` // what could not be saved; only the first ones if there are very many

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s with every unprintable character and every byte of invalid UTF-8 replaced by a Go escape such as
-// \x1b. Unprintable characters include terminal escapes and changes of the writing direction.
+// Text returns the string s with every unprintable character and every byte of invalid UTF-8 replaced by a Go escape
+// such as \x1b. Unprintable characters include terminal escapes and changes of the writing direction.
 func Text(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !shown(r) }) < 0 {
 		return s

@@ -225,7 +225,7 @@ func (e plainly) Error() string {
 	return strings.TrimSuffix(policy.RestoreMessage(e.BaseError().Description), ".")
 }
 
-// Unwrap returns the S3 error of versitygw.
+// Unwrap returns the underlying S3 error, a value of the S3 library versitygw.
 func (e plainly) Unwrap() error { return e.S3Error }
 
 func denied(op, name, msg string, cause error) error {

@@ -100,8 +100,8 @@ func malformed(fault error) s3err.S3Error {
 	return refusal(http.StatusBadRequest, "MalformedPolicy", strings.ToUpper(what[:1])+what[1:])
 }
 
-// NormalizeObjectKey returns a key in the form in which the S3 library versitygw compares keys with the policy of
-// GetBucketPolicy.
+// NormalizeObjectKey returns a key in the form in which the S3 library versitygw compares keys with the policy that
+// GetBucketPolicy returns.
 func (b *backend) NormalizeObjectKey(bucket, key string) string {
 	return policy.Comparable(bucket, reveal(key))
 }

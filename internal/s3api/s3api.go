@@ -130,7 +130,7 @@ type Event struct {
 	RequestID string
 	Remote    string // address of the client
 	Account   string // access key of the client; empty for an anonymous request
-	Err       error  // why the reply's body was cut short; nil if it was complete
+	Err       error  // why the reply's body was cut short; nil if the body was complete
 }
 
 // Server is the S3 front end. A process can have only one Server at a time.

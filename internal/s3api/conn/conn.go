@@ -48,9 +48,9 @@ func (t *Table) CloseAll() {
 	}
 }
 
-// Wrap returns a listener whose connections fail if the client sends and receives nothing for the duration stall. If
-// the TLS configuration conf is not nil, the connections use TLS, and a client that sends plain HTTP gets an error
-// reply in plain HTTP.
+// Wrap returns a listener whose connections fail if the client sends and receives nothing for the time in the
+// parameter stall. If the TLS configuration conf is not nil, the connections use TLS, and a client that sends plain
+// HTTP gets an error reply in plain HTTP.
 func (t *Table) Wrap(l net.Listener, stall time.Duration, conf *tls.Config) net.Listener {
 	var out net.Listener = &listener{Listener: l, table: t, stall: stall, tls: conf != nil}
 	if conf != nil {

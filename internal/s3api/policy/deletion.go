@@ -18,15 +18,15 @@ import (
 // Condition is the Condition element of a policy statement: values by operator and condition key.
 type Condition map[string]map[string]json.RawMessage
 
-// Deletions is the policy of a bucket, prepared for one request that deletes many objects. All conditions that do not
-// depend on a version are already evaluated in a Deletions.
+// Deletions is the policy of a bucket, prepared for one request that deletes many objects. PrepareDeletions has
+// already evaluated all conditions of the policy that do not depend on a version.
 type Deletions struct {
 	// List is the policy that decides whether the whole request to delete many objects is allowed. If an Allow
-	// statement has a condition on the version, the policy in List allows the deletion of versions regardless of that
-	// condition, and the policy in Object decides for each object.
+	// statement has a condition on the version, List allows the deletion of versions regardless of that condition.
+	// The policy in Object then decides for each object.
 	List []byte
-	// Object is the policy that decides for each single object of the request. The only conditions in the policy
-	// Object are conditions on the version.
+	// Object is the policy that decides for each single object of the request. The policy in the field Object has no
+	// conditions except conditions on the version.
 	Object []byte
 }
 
@@ -41,7 +41,7 @@ type deletionStatement struct {
 
 // PrepareDeletions evaluates the conditions of a bucket's rewritten policy for a request that deletes many objects.
 // The caller passes a function named holds, which returns whether a condition is true for the request. The arguments
-// of that function are the effect of the statement, Allow or Deny, and the condition.
+// of the function named holds are the effect of the statement, Allow or Deny, and the condition.
 func PrepareDeletions(policy []byte, bucket string, holds func(effect string, c Condition) bool) (*Deletions, error) {
 	var doc struct {
 		Version   json.RawMessage `json:",omitempty"`

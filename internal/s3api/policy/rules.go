@@ -22,7 +22,7 @@ type Rules struct {
 	// that grants access only to the owner.
 	ACL                auth.ACL
 	ACLText, OwnerText []byte
-	// ACLFault says why the bucket's ACL cannot be read; nil if it can.
+	// ACLFault says why the bucket's ACL cannot be read; nil if the ACL can be read.
 	ACLFault error
 
 	// Policy is the rewritten policy for requests of an account, or nil if the bucket has no policy. The field Public

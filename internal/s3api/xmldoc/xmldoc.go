@@ -116,7 +116,7 @@ func readElement(d *xml.Decoder, name string, in element) error {
 }
 
 // Count returns the number of start tags with the given name in an XML document, and the number of all start tags.
-// Both numbers are upper bounds, because Count also counts tags in comments and CDATA sections, which no S3 client
+// The results are upper bounds, because Count also counts tags in comments and CDATA sections, which no S3 client
 // sends. Count allocates no memory, so that a caller can refuse a list that is too long before parsing it.
 func Count(doc []byte, name string) (named, all int) {
 	for {
