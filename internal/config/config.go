@@ -142,7 +142,7 @@ const NoRDMA = "there is no RDMA transport in this version: clients on other hos
 	"this host through the GPUDirect door"
 
 // Notes returns one sentence for each accepted setting that has less effect than its value says. Each sentence that
-// Notes returns begins with the key of the setting. Notes returns no sentence for a setting that has its default
+// Notes returns begins with the name of the setting. Notes returns no sentence for a setting that has its default
 // value.
 func (c *Config) Notes() []string {
 	var all []string

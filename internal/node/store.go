@@ -123,7 +123,7 @@ type Problem struct {
 	What      string `json:"what"`
 	Message   string `json:"message"`
 	Repaired  bool   `json:"repaired"`
-	Did       string `json:"did,omitempty"` // what the repair did, or why it did nothing
+	Did       string `json:"did,omitempty"` // what the repair did about the problem, or why it did nothing
 }
 
 // Clean reports whether the check found no problems, or repaired all of them.

@@ -49,7 +49,8 @@ type Options struct {
 	Domains []string
 	// ServerName is the Server header of every reply. An empty ServerName means NebulaIO.
 	ServerName string
-	// ETag returns the kind of ETag for a new bucket. If ETag is nil, every new bucket uses MD5.
+	// ETag returns the kind of ETag that a new bucket uses for its objects. If ETag is nil, every new bucket uses MD5
+	// ETags.
 	ETag func(bucket string) object.ETagKind
 	// Admin lets accounts with the role admin use versitygw's admin API for accounts and bucket owners.
 	Admin bool
@@ -73,11 +74,11 @@ type Options struct {
 
 // Limits bounds the resources that clients can use.
 type Limits struct {
-	// Connections is the largest number of open connections, by default 16384. The front end refuses further
-	// connections with status 503.
+	// Connections is the largest number of open connections, by default 16384. The front end refuses connections
+	// above the limit with status 503.
 	Connections int
-	// Requests is the largest number of requests in progress, by default 4096. The front end refuses further
-	// requests with the S3 error SlowDown.
+	// Requests is the largest number of requests in progress, by default 4096. The front end refuses requests above
+	// the limit with the S3 error SlowDown.
 	Requests int
 	// HeaderBytes is the largest size of a request header in bytes, by default 8 KiB as in S3. Each idle connection
 	// uses about HeaderBytes of memory.

@@ -89,8 +89,8 @@ func PrepareDeletions(policy []byte, bucket string, holds func(effect string, c 
 
 // Alone returns a policy that tests a single condition: the decision of versitygw about this policy shows whether the
 // condition is true. With effect Allow, the policy allows everything on the bucket if the condition is true. With
-// effect Deny, the policy allows everything on the bucket if the condition is false. Alone returns false if the
-// condition cannot be encoded as JSON.
+// effect Deny, the policy allows everything on the bucket if the condition is false. The second result of Alone is
+// false if the condition cannot be encoded as JSON.
 func Alone(bucket, effect string, c Condition) ([]byte, bool) {
 	text, err := json.Marshal(c)
 	if err != nil {

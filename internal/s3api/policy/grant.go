@@ -207,8 +207,8 @@ func without(all []json.RawMessage, user string, wanted func(sid string) bool) (
 }
 
 // RemoveGrants removes the grants of a user from the policy of a bucket, and reports whether the policy changed. If
-// prefix is not nil, RemoveGrants removes only the grant for that prefix. Statements that are not part of a grant
-// stay unchanged.
+// prefix is not nil, RemoveGrants removes only the grant for that prefix. Policy statements that are not part of a
+// grant stay unchanged.
 func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (changed bool, err error) {
 	if bk.Settings[Setting] == nil {
 		return false, nil

@@ -32,8 +32,8 @@ type Rules struct {
 	// Conditional reports whether a statement of the policy has a condition.
 	Conditional bool
 	// Fault describes the first part of the stored policy that this server does not understand, or is nil. Sealed is
-	// true if this server does not understand a part of the policy that may be a restriction. A sealed policy allows
-	// nothing, except to the owner and to admins.
+	// true if this server does not understand a part of the policy that may be a restriction. If Sealed is true, the
+	// policy allows nothing, except to the owner and to admins.
 	Fault  error
 	Sealed bool
 }
