@@ -20,7 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// Options configure a System. The zero value of each field is its default.
+// Options configure a System. A field of Options that has its zero value uses its default.
 type Options struct {
 	Devices open.Options
 	// Engine configures the transfer engine. Engine.PoolSize, if it is not 0, is the staging memory of all GPUs
@@ -45,8 +45,8 @@ type System struct {
 }
 
 // Enter begins a use of device memory outside of the transfer engine, so that Close does not close the devices
-// meanwhile. The caller of Enter calls Leave when it no longer uses device memory. After Close, Enter fails with
-// kind Closed.
+// meanwhile. The caller of Enter calls Leave when it no longer uses device memory. After Close, Enter fails with an
+// error of kind Closed.
 func (s *System) Enter(op, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +135,8 @@ func (o *Options) share(d device.Set, dev device.Info) (transfer.Share, bool) {
 	return transfer.Share{PoolSize: o.Engine.PoolSize / int64(max(n, 1)), Near: near}, true
 }
 
-// Close closes the transfer engine and then the devices. While loads run or device memory is in use, Close fails
-// with kind Invalid and closes nothing.
+// Close closes the transfer engine and then the devices. While loads run or device memory is in use, Close fails with
+// an error of kind Invalid and closes nothing.
 func (s *System) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,9 +161,9 @@ const minParallel = 16
 const gcPercent = 400
 
 // OwnRuntime tunes the Go runtime of the whole process: it raises GOMAXPROCS to at least 16 and makes garbage
-// collections rarer. With a small GOMAXPROCS, a blocking read would wait until the Go scheduler notices that other
-// reads block. Only the nebulaio command and the C library call OwnRuntime. Go programs that import the library
-// keep their own runtime settings.
+// collections rarer. With a small GOMAXPROCS, a new read would have to wait until the Go scheduler notices that the
+// running reads block their threads. Only the nebulaio command and the C library call OwnRuntime. A Go program that
+// imports package nebulaio keeps its own runtime settings.
 func OwnRuntime() {
 	debug.SetGCPercent(gcPercent)
 	if n := runtime.GOMAXPROCS(0); n < minParallel {

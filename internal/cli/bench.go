@@ -30,18 +30,19 @@ import (
 func newBench(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure storage, memory and GPU, and compare each rate with the limit of this machine",
-		Long: `Measure storage, memory and GPU, and compare each rate with the limit of this machine.
+		Short: "Measure the rates of storage, memory and GPU copies as shares of this machine's highest rates",
+		Long: `Measure the rates of storage, memory and GPU copies as shares of this machine's
+highest rates.
 
 PATH is a directory or a file. In a directory the command creates test files and
-removes them at the end. A file is read and never changed. Several paths are read
-as one stripe.
+removes them at the end. If PATH is a file, the file is only read. If several
+paths are given, neighbouring blocks go to different paths, as in RAID 0.
 
-The first Ctrl-C ends a run and prints the results so far. Every command can
-store its results (--out), write a report (--html, --csv) and compare two results
-(bench compare).
+The first Ctrl-C ends the benchmark and prints the results so far. The flag --out
+stores the results, and --html and --csv write them as a report. The command bench
+compare compares two stored results.
 
-Measure the limits of this machine once with: nebulaio bench ceilings DIR`,
+Measure the highest rates of a machine once with: nebulaio bench ceilings DIR`,
 		Args: noArgs,
 		RunE: a.needsCommand,
 	}
@@ -66,23 +67,23 @@ type benchFlags struct {
 func (f *benchFlags) define(fs *pflag.FlagSet, deviceToo bool) {
 	fs.SortFlags = false
 	fs.Var(count(&f.data.Files, 1, 1), "files", "number of files to create in each directory")
-	fs.Var(sizeOf(&f.data.FileSize, units.GiB), "size", "size in bytes of each file to create, such as 4GiB")
+	fs.Var(sizeOf(&f.data.FileSize, units.GiB), "size", "size of each file to create, such as 4GiB")
 	fs.BoolVar(&f.data.Keep, "keep", false, "keep the created files in DIR/nebulaio-bench for later runs")
 	if deviceToo {
 		envVar(fs, deviceValue(&f.device), "device", "device that receives the bytes: auto, host, cuda or cuda:N")
 		systemFlags(fs, &f.system, "devices")
 	}
 	fs.StringVar(&f.ceilings, "ceilings", "",
-		"`FILE` with the measured limits of this machine; default ~/.cache/nebulaio/ceilings.json")
+		"`FILE` with the rates that bench ceilings has measured; default ~/.cache/nebulaio/ceilings.json")
 	f.output(fs)
 }
 
 func (f *benchFlags) output(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print the result as one JSON object")
-	fs.BoolVar(&f.gdsio, "gdsio", false, "print one line per run in the format of gdsio")
-	fs.StringVar(&f.out, "out", "", "write the results to `FILE` as JSON")
-	fs.StringVar(&f.csv, "csv", "", "write the results to `FILE` as CSV")
-	fs.StringVar(&f.html, "html", "", "write a report to `FILE` as one self-contained HTML page")
+	fs.BoolVar(&f.gdsio, "gdsio", false, "print one line per benchmark run in the format of NVIDIA's gdsio tool")
+	fs.StringVar(&f.out, "out", "", "write the benchmark results to `FILE` as JSON")
+	fs.StringVar(&f.csv, "csv", "", "write the benchmark results to `FILE` as CSV")
+	fs.StringVar(&f.html, "html", "", "write a report of the benchmark to `FILE` as one self-contained HTML page")
 }
 
 // places checks, before anything is measured, that the result files can be written.

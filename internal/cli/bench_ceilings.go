@@ -24,13 +24,15 @@ func newBenchCeilings(a *app) *cobra.Command {
 	var round time.Duration
 	cmd := &cobra.Command{
 		Use:   "ceilings [DIR...]",
-		Short: "Measure the limits of this machine and store them for later comparisons",
-		Long: `Measure the limits of this machine and store them for later comparisons.
+		Short: "Measure the highest rates of this machine and store them for comparison with later benchmarks",
+		Long: `Measure the highest rates of this machine and store them for comparison with later
+benchmarks.
 
-The limits are memory copy, loopback, and copies between host and GPU. With DIR,
-the command also measures the page cache and raw storage reads and writes in that
-directory. Each limit is the median of several rounds. Later benchmarks show each
-rate as a share of its limit.`,
+The command measures the rates of memory copies, of TCP over loopback, and of
+copies between host and GPU. With DIR, the command also measures reads from the
+page cache, and direct reads from and writes to the storage of that directory.
+Each stored rate is the median of several rounds. Later benchmarks show each
+result as a percentage of the stored rate that limits it.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -39,8 +41,8 @@ rate as a share of its limit.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.Var(count(&rounds, 5, 1), "rounds", "number of rounds per limit")
-	fs.Var(duration(&round), "time", "duration of one storage round, such as 5s; default 2s")
+	fs.Var(count(&rounds, 5, 1), "rounds", "number of rounds in which each rate is measured")
+	fs.Var(duration(&round), "time", "duration of one round that measures storage, such as 5s; default 2s")
 	f.define(fs, true)
 	f.data.FileSize = 4 * units.GiB
 	size := fs.Lookup("size")

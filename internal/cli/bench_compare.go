@@ -48,12 +48,13 @@ func newBenchCompare(a *app) *cobra.Command {
 	var most float64
 	cmd := &cobra.Command{
 		Use:   "compare A B",
-		Short: "Compare the results in B with those in A, run by run",
-		Long: `Compare the results in B with those in A, run by run.
+		Short: "Compare the benchmark results in file B with the results in file A, run by run",
+		Long: `Compare the benchmark results in file B with the results in file A, run by run.
 
-Runs are matched by their settings. A difference within the spread of both runs
-counts as equal. With --max-regression the exit code is 1 if a run of B is slower
-than A by more than that share.`,
+Each run in B is compared with the run in A that has the same settings. Two rates
+count as equal if their difference is within the noise that was measured in the
+two runs. With --max-regression SHARE, the exit code is 1 if a run in B is slower
+than the matching run in A by more than SHARE.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return errs.New(errs.Invalid, "compare", "",
@@ -65,7 +66,7 @@ than A by more than that share.`,
 	fs := cmd.Flags()
 	fs.BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	fs.Var(share(&most), "max-regression",
-		"exit with code 1 if a run of B is slower by more than this `SHARE`, such as 5%")
+		"exit with code 1 if a run in B is slower than the matching run in A by more than this `SHARE`, such as 5%")
 	cmd.RunE = a.run(func(_ context.Context, args []string) error {
 		before, err := readResults(args[0])
 		if err != nil {
@@ -96,7 +97,7 @@ func newBenchReport(a *app) *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
 		Use:   "report FILE",
-		Short: "Print stored results or write a report from them",
+		Short: "Print stored benchmark results or write a report from them",
 		Args:  onePath("a file written by --out or --json"),
 	}
 	f.output(cmd.Flags())

@@ -35,26 +35,30 @@ func somePaths(cmd *cobra.Command, args []string) error {
 
 // specFlags adds the flags that describe one run.
 func specFlags(fs *pflag.FlagSet, s *bench.Spec) {
-	fs.Var(choice(&s.Pattern, "ORDER", bench.Sequential, bench.Random), "pattern", "order of blocks: sequential or random")
-	fs.Var(sizeOf(&s.BlockSize, units.MiB), "block-size", "size in bytes of one request, such as 64KiB")
-	fs.Var(count(&s.Workers, 4, 1), "workers", "number of workers; each has its own part of the data")
-	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "number of requests in flight per worker")
+	fs.Var(choice(&s.Pattern, "ORDER", bench.Sequential, bench.Random), "pattern",
+		"order in which blocks are read or written: sequential or random")
+	fs.Var(sizeOf(&s.BlockSize, units.MiB), "block-size", "size of one read or write, such as 64KiB")
+	fs.Var(count(&s.Workers, 4, 1), "workers",
+		"number of concurrent workers; each worker reads or writes its own part of the data")
+	fs.Var(count(&s.QueueDepth, 1, 1), "queue-depth", "number of reads or writes that each worker keeps in flight")
 	fs.Var(choice(&s.Route, "ROUTE", bench.Auto, bench.Direct, bench.Buffered), "route",
-		"route: past the page cache (direct), through the page cache (buffered), or direct if the files allow it (auto)")
+		"route of the bytes: past the page cache (direct), through it (buffered), or direct if possible (auto)")
 	timeFlags(fs, s)
-	fs.BoolVar(&s.Verify, "verify", false, "check the contents at their destination; the rate includes the check")
-	fs.Var(number(&s.Seed), "seed", "seed of the contents and of the random order")
-	fs.BoolVar(&s.SmallPages, "small-pages", false, "use ordinary pages for buffers instead of huge pages")
+	fs.BoolVar(&s.Verify, "verify", false,
+		"check the bytes at their destination; the measured rate includes the time of the check")
+	fs.Var(number(&s.Seed), "seed", "seed for the contents of created files and for the random order of blocks")
+	fs.BoolVar(&s.SmallPages, "small-pages", false, "use ordinary memory pages for buffers instead of huge pages")
 }
 
 func timeFlags(fs *pflag.FlagSet, s *bench.Spec) {
-	fs.Var(duration(&s.Time), "time", "duration of a run, such as 10s; the data is repeated as needed. Default: one pass")
+	fs.Var(duration(&s.Time), "time",
+		"repeat passes over the data for this time, such as 10s; default: one pass without a time limit")
 	passes := count(&s.Passes, 0, 1)
 	passes.text = ""
 	fs.Var(passes, "passes", "number of passes over the data; default 1")
 	stable := share(&s.Stable)
 	fs.Var(stable, "until-stable",
-		"end the run when the rates of the last two seconds differ by at most this `SHARE`, or after --time (default 1m)")
+		"end the run when the rate varies by at most this `SHARE` for two seconds, or after --time (default 1m)")
 }
 
 func duration(dst *time.Duration) *value {
@@ -89,10 +93,10 @@ func newBenchRead(a *app) *cobra.Command {
 	var s bench.Spec
 	cmd := &cobra.Command{
 		Use:   "read PATH...",
-		Short: "Read from storage into host or device memory",
-		Long: `Read from storage into host or device memory.
+		Short: "Measure reads from storage into host or device memory",
+		Long: `Measure reads from storage into host or device memory.
 
---to names the destination and the method:
+The flag --to names the destination and the method of the reads:
 
   host      read into host memory and stop there
   pageable  read into ordinary host memory, then copy each block to the device
@@ -103,9 +107,10 @@ func newBenchRead(a *app) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.Engine, bench.CuFile),
-		"to", "destination and method: host, pageable, pinned, engine or cufile")
+		"to", "destination and method of the reads: host, pageable, pinned, engine or cufile")
 	specFlags(fs, &s)
-	fs.Var(choice(&s.IO, "HOW", bench.Pread, bench.Uring), "io", "system calls for reads: pread or uring")
+	fs.Var(choice(&s.IO, "HOW", bench.Pread, bench.Uring), "io",
+		"system calls for the reads: pread, or io_uring (uring)")
 	fs.Var(choice(&s.Cache, "STATE", bench.Cold, bench.Warm, bench.AsIs), "cache",
 		"state of the page cache at the start of each pass: cold, warm or as-is")
 	f.define(fs, true)
@@ -128,14 +133,14 @@ func newBenchWrite(a *app) *cobra.Command {
 	var s bench.Spec
 	cmd := &cobra.Command{
 		Use:   "write DIR...",
-		Short: "Write from host or device memory to storage and sync at the end",
+		Short: "Measure writes from host or device memory to storage, with a sync at the end",
 		Args:  somePaths,
 	}
 	fs := cmd.Flags()
 	fs.Var(choice(&s.Memory, "MEMORY", bench.Host, bench.Pageable, bench.Pinned, bench.CuFile),
-		"from", "source and method: host, pageable, pinned or cufile")
+		"from", "source and method of the writes: host, pageable, pinned or cufile")
 	specFlags(fs, &s)
-	fs.BoolVar(&s.NoSync, "no-sync", false, "do not wait until the data is durable")
+	fs.BoolVar(&s.NoSync, "no-sync", false, "end the run without a sync; written data may still be in a cache")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		s.Op = bench.Write
@@ -170,8 +175,8 @@ func newBenchSweep(a *app) *cobra.Command {
 	words := append(bench.Sweeps(), "prefetch", "all")
 	cmd := &cobra.Command{
 		Use:   "sweep QUESTION PATH...",
-		Short: "Answer one question with a series of runs: " + list(words),
-		Long: `Answer one question with a series of runs.
+		Short: "Answer one question about this machine with a series of benchmark runs: " + list(words),
+		Long: `Answer one question about this machine with a series of benchmark runs.
 
   pattern     how much slower is random access than sequential access?
   block-size  which read size is the fastest?
@@ -188,7 +193,7 @@ func newBenchSweep(a *app) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	timeFlags(fs, &s)
-	fs.Var(number(&s.Seed), "seed", "seed of the contents and of the random order")
+	fs.Var(number(&s.Seed), "seed", "seed for the contents of created files and for the random order of blocks")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
 		ids, err := sweepsOf(args[0], words)
@@ -251,18 +256,20 @@ func newBenchAll(a *app) *cobra.Command {
 	var rounds int
 	cmd := &cobra.Command{
 		Use:   "all DIR...",
-		Short: "Measure everything once: limits, reads, writes, sweeps and a training run",
-		Long: `Measure everything once: limits, reads, writes, sweeps and a training run.
+		Short: "Run every benchmark once: highest rates, reads, writes, sweeps and a simulated training loop",
+		Long: `Run every benchmark once: highest rates, reads, writes, sweeps and a simulated
+training loop.
 
-Reads and writes are measured with every kind of memory. The flag --html writes a
-report about this machine.`,
+Reads are measured with each method of bench read, and writes from host, pageable
+and pinned memory. The flag --html writes a report about this machine.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
-	fs.Var(duration(&s.Time), "time", "duration of each run, such as 10s; default 2s")
-	fs.Var(count(&rounds, 5, 1), "rounds", "number of rounds per limit")
-	fs.BoolVar(&measure, "measure-ceilings", false, "measure the limits again even if stored limits exist")
-	fs.Var(number(&s.Seed), "seed", "seed of the contents and of the random order")
+	fs.Var(duration(&s.Time), "time", "duration of each benchmark run, such as 10s; default 2s")
+	fs.Var(count(&rounds, 5, 1), "rounds", "number of rounds in which each highest rate is measured")
+	fs.BoolVar(&measure, "measure-ceilings", false,
+		"measure the highest rates of this machine again even if stored rates exist")
+	fs.Var(number(&s.Seed), "seed", "seed for the contents of created files and for the random order of blocks")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
 		if s.Time == 0 {

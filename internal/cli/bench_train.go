@@ -35,14 +35,16 @@ func newBenchTrain(a *app) *cobra.Command {
 	var f trainFlags
 	cmd := &cobra.Command{
 		Use:   "train PATH...",
-		Short: "Run a simulated training loop and show what it waits for",
-		Long: `Run a simulated training loop and show what it waits for.
+		Short: "Run a simulated training loop and show whether it waits for reads, copies or the GPU",
+		Long: `Run a simulated training loop and show whether it waits for reads, copies or the
+GPU.
 
-The command reads batches into device memory while a step of known length runs. A
-step is a spin kernel on a GPU and a sleep on the host. The result is the
-accelerator utilisation and a diagnosis (loader-bound, copy-bound or gpu-bound),
-with the setting to change next. The flag --workload sets batch, sample and step
-to those of an MLPerf Storage benchmark.`,
+The command reads batches into device memory while simulated training steps of a
+fixed duration run. On a GPU, a simulated step is a kernel that keeps the GPU
+busy; on the host, it is a sleep. The result is the accelerator utilisation, a
+diagnosis (loader-bound, copy-bound or gpu-bound) and the setting to change next.
+The flag --workload selects an MLPerf Storage benchmark and uses its batch size,
+sample size and step time.`,
 		Args: somePaths,
 	}
 	fs := cmd.Flags()
@@ -50,24 +52,24 @@ to those of an MLPerf Storage benchmark.`,
 	f.workload, workload.text = "", ""
 	fs.Var(workload, "workload", "MLPerf Storage workload: unet3d, resnet50 or cosmoflow; default: none")
 	fs.Var(choice(&f.accelerator, "NAME", "h100", "a100"), "accelerator",
-		"accelerator that sets the workload's step time: h100 or a100")
-	fs.Var(sizeOf(&f.c.SampleBytes, defaultSample), "sample-size", "size in bytes of one sample, such as 128KiB")
+		"accelerator whose step time --workload uses: h100 or a100")
+	fs.Var(sizeOf(&f.c.SampleBytes, defaultSample), "sample-size", "size of one sample, such as 128KiB")
 	fs.Var(count(&f.c.Batch, defaultBatch, 1), "batch", "number of samples per batch")
 	step := duration(&f.c.StepTime)
 	f.c.StepTime, step.text = defaultStep, defaultStep.String()
-	fs.Var(step, "step", "time that a step keeps the device busy, such as 20ms")
-	fs.Var(count(&f.c.Steps, defaultSteps, 1), "steps", "number of steps to measure")
+	fs.Var(step, "step", "time that one simulated training step keeps the device busy, such as 20ms")
+	fs.Var(count(&f.c.Steps, defaultSteps, 1), "steps", "number of simulated training steps to measure")
 	fs.Var(count(&f.c.Workers, 4, 1), "workers", "number of threads that read samples")
-	fs.Var(count(&f.c.Prefetch, 2, 0), "prefetch", "number of batches to read ahead")
+	fs.Var(count(&f.c.Prefetch, 2, 0), "prefetch", "number of batches to read before they are needed")
 	fs.Var(choice(&f.c.Memory, "MEMORY", train.Engine, train.Pinned, train.Pageable), "memory",
 		"method that moves batches to the device: engine, pinned or pageable")
 	fs.Var(choice(&f.c.Route, "ROUTE", "auto", "direct", "buffered"), "route",
 		"route of sample reads: auto, direct or buffered")
 	fs.Var(choice(&f.c.Pattern, "ORDER", train.Random, train.Sequential), "pattern",
-		"order of samples: random or sequential")
+		"order in which samples are read: random or sequential")
 	fs.BoolVar(&f.warm, "warm", false,
-		"read the data into the page cache first; default: drop the page cache before each epoch")
-	fs.Var(number(&f.c.Seed), "seed", "seed of the contents and of the order")
+		"read the data set into the page cache first; default: drop the data set from the page cache before each epoch")
+	fs.Var(number(&f.c.Seed), "seed", "seed for the contents of created files and for the random order of samples")
 	f.define(fs, true)
 	cmd.RunE = a.run(func(ctx context.Context, args []string) (err error) {
 		if f.workload != "" {

@@ -19,12 +19,12 @@ func shells() []string { return []string{"bash", "zsh", "fish", "powershell"} }
 func newCompletion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion SHELL",
-		Short: "Print a shell script that completes commands, flags and values",
-		Long: `Print a shell script that completes commands, flags and values.
+		Short: "Print a shell script that completes the commands, flags and values of nebulaio",
+		Long: `Print a shell script that completes the commands, flags and values of nebulaio.
 
-SHELL is bash, zsh, fish or powershell. The script asks nebulaio for the next
-words: commands, flags, routes, devices, formats and files of the right kind. In
-bash, the script needs the package bash-completion.`,
+SHELL is bash, zsh, fish or powershell. When the user presses Tab, the script asks
+nebulaio for the words that can follow: commands, flags, values and files. The
+script for bash needs the package bash-completion.`,
 		Example: `  # For this shell only:
   source <(nebulaio completion bash)
 

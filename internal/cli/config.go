@@ -42,10 +42,11 @@ func newConfig(a *app) *cobra.Command {
 		Short: "Show each server setting, its value and where the value comes from",
 		Long: `Show each server setting, its value and where the value comes from.
 
-The command reads and checks the configuration as nebulaio server does, with the
-same flags. If the command succeeds, the server accepts the configuration. The
-command starts and changes nothing, and hides secrets. A port in use or a store in
-use by another server is found only by nebulaio server when it starts.`,
+The command has the flags of nebulaio server, and reads and checks the
+configuration in the same way as the server. If the command succeeds, the server
+accepts the configuration. The command starts no server, changes nothing and hides
+secrets. The command does not check whether another process uses a port or the
+store; nebulaio server checks that when it starts.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)

@@ -20,10 +20,10 @@ func newDevices(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "Show which devices and libraries were found, and how to fix what is missing",
-		Long: `Show which devices and libraries were found, and how to fix what is missing.
+		Short: "Show the GPUs and GPU libraries of this machine, and a fix for each problem",
+		Long: `Show the GPUs and GPU libraries of this machine, and a fix for each problem.
 
-A machine without a GPU is not an error, unless --devices require is given.`,
+Without a usable GPU, the command fails only if --devices require is given.`,
 		Args: noArgs,
 		RunE: a.run(func(context.Context, []string) error {
 			p := a.startWork("looking for GPUs", asJSON)

@@ -40,14 +40,16 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Show what prevents direct reads from a path into a GPU, and how to fix it",
 		Long: `Show what prevents direct reads from a path into a GPU, and how to fix it.
 
-The first finding is the cause that blocks the best direct route. Other findings
-follow, ordered by their cost. The command changes nothing. A check that needs
-root is UNKNOWN and names the command to run. The exit code is 1 if a finding is
-FAIL.
+The first finding is the cause that blocks the best direct route from the path to
+the GPU. All other findings follow: first by severity (FAIL before WARN), then by
+the loss in GB/s, the greatest loss first. The command changes no settings. A
+check that needs root has the result UNKNOWN and names the command to run as root.
+The exit code is 1 if a check has the result FAIL.
 
 With a GPU and libcufile, a separate process also reads 16 times 1 MiB from the
-path through cuFile. cuFile's counters prove the route. For a directory, a
-temporary file of 16 MiB is created. The flag --no-prove skips the read through
+path through cuFile. cuFile's counters then show whether the bytes went directly
+to the GPU. If the path is a directory, the command creates a temporary file of 16
+MiB in it for the read through cuFile. The flag --no-prove skips the read through
 cuFile.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -60,15 +62,17 @@ cuFile.`,
 	fs := cmd.Flags()
 	gpu := count(&o.gpu, -1, 0)
 	gpu.text = ""
-	fs.Var(gpu, "gpu", "index of the GPU as nebulaio devices shows it; default: the first GPU")
+	fs.Var(gpu, "gpu", "index of the GPU to check, as nebulaio devices shows it; default: the first GPU")
 	fs.Var(choice(&o.profile, "USE", doctor.Train, doctor.Infer, doctor.Checkpoint), "profile",
 		"workload that decides the order of findings: train, infer or checkpoint")
 	fs.BoolVar(&o.json, "json", false, "print the result as one JSON object")
-	fs.BoolVar(&o.script, "fix-script", false, "print the fixes as a shell script to review; nothing is run")
-	fs.BoolVar(&o.all, "all", false, "also show rules that pass or do not apply")
+	fs.BoolVar(&o.script, "fix-script", false, "print the fixes as a shell script for review, without running it")
+	fs.BoolVar(&o.all, "all", false, "also show checks that pass or do not apply")
 	proveFlag(fs, &o.noProve)
-	fs.StringVar(&o.baseline, "baseline", "", "compare with `FILE`, the --json output of an earlier run")
-	fs.StringVar(&o.captured, "root", "", "check the capture in `DIR`, a directory or tar file, instead of this machine")
+	fs.StringVar(&o.baseline, "baseline", "",
+		"compare the findings with those in `FILE`, the --json output of an earlier run")
+	fs.StringVar(&o.captured, "root", "",
+		"check the machine whose facts doctor capture stored in `DIR`, a directory or tar file")
 	cmd.AddCommand(newDoctorCapture(a), newDoctorProve(a))
 	return cmd
 }
@@ -77,12 +81,13 @@ func newDoctorCapture(a *app) *cobra.Command {
 	var noProve, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "capture OUT [PATH]",
-		Short: "Store the facts that the checks read, to check them elsewhere with doctor --root",
-		Long: `Store the facts that the checks read, to check them elsewhere with doctor --root.
+		Short: "Store the facts that doctor reads from this machine, to check them elsewhere with doctor --root",
+		Long: `Store the facts that doctor reads from this machine, to check them elsewhere with
+doctor --root.
 
-If the name OUT ends in .tar, OUT is a tar file, otherwise a new directory. OUT
-contains only the files that the checks read: hardware, mounts, settings and
-names, but no data.`,
+If the name OUT ends in .tar, the command writes a tar file, otherwise a new
+directory. OUT contains only the files that the checks of doctor read, which
+describe hardware, mounts, settings and names. OUT contains no user data.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 && args[1] != "" {
 				args = args[:1]

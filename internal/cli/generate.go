@@ -52,12 +52,12 @@ func newGenerate(a *app) *cobra.Command {
 	var f generateFlags
 	cmd := &cobra.Command{
 		Use:   "generate --shapes NAME --out PATH",
-		Short: "Write a synthetic model with the shapes of a real one",
-		Long: `Write a synthetic model with the shapes of a real one.
+		Short: "Write a synthetic model with the tensor names, types and shapes of a known model",
+		Long: `Write a synthetic model with the tensor names, types and shapes of a known model.
 
 PATH is the file to write. With --shard-size, PATH is the directory of the shards
-and their index. The content is random, and the same flags give the same bytes.
-Existing files are replaced atomically.`,
+and their index. The content of the tensors is pseudorandom: the same flags always
+give the same bytes. Existing files are replaced atomically.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			if f.list {
@@ -72,12 +72,12 @@ Existing files are replaced atomically.`,
 	f.shapes, shapes.text = "", "" // there is no default model
 	fs.Var(shapes, "shapes", "model to imitate: "+list(names))
 	fs.StringVar(&f.out, "out", "", "`PATH` of the file or directory to write")
-	fs.Var(number(&f.seed), "seed", "seed of the content")
+	fs.Var(number(&f.seed), "seed", "seed of the pseudorandom content of the tensors")
 	fs.Var(size(&f.shardSize), "shard-size",
-		"largest size in bytes of the tensors in one file, such as 4GiB; 0 writes one file")
+		"largest total size of the tensors in one file, such as 4GiB; 0 writes the whole model to one file")
 	fs.Var(size(&f.align), "align",
-		"alignment in bytes of the first tensor in the file; default 8. Direct reads work best with 4096")
-	fs.BoolVar(&f.list, "list", false, "list the models for --shapes")
+		"alignment in bytes of the first tensor in the file, such as 4096 for fast direct reads; default 8")
+	fs.BoolVar(&f.list, "list", false, "list the models that --shapes can name")
 	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	return cmd
 }

@@ -55,7 +55,7 @@ type gpudirectRefusal struct {
 func newGPUDirect(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gpudirect",
-		Short: "Inspect the door that serves GPU clients on this host",
+		Short: "Inspect the door, the local socket for GPUDirect clients of the server",
 		Args:  noArgs,
 		RunE:  a.needsCommand,
 	}
@@ -68,14 +68,17 @@ func newGPUDirectStatus(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the door's devices, routes and counters, and a fix for each part that is not used",
-		Long: `Show the door's devices, routes and counters, and a fix for each part that is not used.
+		Short: "Show the GPUs, routes and counters of the GPUDirect door, and a fix for each feature not in use",
+		Long: `Show the GPUs, routes and counters of the GPUDirect door, and a fix for each
+feature not in use.
 
-The door is the local socket of GPUDirect clients. A running server describes its
-door. If no server runs on the data directory, the command describes the door from
-the configuration. Routes and times are reported by clients. GPUs and their direct
-route from the data directory are checked now on this machine, as by nebulaio
-doctor. The command changes nothing and reads no file.`,
+The door is the local socket of GPUDirect clients. If a server runs on the data
+directory, the command shows the server's description of its door. If no server
+runs on the data directory, the command describes the door from the configuration.
+The routes and times of transfers are reported by the clients that made them. The
+command also checks the GPUs of this machine, and whether data can go directly
+from the data directory to a GPU, as nebulaio doctor does. The command changes
+nothing and reads no object.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)

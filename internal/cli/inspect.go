@@ -67,14 +67,15 @@ func newInspect(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect PATH",
 		Short: "Check a model's headers and list its files and tensors",
-		Long: `Check a model's headers and list its files and tensors. No tensor data is read.
+		Long: `Check a model's headers and list its files and tensors. Without --checksum, the
+command reads no tensor data.
 
 PATH is a .safetensors file, the index of a sharded model, or a model directory.
 PATH can also be s3://BUCKET/KEY on the server that --endpoint names.
 
-With --checksum every file is read whole. Each FILE gets a FILE.crc64nvme beside
-it with one checksum per block of 1 MiB. nebulaio load --verify compares a file
-with its FILE.crc64nvme.`,
+With --checksum every file of the model is read whole. For each FILE of the model,
+the command writes FILE.crc64nvme beside it, with one checksum per block of 1 MiB.
+The command nebulaio load --verify compares each file with its checksums.`,
 		Args: onePath("one model file, index or directory"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			r, err := a.inspect(ctx, args[0], lenient, &objects)
@@ -95,8 +96,9 @@ with its FILE.crc64nvme.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&lenient, "lenient", false,
-		"also accept headers that the safetensors package accepts but nebulaio refuses by default")
-	cmd.Flags().BoolVar(&sum, "checksum", false, "read every file whole and write its checksums beside it")
+		"also accept headers that the Python package safetensors accepts but nebulaio refuses by default")
+	cmd.Flags().BoolVar(&sum, "checksum", false,
+		"read every file of the model whole and write its checksums to FILE.crc64nvme beside it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	objects.define(cmd.Flags())
 	return cmd

@@ -42,15 +42,18 @@ func newLoad(a *app) *cobra.Command {
 	var f loadFlags
 	cmd := &cobra.Command{
 		Use:   "load PATH",
-		Short: "Load a model into device memory and report the rate and the routes",
-		Long: `Load a model into device memory, report the rate and the routes, and free it.
+		Short: "Load a model into device memory and report the rate and the routes of the bytes",
+		Long: `Load a model into device memory, report the rate and the routes of the bytes, and
+free the memory.
 
 PATH is a .safetensors file, the index of a sharded model, or a model directory.
 PATH can also be s3://BUCKET/KEY on the server that --endpoint names. A flag
-overrides its environment variable, which is shown in brackets.
+overrides its environment variable; the list of flags shows the variable in
+brackets.
 
-To measure cold loads, give --drop-cache with --cache bypass. With --cache auto, a
-file that is loaded cold a second time stays in the page cache.`,
+To measure loads that do not use the page cache, give --drop-cache with --cache
+bypass. With --cache auto, a file that is read from disk by two loads stays in the
+page cache after the second load.`,
 		Args: onePath("one model file, index or directory"),
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.load(ctx, args[0], f) }),
 	}
@@ -68,12 +71,13 @@ func (f *loadFlags) define(fs *pflag.FlagSet) {
 		"what a load leaves in the page cache: auto, keep or bypass")
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "load only tensors whose name matches `GLOB`; repeatable")
 	sliceFlags(fs, &f.load.Slices, &f.load.Shards)
-	fs.BoolVar(&f.load.Verify, "verify", false, "check every block against FILE.crc64nvme, written by inspect --checksum")
+	fs.BoolVar(&f.load.Verify, "verify", false,
+		"check every block against the checksums that inspect --checksum wrote to FILE.crc64nvme")
 	systemFlags(fs, &f.system, "verify_on")
 	fs.BoolVar(&f.load.Lenient, "lenient", false,
-		"also accept headers that the safetensors package accepts but nebulaio refuses by default")
+		"also accept headers that the Python package safetensors accepts but nebulaio refuses by default")
 	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to load the model; the model is freed after each load")
-	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files from the page cache before each load")
+	fs.BoolVar(&f.dropCache, "drop-cache", false, "drop the files of the model from the page cache before each load")
 	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)

@@ -2,12 +2,12 @@
 
 // Package cli implements the nebulaio command.
 //
-// Each subcommand has one file and one constructor. Everything outside of files and devices comes from a World, which
-// tests replace.
+// Each subcommand has one file and one constructor. Arguments, standard streams, environment, clock and signals come
+// from a World, which tests replace.
 //
 // Results go to stdout; errors and progress go to stderr. With --json, stdout carries exactly one JSON object. If the
-// command fails, the JSON object is {"error": ...}, and stderr has the text of the error too. The exit code follows
-// from the error's kind.
+// command fails, the JSON object is {"error": ...}, and stderr has the text of the error too. The kind of the error
+// determines the exit code.
 package cli
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Main runs the command in w.Args and returns the exit code. The first interrupt cancels the command, which then ends
-// with kind Cancelled. A second interrupt ends the process.
+// Main runs the command in w.Args and returns the exit code. The first interrupt cancels the command, which then
+// fails with an error of kind Cancelled. A second interrupt ends the process at once.
 func Main(w World) int {
 	a := &app{World: w, out: &checkedWriter{w: w.Stdout}}
 	ctx, stop := a.interruptible(context.Background())
@@ -72,12 +72,13 @@ func newRoot(a *app) *cobra.Command {
 		Long: `Load model files into GPU memory, report the route of every byte, and serve an
 S3-compatible object store.
 
-The device "host" is the memory of this machine. The device "host" is used if
-there is no usable GPU and no device was named. A named device is never replaced
-by another.
+The device "host" is the memory of this machine. A command uses the device "host"
+if there is no usable GPU and the user named no device. If the user names a
+device, a command never uses another device instead.
 
-Exit codes: 0 done, 1 other, 2 invalid use, 3 not found, 4 permission denied,
-5 corrupt, 6 I/O, 7 device, 8 memory, 9 unsupported, 130 interrupted.`,
+Exit codes: 0 success, 1 other error, 2 invalid use, 3 not found, 4 permission
+denied, 5 corrupt data, 6 I/O error, 7 device, 8 memory, 9 unsupported,
+130 interrupted.`,
 		Version:            nebulaio.Version(),
 		SilenceErrors:      true,
 		SilenceUsage:       true,

@@ -31,14 +31,15 @@ func (f *objectFlags) define(fs *pflag.FlagSet) {
 	envVar(fs, text(&f.client.AccessKey, "KEY", "an access key"), "access-key",
 		"access key of the account; default AWS_ACCESS_KEY_ID. "+
 			"The secret key comes from NEBULAIO_SECRET_KEY, AWS_SECRET_ACCESS_KEY or --secret-file")
-	fs.Var(text(&f.secret, "FILE", "a file"), "secret-file", "file whose first line is the secret key")
-	fs.Var(text(&f.client.Region, "REGION", "a region"), "region", "region of the server; default AWS_REGION or us-east-1")
+	fs.Var(text(&f.secret, "FILE", "a file"), "secret-file", "file whose first line is the secret key of the account")
+	fs.Var(text(&f.client.Region, "REGION", "a region"), "region",
+		"S3 region of the server; default AWS_REGION or us-east-1")
 	envVar(fs, text(&f.client.Door, "DOOR", "auto, require, off or the path of a socket"), "door",
 		"use of the server's door on this host: auto, require, off or the path of its socket; default auto")
 	envVar(fs, count(&f.client.Connections, 0, 0), "connections",
 		"number of HTTP connections per object; 0 lets the client choose")
 	fs.Var(text(&f.client.CAFile, "FILE", "a file"), "ca-file",
-		"PEM file with certificates to trust in addition to the system's")
+		"PEM file with CA certificates to trust in addition to those of the system")
 }
 
 // options returns the client options from the flags and the environment.

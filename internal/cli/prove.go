@@ -16,7 +16,7 @@ import (
 )
 
 func proveFlag(fs *pflag.FlagSet, no *bool) {
-	fs.BoolVar(no, "no-prove", false, "skip the test read through cuFile")
+	fs.BoolVar(no, "no-prove", false, "skip the test that reads from the path through cuFile")
 }
 
 // newDoctorProve returns the hidden command that doctor starts as a process to
@@ -50,7 +50,7 @@ func newDoctorProve(a *app) *cobra.Command {
 			return set.Close()
 		}),
 	}
-	cmd.Flags().Var(count(&gpu, 0, 0), "gpu", "index of the GPU in CUDA's order")
+	cmd.Flags().Var(count(&gpu, 0, 0), "gpu", "index of the GPU in the order of the CUDA driver")
 	return cmd
 }
 

@@ -20,7 +20,7 @@ type quarantineJSON struct {
 func newStoreQuarantine(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
-		Short: "List and restore the files and records that store check --repair moved into quarantine/",
+		Short: "List and restore files and records that store check --repair has moved into quarantine/",
 		Args:  noArgs,
 		RunE:  a.needsCommand,
 	}
@@ -33,7 +33,7 @@ func newQuarantineList(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the entries of quarantine/ and why they were moved there",
+		Short: "List the entries of the store's directory quarantine/ and the reason for each",
 		Args:  noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -56,12 +56,14 @@ func newQuarantineRestore(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "restore NAME",
-		Short: "Restore one entry of quarantine/",
-		Long: `Restore one entry of quarantine/ by the name that store quarantine list shows.
+		Short: "Put one entry of quarantine/ back into the store",
+		Long: `Put one entry of quarantine/ back into the store, by the name that store
+quarantine list shows.
 
-The server must be stopped. A file returns to its place unless another file is
-there. A record returns to the metadata unless the record was changed after the
-repair. If a record was changed, the command lists it and leaves it as it is, and
+The server must be stopped while an entry is restored. A file returns to its
+original path unless another file has that path now. A record returns to the
+metadata unless the record was changed after the repair. If a record was changed
+after the repair, the command lists the record and keeps its changed value, and
 the exit code is 5.`,
 		Args: oneName("the name of one entry that store quarantine list shows"),
 		RunE: a.run(func(ctx context.Context, args []string) error {

@@ -49,16 +49,17 @@ func newSave(a *app) *cobra.Command {
 		Short: "Load a model and write it from device memory to one durable file",
 		Long: `Load a model and write it from device memory to one durable .safetensors file.
 
-The data begins at a page boundary, and FILE.crc64nvme is written beside it. When
-the command ends, the file is durable. A reader always finds the old file or the
-complete new file.
+In the new file, the tensor data begins at a page boundary. The command writes the
+checksums of the new file to OUT.crc64nvme. When the command ends, the new file is
+durable. A reader of OUT always finds the old file or the complete new file.
 
 SOURCE is a .safetensors file, the index of a sharded model, or a model directory.
-OUT is a file, which is replaced once the new one is complete. If OUT is a
-symbolic link, its target is replaced. OUT cannot be a device, a pipe or a file in
-a kernel file system such as /proc. OUT is checked before SOURCE is loaded. SOURCE
-and OUT can also be s3://BUCKET/KEY on the server that --endpoint names. A flag
-overrides its environment variable, which is shown in brackets.`,
+OUT is the file to write; an existing file is replaced when the new file is
+complete. If OUT is a symbolic link, its target is replaced. OUT cannot be a
+device, a pipe or a file in a kernel file system such as /proc. OUT is checked
+before SOURCE is loaded. SOURCE and OUT can also be s3://BUCKET/KEY on the server
+that --endpoint names. A flag overrides its environment variable; the list of
+flags shows the variable in brackets.`,
 		Args: twoPaths,
 		RunE: a.run(func(ctx context.Context, args []string) error { return a.save(ctx, args[0], args[1], f) }),
 	}
@@ -85,14 +86,15 @@ func (f *saveFlags) define(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	envVar(fs, deviceValue(&f.load.Device), "device", "device that the model passes through: auto, host, cuda or cuda:N")
 	fs.StringArrayVar(&f.load.Tensors, "tensors", nil, "save only tensors whose name matches `GLOB`; repeatable")
-	fs.BoolVar(&f.save.NoChecksums, "no-checksum", false, "do not write FILE.crc64nvme, and remove an existing one")
-	fs.BoolVar(&f.load.Verify, "verify", false, "check SOURCE against its checksums while it is loaded")
+	fs.BoolVar(&f.save.NoChecksums, "no-checksum", false,
+		"do not write the checksum file OUT.crc64nvme, and remove an existing one")
+	fs.BoolVar(&f.load.Verify, "verify", false, "check SOURCE against its checksums while SOURCE is loaded")
 	fs.Var(choice(&f.save.Route, "ROUTE", "auto", "buffered", "direct"), "route",
 		"route of writes: past the page cache if possible (auto), always past it (direct), "+
 			"or through the page cache (buffered)")
-	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to save the model; each save replaces the file")
+	fs.Var(count(&f.repeat, 1, 1), "repeat", "number of times to save the model; each save replaces OUT")
 	fs.BoolVar(&f.ceiling, "ceiling", false,
-		"before each save, also measure plain writes of the same size, block size and depth to a new file")
+		"before each save, also measure plain writes of the same size, block size and queue depth to a new file")
 	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	f.objects.define(fs)
 	engineFlags(fs, &f.system)

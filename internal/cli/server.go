@@ -26,15 +26,17 @@ func newServer(a *app) *cobra.Command {
 		Short: "Serve an object store over S3",
 		Long: `Serve an object store over S3.
 
-Settings come from flags, NEBULAIO_ variables and a YAML file, in this order of
-precedence. nebulaio config explains each setting. The administrator's keys come
-from NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD.
+Settings come from flags, NEBULAIO_ environment variables and a YAML file. A flag
+overrides an environment variable, and a variable overrides the file. The command
+nebulaio config explains each setting. The administrator's keys come from the
+environment variables NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD.
 
-The first SIGTERM or interrupt stops new requests. Running requests can finish
-within drain_timeout. A second signal ends the server at once. Acknowledged
-writes are never lost.
+After the first SIGTERM or interrupt, the server accepts no new requests. Requests
+in progress can finish within the time of the setting drain_timeout. A second
+SIGTERM or interrupt ends the server at once. Acknowledged writes are never lost.
 
-SIGHUP reloads the certificate, unless the server runs on a terminal.`,
+SIGHUP makes the server reload its TLS certificate, unless the server runs on a
+terminal.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -45,7 +47,7 @@ SIGHUP reloads the certificate, unless the server runs on a terminal.`,
 		}),
 	}
 	s.addAll(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON when requests are accepted")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON when the server begins to accept requests")
 	return cmd
 }
 
@@ -155,7 +157,7 @@ type settings struct {
 // add adds --config and the flags of the wanted keys.
 func (s *settings) add(fs *pflag.FlagSet, wanted func(config.Key) bool) {
 	s.fs, s.flags = fs, map[string]*string{}
-	fs.StringVar(&s.file, "config", "", "YAML `FILE` with settings of the server [NEBULAIO_CONFIG]")
+	fs.StringVar(&s.file, "config", "", "YAML `FILE` with the settings of the server [NEBULAIO_CONFIG]")
 	for _, k := range config.Keys() {
 		if k.Flag() == "" || !wanted(k) {
 			continue

@@ -17,7 +17,7 @@ import (
 func newStore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Check, scrub, back up, restore and measure an object store",
+		Short: "Check, repair, scrub, back up and restore an object store, and show its statistics",
 		Args:  noArgs,
 		RunE:  a.needsCommand,
 	}
@@ -32,28 +32,30 @@ func newStoreCheck(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check that the metadata and the files of a stopped store agree",
-		Long: `Check that the metadata and the files of a stopped store agree.
+		Short: "Check that the metadata and the data files of a stopped store agree",
+		Long: `Check that the metadata and the data files of a stopped store agree.
 
-The command reads every metadata file, even after a damaged one. The command
-decodes every record and compares the size of every data file with its record.
-Content is only read with --content. store scrub also reads content, and works
-while a server runs. Damaged metadata is not repaired: restore a backup, or use
-nebulaio store salvage.
+The command reads every metadata file, even if an earlier metadata file is
+damaged. The command decodes every record and compares the size of every data file
+with the size in its record. The content of objects is read only with --content.
+The command store scrub also reads content, and works while a server runs. Damaged
+metadata files are not repaired: restore a backup, or use nebulaio store salvage.
 
-Without --repair the command changes nothing. With --repair, the command:
+Without --repair the command changes nothing. With --repair, the command does the
+following:
 
   - corrects indexes, counts and marks
   - rebuilds damaged buckets with their objects
   - moves files and records that nothing refers to into quarantine/
 
-Nothing is deleted. "store quarantine" lists and restores moved entries. If repair
-cannot solve a problem, such as an unreadable record, nothing is moved, because a
-file might belong to that record. The flag --unreadable also moves damaged records
-of objects, uploads and parts, and then the files that belonged to them. Records
-of a newer version are never moved.
+A repair deletes nothing. The command store quarantine lists and restores what a
+repair has moved. If a record is unreadable or another problem cannot be repaired,
+the repair moves nothing, because an unused file might belong to the unreadable
+record. With the flag --unreadable, the repair also moves damaged records of
+objects, uploads and parts, and then the files that belonged to them. Records of a
+newer version of nebulaio are never moved.
 
-The exit code is 5 if a problem remains.`,
+The exit code is 5 if the store still has a problem when the command ends.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			c, err := s.load(a)
@@ -84,9 +86,10 @@ The exit code is 5 if a problem remains.`,
 	}
 	s.addStore(cmd, &asJSON)
 	cmd.Flags().BoolVar(&o.Repair, "repair", false,
-		"correct values that other records determine, and move files and records that nothing refers to into quarantine/")
+		"correct values that can be derived from other records, and move unused files and records into quarantine/")
 	cmd.Flags().BoolVar(&o.Unreadable, "unreadable", false, "with --repair, also move damaged records into quarantine/")
-	cmd.Flags().BoolVar(&o.Content, "content", false, "also read all content and compare it with its checksums")
+	cmd.Flags().BoolVar(&o.Content, "content", false,
+		"also read the content of all objects and compare it with its checksums")
 	return cmd
 }
 
@@ -96,12 +99,13 @@ func newStoreScrub(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "scrub",
-		Short: "Read all content and compare it with its checksums",
-		Long: `Read all content and compare it with its checksums.
+		Short: "Read the content of all objects of a store and compare it with its checksums",
+		Long: `Read the content of all objects of a store and compare it with its checksums.
 
-A running server scrubs its store and keeps serving. If no server runs, the
-command opens the store itself. The command lists each damaged block. The exit
-code is 5 if a block is damaged.`,
+If a server runs on the store, the server does the scrub and continues to answer
+requests. If no server runs, the command opens the store itself. The command lists
+each damaged block of content. The exit code is 5 if a block of content is
+damaged.`,
 		Args: noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			p := a.startProgress(0, asJSON)

@@ -20,15 +20,16 @@ func newStoreBackup(a *app) *cobra.Command {
 	var verify, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "backup OUT",
-		Short: "Copy a store, running or stopped, to another directory",
-		Long: `Copy a store, running or stopped, to another directory.
+		Short: "Back up a store, with or without a running server, to another directory",
+		Long: `Back up a store, with or without a running server, to another directory.
 
-A running server copies a snapshot of its store and keeps serving. The copy
-contains everything that was acknowledged before the command began: objects,
-buckets, accounts and settings.
+If a server runs on the store, the server copies a snapshot of the store and
+continues to answer requests. The backup contains all changes that were
+acknowledged before the command began: objects, buckets, accounts and settings.
 
-OUT must not exist, but its parent directory must. Until the copy is complete its
-name is OUT.partial. Restore the copy with nebulaio store restore.`,
+The directory OUT must not exist, but its parent directory must. Until the backup
+is complete, its name is OUT.partial. The command nebulaio store restore creates a
+store from a backup.`,
 		Args: oneName("the directory of the backup"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			to, err := filepath.Abs(args[0])
@@ -54,7 +55,7 @@ name is OUT.partial. Restore the copy with nebulaio store restore.`,
 		}),
 	}
 	s.addStore(cmd, &asJSON)
-	cmd.Flags().BoolVar(&verify, "verify", false, "read the copy again and compare it with its checksums")
+	cmd.Flags().BoolVar(&verify, "verify", false, "read the backup again and compare it with its checksums")
 	return cmd
 }
 
@@ -66,8 +67,8 @@ func newStoreRestore(a *app) *cobra.Command {
 		Short: "Create a store from a backup",
 		Long: `Create a store from a backup.
 
-The directory of the store must be missing or empty. The command does not change
-the backup.`,
+The directory of the new store must be missing or empty. The command does not
+change the backup.`,
 		Args: oneName("the directory of a backup"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			c, err := s.load(a)
@@ -86,7 +87,8 @@ the backup.`,
 	}
 	s.addStore(cmd, &asJSON)
 	cmd.Flags().
-		BoolVar(&verify, "verify", false, "compare all content with its checksums before the store is ready for use")
+		BoolVar(&verify, "verify", false,
+			"compare the content of all objects with its checksums before the new store is ready for use")
 	return cmd
 }
 
@@ -112,13 +114,15 @@ func newStoreSalvage(a *app) *cobra.Command {
 		Short: "Copy the readable objects of a damaged store into a new store",
 		Long: `Copy the readable objects of a damaged store into a new store.
 
-SRC is the directory of a stopped store and is never changed. NEW must be missing
-or empty. Each metadata file is read as far as possible. An object is saved if its
-record is readable and its content matches its checksum. An object that cannot be
-saved is listed as lost. If changes were lost, deleted or overwritten objects may
-reappear; the report marks them as doubtful.
+SRC is the directory of a stopped store and is never changed. The directory NEW
+must be missing or empty. Each metadata file is read as far as possible. An object
+is saved if its record is readable and its content matches its checksum. An object
+that cannot be saved is listed as lost. If a part of the metadata is lost, an
+object that had been deleted or overwritten may reappear. The report marks an
+object as doubtful if a later change of the object may be lost.
 
-The exit code is 5 if an object is lost.`,
+The exit code is 5 if an object is lost, or if the report has a warning or a
+problem of the new store.`,
 		Args: oneName("the directory of a damaged store"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			if to == "" {
@@ -141,8 +145,9 @@ The exit code is 5 if an object is lost.`,
 		}),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "directory `NEW` of the new store; it must be missing or empty")
-	cmd.Flags().BoolVar(&link, "link", false, "share content files with the damaged store if they cannot be cloned")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object that names what was saved and lost")
+	cmd.Flags().BoolVar(&link, "link", false,
+		"hard-link data files of the damaged store into the new store if the file system cannot clone them")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object that lists the saved and the lost objects")
 	return cmd
 }
 

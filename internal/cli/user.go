@@ -35,9 +35,9 @@ func newUser(a *app) *cobra.Command {
 		Short: "Manage the accounts of the object store and their access to buckets",
 		Long: `Manage the accounts of the object store and their access to buckets.
 
-The command asks a running server through the socket in its data directory. Only
-the server's own user may use the socket. If no server runs, the command opens the
-store itself.`,
+If a server runs, the command sends its request to the administration socket in
+the server's data directory. Only the user that runs the server and root may use
+the administration socket. If no server runs, the command opens the store itself.`,
 		Args: noArgs,
 		RunE: a.needsCommand,
 	}
@@ -65,7 +65,7 @@ func newUserAdd(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "add NAME",
-		Short: "Create an account; NAME is its access key",
+		Short: "Create an account with the access key NAME",
 		Args:  oneName("the access key of the new account"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			made := userJSON{AccessKey: args[0], Role: role}
@@ -89,7 +89,7 @@ func newUserAdd(a *app) *cobra.Command {
 	s.addStore(cmd, &asJSON)
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom+"; without this flag a secret is generated and shown once")
 	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
-		"role of the account: user uses buckets granted to it, userplus can also create buckets, admin can do everything")
+		"role: user (uses buckets granted to it), userplus (can also create buckets) or admin (can do everything)")
 	return cmd
 }
 
@@ -100,7 +100,7 @@ func newUserUpdate(a *app) *cobra.Command {
 	var generate, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "update NAME",
-		Short: "Change the secret or the role of an account",
+		Short: "Change the secret key or the role of an account",
 		Args:  oneName("the access key of an account"),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
@@ -131,7 +131,7 @@ func newUserUpdate(a *app) *cobra.Command {
 	})
 	s.addStore(cmd, &asJSON)
 	cmd.Flags().StringVar(&from, "secret", "", secretFrom)
-	cmd.Flags().BoolVar(&generate, "generate", false, "generate a new secret and show it once")
+	cmd.Flags().BoolVar(&generate, "generate", false, "generate a new secret key and show it once")
 	cmd.Flags().Var(choice(&role, "ROLE", iam.RoleUser, iam.RoleUserPlus, iam.RoleAdmin), "role",
 		"new role of the account: user, userplus or admin")
 	cmd.MarkFlagsMutuallyExclusive("secret", "generate")
@@ -143,7 +143,7 @@ func newUserList(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the accounts, without the administrator of the environment",
+		Short: "List the accounts, except the root account of the administrator",
 		Args:  noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
 			users, err := ask(ctx, a, &s, func(n node.Admin) ([]node.User, error) { return n.Users(ctx) })

@@ -30,16 +30,19 @@ func newUserGrant(a *app) *cobra.Command {
 	var prefix string
 	cmd := &cobra.Command{
 		Use:   "grant USER BUCKET",
-		Short: "Let an account use a bucket, or the keys in it that begin with a prefix",
-		Long: `Let an account use a bucket, or the keys in it that begin with a prefix.
+		Short: "Let an account use a bucket, or only the keys of the bucket that begin with a prefix",
+		Long: `Let an account use a bucket, or only the keys of the bucket that begin with a
+prefix.
 
 The command adds statements to the bucket's policy. The Sid of an added statement
-begins with NebulaioGrant. All other statements stay as they are. Repeating a
-grant changes nothing. A second grant for the same prefix replaces the first.
+begins with NebulaioGrant. All other statements of the policy stay as they are.
+Repeating a grant changes nothing. A second grant to the same account for the same
+prefix replaces the first grant.
 
 The flag --read allows listing and reading, and --write allows writing and
-deleting. The default --read-write allows all four. No grant allows changing the
-bucket's settings or deleting old versions.`,
+deleting. The default --read-write allows listing, reading, writing and deleting.
+No grant allows an account to change the bucket's settings or to delete old
+versions.`,
 		Args: userAndBucket,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			g := iam.Grant{User: args[0], Bucket: args[1], Access: iam.AccessReadWrite, Prefix: prefix}
@@ -65,7 +68,7 @@ bucket's settings or deleting old versions.`,
 	cmd.Flags().BoolVar(&read, "read", false, "allow listing and reading objects")
 	cmd.Flags().BoolVar(&write, "write", false, "allow writing and deleting objects")
 	cmd.Flags().BoolVar(&both, "read-write", false, "allow listing, reading, writing and deleting objects; the default")
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with `PREFIX`, such as logs/")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "grant access only to keys that begin with `PREFIX`, such as logs/")
 	return cmd
 }
 
@@ -78,8 +81,9 @@ func newUserRevoke(a *app) *cobra.Command {
 		Short: "Revoke the grants of an account in a bucket",
 		Long: `Revoke the grants of an account in a bucket.
 
-Without --prefix all grants are revoked, with --prefix only the grant for that
-prefix. Policy statements that user grant did not add stay as they are.`,
+Without --prefix, the command revokes all grants of the account in the bucket.
+With --prefix, the command revokes only the grant for that prefix. Policy
+statements that were not added by nebulaio user grant stay as they are.`,
 		Args: userAndBucket,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {

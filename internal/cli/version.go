@@ -28,7 +28,7 @@ func newVersion(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version and its build",
+		Short: "Print the version of nebulaio and details of its build",
 		Args:  noArgs,
 		RunE: a.run(func(context.Context, []string) error {
 			v := readVersion(debug.ReadBuildInfo)

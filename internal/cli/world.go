@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// World is everything that a command uses outside of files and devices. A test uses its own World to run a whole
-// command inside the test's process.
+// World provides what a command needs besides files and devices: arguments, streams, environment, clock and signals.
+// A test uses its own World to run a whole command inside the test's process.
 type World struct {
 	// Args are the arguments after the program's name.
 	Args []string
@@ -23,42 +23,46 @@ type World struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
-	// StdoutWidth returns the width in columns of the terminal behind Stdout. nil or 0 means no terminal.
+	// StdoutWidth returns the width in columns of the terminal behind Stdout. If StdoutWidth is nil or returns 0,
+	// Stdout is no terminal.
 	StdoutWidth func() int
 	// StderrIsTerminal reports whether a line on Stderr can be redrawn in place.
 	StderrIsTerminal bool
 
-	// TerminalWidth returns the current width in columns of the terminal behind Stderr. nil or 0 means unknown.
+	// TerminalWidth returns the current width in columns of the terminal behind Stderr. If TerminalWidth is nil or
+	// returns 0, the width is unknown.
 	TerminalWidth func() int
 
 	// Env returns the value of an environment variable, or "" if it is not set.
 	Env func(name string) string
-	// Environ lists all environment variables as NAME=VALUE, for warnings about unknown ones. nil means no warnings.
+	// Environ lists all environment variables as NAME=VALUE, for warnings about unknown variables. If Environ is nil,
+	// no command warns about unknown variables.
 	Environ func() []string
-	// Now is the clock of progress lines. Reports use the clock of the engine instead.
+	// Now returns the time for progress lines. Reports use the clock of the transfer engine instead of Now.
 	Now func() time.Time
 
-	// Notify delivers interrupts to c until stop is called. After stop was called, an interrupt ends the process at
-	// once.
+	// Notify delivers interrupts to the channel c until the returned function is called. After the returned function
+	// was called, an interrupt ends the process at once.
 	Notify func(c chan<- os.Signal) (stop func())
 
-	// NotifyReload delivers SIGHUP to c until stop is called. nil means that there are no reloads.
+	// NotifyReload delivers SIGHUP to the channel c until the returned function is called. If NotifyReload is nil,
+	// SIGHUP does not reload the TLS certificate.
 	NotifyReload func(c chan<- os.Signal) (stop func())
 
-	// Command returns a command that runs this program with the given arguments until ctx ends. nil means that no
+	// Command returns a command that runs this program with the given arguments until ctx ends. If Command is nil, no
 	// process can be started.
 	Command func(ctx context.Context, args ...string) *exec.Cmd
 
-	// CUDALibrary, NVMLLibrary and CuFileLibrary replace the usual library names
-	// in tests.
+	// CUDALibrary, NVMLLibrary and CuFileLibrary, if not empty, replace the usual names of the libraries. Tests set
+	// them.
 	CUDALibrary, NVMLLibrary, CuFileLibrary string
 
-	// Progress, if not nil, also receives the progress of every load, generate and
-	// inspect --checksum: once with done 0 before the first byte, then repeatedly.
+	// Progress, if not nil, receives the progress in bytes of a load, generate or inspect --checksum. Progress is
+	// called once with done 0 before the first byte, and then repeatedly.
 	Progress func(done, total int64)
 }
 
-// Process returns the World of this process.
+// Process returns a World with the real arguments, streams, environment, clock and signals of this process.
 func Process() World {
 	return World{
 		Args:   os.Args[1:],

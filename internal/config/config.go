@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the server's configuration from a YAML file, the environment and flags. Keys lists all
-// settings, and a Config records the source of each value.
+// Package config reads the server's configuration from a YAML file, the environment and flags. The function Keys
+// lists all settings, and a Config records the source of each value.
 //
-// If a setting has several values, a flag wins over the environment, the environment over the file, and the file
-// over the default. Load refuses an unknown key, a value of the wrong type and a key that is given twice. The error
-// of Load names the file and line, the value and the most similar known key. Load refuses most settings that would
-// have no effect. A few accepted settings have less effect than their values say; Config.Notes lists them.
+// If a setting has several values, a flag wins over the environment, the environment over the file, and the file over
+// the default. Load refuses an unknown key, a value of the wrong type and a key that is given twice. The error of
+// Load names the file and line, the value and the most similar known key. Load refuses most settings that would have
+// no effect. Config.Notes lists the few accepted settings that have less effect than their values say.
 package config
 
 import (
@@ -30,15 +30,16 @@ type Config struct {
 	// accepted.
 	Domains []string
 
-	RootUser                string // access key of the administrator; if empty, see GenerateRootKeys
+	RootUser                string // access key of the administrator; empty if not set (see GenerateRootKeys)
 	RootPassword            string
 	AllowDefaultCredentials bool
 	// GenerateRootKeys makes the first start of a store generate the administrator's keys if RootUser and
-	// RootPassword are empty. If all three are unset, the server uses the well-known default keys.
+	// RootPassword are empty. If RootUser and RootPassword are empty and GenerateRootKeys is false, the server uses
+	// the well-known default keys.
 	GenerateRootKeys bool
 
-	VerifyReads string // "first", "always" or "never"
-	ETag        string // "md5" or "crc64nvme"
+	VerifyReads string // when a read compares content with its checksums: "first", "always" or "never"
+	ETag        string // kind of ETag for new buckets: "md5" or "crc64nvme"
 	ETagBuckets map[string]string
 	InlineSize  int64
 	MemoryLimit int64
@@ -50,8 +51,8 @@ type Config struct {
 	Scrub        Scrub
 	Uploads      Uploads
 
-	LogLevel  string // "debug", "info", "warn" or "error"
-	LogFormat string // "auto", "text" or "json"
+	LogLevel  string // lowest level of logged messages: "debug", "info", "warn" or "error"
+	LogFormat string // format of the log: "auto", "text" or "json"
 	AccessLog bool
 	PProf     bool
 
@@ -61,8 +62,8 @@ type Config struct {
 	sources map[string]Source
 }
 
-// TLS names the certificate of the S3 address and the console address. Without a certificate, both addresses use
-// plain HTTP.
+// TLS names the certificate of the S3 address and the console address. Without a certificate, the S3 address and the
+// console address use plain HTTP.
 type TLS struct {
 	Cert, Key string
 	Generate  bool
@@ -72,7 +73,8 @@ type TLS struct {
 // Enabled reports whether the server uses TLS.
 func (t TLS) Enabled() bool { return t.Generate || t.Cert != "" }
 
-// Limits bound the number of connections and requests, the size of headers and the time that clients may take.
+// Limits bound the number of S3 connections and requests, the size of request headers and the time that clients may
+// take.
 type Limits struct {
 	Connections int
 	Requests    int
@@ -85,7 +87,7 @@ type Limits struct {
 // Scrub configures the background scrub, which reads all content and compares it with its checksums.
 type Scrub struct {
 	Interval time.Duration // time between two scrubs; 0 means no background scrubs
-	Rate     int64         // bytes per second at most; 0 means no limit
+	Rate     int64         // largest number of bytes that the scrub reads per second; 0 means no limit
 }
 
 // Uploads configures the expiry of multipart uploads that get no new parts.
@@ -98,21 +100,22 @@ type Uploads struct {
 // GPUDirect holds the settings of the door, the local socket for GPUDirect clients.
 type GPUDirect struct {
 	Enabled         bool
-	Socket          string // path of the socket; empty means gpudirect.sock in the data directory
+	Socket          string // path of the door's socket; empty means gpudirect.sock in the data directory
 	BufferPoolSize  int64
 	EnableAsync     bool
-	DeviceIDs       []string // GPU indices in decimal; see Devices
-	MaxTransferSize int64    // largest range in bytes that the door grants as one transfer
+	DeviceIDs       []string // indices of the GPUs that door clients may use, as decimal numbers; see Devices
+	MaxTransferSize int64    // largest range of an object in bytes that the door grants as one transfer
 	EnableP2P       bool
 	QueueDepth      int
 	IdleTimeout     time.Duration
 	MaxConnections  int
 	MaxHandles      int
 	MaxDraftBytes   int64
-	ReadOnlyMount   bool // whether to use a read-only mount, if the server has the rights to make one
+	ReadOnlyMount   bool // whether door clients get files through a read-only mount, if the server may make one
 }
 
-// Devices returns the indices of the GPUs that clients of the door may use. An empty result means all GPUs.
+// Devices returns the indices of the GPUs that clients of the door may use. If Devices returns an empty list, clients
+// may use all GPUs.
 func (g GPUDirect) Devices() []int {
 	var all []int
 	for _, text := range g.DeviceIDs {
@@ -123,13 +126,14 @@ func (g GPUDirect) Devices() []int {
 	return all
 }
 
-// ClientPoolSize and ClientQueueDepth are the limits that clients of the door have by default. A larger limit in
-// the door's settings has no effect on a client.
+// ClientPoolSize and ClientQueueDepth are the default limits of door clients. A setting of the door that is larger
+// than the default limit has no effect on a client.
 const (
-	// ClientPoolSize is the largest staging memory in bytes of a door client that has not chosen a size itself.
-	ClientPoolSize = 128 * mib
-	// ClientQueueDepth is the largest number of direct reads in flight of a door client that has not chosen a depth
+	// ClientPoolSize is the largest amount of staging memory, in bytes, of a door client that has not chosen a size
 	// itself.
+	ClientPoolSize = 128 * mib
+	// ClientQueueDepth is the largest number of direct reads that a door client has in flight if it has not chosen a
+	// depth itself.
 	ClientQueueDepth = 16
 )
 
@@ -137,8 +141,9 @@ const (
 const NoRDMA = "there is no RDMA transport in this version: clients on other hosts move objects over TCP, those on " +
 	"this host through the GPUDirect door"
 
-// Notes returns one sentence for each accepted setting that has less effect than its value says. Each sentence
-// begins with the key of the setting. A setting with its default value gets no note.
+// Notes returns one sentence for each accepted setting that has less effect than its value says. Each sentence that
+// Notes returns begins with the name of the setting. Notes returns no sentence for a setting that has its default
+// value.
 func (c *Config) Notes() []string {
 	var all []string
 	if c.RDMA {
@@ -159,11 +164,10 @@ func (c *Config) Notes() []string {
 	return all
 }
 
-// Origin is the kind of source that a value came from: default, file, environment or flag.
+// Origin is the kind of source of a setting's value: default, file, environment or flag.
 type Origin string
 
-// The origins of a value by rising priority: a flag replaces the environment, which replaces the file, which
-// replaces the default.
+// The origins of a setting's value, in the order of rising priority: default, file, environment, flag.
 const (
 	FromDefault Origin = "default"
 	FromFile    Origin = "file"
@@ -171,14 +175,14 @@ const (
 	FromFlag    Origin = "flag"
 )
 
-// Source says where the value of a setting came from. The field Where is file:line, the name of an environment
-// variable, or the name of a flag. The field Where is empty for a default.
+// Source describes the source of a setting's value. The field Where is FILE:LINE, the name of an environment
+// variable, or the name of a flag. The field Where is empty if the value is the default.
 type Source struct {
 	Origin Origin `json:"origin"`
 	Where  string `json:"where,omitempty"`
 }
 
-// String returns the source as text for messages, such as $NEBULAIO_DATA or default.
+// String returns the source of a setting as text for messages, such as "$NEBULAIO_DATA" or "default".
 func (s Source) String() string {
 	switch s.Origin {
 	case FromFile, FromFlag:
@@ -192,7 +196,7 @@ func (s Source) String() string {
 // Value is one setting with its value and the source of the value.
 type Value struct {
 	Key    Key
-	Text   string // the value as a user would write it; masked if the key is secret
+	Text   string // value of the setting as a user would write it; masked if the setting is secret
 	Source Source
 }
 

@@ -25,12 +25,12 @@ type Inputs struct {
 	// Env returns the value of an environment variable. An empty environment variable counts as not set. If Env is
 	// nil, the environment is ignored.
 	Env func(string) string
-	// Flags holds the values of the flags that the user gave, by the names of their keys.
+	// Flags maps the name of a setting, such as tls.cert, to the value of the flag that the user gave.
 	Flags map[string]string
 }
 
-// Load reads and checks a configuration. A wrong setting is an error of kind Invalid; an unreadable file is an
-// error of the kind of its cause.
+// Load reads and checks a configuration. A wrong setting is an error of kind Invalid; an unreadable file is an error
+// with the kind of its cause, such as NotFound.
 func Load(in Inputs) (*Config, error) {
 	c := &Config{sources: map[string]Source{}}
 	fields := table()

@@ -9,16 +9,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// RootUserVariable and RootPasswordVariable name the administrator's access key and secret key, in the environment
-// and in a root.env file.
+// RootUserVariable and RootPasswordVariable are the names of the administrator's access key and secret key, in the
+// environment and in a root.env file.
 const (
 	RootUserVariable     = "NEBULAIO_ROOT_USER"
 	RootPasswordVariable = "NEBULAIO_ROOT_PASSWORD"
 )
 
 // RootKeysIn reads the administrator's keys from a file with the lines NEBULAIO_ROOT_USER=VALUE and
-// NEBULAIO_ROOT_PASSWORD=VALUE. Empty lines and lines that begin with # are ignored. Any other line, an invalid key
-// and a missing key are errors. An error of RootKeysIn never shows the value of a key.
+// NEBULAIO_ROOT_PASSWORD=VALUE. Empty lines and lines that begin with # are ignored. A line of another form, an
+// invalid key and a missing key are errors. The errors of RootKeysIn never contain the value of a key.
 func RootKeysIn(path string) (access, secret string, err error) {
 	src, err := readBounded(path, maxSecret)
 	if err != nil {

@@ -30,9 +30,9 @@ func Variables() []string {
 var kubernetes = regexp.MustCompile(`^NEBULAIO(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
 // Unknown returns a warning for each environment variable that begins with NEBULAIO_ and has no effect, for example
-// because of a typing error. environ holds NAME=VALUE strings, as os.Environ returns them. also lists further known
-// variables, such as those of commands, bindings and tests. A name in also that ends in * matches all names with
-// that beginning.
+// because of a typing error. The first parameter holds NAME=VALUE strings, as os.Environ returns them. The second
+// parameter holds further known names of variables, such as those of commands, language bindings and tests. A known
+// name that ends in * matches all names with that beginning.
 func Unknown(environ, also []string) []string {
 	known := Variables()
 	var families []string

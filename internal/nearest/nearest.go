@@ -8,9 +8,9 @@ import "strings"
 // longest is the length in bytes above which words are not compared.
 const longest = 64
 
-// Of returns the known word that is most similar to word, or "" if none is similar. Two words are similar if few
-// letters differ, or if word is the beginning of exactly one known word. The comparison ignores letter case and
-// treats - and _ as equal.
+// Of returns the known word that is most similar to the given word, or "" if no known word is similar. A known word
+// is similar if it differs in few letters, or if it is the only known word that begins with the given word. The
+// comparison ignores letter case and treats - and _ as equal.
 func Of(word string, known []string) string {
 	if word == "" || len(word) > longest {
 		return ""
@@ -35,7 +35,8 @@ func Of(word string, known []string) string {
 	return best
 }
 
-// Hint returns the text " (did you mean X?)", where X is the most similar known word, or "" if none is similar.
+// Hint returns the text " (did you mean X?)", where X is the result of Of. Hint returns "" if no known word is
+// similar to the given word.
 func Hint(word string, known ...string) string {
 	if k := Of(word, known); k != "" {
 		return " (did you mean " + k + "?)"

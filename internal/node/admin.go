@@ -26,18 +26,18 @@ type Admin interface {
 	// Grant gives an account access to a bucket, and reports whether the bucket's policy changed. Grant fails with
 	// iam.ErrNoSuchAccount or object.ErrNoSuchBucket if the account or the bucket does not exist.
 	Grant(ctx context.Context, g iam.Grant) (changed bool, err error)
-	// Revoke removes the grants of an account in a bucket, and reports whether the bucket's policy changed. If
-	// prefix is not nil, Revoke removes only the grant for that prefix. Revoke also works for an account that does
-	// not exist any more. Revoke fails with object.ErrNoSuchBucket if the bucket does not exist.
+	// Revoke removes the grants of an account in a bucket, and reports whether the bucket's policy changed. If prefix
+	// is not nil, Revoke removes only the grant for that prefix. Revoke also removes the grants of an account that
+	// does not exist any more. Revoke fails with object.ErrNoSuchBucket if the bucket does not exist.
 	Revoke(ctx context.Context, bucket, accessKey string, prefix *string) (changed bool, err error)
 	// Access returns the buckets that an account can use. Access fails with iam.ErrNoSuchAccount if the account
 	// does not exist.
 	Access(ctx context.Context, accessKey string) (UserAccess, error)
 	// Stats returns the statistics of the store.
 	Stats(ctx context.Context) (Stats, error)
-	// Scrub reads all content and compares it with its checksums. rate is the largest number of bytes per second; 0
-	// means no limit. If progress is not nil, Scrub calls it from time to time from one goroutine. Scrub fails with
-	// kind Invalid if another scrub of the store is running.
+	// Scrub reads the content of all objects and compares it with its checksums. The parameter rate is the largest
+	// number of bytes to read per second; 0 means no limit. If progress is not nil, Scrub calls it from time to time
+	// from one goroutine. Scrub fails with kind Invalid if another scrub of the store is running.
 	Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error)
 	// Backup copies the current state of the store to a new directory on the store's machine. If verify is true,
 	// Backup compares all copied content with its checksums. If progress is not nil, Backup calls it from time to
@@ -87,7 +87,7 @@ func (l *local) UpdateUser(ctx context.Context, accessKey string, c iam.Change) 
 // Stats implements Admin.
 func (l *local) Stats(ctx context.Context) (Stats, error) { return l.store.stats(ctx) }
 
-// Scrub implements Admin. If another scrub runs, Scrub fails at once.
+// Scrub implements Admin. If another scrub of the store is running, Scrub fails at once.
 func (l *local) Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error) {
 	if !l.scrub.TryLock() {
 		return ScrubReport{}, errs.New(errs.Invalid, "scrub", "",

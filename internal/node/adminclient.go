@@ -67,7 +67,7 @@ func (r *remote) Door(ctx context.Context) (Door, error) {
 	return d, err
 }
 
-// Scrub implements Admin. The server runs the scrub and streams its progress.
+// Scrub implements Admin. Scrub asks the server to run the scrub, and receives its progress as a stream.
 func (r *remote) Scrub(ctx context.Context, rate int64, progress func(ScrubProgress)) (ScrubReport, error) {
 	return follow[ScrubProgress, ScrubReport](ctx, r, "scrub", "/v1/scrub", map[string]int64{"rate": rate}, progress)
 }

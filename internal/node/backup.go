@@ -20,11 +20,11 @@ type BackupReport struct {
 	Verified int64 `json:"verified"` // bytes of content that were compared with their checksums
 }
 
-// MetaFile describes a file of the metadata and the part of it that can be read.
+// MetaFile describes a metadata file of the store and how much of the file can be read.
 type MetaFile struct {
 	Name    string `json:"name"`
-	Changes int64  `json:"changes"`          // number of metadata changes in the file that can be read
-	Lost    int64  `json:"lost,omitempty"`   // number of metadata changes that are known to be lost
+	Changes int64  `json:"changes"`          // number of metadata changes that can be read from the file
+	Lost    int64  `json:"lost,omitempty"`   // number of metadata changes in the file that are known to be lost
 	Damage  string `json:"damage,omitempty"` // description of the damage; empty if the file is intact
 }
 
@@ -49,8 +49,9 @@ func (s onDisk) backup(ctx context.Context, to string, verify bool, progress fun
 	return backupReport(r), err
 }
 
-// Restore creates the store in the configuration's data directory from the backup in the directory from. The data
-// directory must be missing or empty. If verify is true, Restore compares all content with its checksums.
+// Restore creates a store from a backup. The parameter named from is the directory of the backup, and the store is
+// created in the configuration's data directory. The data directory must be missing or empty. If verify is true,
+// Restore compares the content of all objects with its checksums.
 func Restore(ctx context.Context, c *config.Config, from string, verify bool,
 	progress func(BackupReport)) (BackupReport, error) {
 	o := backup.RestoreOptions{From: from, To: c.Data, Verify: verify}
@@ -83,7 +84,7 @@ func serveBackup(a Admin, w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// Backup implements Admin. The server copies the store and streams its progress.
+// Backup implements Admin. Backup asks the server to copy the store, and receives its progress as a stream.
 func (r *remote) Backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport,
 	error) {
 	return follow[BackupReport, BackupReport](ctx, r, "back up store", "/v1/backup", backupAsk{To: to, Verify: verify},

@@ -174,7 +174,8 @@ func limit(l net.Listener, n int) net.Listener {
 	return &limited{Listener: l, slots: make(chan struct{}, n), gone: ctx, stop: stop}
 }
 
-// Accept returns the next connection. While the largest number of connections is open, Accept waits.
+// Accept returns the next connection. While the largest allowed number of connections is open, Accept waits for one
+// of them to close.
 func (l *limited) Accept() (net.Conn, error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -189,7 +190,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	return &slotConn{Conn: c, free: func() { <-l.slots }}, nil
 }
 
-// Close closes the listener and ends an Accept that waits.
+// Close closes the listener, so that a waiting call of Accept returns.
 func (l *limited) Close() error {
 	l.stop()
 	return l.Listener.Close()

@@ -29,7 +29,7 @@ type Door struct {
 	// Served reports whether the door accepts clients. If Served is false, Reason says why and Fix says what to do.
 	Served bool   `json:"served"`
 	Socket string `json:"socket,omitempty"` // path of the door's socket; may be empty if Served is false
-	Store  string `json:"store,omitempty"`  // identity of the store
+	Store  string `json:"store,omitempty"`  // unique ID of the store
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
 	// Writes reports whether clients can create objects through the door. If Writes is false, WritesReason says why
@@ -37,23 +37,24 @@ type Door struct {
 	Writes       bool   `json:"writes"`
 	WritesReason string `json:"writes_reason,omitempty"`
 	WritesFix    string `json:"writes_fix,omitempty"`
-	// Reopenable, if not empty, says why root and clients with the server's user ID can reopen a file for writing
-	// that they got for reading.
+	// Reopenable, if not empty, explains why root and clients with the server's user ID can reopen a read-only file
+	// of the door for writing.
 	Reopenable string `json:"reopenable,omitempty"`
 
 	Settings DoorSettings `json:"settings"`
 	// Stats holds the statistics of the door, or nil if the door is not served.
 	Stats *door.Stats `json:"stats,omitempty"`
-	// Notes holds one sentence for each setting that has less effect than its value says.
+	// Notes holds one sentence for each setting of the door that has less effect than its value says.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// DoorSettings holds the settings of the door. The JSON name of each field is its name in the configuration.
+// DoorSettings holds the settings of the door. The JSON name of each field is the name of its setting in the
+// configuration, without the prefix "gpudirect.".
 type DoorSettings struct {
 	Enabled         bool   `json:"enabled"`
 	BufferPoolSize  int64  `json:"buffer_pool_size"`
 	EnableAsync     bool   `json:"enable_async"`
-	DeviceIDs       []int  `json:"device_ids"` // indices of GPUs; empty means all GPUs
+	DeviceIDs       []int  `json:"device_ids"` // indices of the GPUs that clients may use; empty means all GPUs
 	MaxTransferSize int64  `json:"max_transfer_size"`
 	EnableP2P       bool   `json:"enable_p2p"`
 	QueueDepth      int    `json:"queue_depth"`
@@ -229,8 +230,8 @@ func gpuIndex() func(uuid string) (int, bool) {
 	}
 }
 
-// GPUs returns the GPUs of the list all, ordered by PCI address. nvidia-smi and the setting gpudirect.device_ids
-// also number GPUs by PCI address.
+// GPUs returns the GPUs among the given devices, ordered by PCI address. The program nvidia-smi and the setting
+// gpudirect.device_ids also number GPUs by PCI address.
 func GPUs(all []device.Info) []device.Info {
 	gpus := slices.DeleteFunc(slices.Clone(all), func(d device.Info) bool { return d.Kind != device.CUDA })
 	slices.SortStableFunc(gpus, func(a, b device.Info) int {

@@ -94,7 +94,8 @@ func (c *doorCollector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector. Each error code of the door has a metric series from the start. A metric
-// series of client reports appears with the first report that has its labels. All labels come from fixed lists.
+// series of client reports appears with the first report that has the labels of the series. All label values of the
+// door's metrics come from fixed lists.
 func (c *doorCollector) Collect(ch chan<- prometheus.Metric) {
 	s, served := c.stats()
 	up := 0.0

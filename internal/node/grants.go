@@ -18,8 +18,8 @@ import (
 type UserAccess struct {
 	User
 	Owns   []string    `json:"owns"`   // buckets that the account owns
-	Grants []iam.Grant `json:"grants"` // grants that Admin.Grant has added
-	// Policies lists the buckets with policy statements, other than grants, that name the account or everybody.
+	Grants []iam.Grant `json:"grants"` // grants to the account that Admin.Grant has added to the policies of buckets
+	// Policies lists the buckets whose policies name the account or everybody in statements that are not grants.
 	Policies []string `json:"policies"`
 }
 
@@ -73,7 +73,7 @@ func settled(bucket string, err error) error {
 	return err
 }
 
-// Access implements Admin. Access examines the policy of every bucket.
+// Access implements Admin. Access reads the policy of every bucket, so its duration grows with the number of buckets.
 func (l *local) Access(ctx context.Context, accessKey string) (UserAccess, error) {
 	account, err := l.accounts.Get(accessKey)
 	if err != nil {

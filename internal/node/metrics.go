@@ -92,15 +92,16 @@ func newMetrics(version string, g gauges) *metrics {
 		m.scrubs.WithLabelValues(result)
 	}
 	m.scrubbed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_last_scrub_timestamp_seconds",
-		Help: "Time when the last complete background scrub ended, in seconds since 1970; the first start of a " +
-			"store counts as a scrub."})
+		Help: "Time when the last complete background scrub ended, in seconds since 1970; before the first " +
+			"scrub, the time of the first start of the store."})
 	m.failed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_store_failed",
 		Help: "1 if the store has failed and accepts no changes until the server is restarted, else 0."})
 	m.expired = prometheus.NewCounter(prometheus.CounterOpts{Name: "nebulaio_uploads_expired_total",
-		Help: "Multipart uploads that the server aborted after the time uploads.expire without a new part."})
+		Help: "Multipart uploads that the server aborted because no new part arrived within the time of the " +
+			"setting uploads.expire."})
 	m.expiredBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "nebulaio_uploads_expired_bytes_total",
-		Help: "Bytes of parts in multipart uploads that the server aborted after the time uploads.expire without " +
-			"a new part."})
+		Help: "Bytes of parts in multipart uploads that the server aborted because no new part arrived " +
+			"within the time of the setting uploads.expire."})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nebulaio_build_info",
 		Help:        "Constant 1; the label version holds the version of the server.",
 		ConstLabels: prometheus.Labels{"version": version}})

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node runs the server. The package opens the store and starts the S3 front end, the GPUDirect door, the
-// console and the administration socket. At the end, package node closes the parts of the server in reverse order.
+// Package node runs the server. Package node opens the store and starts the S3 front end, the GPUDirect door, the
+// console and the administration socket. When the server stops, package node closes the store and the front ends in
+// reverse order.
 //
 // Only package node knows which store and which front ends are in use. The store and the front ends do not depend
 // on each other. Package node turns the events of the store and the front ends into log lines and metrics.
@@ -31,24 +32,24 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api"
 )
 
-// Options hold the configuration of Run, and the places to which Run reports.
+// Options hold the configuration of the server, and the log and functions to which Run reports.
 type Options struct {
 	Config  *config.Config
 	Version string
 	// Log receives the server's log, one line per event.
 	Log io.Writer
-	// LogIsTerminal reports whether Log is a terminal. On a terminal, the log format "auto" means text, and
-	// otherwise JSON.
+	// LogIsTerminal reports whether Log is a terminal. The log format "auto" means text on a terminal, and JSON
+	// otherwise.
 	LogIsTerminal bool
 	// NotifySocket is the socket of a service manager, such as systemd, that waits until the server is ready. If
-	// NotifySocket is empty, the server notifies nobody.
+	// NotifySocket is empty, the server notifies no service manager.
 	NotifySocket string
 	// Reload, if not nil, is a channel on which each value makes the server read the files of its TLS certificate
 	// again.
 	Reload <-chan struct{}
-	// Started, if not nil, is called once, when the server accepts requests.
+	// Started, if not nil, is called once, when the server begins to accept requests.
 	Started func(Started)
-	// Warnings are warnings about the configuration, which Run logs at the start.
+	// Warnings are messages about probable mistakes in the configuration, which Run logs at the start.
 	Warnings []string
 }
 
@@ -61,11 +62,11 @@ type Started struct {
 	Region    string `json:"region"`
 	Data      string `json:"data"`
 	AccessKey string `json:"access_key"`
-	// SecretKey is the secret key of the administrator. SecretKey is empty unless it is the well-known default.
+	// SecretKey is the secret key of the administrator, if that key is the well-known default; empty otherwise.
 	SecretKey   string `json:"secret_key,omitempty"`
-	Keys        string `json:"keys,omitempty"`        // file with the administrator's keys, if the server generated them
-	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the TLS certificate
-	// CA is the file with the certificate that clients must trust, if the certificate is self-signed.
+	Keys        string `json:"keys,omitempty"`        // file with the administrator's keys, if the server made the keys
+	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the server's TLS certificate
+	// CA is the file with the TLS certificate that clients must trust, if the certificate is self-signed.
 	CA string `json:"ca,omitempty"`
 	// GPUDirect is the socket of the door for GPUDirect clients on this host, or the reason why the door is not
 	// served.
@@ -95,13 +96,13 @@ type server struct {
 	scrubs  sync.Mutex            // held during a scrub: only one scrub runs at a time
 }
 
-// Run runs the server until ctx ends. When ctx ends, Run waits up to the setting drain_timeout for requests in
-// progress, and returns nil. If the server cannot start, if a listener fails or if the store has failed, Run
-// returns the reason.
+// Run runs the server until ctx ends. When ctx ends, Run waits for requests in progress, at most for the time of the
+// setting drain_timeout, and returns nil. If the server cannot start, if a listener fails or if the store has failed,
+// Run returns the reason.
 //
 // A store that fails while the server runs, for example because of a disk error, does not end the server. With a
-// failed store, the server still answers reads, refuses changes and reports that it is not ready. Run returns the
-// store's failure when ctx ends.
+// failed store, the server still answers reads, refuses changes and reports that it is not ready. If the store has
+// failed, Run returns the failure of the store when ctx ends.
 func Run(ctx context.Context, o Options) (err error) {
 	s := &server{Options: o, log: newLog(o.Log, o.Config.LogLevel, o.Config.LogFormat, o.LogIsTerminal)}
 	for _, w := range o.Warnings {
@@ -402,9 +403,9 @@ func (s *server) refusing() error {
 	return nil
 }
 
-// Administer returns an Admin for the store in the configuration's data directory. If a server runs on the store,
-// the Admin asks that server. If no server runs, Administer opens the store itself, and the store stays open until
-// the Admin is closed. Administer never creates a store.
+// Administer returns an Admin for the store in the configuration's data directory. If a server runs on the store, the
+// Admin sends its requests to that server. If no server runs, Administer opens the store itself, and the store stays
+// open until the Admin is closed. Administer never creates a store.
 func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 	if conn, err := dialAdmin(ctx, c.Data); err == nil {
 		_ = conn.Close()

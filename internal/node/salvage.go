@@ -10,19 +10,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/salvage"
 )
 
-// SalvageReport describes what Salvage has read from a damaged store, saved and lost.
+// SalvageReport lists the data that Salvage has read from a damaged store, saved in a new store, and lost.
 type SalvageReport struct {
-	Metadata []MetaFile    `json:"metadata"` // files of the metadata that were read
-	Changes  int64         `json:"changes"`  // number of changes that were read from the metadata
+	Metadata []MetaFile    `json:"metadata"` // metadata files of the damaged store
+	Changes  int64         `json:"changes"`  // number of metadata changes that could be read
 	Buckets  int64         `json:"buckets"`
 	Objects  int64         `json:"objects"` // number of saved object versions and delete markers
 	Bytes    int64         `json:"bytes"`   // bytes of content of the saved object versions
 	Uploads  int64         `json:"uploads"`
 	Records  int64         `json:"records"`  // number of saved accounts and settings
-	Doubtful int64         `json:"doubtful"` // number of saved objects of which a later change may be lost
+	Doubtful int64         `json:"doubtful"` // number of saved versions that may have been replaced or deleted
 	Lost     int64         `json:"lost"`
-	Saved    []SavedObject `json:"saved"`  // saved objects; only the first if there are very many
-	Losses   []Loss        `json:"losses"` // what could not be saved; only the first entries if there are very many
+	Saved    []SavedObject `json:"saved"`  // saved object versions; only the first ones if there are very many
+	Losses   []Loss        `json:"losses"` // what could not be saved; only the first ones if there are very many
 	Warnings []string      `json:"warnings"`
 	Problems int64         `json:"problems"` // number of problems that a check found in the new store
 }
@@ -44,9 +44,10 @@ type Loss struct {
 	Why     string `json:"why"`
 }
 
-// Salvage copies everything readable from the damaged store in the directory from to a new store in the directory
-// to. Salvage checks the new store after copying. If link is true, Salvage may hard-link data files instead of
-// copying them, so that both stores share them. If progress is not nil, Salvage calls it from time to time.
+// Salvage copies everything readable from a damaged store to a new store. The parameter named from is the directory
+// of the damaged store, and the parameter named to is the directory of the new store. Salvage checks the new store
+// after copying. If link is true, Salvage may hard-link data files instead of copying them, so that both stores share
+// the files. If progress is not nil, Salvage calls it from time to time.
 func Salvage(ctx context.Context, from, to string, link bool, progress func(changes, objects int64)) (SalvageReport,
 	error) {
 	o := salvage.Options{From: from, To: to, Link: link}

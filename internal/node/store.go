@@ -38,12 +38,12 @@ type store interface {
 // Stats holds the statistics of a store.
 type Stats struct {
 	Buckets     int64 `json:"buckets"`
-	Objects     int64 `json:"objects"`      // current versions
-	Versions    int64 `json:"versions"`     // noncurrent versions
-	Markers     int64 `json:"markers"`      // delete markers
-	Bytes       int64 `json:"bytes"`        // bytes of content of all versions
+	Objects     int64 `json:"objects"`      // number of current object versions
+	Versions    int64 `json:"versions"`     // number of noncurrent object versions
+	Markers     int64 `json:"markers"`      // number of delete markers
+	Bytes       int64 `json:"bytes"`        // bytes of content of all object versions
 	InlineBytes int64 `json:"inline_bytes"` // bytes of content that is stored with the metadata
-	Files       int64 `json:"files"`        // versions that are stored in their own data file
+	Files       int64 `json:"files"`        // number of object versions that are stored in their own data file
 	Uploads     int64 `json:"uploads"`      // multipart uploads in progress
 	UploadBytes int64 `json:"upload_bytes"` // bytes of the parts of multipart uploads in progress
 	Damage      int64 `json:"damage"`       // damaged blocks found since the store was opened
@@ -61,8 +61,8 @@ type Stats struct {
 	DraftBytes int64 `json:"draft_bytes"` // bytes on disk of data files that clients of the door are writing
 	FreeBytes  int64 `json:"free_bytes"`  // free bytes in the store's file system; -1 means not known
 
-	Failure  string `json:"failure,omitempty"`  // why the store accepts no more changes; empty while it accepts them
-	Refusing string `json:"refusing,omitempty"` // why the store accepts no new content now; empty while it accepts it
+	Failure  string `json:"failure,omitempty"`  // why the store accepts no more changes; empty while it accepts changes
+	Refusing string `json:"refusing,omitempty"` // why the store refuses new content now; empty while it accepts content
 }
 
 // ScrubProgress is the progress of a scrub, in bytes of content.
@@ -83,14 +83,14 @@ type Damage struct {
 	What   string `json:"what"` // kind of damage: checksum, missing, short, unreadable, declared or record
 }
 
-// ScrubReport is the result of a scrub.
+// ScrubReport is the result of a scrub, which compares all content with its checksums.
 type ScrubReport struct {
-	Objects int64    `json:"objects"` // object versions with content
+	Objects int64    `json:"objects"` // number of object versions with content that were read
 	Files   int64    `json:"files"`   // object versions that are stored in their own data file
 	Bytes   int64    `json:"bytes"`
 	Seconds float64  `json:"seconds"`
 	Damaged int64    `json:"damaged"`
-	Damage  []Damage `json:"damage"` // damaged blocks; only the first if there are very many
+	Damage  []Damage `json:"damage"` // damaged blocks; only the first ones if there are very many
 }
 
 // Clean reports whether the scrub found no damage.
@@ -100,7 +100,7 @@ func (r ScrubReport) attrs() []any {
 	return []any{"objects", r.Objects, "bytes", r.Bytes, "seconds", r.Seconds, "damaged", r.Damaged}
 }
 
-// CheckReport is the result of a check.
+// CheckReport is the result of a check of a store.
 type CheckReport struct {
 	Records  int64     `json:"records"` // records of metadata
 	Versions int64     `json:"versions"`
@@ -108,12 +108,12 @@ type CheckReport struct {
 	Bytes    int64     `json:"bytes"`
 	Found    int64     `json:"found"`    // number of problems that the check found
 	Repaired int64     `json:"repaired"` // number of problems that the check repaired
-	Problems []Problem `json:"problems"` // problems found; only the first if there are very many
-	// Metadata lists the files of the metadata. If a file of the metadata is damaged, Check has examined nothing
-	// else.
+	Problems []Problem `json:"problems"` // problems found; only the first ones if there are very many
+	// Metadata lists the metadata files of the store. If a metadata file is damaged, Check has examined only the
+	// metadata files.
 	Metadata []MetaFile `json:"metadata"`
-	// Unfinished counts data files that the next start of the server settles or removes. Unfinished data files do
-	// not count as problems.
+	// Unfinished counts data files that the next start of the server moves to their final directory or removes.
+	// Unfinished data files do not count as problems.
 	Unfinished int64 `json:"unfinished"`
 }
 
@@ -123,7 +123,7 @@ type Problem struct {
 	What      string `json:"what"`
 	Message   string `json:"message"`
 	Repaired  bool   `json:"repaired"`
-	Did       string `json:"did,omitempty"` // what the repair did, or why it did nothing
+	Did       string `json:"did,omitempty"` // what the repair did about the problem, or why it did nothing
 }
 
 // Clean reports whether the check found no problems, or repaired all of them.
@@ -217,10 +217,10 @@ func (s onDisk) scrub(ctx context.Context, rate int64, progress func(ScrubProgre
 
 // CheckOptions selects what Check does beyond comparing metadata and files.
 type CheckOptions struct {
-	// Repair corrects records that can be derived from other records. Repair moves files and records that nothing
-	// refers to into quarantine.
+	// Repair makes Check correct records that can be derived from other records, and move unused files and records
+	// into quarantine.
 	Repair     bool
-	Unreadable bool // with Repair, also move damaged records into quarantine
+	Unreadable bool // with Repair: also move damaged records into quarantine
 	Content    bool // read all content and compare it with its checksums
 	// Progress, if not nil, is called from time to time by one goroutine.
 	Progress func(CheckProgress)
@@ -297,7 +297,7 @@ func Quarantine(ctx context.Context, c *config.Config) ([]Quarantined, error) {
 	return all, err
 }
 
-// RestoreQuarantined puts a file or a group of records from quarantine back into the store. name is the
+// RestoreQuarantined puts a file or a group of records from quarantine back into the store. The parameter name is the
 // Quarantined.Name of the file or group. RestoreQuarantined fails if a server runs on the store.
 func RestoreQuarantined(ctx context.Context, c *config.Config, name string) (Restored, error) {
 	if err := storeExists(c.Data); err != nil {

@@ -25,8 +25,8 @@ import (
 // nebulaio config both call Validate, so that they refuse the same configurations. Validate creates no directory
 // and no certificate.
 //
-// Validate ignores what other processes use. A port in use or a store that another server has open is not an error
-// of the configuration.
+// Validate does not check whether another process uses a port or the store, because that is not an error of the
+// configuration.
 func Validate(ctx context.Context, c *config.Config) error {
 	if _, err := rootCredentials(c); err != nil {
 		return err

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plain makes text from files and libraries safe to show. Text from elsewhere can contain control
-// characters that a terminal or a browser would execute.
+// Package plain makes text from files and libraries safe to show in a terminal or a browser. Text from files and
+// libraries can contain control characters that a terminal or a browser would interpret as commands.
 package plain
 
 import (
@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s with every unprintable character and every byte of invalid UTF-8 replaced by a Go escape such as
-// \x1b. Unprintable characters include terminal escapes and changes of the writing direction.
+// Text returns the string s with every unprintable character and every byte of invalid UTF-8 replaced by a Go escape
+// such as \x1b. Unprintable characters include terminal escapes and changes of the writing direction.
 func Text(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !shown(r) }) < 0 {
 		return s

@@ -44,7 +44,8 @@ func (a accounts) GetUserAccount(access string) (auth.Account, error) {
 	return toAuth(acc), nil
 }
 
-// ResolveAccounts returns the grantees that are neither an existing account nor a group.
+// ResolveAccounts returns those of the given grantees that are neither the access key of an existing account nor a
+// group.
 func (a accounts) ResolveAccounts(grantees []string) ([]string, error) {
 	missing := []string{}
 	for _, text := range grantees {
@@ -65,7 +66,7 @@ func (a accounts) ResolveAccounts(grantees []string) ([]string, error) {
 	return missing, nil
 }
 
-// ResolvePrincipals returns the principals of a policy that name no existing account.
+// ResolvePrincipals returns those of the given policy principals that match no existing account.
 func (a accounts) ResolvePrincipals(names []string) ([]string, error) {
 	missing := []string{}
 	for _, name := range names {

@@ -30,9 +30,9 @@ func (b *backend) aclOf(bk *object.Bucket) (auth.ACL, error) {
 	return r.ACL, r.ACLFault
 }
 
-// GetBucketAcl returns the ACL that applies to the bucket. The S3 library versitygw calls GetBucketAcl after
-// checking the signature of a request and before parsing its body. GetBucketAcl also refuses request bodies that
-// are not valid, because no other method is called at that time.
+// GetBucketAcl returns the ACL that applies to the bucket. The S3 library versitygw calls GetBucketAcl after checking
+// the signature of a request and before parsing its body. GetBucketAcl also refuses request bodies that are not
+// valid, because versitygw calls no other method of the backend before it parses the body.
 func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
 	if rctx, ok := ctx.(*fasthttp.RequestCtx); ok {
 		spellPolicy(rctx)

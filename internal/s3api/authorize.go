@@ -79,8 +79,9 @@ func (j *judged) allow(x allowance) {
 }
 
 // Authorizer returns the object.Authorizer that decides whether requests at the GPUDirect door are allowed. The
-// Authorizer applies the same rules as to S3 requests from this host. The Authorizer is safe for concurrent use
-// while the store is open. For object.ActionList, Access.Key is the prefix of the listing.
+// Authorizer decides as if each request were an S3 request from this host. The Authorizer is safe for concurrent use
+// while the store is open. If the action of a request is object.ActionList, the field Key of object.Access holds the
+// prefix of the listing.
 func (s *Server) Authorizer() object.Authorizer { return s.authorizer }
 
 func newAuthorizer(o Options, b *backend, app *fiber.App) *authorizer {
@@ -224,7 +225,7 @@ func (e plainly) Error() string {
 	return strings.TrimSuffix(policy.RestoreMessage(e.BaseError().Description), ".")
 }
 
-// Unwrap returns the S3 error of versitygw.
+// Unwrap returns the underlying S3 error, a value of the S3 library versitygw.
 func (e plainly) Unwrap() error { return e.S3Error }
 
 func denied(op, name, msg string, cause error) error {

@@ -126,8 +126,8 @@ func (b *backend) ListBucketsAndOwners(ctx context.Context) ([]s3response.Bucket
 	return out, nil
 }
 
-// ChangeBucketOwner gives a bucket to another account. The bucket's new ACL grants access only to the new owner,
-// and the bucket's policy is removed.
+// ChangeBucketOwner makes another account the owner of a bucket. The bucket's new ACL grants access only to the new
+// owner, and the bucket's policy is removed.
 func (b *backend) ChangeBucketOwner(ctx context.Context, bucket, owner string) error {
 	owner = strings.Clone(owner)
 	if _, err := b.accounts.Get(owner); err != nil {

@@ -145,8 +145,8 @@ func newBody(r io.Reader, s sums, algo types.ChecksumAlgorithm) (*body, error) {
 	return b, nil
 }
 
-// Read implements io.Reader. Read turns a panic of versitygw's readers into an error, because a panic would leave
-// the store's unfinished file behind.
+// Read implements io.Reader. Read turns a panic in a reader of versitygw into an error, because a panic would leave
+// the unfinished data file of the object behind.
 func (b *body) Read(p []byte) (n int, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -21,7 +21,7 @@ type formFile struct {
 	err  error // error of r after the held bytes
 }
 
-// Length returns the number of bytes of the file that Read has returned.
+// Length returns how many bytes of the uploaded file Read has returned so far.
 func (f *formFile) Length() int64 { return f.sent }
 
 func (f *formFile) Read(p []byte) (int, error) {

@@ -141,8 +141,8 @@ func errorHandler(next func(*fasthttp.RequestCtx, error)) func(*fasthttp.Request
 // operations receives the operation of each request from versitygw.
 type operations struct{}
 
-// Send records the operation and the error of a request. If the error is not an S3 error, Send panics with a
-// failure, which the guard or the form handler recovers.
+// Send records the operation and the error of a request. If the error is not an S3 error, Send panics with a value of
+// type failure, and the guard or the form handler recovers from the panic.
 func (operations) Send(ctx fiber.Ctx, err error, action string, _ int64, _ int) {
 	rctx := ctx.RequestCtx()
 	rctx.SetUserValue(operationKey, metrics.ActionMap[action].Name)

@@ -270,8 +270,8 @@ func locked(attrs map[string]string) (mode types.ObjectLockMode, until *time.Tim
 	return mode, until, hold
 }
 
-// SelectObjectContent writes nothing, and the guard replaces the reply by status 501. The function of the S3
-// library versitygw would keep a context until the process ends, and would panic when the server stops.
+// SelectObjectContent writes nothing, and the guard replaces the reply by status 501. The default implementation in
+// the S3 library versitygw would keep a context until the process ends, and would panic when the server stops.
 func (b *backend) SelectObjectContent(context.Context, *s3.SelectObjectContentInput) func(*bufio.Writer) {
 	return func(*bufio.Writer) {}
 }

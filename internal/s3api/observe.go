@@ -170,8 +170,8 @@ func (b *sentBody) note(n int64, err error) {
 	}
 }
 
-// Close closes the body and reports the sent bytes. The HTTP server calls Close when the reply has been written or
-// has failed.
+// Close closes the body of a reply and reports the number of sent bytes. The HTTP server calls Close when the whole
+// reply has been written, or when writing the reply has failed.
 func (b *sentBody) Close() error {
 	err := b.Body.Close()
 	if b.err != nil && b.log != nil && errors.Is(b.err, object.ErrDamaged) {

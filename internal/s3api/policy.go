@@ -21,10 +21,11 @@ import (
 
 // GetBucketPolicy returns the policy that the S3 library versitygw evaluates for the current request.
 //
-// In S3, the owner of a bucket may do everything that the policy does not deny. Unlike S3, versitygw refuses an
-// owner whom the policy does not name. For requests of the owner, GetBucketPolicy adds a statement that allows
-// everything to the owner. Deny statements still apply to the owner. If the bucket has no policy, the ACL decides,
-// but an ACL cannot grant the permission to override retention.
+// In S3, the owner of a bucket may do everything that the policy does not deny. Unlike S3, versitygw refuses the
+// requests of a bucket's owner if the policy does not name the owner. For requests of the bucket's owner,
+// GetBucketPolicy adds a statement to the policy that allows everything to the owner. Deny statements of the policy
+// still apply to the bucket's owner. If the bucket has no policy, the ACL decides, but an ACL cannot grant the
+// permission to override retention.
 func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, error) {
 	bk, err := b.bucketOf(ctx, bucket)
 	if err != nil {
@@ -99,8 +100,8 @@ func malformed(fault error) s3err.S3Error {
 	return refusal(http.StatusBadRequest, "MalformedPolicy", strings.ToUpper(what[:1])+what[1:])
 }
 
-// NormalizeObjectKey returns a key in the form in which the S3 library versitygw compares keys with the policy of
-// GetBucketPolicy.
+// NormalizeObjectKey returns a key in the form in which the S3 library versitygw compares keys with the policy that
+// GetBucketPolicy returns.
 func (b *backend) NormalizeObjectKey(bucket, key string) string {
 	return policy.Comparable(bucket, reveal(key))
 }
@@ -186,5 +187,5 @@ type onePolicy struct {
 	policy []byte
 }
 
-// GetBucketPolicy returns the policy of onePolicy for every bucket.
+// GetBucketPolicy returns the same policy for every bucket: the policy that the onePolicy holds.
 func (p onePolicy) GetBucketPolicy(context.Context, string) ([]byte, error) { return p.policy, nil }

@@ -3,13 +3,13 @@
 // Package s3api is the S3 front end of the server. The front end answers S3 requests over HTTP and stores
 // everything in an object.Store.
 //
-// The library versitygw implements the S3 protocol: signatures, XML, routing and the evaluation of policies.
-// Package s3api adds three parts around versitygw. The backend connects versitygw to the store. The guard checks
-// and corrects requests before versitygw handles them, and replies afterwards. The Server runs the backend and the
-// guard.
+// The library versitygw implements the S3 protocol: signatures, XML, routing and the evaluation of policies. Package
+// s3api adds three parts around versitygw: the backend, the guard and the Server. The backend connects versitygw to
+// the store. The guard checks and corrects each request before versitygw handles it, and each reply before it is
+// sent. The Server runs versitygw with the backend and the guard.
 //
-// A string of a request shares memory with a buffer that the connection's next request overwrites. The backend
-// clones every string of a request that it keeps.
+// A string of a request shares memory with a buffer that the connection's next request overwrites. If the backend
+// keeps a string of a request after the reply, it clones the string.
 package s3api
 
 import (
@@ -49,19 +49,20 @@ type Options struct {
 	Domains []string
 	// ServerName is the Server header of every reply. An empty ServerName means NebulaIO.
 	ServerName string
-	// ETag returns the kind of ETag for a new bucket. If ETag is nil, every new bucket uses MD5.
+	// ETag returns the kind of ETag that a new bucket uses for its objects. If ETag is nil, every new bucket uses MD5
+	// ETags.
 	ETag func(bucket string) object.ETagKind
 	// Admin lets accounts with the role admin use versitygw's admin API for accounts and bucket owners.
 	Admin bool
 	// ReadOnly makes the front end refuse every request that would change the store.
 	ReadOnly bool
-	// Limits bounds the resources that clients can use. A field of Limits that is zero means its default.
+	// Limits bounds the resources that clients can use. A field of Limits that is zero has its default value.
 	Limits Limits
 	// Drain is the time that requests in progress get to finish after the context of Serve has ended; 0 means 30 s.
 	Drain time.Duration
-	// Discovery, if not nil, returns the JSON reply to a signed GET /.nebulaio/gpudirect. The reply tells clients
-	// on this host how to reach the GPUDirect door. The path cannot conflict with a bucket, because bucket names do
-	// not begin with a dot.
+	// Discovery, if not nil, returns the JSON reply to a signed request GET /.nebulaio/gpudirect. The JSON reply of
+	// Discovery tells clients on this host how to reach the GPUDirect door. The path /.nebulaio/gpudirect cannot
+	// conflict with a bucket, because bucket names do not begin with a dot.
 	Discovery func() []byte
 	// Observe, if not nil, is called for every request after the last byte of its reply was sent. Observe must be
 	// quick, because it runs in the goroutine of the connection.
@@ -73,11 +74,11 @@ type Options struct {
 
 // Limits bounds the resources that clients can use.
 type Limits struct {
-	// Connections is the largest number of open connections, by default 16384. The front end refuses further
-	// connections with status 503.
+	// Connections is the largest number of open connections, by default 16384. The front end refuses connections
+	// above the limit with status 503.
 	Connections int
-	// Requests is the largest number of requests in progress, by default 4096. The front end refuses further
-	// requests with the S3 error SlowDown.
+	// Requests is the largest number of requests in progress, by default 4096. The front end refuses requests above
+	// the limit with the S3 error SlowDown.
 	Requests int
 	// HeaderBytes is the largest size of a request header in bytes, by default 8 KiB as in S3. Each idle connection
 	// uses about HeaderBytes of memory.
@@ -114,8 +115,9 @@ func (l Limits) withDefaults() Limits {
 // Event describes a finished request for metrics and access logs. The strings of an Event share no memory with the
 // request.
 type Event struct {
-	Time time.Time // time at which the header had been read
-	// Duration is the time from Time until the last byte of the reply was written, or until the reply failed.
+	Time time.Time // time at which the whole request header had been read
+	// Duration is the time from the field Time until the last byte of the reply was written, or until the reply
+	// failed.
 	Duration  time.Duration
 	Operation string // S3 operation, such as "GetObject"; "Unknown" if no route matched
 	Method    string
@@ -123,13 +125,13 @@ type Event struct {
 	Key       string
 	Status    int
 	Code      string // S3 error code of a refused request; empty otherwise
-	// In is the size of the request body in bytes, and Out the size of the reply body. In is 0 for a refused
-	// request.
+	// In is the size of the request body in bytes, and Out is the size of the reply body in bytes. If the request was
+	// refused, In is 0.
 	In, Out   int64
 	RequestID string
 	Remote    string // address of the client
 	Account   string // access key of the client; empty for an anonymous request
-	Err       error  // why the reply's body was cut short; nil if it was complete
+	Err       error  // why the reply's body was cut short; nil if the body was complete
 }
 
 // Server is the S3 front end. A process can have only one Server at a time.
@@ -198,7 +200,8 @@ func (s *Server) Close() {
 	}
 }
 
-// Ready reports whether the server accepts requests, which is from the start of Serve until its context ends.
+// Ready reports whether the server accepts requests. The server accepts requests from the start of Serve until the
+// context of Serve ends.
 func (s *Server) Ready() bool { return s.ready.Load() }
 
 // Serve accepts requests until ctx ends. After the end of ctx, Serve waits up to Options.Drain for requests in

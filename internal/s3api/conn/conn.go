@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conn provides network connections that close if the client stalls, and that can still send files by
-// sendfile.
+// Package conn provides network connections that fail if the client stalls, and that can send files with the system
+// call sendfile.
 package conn
 
 import (
@@ -48,8 +48,9 @@ func (t *Table) CloseAll() {
 	}
 }
 
-// Wrap returns a listener whose connections fail if the client sends and receives nothing for the time stall. If
-// conf is not nil, the connections use TLS, and a client that sends plain HTTP gets an error reply in plain HTTP.
+// Wrap returns a listener whose connections fail if the client sends and receives nothing for the time in the
+// parameter stall. If the TLS configuration conf is not nil, the connections use TLS, and a client that sends plain
+// HTTP gets an error reply in plain HTTP.
 func (t *Table) Wrap(l net.Listener, stall time.Duration, conf *tls.Config) net.Listener {
 	var out net.Listener = &listener{Listener: l, table: t, stall: stall, tls: conf != nil}
 	if conf != nil {
@@ -93,10 +94,11 @@ func exhausted(err error) bool {
 		errors.Is(err, syscall.ENOMEM)
 }
 
-// Conn is a connection that fails if its client neither sends nor receives a byte for the stall time. Deadlines
-// that the HTTP server sets, for idle connections and for headers, have priority until the server removes them. If
-// the HTTP server has set no deadline, each read and each write has to end within the stall time. A Conn renews its
-// deadline at most once per quarter of the stall time, so that a busy connection makes few system calls.
+// Conn is a connection that fails if its client neither sends nor receives a byte for the stall time. A deadline that
+// the HTTP server sets, for an idle connection or a request header, replaces the stall time until the HTTP server
+// removes the deadline. If the HTTP server has set no deadline, each read and each write has to end within the stall
+// time. A Conn renews its deadline at most once per quarter of the stall time, so that a busy connection makes few
+// system calls.
 //
 // A goroutine may read from a Conn while another goroutine writes to it.
 type Conn struct {
@@ -133,10 +135,10 @@ var errChunkOverhead = errors.New("a chunked body has far more framing than cont
 // than content.
 func (c *Conn) BeginChunks() { c.chunks = chunkCount{on: true} }
 
-// Delivered records that n more bytes of content were read from the chunked request body.
+// Delivered records that n more bytes of content, without framing, were read from the chunked request body.
 func (c *Conn) Delivered(n int) { c.chunks.delivered += int64(n) }
 
-// EndChunks ends the limit that BeginChunks has set.
+// EndChunks ends the limit on the framing of a chunked request body that BeginChunks has set.
 func (c *Conn) EndChunks() { c.chunks.on = false }
 
 // Linger makes Close read and discard the bytes that the client still sends, for up to 5 seconds. Without Linger, a
@@ -180,8 +182,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// SyscallConn returns the socket, so that the body of a reply can call sendfile itself. Each time the socket
-// accepts more bytes, the deadline is renewed.
+// SyscallConn returns the raw socket, so that the body of a reply can call sendfile itself. Each time the socket
+// accepts more bytes, the write deadline of the connection is renewed.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	sc, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -210,8 +212,9 @@ func (r rawConn) Write(f func(uintptr) bool) error {
 	return err
 }
 
-// ReadFrom implements io.ReaderFrom and keeps sendfile possible. A body of the store writes to the socket itself,
-// and the underlying connection sends other files by sendfile.
+// ReadFrom implements io.ReaderFrom, so that files can be sent with sendfile. A reader with a method WriteTo, such as
+// a reply body from the store, writes to the connection itself. From any other reader, the underlying connection
+// copies the bytes, with sendfile if the reader is a file.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if wt, ok := r.(io.WriterTo); ok {
 		return wt.WriteTo(c)

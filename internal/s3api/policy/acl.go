@@ -37,7 +37,8 @@ func aclInForce(bk *object.Bucket) (auth.ACL, []byte, error) {
 	return OwnersACL(acl.Owner)
 }
 
-// OwnersACL returns an ACL that grants everything to the owner and nothing to others, parsed and as JSON.
+// OwnersACL returns an ACL that grants everything to the owner and nothing to others, in two forms: parsed and as
+// JSON.
 func OwnersACL(owner string) (auth.ACL, []byte, error) {
 	acl := auth.ACL{Owner: owner, Grantees: []auth.Grantee{{
 		Permission: auth.PermissionFullControl, Access: owner, Type: types.TypeCanonicalUser,

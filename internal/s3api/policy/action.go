@@ -80,10 +80,10 @@ func comparableActions(raw json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// SpellActions returns a policy with its actions in the letter case of the S3 library versitygw, because versitygw
-// refuses other spellings in a PUT. SpellActions returns nil if the actions already have that spelling, or if the
-// policy cannot be parsed. versitygw checks only the form of the returned policy; it evaluates requests by the
-// rewritten policy in Rules.
+// SpellActions returns a policy with its actions in the letter case that the S3 library versitygw uses, because
+// versitygw refuses a new policy with another letter case. SpellActions returns nil if the actions already have the
+// letter case of versitygw, or if the policy cannot be parsed. versitygw checks only the form of the policy that
+// SpellActions returns, and evaluates requests by the rewritten policy in Rules.
 func SpellActions(text []byte) []byte {
 	if len(text) > MaxSize {
 		return nil

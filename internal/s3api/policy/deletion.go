@@ -18,13 +18,15 @@ import (
 // Condition is the Condition element of a policy statement: values by operator and condition key.
 type Condition map[string]map[string]json.RawMessage
 
-// Deletions is a policy that is prepared for one request that deletes many objects. Deletions contains the results
-// of all conditions that do not depend on a version.
+// Deletions is the policy of a bucket, prepared for one request that deletes many objects. PrepareDeletions has
+// already evaluated all conditions of the policy that do not depend on a version.
 type Deletions struct {
-	// List is the policy for the request to delete many objects as a whole. If an Allow statement depends on the
-	// version, List allows the deletion of versions, and Object makes the decision for each object.
+	// List is the policy that decides whether the whole request to delete many objects is allowed. If an Allow
+	// statement has a condition on the version, List allows the deletion of versions regardless of that condition.
+	// The policy in Object then decides for each object.
 	List []byte
-	// Object is the policy for each single object of the request. Object contains only conditions on the version.
+	// Object is the policy that decides for each single object of the request. The policy in the field Object has no
+	// conditions except conditions on the version.
 	Object []byte
 }
 
@@ -38,8 +40,8 @@ type deletionStatement struct {
 }
 
 // PrepareDeletions evaluates the conditions of a bucket's rewritten policy for a request that deletes many objects.
-// PrepareDeletions calls the function holds to learn whether a condition is true for the request. The function
-// holds gets the effect of the statement, Allow or Deny, together with the condition.
+// The caller passes a function named holds, which returns whether a condition is true for the request. The arguments
+// of the function named holds are the effect of the statement, Allow or Deny, and the condition.
 func PrepareDeletions(policy []byte, bucket string, holds func(effect string, c Condition) bool) (*Deletions, error) {
 	var doc struct {
 		Version   json.RawMessage `json:",omitempty"`
@@ -85,10 +87,10 @@ func PrepareDeletions(policy []byte, bucket string, holds func(effect string, c 
 	return out, err
 }
 
-// Alone returns a policy that tests a single condition: versitygw's decision on the policy shows whether the
+// Alone returns a policy that tests a single condition: the decision of versitygw about this policy shows whether the
 // condition is true. With effect Allow, the policy allows everything on the bucket if the condition is true. With
-// effect Deny, the policy allows everything on the bucket if the condition is false. Alone returns false if the
-// condition cannot be encoded as JSON.
+// effect Deny, the policy allows everything on the bucket if the condition is false. The second result of Alone is
+// false if the condition cannot be encoded as JSON.
 func Alone(bucket, effect string, c Condition) ([]byte, bool) {
 	text, err := json.Marshal(c)
 	if err != nil {

@@ -3,9 +3,9 @@
 // Package policy reads the access rules of a bucket: its policy, the grants in the policy, and the ACL that applies
 // if there is no policy.
 //
-// The S3 library versitygw evaluates policies, but ignores parts of a policy that it does not know. If the ignored
-// part is a restriction, the bucket is more open than its policy says. Package policy checks every policy without
-// ignoring anything, and rewrites it so that versitygw's decisions are those of S3.
+// The S3 library versitygw evaluates policies, but ignores parts of a policy that it does not know. If versitygw
+// ignores a restriction in a policy, the bucket is more open than its policy says. Package policy refuses a new
+// policy that has an unknown part, and rewrites every policy so that versitygw makes the same decisions as S3.
 package policy
 
 import (
@@ -234,8 +234,8 @@ func (p *document) rewrite(root string) (text []byte, sealed bool, fault error) 
 	return text, sealed, fault
 }
 
-// Check returns an error if the policy text of a bucket is too large, or if this server does not understand all its
-// parts.
+// Check returns an error if the text of a bucket policy is too large, or if this server does not understand a part of
+// the policy.
 func Check(text []byte, bucket string) error {
 	if len(text) > MaxSize {
 		return overlookedf("the policy has %d bytes, expected at most %d", len(text), MaxSize)

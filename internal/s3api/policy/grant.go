@@ -127,12 +127,12 @@ func (g grant) statements() []grantStatement {
 }
 
 // AddGrant adds a grant to the policy of a bucket, and reports whether the policy changed. The new grant replaces
-// another grant of the same user for the same prefix. AddGrant keeps the text of all other statements of the
-// policy. root is the access key of the root account.
+// another grant of the same user for the same prefix. AddGrant keeps the text of all other statements of the policy.
+// The parameter root is the access key of the root account.
 //
 // AddGrant fails if this server does not understand the bucket's policy, or if the new policy would exceed MaxSize.
-// AddGrant also fails if the bucket has no policy and an ACL that grants access to others, because a policy would
-// disable the ACL.
+// AddGrant also fails if the bucket has no policy but has an ACL that grants access to other accounts, because a
+// policy would disable the ACL.
 func AddGrant(bk *object.Bucket, wish iam.Grant, root string) (changed bool, err error) {
 	g := grant(wish)
 	g.Bucket = bk.Name
@@ -207,8 +207,8 @@ func without(all []json.RawMessage, user string, wanted func(sid string) bool) (
 }
 
 // RemoveGrants removes the grants of a user from the policy of a bucket, and reports whether the policy changed. If
-// prefix is not nil, RemoveGrants removes only the grant for that prefix. Statements that are not part of a grant
-// stay unchanged.
+// prefix is not nil, RemoveGrants removes only the grant for that prefix. Policy statements that are not part of a
+// grant stay unchanged.
 func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (changed bool, err error) {
 	if bk.Settings[Setting] == nil {
 		return false, nil
@@ -218,8 +218,8 @@ func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (
 	})
 }
 
-// Grants lists the grants of a user in a bucket. The result others is the number of policy statements, other than
-// grants, that name the user or everybody.
+// Grants lists the grants of a user in a bucket. The second result is the number of policy statements that name the
+// user or everybody and are not grants.
 func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 	text := bk.Settings[Setting]
 	if text == nil {

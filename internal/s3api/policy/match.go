@@ -182,8 +182,9 @@ func keyPatterns(pattern, bucket string) []string {
 	return out
 }
 
-// RestoreMessages replaces the keys in the error messages of an XML reply by the keys that the client sent. The S3
-// library versitygw writes a denied resource in the form of Comparable, which no client understands.
+// RestoreMessages replaces the rewritten object keys in the error messages of an XML reply by the keys that the
+// client sent. When the S3 library versitygw denies a request, its error message contains the key in the form of
+// Comparable, which no client understands.
 func RestoreMessages(body []byte) []byte {
 	const open, end = "<Message>", "</Message>"
 	var out []byte
@@ -207,8 +208,7 @@ func RestoreMessages(body []byte) []byte {
 	return append(out, rest...)
 }
 
-// RestoreMessage replaces the key in one error message by the key that the client sent, as RestoreMessages does for
-// a reply.
+// RestoreMessage replaces the rewritten object key in one error message by the key that the client sent.
 func RestoreMessage(text string) string {
 	at := strings.Index(text, `"`+auth.ResourceArnPrefix)
 	if at < 0 {

@@ -38,8 +38,9 @@ func principalsOf(raw []byte) ([]string, error) {
 	return names, nil
 }
 
-// Principal returns the access key that a principal of a policy names. whole reports that the principal is a whole
-// AWS account, such as arn:aws:iam::123456789012:root. A whole AWS account stands for all accounts of this server.
+// Principal returns the access key that a principal of a policy names. The second result is true if the principal is
+// a whole AWS account, such as arn:aws:iam::123456789012:root. A principal that is a whole AWS account matches all
+// accounts of this server.
 func Principal(name string) (access string, whole bool, err error) {
 	arn, ok := strings.CutPrefix(name, "arn:")
 	if !ok {

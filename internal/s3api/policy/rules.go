@@ -12,9 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// Rules holds the access rules of a bucket: its ACL and its policy in the form that versitygw evaluates. A store
-// replaces the settings of a bucket as a whole, so Rules stay valid until Of is no longer the bucket's current
-// settings.
+// Rules holds the access rules of a bucket: its ACL and its policy in the form that versitygw evaluates. Rules are
+// valid while their field Of is the bucket's current value in the store, because the store replaces that value when a
+// setting changes.
 type Rules struct {
 	Of *object.Bucket
 
@@ -22,28 +22,28 @@ type Rules struct {
 	// that grants access only to the owner.
 	ACL                auth.ACL
 	ACLText, OwnerText []byte
-	// ACLFault says why the bucket's ACL cannot be read; nil if it can.
+	// ACLFault says why the bucket's ACL cannot be read; nil if the ACL can be read.
 	ACLFault error
 
-	// Policy is the rewritten policy for requests of an account, or nil if the bucket has no policy. Public is the
-	// rewritten policy for anonymous requests. Owner is the rewritten policy for requests of the bucket's owner,
-	// and is set even if the bucket has no policy.
+	// Policy is the rewritten policy for requests of an account, or nil if the bucket has no policy. The field Public
+	// holds the rewritten policy for anonymous requests. The field Owner holds the rewritten policy for requests of
+	// the bucket's owner, and is set even if the bucket has no policy.
 	Policy, Public, Owner []byte
 	// Conditional reports whether a statement of the policy has a condition.
 	Conditional bool
-	// Fault describes the first part of the stored policy that this server does not understand, or is nil. Sealed
-	// reports that a part that this server does not understand may be a restriction. A sealed policy allows
-	// nothing, except to the owner and to admins.
+	// Fault describes the first part of the stored policy that this server does not understand, or is nil. Sealed is
+	// true if this server does not understand a part of the policy that may be a restriction. If Sealed is true, the
+	// policy allows nothing, except to the owner and to admins.
 	Fault  error
 	Sealed bool
 }
 
-// ReadRules reads the access rules of a bucket. root is the access key of the root account, which owns buckets
-// without an owner.
+// ReadRules reads the access rules of a bucket. The parameter root is the access key of the root account, which owns
+// buckets without an owner.
 //
-// Stored policies can have parts that this server does not understand, because older versions accepted and ignored
-// them. A statement that the server does not understand allows nothing. If the server does not understand a
-// restriction, the whole policy allows nothing.
+// A stored policy can have parts that this server does not understand, because older versions of the server accepted
+// and ignored such parts. A policy statement that the server does not understand allows nothing. If the server does
+// not understand a restriction, the whole policy allows nothing.
 func ReadRules(bk *object.Bucket, root string) *Rules {
 	r := &Rules{Of: bk}
 	r.ACL, r.ACLText, r.ACLFault = aclInForce(bk)
@@ -109,9 +109,9 @@ func withOwner(policy []byte, bk *object.Bucket) ([]byte, bool) {
 	return text, err == nil
 }
 
-// Uniform reports whether the policy gives the same decision for all keys, client addresses and times. Rules are
-// uniform if the bucket has no policy. A policy is uniform if it has no conditions and its resources are only the
-// whole bucket and all keys.
+// Uniform reports whether the policy gives the same decision for all keys, client addresses and times. Uniform
+// returns true if the bucket has no policy. A policy is uniform if it has no conditions and its resources are only
+// the whole bucket and all keys.
 func (r *Rules) Uniform() bool {
 	if r.Policy == nil {
 		return true
@@ -140,7 +140,7 @@ func (r *Rules) Uniform() bool {
 	return true
 }
 
-// PublicDeletes reports whether the policy lets anonymous clients delete at least some object or version.
+// PublicDeletes reports whether the policy allows anonymous clients to delete at least one object or version.
 func (r *Rules) PublicDeletes() bool {
 	if r.Public == nil {
 		return false

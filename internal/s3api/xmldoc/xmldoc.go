@@ -2,9 +2,9 @@
 
 // Package xmldoc checks the XML documents of S3 requests before the S3 library versitygw parses them.
 //
-// versitygw ignores unknown elements of a document, and of two equal elements it uses the last. Without a check,
-// versitygw would confirm a restriction that it has ignored. Package xmldoc refuses documents with unknown or
-// repeated elements.
+// versitygw ignores unknown elements of an XML document, and uses only the last of several elements with the same
+// name. Without a check, versitygw could report success for a document after ignoring a restriction in it. Package
+// xmldoc refuses documents with unknown or repeated elements.
 package xmldoc
 
 import (
@@ -51,9 +51,9 @@ var documents = element{
 	}}}},
 }
 
-// Check returns an error if an XML document is not valid. A document is not valid if it is no XML, if its root
-// element is not called name, or if an element is unknown, missing or repeated. name must be the root element of a
-// known document.
+// Check returns an error if an XML document is not valid. A document is not valid if it is not well-formed XML, if
+// its root element does not have the given name, or if an element is unknown, missing or repeated. The parameter name
+// must be the name of the root element of a document that this package knows.
 func Check(body []byte, name string) error {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	seen := false
@@ -115,8 +115,8 @@ func readElement(d *xml.Decoder, name string, in element) error {
 	}
 }
 
-// Count returns the number of start tags called name in an XML document, and the number of all start tags. The
-// numbers are upper bounds, because Count also counts tags in comments and CDATA sections, which no S3 client
+// Count returns the number of start tags with the given name in an XML document, and the number of all start tags.
+// The results are upper bounds, because Count also counts tags in comments and CDATA sections, which no S3 client
 // sends. Count allocates no memory, so that a caller can refuse a list that is too long before parsing it.
 func Count(doc []byte, name string) (named, all int) {
 	for {
