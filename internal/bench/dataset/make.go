@@ -275,7 +275,8 @@ func (t *Target) Write(b []byte, off int64) error {
 	return t.WriteBuffered(b, off)
 }
 
-// WriteDirect writes b at offset off past the page cache. The caller has checked that Direct is true.
+// WriteDirect writes b at offset off past the page cache. Callers of WriteDirect must check first that Direct returns
+// true.
 func (t *Target) WriteDirect(b []byte, off int64) error { return t.pwrite(t.direct, b, off) }
 
 // WriteBuffered writes b at offset off through the page cache.
