@@ -30,8 +30,8 @@ type StreamOp struct {
 // StreamOpSize is the size of one StreamOp in bytes.
 const StreamOpSize = int(unsafe.Sizeof(StreamOp{}))
 
-// NewStreamOp creates a StreamOp at the start of mem. The memory mem must be outside the Go heap. NewStreamOp fails
-// with kind Invalid if mem is too small or not aligned to 8, or if a number is negative.
+// NewStreamOp creates a StreamOp at the start of the memory mem. The memory mem must be outside the Go heap.
+// NewStreamOp fails with kind Invalid if mem is too small or not aligned to 8, or if a number is negative.
 func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, error) {
 	if len(mem) < StreamOpSize || uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%8 != 0 {
 		return nil, errs.New(errs.Invalid, "place a stream operation in", fmt.Sprintf("%d bytes", len(mem)),

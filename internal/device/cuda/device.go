@@ -171,8 +171,8 @@ const (
 	registerMapped = 2
 )
 
-// Register pins mem for the copy engines. If another device of this process has already pinned mem, Register
-// succeeds, and the returned function does nothing.
+// Register pins the host memory mem, so that the GPU's copy engines can access it directly. If another device of this
+// process has already pinned the memory mem, Register succeeds, and the returned function does nothing.
 func (g *Device) Register(mem []byte) (func() error, error) {
 	if len(mem) == 0 {
 		return func() error { return nil }, nil

@@ -24,7 +24,7 @@ import (
 // it.
 const minDriver = 11040
 
-// Driver is the loaded libcuda with its symbols.
+// Driver is the loaded CUDA driver library (libcuda) with its symbols.
 type Driver struct {
 	lib     *dl.Library
 	version int
