@@ -12,7 +12,7 @@ import (
 // Mount is one line of /proc/self/mountinfo.
 type Mount struct {
 	Dev     string // major:minor of the file system
-	Root    string // directory within the file system that is mounted
+	Root    string // mounted directory within the file system
 	Point   string
 	FSType  string
 	Source  string
@@ -20,14 +20,14 @@ type Mount struct {
 	Super   []string // options of the file system
 }
 
-// Has reports whether an option is set, either for this mount or for the file system.
+// Has reports whether a mount option is set, either for this mount or for the file system.
 func (m *Mount) Has(option string) bool {
 	_, ok := m.Value(option)
 	return ok
 }
 
-// Value returns the value of an option, which is empty for an option without a value. The result is false if the
-// option is set neither for this mount nor for the file system.
+// Value returns the value of a mount option, which is empty for an option without a value. The second result of Value
+// is false if the option is set neither for this mount nor for the file system.
 func (m *Mount) Value(option string) (string, bool) {
 	for _, list := range [][]string{m.Super, m.Options} {
 		for _, o := range list {
@@ -58,7 +58,7 @@ func ParseMountinfo(text string) []Mount {
 	return all
 }
 
-// MountOf returns the mount that contains the path name, or nil if there is none. Of several mounts with the longest
+// MountOf returns the mount that contains the given path, or nil if there is none. If several mounts have the same
 // mount point, the last one hides the others.
 func MountOf(all []Mount, name string) *Mount {
 	var best *Mount
@@ -157,7 +157,7 @@ func DriverVersion(text string) string {
 	return ""
 }
 
-// BootOptions returns the words of a kernel command line that rules use.
+// BootOptions returns those words of a kernel command line that the rules use.
 func BootOptions(text string) []string {
 	var out []string
 	for w := range strings.FieldsSeq(text) {
@@ -171,8 +171,8 @@ func BootOptions(text string) []string {
 	return out
 }
 
-// Chosen returns the word in brackets of a list such as "none [mq-deadline] kyber". Without brackets Chosen returns s
-// itself.
+// Chosen returns the word in brackets of a list such as "none [mq-deadline] kyber". If the list s has no brackets,
+// Chosen returns s itself.
 func Chosen(s string) string {
 	_, rest, ok := strings.Cut(s, "[")
 	if !ok {
@@ -205,7 +205,7 @@ func ParseList(s string) []int {
 }
 
 // Word returns the number after name= in a list of words, such as 1048576 for rbps=1048576 in a cgroup's io.max. The
-// result is false if the word is missing or its value is not a number.
+// second result of Word is false if the word is missing or its value is not a number.
 func Word(words []string, name string) (int64, bool) {
 	for _, w := range words {
 		if v, ok := strings.CutPrefix(w, name+"="); ok {
