@@ -21,8 +21,8 @@ type Sum interface {
 	// Start queues begins after the work before m, a mark of the same queue. Start divides the n bytes into tiles
 	// with one checksum each. The parameter first is the size of the first tile in bytes, and the parameter size is
 	// that of each later tile; the last tile may be shorter. The parameter first must not exceed the parameter size,
-	// and size must not exceed SumTile. Start fails with kind Invalid if a size is wrong or there are too many tiles. If Start
-	// fails, no computation is queued.
+	// and size must not exceed SumTile. Start fails with kind Invalid if a size is wrong or there are too many tiles.
+	// If Start fails, no computation is queued.
 	Start(m Mark, p Ptr, n, first, size int64) error
 	// Done reports without blocking whether Wait would return at once.
 	Done() (bool, error)

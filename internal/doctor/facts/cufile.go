@@ -11,7 +11,7 @@ import (
 type CuFile struct {
 	Path   string // path of cufile.json; empty if there is none
 	Values map[string]any
-	Err    error // reason why cufile.json cannot be used; empty if it can
+	Err    error // reason why cufile.json cannot be used; nil if it can
 }
 
 // Value returns the cuFile setting with a dotted name, such as "profile.cufile_stats", and whether it is set.

@@ -11,7 +11,7 @@ import (
 // NIC is an active (up) network interface of a PCI device.
 type NIC struct {
 	Name, BDF string
-	Mbit, MTU int64 // speed in Mbit/s; 0 or less if the driver does not report it
+	Mbit, MTU int64 // speed in Mbit/s, 0 or less if the driver does not report it; MTU in bytes
 }
 
 // NICs lists the active (up) network interfaces of PCI devices.
