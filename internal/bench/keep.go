@@ -73,8 +73,8 @@ func LoadCeilings(path string) (*record.Ceilings, error) {
 	return &c, nil
 }
 
-// KeepCeilings merges c into the measured limits in the file path and replaces the file atomically. A limit that was
-// measured again replaces its older value, and limits of other disks are kept.
+// KeepCeilings merges the limits c into the file at path, and replaces the file atomically. A limit that was measured
+// again replaces its older value, and limits of other disks are kept.
 func KeepCeilings(path string, c *record.Ceilings) error {
 	if path == "" {
 		return errs.New(errs.NotFound, "keep ceilings", "",

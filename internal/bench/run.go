@@ -20,9 +20,9 @@ import (
 type Job struct {
 	Spec Spec
 	Set  *dataset.Set
-	// Device is the source or destination of the run's bytes, unless Memory is Host. Engine is needed only for runs
-	// with Memory Engine, and OpenDirect (cuFile) only for runs with Memory CuFile. In other runs, Engine and
-	// OpenDirect may be nil.
+	// Device is the source or destination of the run's bytes, unless Memory is Host. Engine is needed only if Memory
+	// is Engine, and OpenDirect (which opens cuFile) only if Memory is CuFile. If a run does not need Engine or
+	// OpenDirect, that field may be nil.
 	Device     device.Device
 	Engine     *transfer.Engine
 	OpenDirect func(ctx context.Context) (device.Direct, error)
@@ -37,9 +37,9 @@ type Job struct {
 type Live struct {
 	Name    string
 	Done    int64 // bytes that the run has moved so far
-	Total   int64 // bytes to move; 0 if the run ends after a time
+	Total   int64 // number of bytes that the run moves; 0 if a time ends the run
 	Elapsed time.Duration
-	Limit   time.Duration // duration of the run; 0 if the run ends after a number of bytes
+	Limit   time.Duration // longest duration of the run; 0 if a number of bytes ends the run
 	GBps    float64       // rate of the last interval in GB/s
 	Rates   []float64     // rates of the last intervals in GB/s, oldest first
 }

@@ -16,7 +16,7 @@ import (
 // goroutine may use a Session.
 type Session struct {
 	Set    *dataset.Set
-	Device device.Device // nil if every run stays in host memory
+	Device device.Device // device of the runs; nil if every run stays in host memory
 	Engine *transfer.Engine
 	// OpenDirect opens cuFile for Device; nil if there is no cuFile.
 	OpenDirect func(ctx context.Context) (device.Direct, error)
@@ -25,8 +25,8 @@ type Session struct {
 	File record.File
 }
 
-// HostOnly describes host memory as the device of a run. Runs that stop in host memory use HostOnly, without looking
-// for a GPU.
+// HostOnly returns a description of host memory as the device of a run. Runs that use only host memory take HostOnly
+// as their device description, so that no GPU is looked for.
 func HostOnly() device.Info {
 	return device.Info{ID: "host", Kind: device.Host, Model: "host memory", NUMANode: -1}
 }

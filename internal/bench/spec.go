@@ -3,8 +3,8 @@
 // Package bench measures how fast bytes move between storage, host memory and device memory, block by block and with
 // the transfer engine.
 //
-// Each result contains the route that the bytes took, the bytes served from the page cache, and a comparison of the
-// measured rate with the machine's highest rate on that route.
+// Each result contains the route of the bytes, the bytes served from the page cache, and the measured rate compared
+// with the highest rate of the machine.
 package bench
 
 import (
@@ -48,8 +48,8 @@ type Route string
 // Routes.
 const (
 	Auto     Route = "auto"     // Direct if the files allow it; the transfer engine chooses if Memory is Engine
-	Direct   Route = "direct"   // past the page cache (O_DIRECT)
-	Buffered Route = "buffered" // through the page cache
+	Direct   Route = "direct"   // reads and writes bypass the page cache (O_DIRECT)
+	Buffered Route = "buffered" // reads and writes go through the page cache
 )
 
 // Pattern is the order in which a run visits the blocks of the files.
@@ -68,7 +68,7 @@ type Cache string
 const (
 	Cold Cache = "cold"  // the files' pages are dropped from the page cache
 	Warm Cache = "warm"  // the files are read once before the pass
-	AsIs Cache = "as-is" // the page cache is left alone
+	AsIs Cache = "as-is" // the page cache is left as it is
 )
 
 // IO is the system interface that issues the reads.
@@ -81,7 +81,7 @@ const (
 	Uring IO = "uring"
 )
 
-// Spec describes one run. A field of Spec that is zero selects its default.
+// Spec describes one benchmark run. A field of Spec that is zero selects its default.
 type Spec struct {
 	Op         Op
 	Memory     Memory
@@ -94,8 +94,8 @@ type Spec struct {
 	QueueDepth int
 	Seed       uint64
 	Verify     bool
-	// SmallPages backs the buffers with ordinary pages, as in most programs. Huge pages, the default for buffers,
-	// save the kernel work on every direct read.
+	// SmallPages means that buffers use ordinary pages, as in most programs, instead of huge pages. Huge pages, the
+	// default for buffers, save the kernel work on every direct read.
 	SmallPages bool
 	// NoSync skips the sync after a write, so written data may stay in the page cache or in the disk's cache.
 	NoSync bool

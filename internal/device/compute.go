@@ -28,10 +28,10 @@ type Stamp interface {
 	// Record places the stamp after all work that is queued now.
 	Record() error
 	// Since waits until the queues have reached both stamps, and returns the time from the parameter named earlier to
-	// the receiver. The two stamps may belong to different queues of the same device. Since returns a negative time
-	// if the receiver was reached before the parameter named earlier. Since returns the first error of the work
-	// before the stamps. Since fails with kind Invalid if a stamp was never recorded, or if the two stamps belong to
-	// different devices.
+	// the receiver. The two stamps that Since compares may belong to different queues of the same device. Since
+	// returns a negative time if the receiver was reached before the parameter named earlier. Since returns the first
+	// error of the work before the stamps. Since fails with kind Invalid if a stamp was never recorded, or if the two
+	// stamps belong to different devices.
 	Since(earlier Stamp) (time.Duration, error)
 	// Close frees the stamp's resources.
 	Close() error

@@ -125,7 +125,7 @@ const (
 
 // Finding is the result of the search for one library, symbol or version.
 type Finding struct {
-	Name   string `json:"name"`             // such as "libcuda.so.1", "cuMemcpyHtoDAsync_v2" or "driver version"
+	Name   string `json:"name"`             // what was searched, such as "libcuda.so.1" or "cuMemcpyHtoDAsync_v2"
 	Found  bool   `json:"found"`            //
 	Detail string `json:"detail"`           // the version that was found, or the error message
 	Fix    string `json:"fix,omitempty"`    // what to do if the library, symbol or version is missing

@@ -13,9 +13,9 @@ type Examiner interface {
 
 // Peered is implemented by devices that can copy bytes to another device.
 type Peered interface {
-	// NewPeerQueue creates a queue of copies from this device to the device other, which belongs to the same set.
-	// NewPeerQueue fails with kind Unsupported, the reason and a fix if the driver allows no peer access between the
-	// two devices. The caller of NewPeerQueue closes the queue.
+	// NewPeerQueue creates a queue of copies from this device to the device in the parameter other, which belongs to
+	// the same set. NewPeerQueue fails with kind Unsupported, the reason and a fix if the driver allows no peer
+	// access between the two devices. The caller of NewPeerQueue closes the queue.
 	NewPeerQueue(other Device) (PeerQueue, error)
 }
 

@@ -24,7 +24,7 @@ type StreamOp struct {
 	Size       uint64
 	FileOffset int64
 	BufOffset  int64
-	Done       int64 // the bytes moved, or a negative error code; 0 before the operation has run
+	Done       int64 // bytes that the operation moved, or a negative error code; 0 before the operation has run
 }
 
 // StreamOpSize is the size of one StreamOp in bytes.
@@ -50,12 +50,12 @@ func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, erro
 // StreamOp must stay valid until the stream has passed the operation. If the library is too old, the methods of
 // StreamFile fail with kind Unsupported.
 type StreamFile interface {
-	// ReadAsync queues a read from the file to the address base+op.BufOffset on stream.
+	// ReadAsync queues a read from the file to the address base+op.BufOffset on the given stream.
 	ReadAsync(base Ptr, op *StreamOp, stream uint64) error
-	// WriteAsync queues a write from the address base+op.BufOffset to the file on stream.
+	// WriteAsync queues a write from the address base+op.BufOffset to the file on the given stream.
 	WriteAsync(base Ptr, op *StreamOp, stream uint64) error
-	// Moved returns the bytes that op moved, or the error of op. Callers call Moved only after the stream has passed
-	// op. If a read moved fewer bytes than op.Size without an error, the file ended.
+	// Moved returns the number of bytes that the StreamOp op moved, or its error. Callers call Moved only after the
+	// stream has passed the StreamOp op. If a read moved fewer bytes than op.Size without an error, the file ended.
 	Moved(op *StreamOp) (int64, error)
 }
 

@@ -44,8 +44,8 @@ func ParseResult(name string, b []byte) (*Result, error) {
 	return &r, nil
 }
 
-// Compare returns the changes from the diagnosis before to the diagnosis now. Compare matches the findings of the two
-// diagnoses by ID and subject.
+// Compare returns the changes from the earlier diagnosis before to the later diagnosis now. Compare matches the
+// findings of the two diagnoses by ID and subject.
 func Compare(before, now *Result) Diff {
 	d := Diff{Better: []Change{}, Worse: []Change{}, New: []Change{}, Gone: []Change{}}
 	type key struct{ id, subject string }

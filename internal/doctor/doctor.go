@@ -103,7 +103,7 @@ type Result struct {
 	Path     PathInfo     `json:"path"`
 	GPU      *facts.GPU   `json:"gpu"`
 	Verdict  Verdict      `json:"verdict"`
-	Proof    *facts.Proof `json:"proof,omitempty"` // nil if no proof was tried
+	Proof    *facts.Proof `json:"proof,omitempty"` // result of reading through cuFile; nil if not tried
 	Findings []Finding    `json:"findings"`
 }
 

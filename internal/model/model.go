@@ -28,9 +28,9 @@ type Options struct {
 	// Tensors are globs (see path.Match) for the names of the tensors to load; an empty list means all tensors. A
 	// glob that matches no tensor is an error.
 	Tensors []string
-	// Slices and Shards select parts of chosen tensors; other tensors are loaded whole. It is an error if two slices
-	// or shards match the same tensor, or if one of them matches no chosen tensor. A slice with indices or
-	// dimensions that its tensor does not have is an error.
+	// Slices and Shards select parts of chosen tensors; other tensors are loaded whole. Two slices or shards that
+	// match the same tensor are an error. A slice or shard that matches no chosen tensor is an error. A slice with
+	// indices or dimensions that its tensor does not have is an error.
 	Slices []Slice
 	Shards []Shard
 	// Lenient also accepts headers that Python's safetensors package accepts but nebulaio refuses by default.

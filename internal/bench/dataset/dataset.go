@@ -34,9 +34,9 @@ type Options struct {
 	Files    int
 	FileSize int64
 	Seed     uint64
-	// Keep leaves created files in place after Close, so that a later Open finds them.
+	// Keep means that created files stay after Close, so that a later Open finds them.
 	Keep bool
-	// Empty creates files to write to: their blocks are allocated, but they have no content.
+	// Empty means that the created files are for writing: they have allocated blocks, but no content.
 	Empty bool
 	// Progress, if not nil, is called with the bytes written so far and the bytes to write in total.
 	Progress func(done, total int64)
@@ -51,7 +51,7 @@ const (
 // Set is the collection of all files that a benchmark reads or writes.
 type Set struct {
 	Groups []Group
-	// Known reports whether the method Content can compute the bytes that the files contain.
+	// Known reports whether the files contain the bytes that the method Content computes.
 	Known bool
 
 	keep bool
@@ -214,8 +214,8 @@ func (s *Set) Bytes() int64 {
 	return n
 }
 
-// Content fills dst with the content of file f of group g at offset off. The bytes match the file only if the set is
-// Known, or if the file was written with bytes from Content.
+// Content fills dst with the content of file number f in group number g, from offset off on. The bytes match the file
+// only if the set is Known, or if the file was written with bytes from Content.
 func (s *Set) Content(g, f int, off int64, dst []byte) {
 	synth.Content(synth.FileSeed(s.Groups[g].seed, s.Groups[g].first+f), off, dst)
 }

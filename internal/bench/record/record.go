@@ -68,14 +68,14 @@ type Storage struct {
 // Settings are the settings that were requested for a run. A setting with a zero value does not apply to the run.
 type Settings struct {
 	Op string `json:"op"` // "read", "write", "copy"
-	// between storage and memory: "direct", "buffered", or "auto" (chosen by the program); "" for copies
+	// route between storage and memory: "direct", "buffered", or "auto" (the program chooses); "" for copies
 	Route   string `json:"route"`
 	Memory  string `json:"memory"`  // kind of memory: "host", "pageable", "pinned", "engine" or "cufile"
 	Pattern string `json:"pattern"` // "sequential", "random"
 
 	BlockSize  int64  `json:"block_size"`
 	Workers    int    `json:"workers"`
-	QueueDepth int    `json:"queue_depth"` // requests in flight per worker
+	QueueDepth int    `json:"queue_depth"` // number of requests in flight per worker
 	IO         string `json:"io"`          // interface of the reads: "pread", "uring", "engine" or "cufile"
 
 	// Pages is the page size of the host buffers: "huge" (requested, but the kernel may refuse), "small", or "" if
@@ -117,13 +117,13 @@ type Run struct {
 	Passes  []Pass   `json:"passes,omitempty"`
 	CPU     CPU      `json:"cpu"`
 
-	Routes  []Route `json:"routes"`            // bytes by the route that they took
+	Routes  []Route `json:"routes"`            // number of bytes that took each route
 	Proof   string  `json:"proof"`             // how the program determined the routes of the bytes
 	Storage *Disk   `json:"storage,omitempty"` // bytes that the block devices counted during the run
 	Cache   *Cache  `json:"cache,omitempty"`
 	Share   *Share  `json:"share,omitempty"`    // comparison of GBps with a measured limit; nil if no limit is known
-	Verify  *Verify `json:"verified,omitempty"` // nil if no verification was requested
-	Stable  *Stable `json:"stable,omitempty"`   // nil unless the run was set to end at a stable rate
+	Verify  *Verify `json:"verified,omitempty"` // result of the verification; nil if none was requested
+	Stable  *Stable `json:"stable,omitempty"`   // stability of the rate; nil unless the run was to end at a stable rate
 
 	Interrupted bool      `json:"interrupted,omitempty"`
 	Refusals    []Refusal `json:"refusals,omitempty"`

@@ -60,9 +60,9 @@ type Train struct {
 	CopyRounds     []float64 `json:"copy_rounds_seconds,omitempty"`
 	IdleRounds     []float64 `json:"idle_rounds_seconds,omitempty"`
 
-	Routes []Route `json:"routes,omitempty"` // bytes of the run, with its warm-up, by the route that they took
+	Routes []Route `json:"routes,omitempty"` // bytes of the run including its warm-up, by route
 	Proof  string  `json:"proof,omitempty"`  // how the program determined the routes of the bytes
-	Cache  *Cache  `json:"cache,omitempty"`  // nil if the page cache was not queried
+	Cache  *Cache  `json:"cache,omitempty"`  // use of the page cache; nil if it was not queried
 
 	Trace []StepAt `json:"trace,omitempty"`
 

@@ -18,13 +18,15 @@ const (
 	// Faster and Slower mean that the rate of run b is higher or lower than that of run a by more than the noise.
 	Faster Verdict = "faster"
 	Slower Verdict = "slower"
-	// Same means that the difference of the rates is within the noise.
+	// Same means that the rates of the two runs differ by no more than the noise.
 	Same Verdict = "same within noise"
-	// Incomparable means that the rates of the two runs cannot be compared. Pair.Why has the reason.
+	// Incomparable means that the rates of the two runs cannot be compared. If the verdict is Incomparable, Pair.Why
+	// has the reason.
 	Incomparable Verdict = "not comparable"
 )
 
-// Comparison compares the results b with the results a. Every ratio is the value in b divided by the value in a.
+// Comparison compares the results b with the results a. Every ratio in a Comparison is the value in result b divided
+// by the value in result a.
 type Comparison struct {
 	A Side `json:"a"`
 	B Side `json:"b"`
@@ -57,7 +59,7 @@ type Side struct {
 
 // Difference is a circumstance that differs between the two compared results.
 type Difference struct {
-	What string `json:"what"`          // the circumstance, such as "kernel" or "route taken"
+	What string `json:"what"`          // name of the circumstance, such as "kernel" or "route taken"
 	Run  string `json:"run,omitempty"` // name of the pair of runs; "" if the results as a whole differ
 	A    string `json:"a"`
 	B    string `json:"b"`
@@ -75,7 +77,7 @@ type Pair struct {
 	P99   float64 `json:"p99_ratio,omitempty"`         // ratio of 99th-percentile latencies; 0 if one is missing
 	CPU   float64 `json:"cpu_per_gib_ratio,omitempty"` // ratio of CPU times per GiB; 0 if one is missing
 	Noise float64 `json:"noise"`
-	// source of the noise: "passes", "intervals", "one measurement: noise unknown"
+	// how the noise was estimated: "passes", "intervals" or "one measurement: noise unknown"
 	From    string  `json:"noise_from"`
 	Verdict Verdict `json:"verdict"`
 	Why     string  `json:"why,omitempty"` // reason for the verdict Incomparable; else a warning, or ""

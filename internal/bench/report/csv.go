@@ -142,7 +142,7 @@ func csvColumns() []column {
 	}
 }
 
-// WriteCSV writes f as CSV (RFC 4180) with a header line and one row per run.
+// WriteCSV writes the benchmark results f as CSV (RFC 4180) with a header line and one row per run.
 //
 // The order of the CSV columns is fixed, and later versions append new columns at the end. The name of each CSV
 // column ends in the column's unit. A CSV cell is empty if the value is missing. A value of -1 for resident bytes

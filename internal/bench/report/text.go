@@ -14,10 +14,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// WriteText writes f for a terminal of 80 columns, without colour. The written text begins with the verdict and a
-// description of the machine. After the verdict, the text has a table of runs, the answers of sweeps, the run that
-// simulates training, and the limits of the machine. The written text ends with the details of each run. WriteText
-// fails only if writing to w fails.
+// WriteText writes the benchmark results f for a terminal of 80 columns, without colour. The written text begins with
+// the verdict and a description of the machine. After the verdict, the text has a table of runs, the answers of
+// sweeps, the run that simulates training, and the limits of the machine. The written text ends with the details of
+// each run. WriteText fails only if writing to w fails.
 func WriteText(w io.Writer, f *record.File) error {
 	s := newSheet(w)
 	v := judge(f)

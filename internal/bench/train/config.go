@@ -84,7 +84,7 @@ type Config struct {
 	Drop bool
 
 	// Alone is the largest number of batches in one round of the loader alone or of the copy alone; 0 means 20. A
-	// round also ends after three seconds.
+	// round of the loader alone or of the copy alone also ends after three seconds.
 	Alone int
 	// Limits are known limits of the machine for the diagnosis, such as the highest rate of its storage.
 	Limits Limits

@@ -13,7 +13,7 @@ import (
 
 // Limits are the limits of the machine that Diagnose takes into account. Zero means unknown.
 type Limits struct {
-	CPUs        int     // processors that workers can run on
+	CPUs        int     // number of processors that the reading workers can use
 	StorageGBps float64 // highest rate of the storage below the data set, in GB/s
 }
 

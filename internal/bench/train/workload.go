@@ -16,8 +16,8 @@ type Spec struct {
 	Name        string        // name of the workload, such as "unet3d"
 	Accelerator string        // accelerator to which StepTime applies: "a100" or "h100"
 	Batch       int           // samples per batch
-	SampleBytes int64         // mean size of a sample in bytes; each simulated sample has it
-	StepTime    time.Duration // duration of the step of one batch
+	SampleBytes int64         // size of each simulated sample in bytes: the workload's mean
+	StepTime    time.Duration // duration of a training step, which consumes one batch
 	WantedAU    float64       // the lowest accelerator utilisation with which the workload passes
 }
 

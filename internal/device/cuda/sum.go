@@ -161,8 +161,8 @@ func (y *sums) close(g *Device) error {
 	return errors.Join(all...)
 }
 
-// Start implements device.Sum. Start queues three steps on a stream: a wait for the event of the mark m, a checksum
-// kernel with one thread block for each tile of memory, and an event.
+// Start implements device.Sum. Start queues three steps on a stream: a wait for the mark m, a checksum kernel with
+// one thread block for each tile of memory, and an event.
 func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
 	const op = "sum on"
 	g, behind := s.q.dev, (*mark)(nil)

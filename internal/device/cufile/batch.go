@@ -137,8 +137,8 @@ func (b *Batch) Submit(ops []BatchOp) error {
 	return err
 }
 
-// Wait waits for the number of events in the parameter named least, or until the timeout has passed. Wait returns all
-// events that have arrived by then. The returned slice is valid until the next call of Wait.
+// Wait waits until the number of arrived events is at least the parameter named least, or until the timeout has
+// passed. Wait returns all events that have arrived. The returned slice is valid until the next call of Wait.
 func (b *Batch) Wait(least int, timeout time.Duration) ([]BatchEvent, error) {
 	const what = "wait for a cuFile batch on"
 	if b.gone {

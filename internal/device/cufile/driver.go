@@ -15,13 +15,13 @@ func (l *Library) DriverOpen() error {
 	return check("cuFileDriverOpen", l.fn.driverOpen.Call())
 }
 
-// DriverClose removes one user of the cuFile driver. When the last user is removed, the driver ends.
+// DriverClose removes one user of the cuFile driver. When the last user is removed, the cuFile driver shuts down.
 func (l *Library) DriverClose() error {
 	return check("cuFileDriverClose", l.fn.driverClose.Call())
 }
 
 // UseCount returns the number of users in this process that have the cuFile driver open. If libcufile is too old to
-// count its users, UseCount returns known as false.
+// count its users, UseCount returns false for known.
 func (l *Library) UseCount() (n int64, known bool) {
 	if l.fn.useCount == 0 {
 		return 0, false
@@ -29,7 +29,7 @@ func (l *Library) UseCount() (n int64, known bool) {
 	return int64(l.fn.useCount.Call()), true
 }
 
-// Version returns the release of libcufile, such as "1.15". Version may be called before the driver is open.
+// Version returns the release of libcufile, such as "1.15". Version may be called before the cuFile driver is open.
 func (l *Library) Version() string {
 	var v int32
 	if l.fn.getVersion == 0 {

@@ -109,7 +109,7 @@ func (c *CuFile) FailInErrno(fn string, times, code int) {
 	c.fn("fake_fail").Call(cstring(fn), 0, times, code, 0, 1)
 }
 
-// SetRoute sets the route by which operations are counted from now on.
+// SetRoute sets the route under which the fake libcufile counts operations from now on.
 func (c *CuFile) SetRoute(route int) { c.fn("fake_route").Call(route) }
 
 // AddProperties sets further bits in Properties.Status and Properties.Features of the fake driver.
@@ -145,7 +145,7 @@ func (c *CuFile) Open(id string) (device.Device, func(context.Context, device.De
 }
 
 // OpenDriver opens the fake cuFile driver as another part of the process would, with the CUDA context of device n.
-// The driver is closed when the test ends.
+// The driver that OpenDriver has opened is closed when the test ends.
 func (c *CuFile) OpenDriver(n int) {
 	c.tb.Helper()
 	call := func(fn string) {

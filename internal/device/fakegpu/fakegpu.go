@@ -265,7 +265,7 @@ func (g *GPU) FailCopy(nth, code int, sticky bool) {
 	g.fn("fake_fail_copy").Call(nth, code, flag(sticky))
 }
 
-// FailStep makes the nth kernel from now on fail, as FailCopy does for copies.
+// FailStep makes the nth step kernel from now on fail, as FailCopy does for copies.
 func (g *GPU) FailStep(nth, code int, sticky bool) {
 	g.fn("fake_fail_step").Call(nth, code, flag(sticky))
 }
@@ -319,7 +319,7 @@ func (g *GPU) Hold(pass int) {
 // Release lets all held copies run.
 func (g *GPU) Release() { g.fn("fake_gate").Call(-1) }
 
-// HoldStream holds back the copies of one stream if held is true, and lets them run if it is false.
+// HoldStream holds back the copies of one stream if the parameter held is true, and lets them run if it is false.
 func (g *GPU) HoldStream(stream uint64, held bool) {
 	g.fn("fake_hold").Call(stream, flag(held))
 }

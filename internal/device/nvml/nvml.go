@@ -82,8 +82,8 @@ func (l *Library) errText(r uintptr) string {
 // Driver returns the release of the NVIDIA driver, such as "580.159.04", or "" if it is not known.
 func (l *Library) Driver() string { return l.driver }
 
-// Describe adds to info what NVML reports about the GPU at the PCI address info.PCI. Describe leaves out facts that
-// NVML does not report.
+// Describe adds to info the facts that NVML reports about the GPU at the PCI address info.PCI. Describe leaves out
+// facts that NVML does not report.
 func (l *Library) Describe(info *device.Info) {
 	if l.driver != "" {
 		info.Driver = strings.TrimSpace(l.driver + " (" + info.Driver + ")")

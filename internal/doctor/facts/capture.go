@@ -123,10 +123,10 @@ func writeTar(out string, files map[string][]byte) (err error) {
 	return nil
 }
 
-// Load reads a capture, which is a directory or a tar file, into memory. A capture has at most 20000 files and 64
-// MiB. Symbolic links in a capture describe links of the captured machine and are never followed on this one. If
-// meta.json is missing or invalid, or the capture is too large, the error has the kind Corrupt. A capture of a newer
-// version is an error of kind Unsupported.
+// Load reads a capture, which is a directory or a tar file, into memory. Load accepts captures with at most 20000
+// files and 64 MiB. Symbolic links in a capture describe links of the captured machine and are never followed on this
+// one. If meta.json is missing or invalid, or the capture is too large, the error has the kind Corrupt. A capture of
+// a newer version is an error of kind Unsupported.
 func Load(from string) (Tree, Meta, error) {
 	r := NewRecord()
 	st, err := os.Stat(from)

@@ -17,8 +17,8 @@ type CuFile struct {
 // Value returns the cuFile setting with a dotted name, such as "profile.cufile_stats", and whether it is set.
 func (c *CuFile) Value(name string) (any, bool) { return lookup(c.Values, name) }
 
-// Boolean returns a cuFile setting that is true or false. The result set is false if the setting is missing or not a
-// boolean.
+// Boolean returns a cuFile setting that is true or false. The result named set is false if the setting is missing or
+// not a boolean.
 func (c *CuFile) Boolean(name string) (v, set bool) {
 	x, ok := lookup(c.Values, name)
 	b, isBool := x.(bool)

@@ -29,7 +29,8 @@ type Meta struct {
 	CuFileJSON string `json:"cufile_env_path_json,omitempty"`
 	// CuFileEnv has the environment variables that override cufile.json.
 	CuFileEnv map[string]string `json:"cufile_env,omitempty"`
-	// P2PSymbol is "yes" or "no" if the kernel's symbols could be searched for P2PDMA, else the reason why not.
+	// P2PSymbol tells whether the kernel has the symbols of P2PDMA: "yes", "no", or the reason why the symbols could
+	// not be searched.
 	P2PSymbol string `json:"p2p_symbol"`
 	// NVFSHooks lists the kernel symbols through which storage drivers register with nvidia-fs. The list NVFSHooks is
 	// complete if P2PSymbol is "yes" or "no".
@@ -50,21 +51,21 @@ type Meta struct {
 	// NVMe drives, so the map is empty for other users.
 	NVMe map[string]Health `json:"nvme,omitempty"`
 
-	Target *Target        `json:"target,omitempty"` // nil if no path was given
-	Survey *device.Survey `json:"survey,omitempty"` // nil if the GPUs were not queried
-	Proof  *Proof         `json:"proof,omitempty"`  // nil if no proof was tried
+	Target *Target        `json:"target,omitempty"` // the diagnosed path; nil if no path was given
+	Survey *device.Survey `json:"survey,omitempty"` // devices and libraries of the machine; nil if the GPUs were not queried
+	Proof  *Proof         `json:"proof,omitempty"`  // result of reading through cuFile; nil if no proof was tried
 }
 
 // Clock is the state of the kernel's clock as adjtimex(2) reports it.
 type Clock struct {
-	Synchronised bool  `json:"synchronised"` // an external time source disciplines the clock
+	Synchronised bool  `json:"synchronised"` // true if an external time source adjusts the clock
 	OffsetUS     int64 `json:"offset_us"`    // last correction of the clock in microseconds
 	MaxErrorUS   int64 `json:"max_error_us"`
 }
 
 // Target describes the diagnosed path.
 type Target struct {
-	Path  string `json:"path"` // absolute path without symbolic links
+	Path  string `json:"path"` // absolute path of the target, without symbolic links
 	Dir   bool   `json:"dir"`
 	Major uint32 `json:"major"` // major number of the file system's device
 	Minor uint32 `json:"minor"`
@@ -78,10 +79,10 @@ type Target struct {
 	// DirectMem and DirectOffset are both 0 if the file refuses O_DIRECT, and both -1 if the kernel does not tell.
 	DirectMem    int64 `json:"direct_mem"`
 	DirectOffset int64 `json:"direct_offset"`
-	// DirectRead is "ok" if an O_DIRECT read succeeded, else the reason why not.
+	// DirectRead is "ok" if an O_DIRECT read of the target succeeded, else the reason why not.
 	DirectRead string `json:"direct_read"`
 
-	// Layout describes how the file is stored on its disk; nil if unknown.
+	// Layout describes how the target file is stored on its disk; nil if unknown.
 	Layout *Layout `json:"layout,omitempty"`
 	// Stripe describes the striping of a file on Lustre; nil on other file systems.
 	Stripe *Stripe `json:"stripe,omitempty"`

@@ -39,7 +39,7 @@ func (m *Mount) Value(option string) (string, bool) {
 	return "", false
 }
 
-// ParseMountinfo parses the content of /proc/self/mountinfo. Malformed lines are skipped.
+// ParseMountinfo parses the content of /proc/self/mountinfo. ParseMountinfo skips malformed lines.
 func ParseMountinfo(text string) []Mount {
 	var all []Mount
 	for line := range strings.Lines(text) {
@@ -74,8 +74,8 @@ func MountOf(all []Mount, name string) *Mount {
 	return best
 }
 
-// ParseParams parses lines of the form "Name: value", such as those of /proc/driver/nvidia/params. Quotes around
-// values are removed.
+// ParseParams parses lines of the form "Name: value", such as those of /proc/driver/nvidia/params. ParseParams
+// removes quotes around values.
 func ParseParams(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -116,8 +116,8 @@ func parseSpeed(s string) float64 {
 	return v
 }
 
-// ParseVersion parses up to three leading numbers of a version such as "580.159.03" or "6.8.0-45-generic". Missing
-// numbers are 0.
+// ParseVersion parses up to three leading numbers of a version such as "580.159.03" or "6.8.0-45-generic".
+// ParseVersion returns 0 for each number that the version lacks.
 func ParseVersion(s string) (v [3]int) {
 	for i := range v {
 		n := 0
@@ -182,8 +182,8 @@ func Chosen(s string) string {
 	return word
 }
 
-// ParseList parses a list of CPUs or NUMA nodes such as "0-3,8,10-11". Malformed items and numbers above 8191 are
-// skipped.
+// ParseList parses a list of CPUs or NUMA nodes such as "0-3,8,10-11". ParseList skips malformed items and numbers
+// above 8191.
 func ParseList(s string) []int {
 	const most = 1 << 13
 	var out []int
