@@ -42,10 +42,10 @@ type ProveOptions struct {
 	Limit time.Duration
 }
 
-// Prove reads the target of m through cuFile in a separate process and returns the observed route. Thanks to the
-// separate process, a crash, a log file or a GPU context of cuFile does not affect the caller. If the target is a
-// directory, Prove creates a temporary file of 16 MiB in it. The separate process runs `doctor prove` with the
-// configuration that CuFileConfig writes. At the end, Prove removes all temporary files of the proof.
+// Prove reads the diagnosed path (the target of m) through cuFile in a separate process and returns the observed
+// route. Thanks to the separate process, a crash, a log file or a GPU context of cuFile does not affect the caller.
+// If the target is a directory, Prove creates a temporary file of 16 MiB in it. The separate process runs `doctor
+// prove` with the configuration that CuFileConfig writes. At the end, Prove removes all temporary files of the proof.
 func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *facts.Proof {
 	p := &facts.Proof{GPU: max(o.GPU, 0)}
 	if why, fix := unprovable(m, p.GPU, o); why != "" {

@@ -295,14 +295,14 @@ type Destination struct {
 	Size int64
 }
 
-// LoadOptions selects how a load transfers the bytes.
+// LoadOptions selects how a load moves the bytes from storage to the destination.
 type LoadOptions struct {
 	Route     report.Route
 	Cache     report.CachePolicy
 	Stream    uint64
 	HasStream bool
-	// Verify checks file blocks against the file's checksums: every block with a byte of a chosen tensor or of a
-	// header.
+	// Verify compares every file block that contains a byte of a chosen tensor or of a header with the file's
+	// checksums.
 	Verify bool
 }
 

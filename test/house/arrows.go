@@ -18,7 +18,7 @@ import (
 )
 
 // Graph has the dependencies (arrows) between the files of one package; Path is the package's path below the module.
-// File a has an arrow to file b if a uses a package-level name, a method or a field that b declares.
+// File a depends on (has an arrow to) file b if a uses a package-level name, a method or a field that b declares.
 type Graph struct {
 	Path   string
 	Files  []string

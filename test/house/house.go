@@ -17,7 +17,8 @@ type Package struct {
 	Path string
 	// Own lists the imported packages of this module, by their Path.
 	Own []string
-	// Others lists the imported packages of the standard library and of other modules. "C" stands for cgo.
+	// Others lists the imported packages of the standard library and of other modules. In the list Others, "C" stands
+	// for cgo.
 	Others []string
 	// Files lists the source files, without tests.
 	Files []File
@@ -36,8 +37,8 @@ type File struct {
 
 // Door is a rule that only the packages in By may import a guarded package or module.
 type Door struct {
-	// By names the packages that may import the guarded one, separated by spaces. An entry that ends in "/..." also
-	// names all packages below it.
+	// By names the packages that may import the guarded one, separated by spaces. If an entry
+	// ends in three dots (a/...), the packages below it may import the guarded one too.
 	By string
 	// Why is the reason for the import restriction, as text for the error message.
 	Why string
@@ -60,7 +61,8 @@ type House struct {
 	TestModules map[string]string
 	// Required lists the direct requirements in go.mod.
 	Required []string
-	// Linked lists the packages that are linked into the shared library. Paths of this module begin with "./".
+	// Linked lists the packages that are linked into the shared library. In the list Linked, paths of this module
+	// begin with "./".
 	Linked []string
 	// LinkedModules lists the other modules that the shared library may link, each with the reason.
 	LinkedModules map[string]string

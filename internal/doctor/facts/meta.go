@@ -52,7 +52,7 @@ type Meta struct {
 	NVMe map[string]Health `json:"nvme,omitempty"`
 
 	Target *Target        `json:"target,omitempty"` // the diagnosed path; nil if no path was given
-	Survey *device.Survey `json:"survey,omitempty"` // devices and libraries of the machine; nil if the GPUs were not queried
+	Survey *device.Survey `json:"survey,omitempty"` // GPUs and libraries; nil if the GPUs were not queried
 	Proof  *Proof         `json:"proof,omitempty"`  // result of reading through cuFile; nil if no proof was tried
 }
 

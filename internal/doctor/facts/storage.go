@@ -12,7 +12,7 @@ import (
 // Disk is one physical or virtual block device at the bottom of the target's device stack.
 type Disk struct {
 	Name string `json:"name"`
-	Kind string `json:"kind"` // "nvme", "virtio", "scsi" or "other"
+	Kind string `json:"kind"` // kind of disk: "nvme", "virtio", "scsi" or "other"
 	PCI  string `json:"pci,omitempty"`
 	NUMA int    `json:"numa"` // NUMA node; -1 if unknown
 

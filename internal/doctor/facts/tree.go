@@ -24,9 +24,9 @@ type Tree interface {
 	ReadFile(name string) ([]byte, error)
 	// ReadDir returns the sorted names in a directory.
 	ReadDir(name string) ([]string, error)
-	// Resolve returns name with all symbolic links resolved.
+	// Resolve returns the path name with all symbolic links resolved.
 	Resolve(name string) (string, error)
-	// Exists reports whether name exists, even if it cannot be read.
+	// Exists reports whether the path name exists, even if it cannot be read.
 	Exists(name string) bool
 }
 

@@ -22,7 +22,7 @@ const (
 // Problem is a noteworthy property of a valid file. Violations of the format are not Problems but errors of Parse.
 type Problem struct {
 	Severity Severity `json:"severity"`
-	Tensor   string   `json:"tensor,omitempty"` // empty if the problem concerns the whole file
+	Tensor   string   `json:"tensor,omitempty"` // name of the tensor; empty if the problem concerns the whole file
 	Text     string   `json:"text"`
 	Fix      string   `json:"fix,omitempty"`
 }

@@ -34,7 +34,7 @@ type Store interface {
 
 // Options are the dependencies and settings of a door.
 type Options struct {
-	// Store holds the objects. The caller closes the store after Serve has returned.
+	// Store is the object store that the door serves. The caller closes the store after Serve has returned.
 	Store Store
 	// StoreID is the identity of the store. The S3 endpoint's discovery returns the same ID to clients.
 	StoreID string

@@ -15,7 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Stats are the counters of the door. All totals in Stats count from the start of the server.
+// Stats has the current counts and totals of the door. All totals in Stats count from the start of the server.
 type Stats struct {
 	Connections   int64 `json:"connections"`    // number of open connections, including unfinished logins
 	Logins        int64 `json:"logins"`         // total of successful logins

@@ -47,8 +47,8 @@ type Proof struct {
 }
 
 // Greeting is the server's last message of the handshake. The MAC of Greeting proves that the server knows the secret
-// (see ServerMAC). The fields of Greeting other than MAC are the server's settings and limits. The settings in
-// Greeting are defaults for the client; the server enforces only MaxTransferSize and Devices.
+// (see ServerMAC). The fields of Greeting other than MAC are the server's settings and limits. The server enforces
+// MaxTransferSize, Devices, Writes and the limits in Greeting; its other settings are defaults for the client.
 type Greeting struct {
 	MAC [MACSize]byte
 	// BufferPoolSize, MaxTransferSize, QueueDepth, Async and P2P are settings of the section gpudirect in the
@@ -119,7 +119,7 @@ type Opened struct {
 
 // OpenedItem describes one object that the server opened, or the reason why it did not.
 type OpenedItem struct {
-	Err *Error // if not nil, the object was not opened and all other fields are empty
+	Err *Error // reason why the object was not opened; if not nil, all other fields are empty
 	// Handle identifies the open object in later requests. Handle is 0 if the server keeps nothing open, as with
 	// inline content or WantStat.
 	Handle   uint64
@@ -157,7 +157,7 @@ type Move struct {
 	Ranges []Range
 }
 
-// Sums asks for the checksums of N blocks of an object, from block First on. The server answers a Sums with
+// Sums is a request for the checksums of N blocks of an object, from block First on. The server answers a Sums with
 // SumsReply, which may hold fewer than N checksums.
 type Sums struct {
 	Handle   uint64
