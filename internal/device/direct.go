@@ -45,8 +45,8 @@ type Direct interface {
 // concurrently. After Close, reads and writes of the DirectFile fail with kind Closed.
 type DirectFile interface {
 	// Read reads up to n bytes at offset fileOff of the file to the address base+bufOff, and returns when the bytes
-	// are in memory. If Read returns fewer than n bytes and no error, the file ended. If base is not the address of a
-	// registered buffer, the library makes an extra copy.
+	// are in memory. If Read returns fewer than n bytes and no error, the end of the file was reached. If base is not
+	// the address of a registered buffer, the library makes an extra copy.
 	Read(base Ptr, bufOff, n, fileOff int64) (int64, error)
 	// Write writes n bytes from the address base+bufOff to offset fileOff of the file. If fewer than n bytes were
 	// written, Write returns their number and an error of kind IO.
@@ -147,8 +147,8 @@ type DirectCounters struct {
 	Writes     RouteOps `json:"writes"`
 	ReadBytes  int64    `json:"read_bytes"`
 	WriteBytes int64    `json:"write_bytes"`
-	// Batch counts requests of batches if the library does not count them in Reads and Writes. Releases of cuFile
-	// that count batches separately count them for the whole process, not for one device.
+	// Batch counts the requests of cuFile batches if the library does not count them in Reads and Writes. Releases of
+	// cuFile that count batches separately count them for the whole process, not for one device.
 	Batch      RouteOps `json:"batch,omitzero"`
 	BatchBytes int64    `json:"batch_bytes,omitempty"`
 }

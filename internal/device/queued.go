@@ -55,7 +55,8 @@ type StreamFile interface {
 	// WriteAsync queues a write from the address base+op.BufOffset to the file on the given stream.
 	WriteAsync(base Ptr, op *StreamOp, stream uint64) error
 	// Moved returns the number of bytes that the StreamOp op moved, or its error. Callers call Moved only after the
-	// stream has passed the StreamOp op. If a read moved fewer bytes than op.Size without an error, the file ended.
+	// stream has passed the StreamOp op. If a read moved fewer bytes than op.Size without an error, the end of the
+	// file was reached.
 	Moved(op *StreamOp) (int64, error)
 }
 
@@ -75,7 +76,7 @@ type DirectRead struct {
 }
 
 // DirectDone is the result of one read of a DirectBatch. If the N of a DirectDone is less than requested and its Err
-// is nil, the file ended.
+// is nil, the end of the file was reached.
 type DirectDone struct {
 	Cookie uint64
 	N      int64

@@ -6,8 +6,9 @@ package model
 type Run struct {
 	Off, Len int64
 	At       int64
-	// Width and Stride describe a Run of rows that are apart in the file. If Stride is positive, only the first Width
-	// bytes of every Stride bytes are loaded, and they are packed in the destination from offset At on.
+	// Width and Stride describe a Run that consists of rows with gaps between them in the file. If Stride is
+	// positive, only the first Width bytes of every Stride bytes are loaded, and they are packed in the destination
+	// from offset At on.
 	Width, Stride int64
 }
 

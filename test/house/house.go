@@ -53,7 +53,7 @@ type House struct {
 	// Outside lists the packages that are not part of the product.
 	Outside []string
 	// Doors maps the path of a guarded package or module to its Door. A Door also guards the packages below its path,
-	// unless a longer path matches.
+	// unless another Door has a longer path that matches.
 	Doors map[string]Door
 	// Everyone lists the modules that every package may import, each with the reason.
 	Everyone map[string]string

@@ -132,14 +132,14 @@ type Run struct {
 	Engine any `json:"engine,omitempty"`
 }
 
-// Done is the progress at one moment of a run.
+// Done is the progress of a run at one moment: bytes and seconds.
 type Done struct {
 	Seconds float64 `json:"seconds"`
 	Bytes   int64   `json:"bytes"`
 	GBps    float64 `json:"gbps"`
 }
 
-// Pass is one pass over the data, in a run with several passes.
+// Pass is the result of one pass over the data, in a run with several passes.
 type Pass struct {
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
@@ -160,13 +160,13 @@ type Latency struct {
 	Buckets []Bucket `json:"buckets,omitempty"`
 }
 
-// Bucket is one column of a histogram.
+// Bucket is one column of a latency histogram.
 type Bucket struct {
 	UpTo  float64 `json:"up_to"` // seconds
 	Count int64   `json:"count"`
 }
 
-// Point is the rate of one interval that ended At seconds after the start.
+// Point is the rate of a run in one interval, which ended At seconds after the start of the run.
 type Point struct {
 	At   float64 `json:"at"`
 	GBps float64 `json:"gbps"`
@@ -256,7 +256,7 @@ type Sweep struct {
 	Points []SweepPoint `json:"points"`
 }
 
-// SweepPoint is one run as a point of a sweep.
+// SweepPoint is the result of one run of a sweep, as a point in a plot.
 type SweepPoint struct {
 	Series string  `json:"series"`
 	X      float64 `json:"x"`

@@ -111,7 +111,8 @@ type Device struct {
 	closed      bool
 }
 
-// Open retains the primary context of the GPU with the given ordinal. Open creates no context on any other GPU.
+// Open retains the primary context of the GPU with the given ordinal. Open creates a CUDA context only on the opened
+// GPU.
 func (d *Driver) Open(info device.Info, ordinal int) (*Device, error) {
 	g := &Device{drv: d, info: info}
 	if err := d.check("cuDeviceGet", d.fn.deviceGet.Call(ptr(&g.dev), uintptr(ordinal))); err != nil {

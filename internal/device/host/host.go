@@ -27,8 +27,9 @@ type Device struct{ info device.Info }
 // New returns the host device with device.Mapper, so that files can be read directly into its memory.
 func New() *InPlace { return &InPlace{Device{info: info()}} }
 
-// Staged returns a host device without device.Mapper. Every byte for the staged host device goes through staging and
-// an asynchronous copy, so that the code path of a GPU runs without a GPU.
+// Staged returns a host device that does not implement device.Mapper, so files are not read directly into its memory.
+// Every byte for the staged host device goes through staging and an asynchronous copy, so that the code path of a GPU
+// runs without a GPU.
 func Staged() *Device { return &Device{info: info()} }
 
 // InPlace is the host device with device.Mapper: files can be read directly into its memory.

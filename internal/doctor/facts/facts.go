@@ -45,7 +45,7 @@ type GPU struct {
 }
 
 // Gather reads GPUs, mounts, disks and the cuFile configuration of a machine. The parameter gpu is the CUDA index of
-// the diagnosed GPU, or -1 for the first GPU. Gather never fails: fields of facts that cannot be read stay empty.
+// the diagnosed GPU, or -1 for the first GPU. Gather never fails: fields of Facts that cannot be read stay empty.
 func Gather(t Tree, m Meta, gpu int) *Facts {
 	f := &Facts{Meta: m, Tree: t}
 	f.DriverText, _ = f.Text("/proc/driver/nvidia/version")

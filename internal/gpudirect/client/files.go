@@ -48,8 +48,9 @@ func (l *lent) descriptor(i int) int {
 	return l.fds[i]
 }
 
-// Close closes the descriptors of the object's or the draft's file. Closing a File also ends the hold on the object,
-// and closing a DraftFile deletes the draft if it was not committed. A second call of Close does nothing.
+// Close closes the descriptors of the object's or the draft's file. Closing a File also ends the hold that keeps the
+// object's file, and closing a DraftFile deletes the draft if it was not committed. A second call of Close does
+// nothing.
 func (l *lent) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

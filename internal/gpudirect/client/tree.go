@@ -50,7 +50,8 @@ func (t *Tree) Refusals(ctx context.Context) ([]report.Refusal, error) {
 	return []report.Refusal{*w.refused}, nil
 }
 
-// Open opens an object as a file. Closing the file that Open returned also ends the hold on the object.
+// Open opens an object as a file. Closing the file that Open returned also ends the hold that keeps the object's file
+// on the server.
 func (t *Tree) Open(ctx context.Context, key string) (*vfs.File, error) {
 	const op = "open"
 	if err := checkName(op, t.bucket, key); err != nil {

@@ -134,8 +134,9 @@ type OpenedItem struct {
 	// reply if the client set WantInline.
 	Inline    []byte
 	HasInline bool
-	// Has holds the bits WantBuffered and WantDirect of the descriptors sent for this item. A packet carries the
-	// descriptors in the order of its items. If an item has two descriptors, the buffered one comes first.
+	// Has holds the bits WantBuffered and WantDirect for the kinds of descriptors that the server sent for this item.
+	// A packet carries the descriptors in the order of its items. If an item has two descriptors, the buffered one
+	// comes first.
 	Has uint8
 	// Refused is the reason why the server sent no O_DIRECT descriptor. Refused is empty if the server sent an
 	// O_DIRECT descriptor, or if the client did not ask for one.
