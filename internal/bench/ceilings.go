@@ -26,8 +26,8 @@ type CeilingOptions struct {
 	// Set holds the files for measuring storage reads, and Spare holds the empty files for measuring storage writes.
 	// If Set is nil, storage reads are not measured; if Spare is nil, storage writes are not.
 	Set, Spare *dataset.Set
-	Rounds     int           // rounds of each measurement; 0 means 5
-	Time       time.Duration // duration of one storage round; 0 means 2 seconds
+	Rounds     int           // number of rounds of each measurement; 0 means 5
+	Time       time.Duration // duration of each round that measures storage; 0 means 2 seconds
 	// Step, if not nil, is called before each measurement with the measurement's name, its index i and the number n
 	// of measurements.
 	Step func(name string, i, n int)

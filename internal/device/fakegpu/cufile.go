@@ -91,8 +91,9 @@ func (c *CuFile) Count(name string) int64 {
 	return v
 }
 
-// Fail makes calls of a cuFile function fail with code. The parameter skip is the number of calls that still succeed,
-// and the parameter times is the number of calls after them that fail. A code below 5000 is an errno.
+// Fail makes calls of a cuFile function fail with the given error code. The parameter skip is the number of calls
+// that still succeed, and the parameter times is the number of calls after them that fail. An error code below 5000
+// is an errno.
 func (c *CuFile) Fail(fn string, skip, times, code int) {
 	c.fn("fake_fail").Call(cstring(fn), skip, times, code, 0, 0)
 }
@@ -103,8 +104,8 @@ func (c *CuFile) FailCUDA(fn string, times, result int) {
 	c.fn("fake_fail").Call(cstring(fn), 0, times, 5011, result, 0)
 }
 
-// FailInErrno makes the next reads or writes of cuFile return -1 and set errno to code; the parameter times is the
-// number of calls that fail.
+// FailInErrno makes the next reads or writes of cuFile return -1 and set errno to the given code; the parameter times
+// is the number of calls that fail.
 func (c *CuFile) FailInErrno(fn string, times, code int) {
 	c.fn("fake_fail").Call(cstring(fn), 0, times, code, 0, 1)
 }

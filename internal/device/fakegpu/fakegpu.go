@@ -252,15 +252,15 @@ const awaitSeconds = 60
 // settleSeconds is the longest wait of CheckIdle for calls in progress, in seconds.
 const settleSeconds = 10
 
-// Fail makes calls of a CUDA driver function return code and do nothing. The parameter skip is the number of calls
-// that still succeed, and the parameter times is the number of calls after them that fail.
+// Fail makes calls of a CUDA driver function return the given error code and do nothing. The parameter skip is the
+// number of calls that still succeed, and the parameter times is the number of calls after them that fail.
 func (g *GPU) Fail(fn string, skip, times, code int) {
 	g.fn("fake_fail").Call(cstring(fn), skip, times, code)
 }
 
 // FailCopy makes the nth copy from now on fail after the call that queued it has returned. After the failed copy, the
-// next event in the copy's stream returns code. If the parameter sticky is true, every later call in the same CUDA
-// context also returns code.
+// next event in the copy's stream returns the given error code. If the parameter sticky is true, every later call in
+// the same CUDA context also returns the error code.
 func (g *GPU) FailCopy(nth, code int, sticky bool) {
 	g.fn("fake_fail_copy").Call(nth, code, flag(sticky))
 }

@@ -2,8 +2,8 @@
 
 package wire
 
-// The Code constants are the values of Error.Code, which programs can compare. If a client does not know a code, it
-// uses Error.Kind.
+// The Code constants are the values of Error.Code, which programs can compare. If a client does not know an error
+// code, it uses Error.Kind.
 const (
 	// CodeBadMessage means that a message is malformed or out of order; the server then closes the connection.
 	CodeBadMessage = "BadMessage"

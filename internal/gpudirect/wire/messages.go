@@ -165,7 +165,7 @@ type Sums struct {
 	First, N int64
 }
 
-// SumsReply is the reply to Sums.
+// SumsReply is the reply to a Sums request, with checksums of blocks.
 type SumsReply struct {
 	First int64
 	Sums  []uint64
