@@ -39,7 +39,7 @@ func runBare(args []string) error {
 	flags.StringVar(&s.root, "data", "", "directory")
 	flags.BoolVar(&s.md5, "md5", false, "compute the MD5 of written objects")
 	flags.BoolVar(&s.sync, "sync", false, "fdatasync each file")
-	flags.BoolVar(&s.dirs, "sync-dir", false, "fsync the directory of each file")
+	flags.BoolVar(&s.dirs, "sync-dir", false, "fsync the directory of each written file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -47,20 +47,22 @@ func parse(args []string) (options, error) {
 	var o options
 	var only, skip string
 	f := flag.NewFlagSet("bench-s3", flag.ContinueOnError)
-	f.StringVar(&o.nebulaio, "nebulaio", "bin/nebulaio", "path of our program; empty leaves it out")
-	f.StringVar(&o.before, "before", "", "path of an older build of our program, which runs twice beside the "+
-		"new one to compare the two builds")
-	f.StringVar(&o.peers, "peers", "build/peers", "directory of versitygw and MinIO, which are built if missing; "+
-		"empty leaves them out")
+	f.StringVar(&o.nebulaio, "nebulaio", "bin/nebulaio",
+		"path of the nebulaio program to measure; empty measures no nebulaio")
+	f.StringVar(&o.before, "before", "", "path of an older nebulaio program, which is measured twice beside "+
+		"the new one to compare the two")
+	f.StringVar(&o.peers, "peers", "build/peers", "directory of the programs versitygw and MinIO, which are built "+
+		"there if missing; empty measures neither")
 	f.StringVar(&o.work, "work", "build/bench-s3/data",
 		"directory for the data of the servers, which needs 12 GiB and is removed after the run")
 	f.StringVar(&o.out, "out", "build/bench-s3", "directory for the results")
-	f.IntVar(&o.rounds, "rounds", 5, "number of rounds for each row")
-	f.IntVar(&o.keys, "keys", 0, "number of keys in a bucket that is listed and restarted on; 0 skips this, "+
-		"1000000 takes minutes")
-	f.Float64Var(&o.scale, "scale", 1, "factor for the number of requests per round")
-	f.StringVar(&only, "rows", "", "regular expression for the rows to run, such as 'multipart' or 'keys'")
-	f.StringVar(&skip, "without", "", "regular expression for the targets to leave out")
+	f.IntVar(&o.rounds, "rounds", 5, "number of rounds in which each row of the result table is measured")
+	f.IntVar(&o.keys, "keys", 0, "number of keys in one bucket, to measure listing the bucket and restarting "+
+		"the server; 0 measures neither, 1000000 takes minutes")
+	f.Float64Var(&o.scale, "scale", 1, "factor by which the number of requests per round is multiplied")
+	f.StringVar(&only, "rows", "", "regular expression that selects the rows of the result table to measure, "+
+		"such as 'multipart' or 'keys'")
+	f.StringVar(&skip, "without", "", "regular expression that selects the servers not to measure")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

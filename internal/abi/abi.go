@@ -20,8 +20,8 @@ import (
 // Version is the ABI version of the C library, NEBULAIO_ABI_VERSION in nebulaio.h.
 const Version = 4
 
-// Running is the status code of a wait that ended because its time ran out, NEBULAIO_RUNNING. The status code of
-// success is 0, and the status codes of errors are the numbers of errs.Kind.
+// Running is NEBULAIO_RUNNING, the status code of a wait that timed out while the job was still running. The status
+// code of success is 0, and the status codes of errors are the numbers of errs.Kind.
 const Running int32 = -1
 
 // Status returns the status code of the C library for err, or 0 if err is nil.

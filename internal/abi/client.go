@@ -92,7 +92,8 @@ type readOptions struct {
 	Verify *bool                `json:"verify"`
 }
 
-// StartObjectReads is nebulaio_object_read_start. The options "route", "cache" and "verify" apply to all reads.
+// StartObjectReads is nebulaio_object_read_start. The options "route", "cache" and "verify" apply to all reads that
+// one call of StartObjectReads starts.
 func (t *Table) StartObjectReads(client uint64, reads []nebulaio.ObjectRead, options string) (uint64, error) {
 	c, err := get[*nebulaio.Client](t, client, "client")
 	if err != nil {
@@ -133,8 +134,8 @@ type writeOptions struct {
 	Route nebulaio.Route `json:"route"`
 }
 
-// StartObjectWrite is nebulaio_object_write_start. The options set the route, content type, metadata and conditions
-// of w.
+// StartObjectWrite is nebulaio_object_write_start. The options of StartObjectWrite set the route of the write, and
+// the content type, metadata and conditions of the object.
 func (t *Table) StartObjectWrite(client uint64, w nebulaio.ObjectWrite, options string) (uint64, error) {
 	c, err := get[*nebulaio.Client](t, client, "client")
 	if err != nil {

@@ -76,7 +76,7 @@ func (t *Table) SyncFile(file uint64) error {
 	return f.Sync()
 }
 
-// StartMove is nebulaio_file_read_start, or nebulaio_file_write_start if write is set.
+// StartMove implements nebulaio_file_read_start, or nebulaio_file_write_start if the parameter write is true.
 func (t *Table) StartMove(file uint64, write bool, mem nebulaio.Ptr, size, offset, stream uint64,
 	options string) (uint64, error) {
 	f, err := get[*nebulaio.File](t, file, "file")

@@ -29,7 +29,7 @@ type job struct {
 	err    error
 }
 
-// Wait is nebulaio_wait. If Wait returns running as true, the timeout passed before the job had ended.
+// Wait is nebulaio_wait. Wait returns true for running if the timeout passed before the job had ended.
 func (t *Table) Wait(h uint64, timeout time.Duration) (running bool, done, total int64, err error) {
 	j, err := get[*job](t, h, "job")
 	if err != nil {

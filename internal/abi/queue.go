@@ -73,7 +73,7 @@ func (t *Table) QueueJob(q, h uint64) error {
 	return nil
 }
 
-// NextJob is nebulaio_queue_next. If NextJob returns running as true, the timeout passed before a job of the queue
+// NextJob is nebulaio_queue_next. NextJob returns true for running if the timeout passed before a job of the queue
 // had ended.
 func (t *Table) NextJob(q uint64, timeout time.Duration) (h uint64, running bool, err error) {
 	from, err := get[*queue](t, q, "queue")

@@ -17,9 +17,10 @@ type saveOptions struct {
 	Client   clientOptions     `json:"client"`
 }
 
-// StartSave is nebulaio_save_start. The tensors of each GPU are read after the work that is queued on a stream of the
-// caller. The stream of the first GPU among the tensors is the argument stream. The option "streams" names the
-// streams of other GPUs; their default is the legacy default stream.
+// StartSave is nebulaio_save_start. StartSave reads the tensors of each GPU only after the work that is queued on one
+// CUDA stream of the caller for that GPU. The parameter named stream is the caller's CUDA stream on the first GPU
+// that holds one of the tensors. The option "streams" has the caller's CUDA streams on other GPUs; the default for a
+// GPU is its legacy default stream.
 func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTensor, stream uint64,
 	options string) (uint64, error) {
 	s, err := get[*nebulaio.System](t, system, "system")

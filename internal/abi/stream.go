@@ -32,8 +32,8 @@ func (t *Table) SelectModel(model uint64, options string) (uint64, error) {
 	return t.put(&source{Source: sel}), nil
 }
 
-// LoadReady is nebulaio_load_ready. If LoadReady returns running as true, the timeout passed before more than known
-// tensors were ready.
+// LoadReady is nebulaio_load_ready. LoadReady returns true for running if the timeout passed before the number of
+// ready tensors exceeded the parameter named known.
 func (t *Table) LoadReady(h, known uint64, timeout time.Duration) (ready uint64, running bool, err error) {
 	j, err := get[*job](t, h, "load")
 	if err != nil {

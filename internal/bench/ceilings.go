@@ -18,23 +18,24 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// CeilingOptions selects the limits that MeasureCeilings measures.
+// CeilingOptions selects which limits of the machine (highest rates of copies and storage) MeasureCeilings measures.
 type CeilingOptions struct {
 	Version string
 	Machine record.Machine
 	Device  device.Device
-	// Set holds the files to read and Spare the empty files to write. If Set is nil, storage reads are not measured;
-	// if Spare is nil, storage writes are not.
+	// Set holds the files for measuring storage reads, and Spare holds the empty files for measuring storage writes.
+	// If Set is nil, storage reads are not measured; if Spare is nil, storage writes are not.
 	Set, Spare *dataset.Set
-	Rounds     int           // rounds of each measurement; 0 means 5
-	Time       time.Duration // duration of one storage round; 0 means 2 seconds
+	Rounds     int           // number of rounds of each measurement; 0 means 5
+	Time       time.Duration // duration of each round that measures storage; 0 means 2 seconds
 	// Step, if not nil, is called before each measurement with the measurement's name, its index i and the number n
 	// of measurements.
 	Step func(name string, i, n int)
 }
 
-// MeasureCeilings measures the limits of this machine. Each limit is the median of Rounds measurements. If ctx ends,
-// MeasureCeilings returns the limits measured so far, together with the cause of the end.
+// MeasureCeilings measures the limits of this machine: the highest rates of memory copies, device copies and storage.
+// Each measured limit is the median of the rates of CeilingOptions.Rounds rounds. If ctx ends, MeasureCeilings
+// returns the limits measured so far, and context.Cause(ctx) as the error.
 func MeasureCeilings(ctx context.Context, o CeilingOptions) (*record.Ceilings, error) {
 	def(&o.Rounds, 5)
 	def(&o.Time, 2*time.Second)

@@ -17,8 +17,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// CeilingsFile returns the default path of the file with this machine's measured limits. The path is empty if env has
-// neither XDG_CACHE_HOME nor HOME; env looks up an environment variable.
+// CeilingsFile returns the default path of the file with this machine's measured limits. The parameter env looks up
+// an environment variable; if neither XDG_CACHE_HOME nor HOME is set, the path is empty.
 func CeilingsFile(env func(string) string) string {
 	dir := env("XDG_CACHE_HOME")
 	if home := env("HOME"); dir == "" && home != "" {
@@ -73,8 +73,8 @@ func LoadCeilings(path string) (*record.Ceilings, error) {
 	return &c, nil
 }
 
-// KeepCeilings merges c into the measured limits in the file path and replaces the file atomically. A limit that was
-// measured again replaces its older value, and limits of other disks are kept.
+// KeepCeilings merges the limits c into the file at path, and replaces the file atomically. A limit that was measured
+// again replaces its older value, and limits of other disks are kept.
 func KeepCeilings(path string, c *record.Ceilings) error {
 	if path == "" {
 		return errs.New(errs.NotFound, "keep ceilings", "",

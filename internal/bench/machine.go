@@ -16,8 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// Describe returns a description of this machine: its processor, memory, device and the storage below s. Facts that
-// cannot be read are left empty.
+// Describe returns a description of this machine: its processor, memory, device and the storage that holds the files
+// of the Set s. Fields of the description that cannot be read stay empty.
 func Describe(info device.Info, s *dataset.Set) record.Machine {
 	m := record.Machine{Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), CPU: cpuModel(),
 		Device: record.Device{ID: info.ID, Kind: string(info.Kind), Model: info.Model, Driver: info.Driver, PCI: info.PCI,

@@ -17,10 +17,10 @@ import (
 )
 
 // RawWrite measures the highest rate in GB/s at which size bytes can be saved into dir. RawWrite creates a file of
-// that size, reserves its blocks, writes it past the page cache and syncs it. The writes come from depth threads,
-// block bytes each, out of memory that is already mapped. Creating, reserving and syncing the file count as measured
-// time; removing it afterwards does not. If the file system cannot write past the page cache, RawWrite returns an
-// error of kind Unsupported.
+// size bytes, reserves its blocks, writes it past the page cache and syncs it. The parameter depth is the number of
+// threads that write, and the parameter block is the size of each write in bytes. Creating, reserving and syncing the
+// file count as measured time; removing it afterwards does not. If the file system cannot write past the page cache,
+// RawWrite returns an error of kind Unsupported.
 func RawWrite(ctx context.Context, dir string, size, block int64, depth int) (float64, error) {
 	const op = "measure raw writes to"
 	if size <= 0 || block <= 0 || depth <= 0 || depth > 1024 {

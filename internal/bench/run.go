@@ -20,13 +20,13 @@ import (
 type Job struct {
 	Spec Spec
 	Set  *dataset.Set
-	// Device is the source or destination of the bytes, unless Memory is Host. Engine is needed only for runs with
-	// Memory Engine, and OpenDirect (cuFile) only for runs with Memory CuFile. In other runs, Engine and OpenDirect
-	// may be nil.
+	// Device is the source or destination of the run's bytes, unless Memory is Host. Engine is needed only if Memory
+	// is Engine, and OpenDirect (which opens cuFile) only if Memory is CuFile. If a run does not need Engine or
+	// OpenDirect, that field may be nil.
 	Device     device.Device
 	Engine     *transfer.Engine
 	OpenDirect func(ctx context.Context) (device.Direct, error)
-	// Ceilings are the limits with which the result is compared; nil if they are not known.
+	// Ceilings are the machine's measured limits, with which the run's rate is compared; nil if they are not known.
 	Ceilings *record.Ceilings
 	Machine  record.Machine
 	// Live, if not nil, is called several times a second with the progress of the run, always from one goroutine.
@@ -36,16 +36,16 @@ type Job struct {
 // Live is the progress of a run.
 type Live struct {
 	Name    string
-	Done    int64 // bytes moved so far
-	Total   int64 // bytes to move; 0 if the run ends after a time
+	Done    int64 // bytes that the run has moved so far
+	Total   int64 // number of bytes that the run moves; 0 if a time ends the run
 	Elapsed time.Duration
-	Limit   time.Duration // duration of the run; 0 if the run ends after a number of bytes
-	GBps    float64       // rate of the last interval
-	Rates   []float64     // rates of the last intervals, oldest first
+	Limit   time.Duration // longest duration of the run; 0 if a number of bytes ends the run
+	GBps    float64       // rate of the last interval in GB/s
+	Rates   []float64     // rates of the last intervals in GB/s, oldest first
 }
 
-// Run measures one run. If ctx ends, Run returns the results measured so far, marked as interrupted. If Run returns
-// an error, there is no result.
+// Run performs the run of one Job and returns the measured result. If ctx ends, Run returns the results measured so
+// far, marked as interrupted. If Run returns an error, there is no result.
 func Run(ctx context.Context, j Job) (record.Run, error) {
 	j.Spec = j.Spec.withDefaults()
 	if err := j.Spec.Check(); err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// Session collects several runs on the same files and device in one file of results. A Session is used by one
-// goroutine.
+// Session performs several runs on the same files and device, and collects their results in one record.File. Only one
+// goroutine may use a Session.
 type Session struct {
 	Set    *dataset.Set
-	Device device.Device // nil if every run stays in host memory
+	Device device.Device // device of the runs; nil if every run stays in host memory
 	Engine *transfer.Engine
 	// OpenDirect opens cuFile for Device; nil if there is no cuFile.
 	OpenDirect func(ctx context.Context) (device.Direct, error)
@@ -25,14 +25,15 @@ type Session struct {
 	File record.File
 }
 
-// HostOnly describes host memory as the device of a run. Runs that stop in host memory use HostOnly, without looking
-// for a GPU.
+// HostOnly returns a description of host memory as the device of a run. Runs that use only host memory take HostOnly
+// as their device description, so that no GPU is looked for.
 func HostOnly() device.Info {
 	return device.Info{ID: "host", Kind: device.Host, Model: "host memory", NUMANode: -1}
 }
 
-// NewSession returns a Session with no results yet. info describes dev; if dev is nil, info is HostOnly(). Stored
-// limits of another machine are ignored, and a note says so.
+// NewSession returns a Session with no results yet. The parameter info describes the device dev; if dev is nil, info
+// is HostOnly(). If the stored limits belong to another machine, NewSession ignores them and adds a note to the
+// results.
 func NewSession(version string, command []string, set *dataset.Set, dev device.Device, info device.Info,
 	engine *transfer.Engine, kept *record.Ceilings) *Session {
 	now := time.Now()
@@ -54,8 +55,8 @@ func NewSession(version string, command []string, set *dataset.Set, dev device.D
 	return s
 }
 
-// Run measures spec and appends its result to File. If ctx ends during the run, Run keeps the result, marked as
-// interrupted, and returns an error of kind Cancelled.
+// Run performs the run that spec describes, and appends its result to File. If ctx ends during the run, Run keeps the
+// result, marked as interrupted, and returns an error of kind Cancelled.
 func (s *Session) Run(ctx context.Context, spec Spec) (record.Run, error) {
 	r, err := Run(ctx, Job{Spec: spec, Set: s.Set, Device: s.Device, Engine: s.Engine, OpenDirect: s.OpenDirect,
 		Ceilings: s.File.Ceilings, Machine: s.File.Machine, Live: s.Live})

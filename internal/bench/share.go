@@ -167,7 +167,8 @@ func (m *measure) busLimit() (record.Limit, bool) {
 	return m.Ceilings.Find(id, DeviceKey(info))
 }
 
-// StorageKey returns the key of a storage limit: the block device or server of the mount, not the path.
+// StorageKey returns the name under which a storage limit is stored: the block device or server of the mount, not the
+// path.
 func StorageKey(s record.Storage) string {
 	if s.Source != "" {
 		return s.Source
@@ -175,7 +176,7 @@ func StorageKey(s record.Storage) string {
 	return s.FS + " at " + s.Path
 }
 
-// DeviceKey returns the key of a device's limits: its UUID, or its ID if it has no UUID.
+// DeviceKey returns the name under which a device's limits are stored: its UUID, or its ID if it has no UUID.
 func DeviceKey(i device.Info) string {
 	if i.UUID != "" {
 		return i.UUID

@@ -3,8 +3,8 @@
 // Package bench measures how fast bytes move between storage, host memory and device memory, block by block and with
 // the transfer engine.
 //
-// Each result contains the route that the bytes took, the bytes served from the page cache, and a comparison with the
-// limit of the machine.
+// Each result contains the route of the bytes, the bytes served from the page cache, and the measured rate compared
+// with the highest rate of the machine.
 package bench
 
 import (
@@ -30,15 +30,15 @@ const (
 type Memory string
 
 const (
-	// Host moves bytes between storage and host memory only.
+	// Host means that bytes move only between storage and host memory.
 	Host Memory = "host"
-	// Pageable copies each block between ordinary host memory and the device.
+	// Pageable means that each block is copied between ordinary (not pinned) host memory and the device.
 	Pageable Memory = "pageable"
-	// Pinned copies each block between pinned host memory and the device.
+	// Pinned means that each block is copied between pinned host memory and the device.
 	Pinned Memory = "pinned"
-	// Engine moves the whole data set with the transfer engine.
+	// Engine means that the transfer engine moves the whole data set.
 	Engine Memory = "engine"
-	// CuFile moves each block with NVIDIA's cuFile.
+	// CuFile means that NVIDIA's cuFile moves each block.
 	CuFile Memory = "cufile"
 )
 
@@ -47,12 +47,12 @@ type Route string
 
 // Routes.
 const (
-	Auto     Route = "auto"     // direct if the files allow it; with Memory Engine, the engine's choice
-	Direct   Route = "direct"   // past the page cache (O_DIRECT)
-	Buffered Route = "buffered" // through the page cache
+	Auto     Route = "auto"     // Direct if the files allow it; the transfer engine chooses if Memory is Engine
+	Direct   Route = "direct"   // reads and writes bypass the page cache (O_DIRECT)
+	Buffered Route = "buffered" // reads and writes go through the page cache
 )
 
-// Pattern is the order in which the blocks are visited.
+// Pattern is the order in which a run visits the blocks of the files.
 type Pattern string
 
 // Patterns. Random visits every block once per pass, in an order that the seed determines.
@@ -64,23 +64,24 @@ const (
 // Cache is the state of the page cache at the start of each pass.
 type Cache string
 
-// Cache states. The kernel may keep some pages in spite of Cold.
+// Cache states. With Cold, the kernel may still keep some of the files' pages in the page cache.
 const (
-	Cold Cache = "cold"  // the files' pages are dropped
+	Cold Cache = "cold"  // the files' pages are dropped from the page cache
 	Warm Cache = "warm"  // the files are read once before the pass
-	AsIs Cache = "as-is" // the page cache is left alone
+	AsIs Cache = "as-is" // the page cache is left as it is
 )
 
 // IO is the system interface that issues the reads.
 type IO string
 
-// Kinds of IO. With Pread, each request in flight has a thread. With Uring, each worker has a ring.
+// Kinds of IO. With Pread, each request in flight is a pread(2) call in its own thread. With Uring, each worker has
+// its own io_uring.
 const (
 	Pread IO = "pread"
 	Uring IO = "uring"
 )
 
-// Spec describes one run. A zero value selects the default.
+// Spec describes one benchmark run. A field of Spec that is zero selects its default.
 type Spec struct {
 	Op         Op
 	Memory     Memory
@@ -93,13 +94,13 @@ type Spec struct {
 	QueueDepth int
 	Seed       uint64
 	Verify     bool
-	// SmallPages backs the buffers with ordinary pages, as in most programs. Huge pages, the default, save the kernel
-	// work on every direct read.
+	// SmallPages means that buffers use ordinary pages, as in most programs, instead of huge pages. Huge pages, the
+	// default for buffers, save the kernel work on every direct read.
 	SmallPages bool
 	// NoSync skips the sync after a write, so written data may stay in the page cache or in the disk's cache.
 	NoSync bool
 	// Passes is the number of passes over the data, and Time the longest duration of the run. A run ends after Passes
-	// or after Time, whichever comes first. With Time alone, passes repeat until the time is over.
+	// passes or after Time, whichever comes first. If only Time is set, passes repeat until the time is over.
 	Passes int
 	Time   time.Duration
 	// Stable, if positive, ends the run as soon as the rates of the last intervals differ by at most this share: (max
@@ -145,7 +146,8 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// Check returns an error if the run is impossible. The error names the impossible value and the expected values.
+// Check returns an error if the run that the Spec describes is impossible. The error of Check names the impossible
+// value and the possible values.
 func (s Spec) Check() error {
 	bad := func(name, value, want string) *errs.Error {
 		return errs.New(errs.Invalid, "benchmark", name+"="+value, "cannot be run; expected "+want)
@@ -191,7 +193,7 @@ func (s Spec) Check() error {
 	return nil
 }
 
-// Name describes the run in one line.
+// Name returns a description of the run in one line.
 func (s Spec) Name() string {
 	s = s.withDefaults()
 	near := map[Memory]string{Host: "host memory", Pageable: "device, pageable", Pinned: "device, pinned",

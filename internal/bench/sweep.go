@@ -35,8 +35,8 @@ func (p *plan) add(series string, x float64, label string, s Spec) {
 	p.specs = append(p.specs, s)
 }
 
-// Sweep runs all runs of the sweep with this ID. base has the settings that the sweep does not vary. A run that is
-// impossible on this machine is left out, and a note says so.
+// Sweep performs all runs of the sweep with the given ID. The parameter base has the settings that the sweep does not
+// vary. Sweep leaves out a run that is impossible on this machine, and adds a note to the results.
 func (s *Session) Sweep(ctx context.Context, id string, base Spec) error {
 	p, err := s.plan(id, base)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 // Warm reads the session's files into the page cache, for runs that need a warm cache.
 func (s *Session) Warm(ctx context.Context) error { return warm(ctx, s.Set) }
 
-// Train performs a training-shaped run on the session's files and device, and records its result. Train keeps the
-// result of an interrupted run and returns the error of kind Cancelled.
+// Train performs a run that simulates training on the session's files and device, and records its result. If the run
+// is interrupted, Train keeps its result and returns an error of kind Cancelled.
 func (s *Session) Train(ctx context.Context, c train.Config) (record.Train, error) {
 	c.Device, c.Engine, c.Files = s.Device, s.Engine, s.Set.Files()
 	c.Limits.CPUs = runtime.NumCPU()
@@ -55,8 +55,8 @@ func (s *Session) Train(ctx context.Context, c train.Config) (record.Train, erro
 var depths = [...]int{0, 1, 2, 4, 8}
 
 // Prefetch measures how many batches must be loaded ahead to keep the device busy. If base has no step time, Prefetch
-// chooses one that loading can just keep up with. The number of batches ahead matters most if loading can just keep
-// up.
+// chooses the step time with which loading can just keep up. The number of batches loaded ahead matters most if
+// loading is only just fast enough.
 func (s *Session) Prefetch(ctx context.Context, base train.Config) error {
 	kept := s.File.Train
 	defer func() { s.File.Train = kept }()

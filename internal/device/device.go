@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package device defines the interfaces of devices that receive bytes. A device is a GPU, or the memory of this host
-// under the name "host".
+// Package device defines the interfaces of devices with memory that receives or supplies the bytes of transfers. A
+// device is a GPU, or the memory of this host under the name "host".
 //
 // Package device does no I/O. The implementations of device.Device are in subfolders, and only package device/open
 // chooses among them.
@@ -12,9 +12,9 @@ import "context"
 // Ptr is an address in a device's memory. On the host device, a Ptr is a virtual address.
 type Ptr uint64
 
-// Holds reports whether n bytes can begin at address p. Holds is false if p is 0, or if p+n exceeds the address
-// space, as with the result of a failed mmap. For an n of 0, Holds is always true. Holds does not check whether
-// memory is mapped at p.
+// Holds reports whether a range of n bytes can begin at address p. Holds is false if p is 0, or if p+n exceeds the
+// address space, as with the result of a failed mmap. For an n of 0, Holds is always true. Holds does not check
+// whether memory is mapped at p.
 func (p Ptr) Holds(n int64) bool { return n == 0 || n > 0 && p != 0 && uint64(n) <= -uint64(p) }
 
 // Kind is the type of a device, "host" or "cuda".
@@ -31,7 +31,7 @@ const (
 type Info struct {
 	ID          string `json:"id"` // "host", "cuda:0"
 	Kind        Kind   `json:"kind"`
-	Model       string `json:"model"` // "NVIDIA H200", "host memory"
+	Model       string `json:"model"` // model name, such as "NVIDIA H200" or "host memory"
 	UUID        string `json:"uuid,omitempty"`
 	PCI         string `json:"pci,omitempty"`
 	NUMANode    int    `json:"numa_node"` // the NUMA node of the device; -1 if not known
@@ -52,10 +52,11 @@ type Device interface {
 	// frees the Buffer.
 	Alloc(size int64) (Buffer, error)
 	// Register prepares the host memory mem for fast copies to and from this device; for a GPU it pins the memory.
-	// The memory mem stays registered until unregister is called. Registered memory must be page-aligned and outside
-	// the Go heap.
+	// The memory mem stays registered until the returned function unregister is called. Registered memory must be
+	// page-aligned and outside the Go heap.
 	Register(mem []byte) (unregister func() error, err error)
-	// NewQueue creates a queue that runs copies in order. The caller of NewQueue closes the queue.
+	// NewQueue creates a queue that runs copies between host and device memory in order. The caller of NewQueue
+	// closes the queue.
 	NewQueue() (Queue, error)
 	// Close frees the device's resources. Before Close, the caller closes all queues and frees all buffers of the
 	// device.
@@ -80,8 +81,8 @@ type Queue interface {
 	CopyOut(dst []byte, src Ptr) error
 	// NewMark creates a mark of this queue, which is not recorded yet.
 	NewMark() (Mark, error)
-	// After makes all later work of this queue wait for the work that is now queued on stream. The argument stream is
-	// a CUstream of the caller, as a number.
+	// After makes all later work of this queue wait for the work that is now queued on the given stream. The
+	// parameter named stream is a CUstream of the caller, as a number.
 	After(stream uint64) error
 	// Drain waits until all queued work has ended, including work that failed.
 	Drain() error
@@ -102,11 +103,11 @@ type Mark interface {
 	Close() error
 }
 
-// Mapper is implemented by devices with memory that the CPU can address. Bytes can be read directly into such memory,
-// without staging and copying.
+// Mapper is implemented by devices with memory that the CPU can address. A file can be read directly into memory that
+// the CPU can address, without staging and copying.
 type Mapper interface {
-	// Map returns the n bytes at p as a slice. The range must be within memory that the caller allocated on this
-	// device.
+	// Map returns the n bytes at address p as a slice. The mapped range must be within memory that the caller
+	// allocated on this device.
 	Map(p Ptr, n int64) []byte
 }
 
@@ -124,7 +125,7 @@ const (
 
 // Finding is the result of the search for one library, symbol or version.
 type Finding struct {
-	Name   string `json:"name"`             // "libcuda.so.1", "cuMemcpyHtoDAsync_v2", "driver version"
+	Name   string `json:"name"`             // what was searched, such as "libcuda.so.1" or "cuMemcpyHtoDAsync_v2"
 	Found  bool   `json:"found"`            //
 	Detail string `json:"detail"`           // the version that was found, or the error message
 	Fix    string `json:"fix,omitempty"`    // what to do if the library, symbol or version is missing
@@ -159,8 +160,8 @@ type Set interface {
 	// OpenDirect opens the vendor's library for transfers between files and dev, a device that this set opened. The
 	// vendor's library is opened only in OpenDirect, because opening it creates a context on every visible GPU.
 	// OpenDirect fails with kind Unsupported, the reason and a fix if dev is not a GPU, or if the library is missing
-	// or too old. The caller closes the Direct before the set.
+	// or too old. The caller of OpenDirect closes the Direct before it closes the set.
 	OpenDirect(ctx context.Context, dev Device) (Direct, error)
-	// Close closes every open device, and every Direct that is still open.
+	// Close closes every open device of the set, and every Direct that is still open.
 	Close() error
 }

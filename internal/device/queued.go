@@ -24,14 +24,14 @@ type StreamOp struct {
 	Size       uint64
 	FileOffset int64
 	BufOffset  int64
-	Done       int64 // the bytes moved, or a negative error code; 0 before the operation has run
+	Done       int64 // bytes that the operation moved, or a negative error code; 0 before the operation has run
 }
 
 // StreamOpSize is the size of one StreamOp in bytes.
 const StreamOpSize = int(unsafe.Sizeof(StreamOp{}))
 
-// NewStreamOp creates a StreamOp at the start of mem. The memory mem must be outside the Go heap. NewStreamOp fails
-// with kind Invalid if mem is too small or not aligned to 8, or if a number is negative.
+// NewStreamOp creates a StreamOp at the start of the memory mem. The memory mem must be outside the Go heap.
+// NewStreamOp fails with kind Invalid if mem is too small or not aligned to 8, or if a number is negative.
 func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, error) {
 	if len(mem) < StreamOpSize || uintptr(unsafe.Pointer(unsafe.SliceData(mem)))%8 != 0 {
 		return nil, errs.New(errs.Invalid, "place a stream operation in", fmt.Sprintf("%d bytes", len(mem)),
@@ -50,12 +50,13 @@ func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, erro
 // StreamOp must stay valid until the stream has passed the operation. If the library is too old, the methods of
 // StreamFile fail with kind Unsupported.
 type StreamFile interface {
-	// ReadAsync queues a read from the file to the address base+op.BufOffset on stream.
+	// ReadAsync queues a read from the file to the address base+op.BufOffset on the given stream.
 	ReadAsync(base Ptr, op *StreamOp, stream uint64) error
-	// WriteAsync queues a write from the address base+op.BufOffset to the file on stream.
+	// WriteAsync queues a write from the address base+op.BufOffset to the file on the given stream.
 	WriteAsync(base Ptr, op *StreamOp, stream uint64) error
-	// Moved returns the bytes that op moved, or the error of op. Callers call Moved only after the stream has passed
-	// op. If a read moved fewer bytes than op.Size without an error, the file ended.
+	// Moved returns the number of bytes that the StreamOp op moved, or its error. Callers call Moved only after the
+	// stream has passed the StreamOp op. If a read moved fewer bytes than op.Size without an error, the end of the
+	// file was reached.
 	Moved(op *StreamOp) (int64, error)
 }
 
@@ -75,7 +76,7 @@ type DirectRead struct {
 }
 
 // DirectDone is the result of one read of a DirectBatch. If the N of a DirectDone is less than requested and its Err
-// is nil, the file ended.
+// is nil, the end of the file was reached.
 type DirectDone struct {
 	Cookie uint64
 	N      int64

@@ -23,9 +23,9 @@ type Library struct {
 	handle uintptr
 }
 
-// Open loads the first library of names that the dynamic loader finds. Open loads libraries with RTLD_LOCAL, so that
-// their symbols stay local. If no library is found, Open fails with kind NotFound and the loader's message for each
-// name.
+// Open loads the first library of the parameter names that the dynamic loader finds. Open loads a library with
+// RTLD_LOCAL, so that its symbols are not visible to other libraries. If no library is found, Open fails with kind
+// NotFound and the loader's message for each name.
 func Open(names ...string) (*Library, error) {
 	var tried []string
 	for _, n := range names {
@@ -44,8 +44,8 @@ func (l *Library) Name() string { return l.name }
 // Func is the address of a C function. A Func of 0 means that the library does not have the symbol.
 type Func uintptr
 
-// Lookup returns the address of the first symbol of names that the library exports, or 0 if it exports none of them.
-// Callers list the newest version of a symbol first.
+// Lookup returns the address of the first symbol of the parameter names that the library exports, or 0 if it exports
+// none of them. Callers list the newest version of a symbol first.
 func (l *Library) Lookup(names ...string) Func {
 	for _, n := range names {
 		if p, err := purego.Dlsym(l.handle, n); err == nil && p != 0 {

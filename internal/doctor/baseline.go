@@ -8,8 +8,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Change is one finding whose level differs between an earlier and the current result. From is empty if the earlier
-// result has no such finding, and To if the current one has none.
+// Change is one finding that has different levels in an earlier and the current diagnosis. From is the earlier level
+// and To the current level; the level is empty if a diagnosis lacks the finding.
 type Change struct {
 	ID       string `json:"id"`
 	Subject  string `json:"subject"`
@@ -18,16 +18,17 @@ type Change struct {
 	Observed string `json:"observed"`
 }
 
-// Diff lists the changes between two results. A list without changes is empty, never nil.
+// Diff lists the changes between two diagnoses of a machine. A list in a Diff is empty, never nil, if it has no
+// entries.
 type Diff struct {
 	Better []Change `json:"better"`
 	Worse  []Change `json:"worse"`
-	New    []Change `json:"new"`  // findings of level FAIL, WARN or UNKNOWN that only the current result has
-	Gone   []Change `json:"gone"` // findings of level FAIL, WARN or UNKNOWN that only the earlier result has
+	New    []Change `json:"new"`  // findings of level FAIL, WARN or UNKNOWN that are new in the current diagnosis
+	Gone   []Change `json:"gone"` // findings of level FAIL, WARN or UNKNOWN that only the earlier diagnosis has
 }
 
-// ParseResult parses the JSON output of an earlier run. Content that is not a result has the error kind Corrupt, and
-// a result of a newer version the kind Unsupported.
+// ParseResult parses the JSON output of an earlier diagnosis. If the content is not a diagnosis, the error has the
+// kind Corrupt; if it is of a newer version, the kind Unsupported.
 func ParseResult(name string, b []byte) (*Result, error) {
 	var r Result
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -43,7 +44,8 @@ func ParseResult(name string, b []byte) (*Result, error) {
 	return &r, nil
 }
 
-// Compare returns the changes from before to now. Findings are matched by ID and subject.
+// Compare returns the changes from the earlier diagnosis before to the later diagnosis now. Compare matches the
+// findings of the two diagnoses by ID and subject.
 func Compare(before, now *Result) Diff {
 	d := Diff{Better: []Change{}, Worse: []Change{}, New: []Change{}, Gone: []Change{}}
 	type key struct{ id, subject string }

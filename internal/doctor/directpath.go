@@ -7,12 +7,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// DirectPath is a short verdict for a loader that must decide whether to open cuFile. Opening cuFile creates a
-// context on every GPU.
+// DirectPath tells a loader whether to open cuFile for direct reads from a path to a GPU. Opening cuFile creates a
+// CUDA context on every GPU.
 type DirectPath struct {
-	// Plausible means that no obstacle is known on a direct route from the path to the GPU. Plausible is not a proof.
+	// Plausible means that no obstacle is known on a direct route from the path to the GPU. Plausible does not prove
+	// that a direct route works.
 	Plausible bool
-	// Reason is the first obstacle and Fix its remedy, if Plausible is false.
+	// Reason is the first obstacle on the direct route and Fix its remedy, if Plausible is false.
 	Reason, Fix string
 }
 
@@ -32,8 +33,8 @@ func conditionChecks() []check {
 	}
 }
 
-// Judge runs only the rules that a direct route depends on, for the GPU with the CUDA index gpu. Judge takes a few
-// milliseconds.
+// Judge runs only the rules that a direct route depends on, for the GPU with the given CUDA index. A call of Judge
+// takes a few milliseconds.
 func Judge(t facts.Tree, m facts.Meta, gpu int) (DirectPath, error) {
 	rules, err := parseRules(rulesJSON)
 	if err != nil {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor checks the route from a path to a GPU.
+// Package doctor checks the route of data from a path on storage to a GPU.
 //
 // A diagnosis tells whether data can go from the path directly to the GPU. If no direct route exists, the diagnosis
-// names the first obstacle and its fix. Other findings follow, ordered by their cost.
+// names the first obstacle and its fix. All findings are listed by level, and within a level the finding that costs
+// most comes first.
 //
-// Package doctor contains the checks. Package facts reads the machine, so the same checks run on a live machine and
-// on a capture of another one. Texts, weights and thresholds are data in rules.json. No check guesses: a check
-// without permission to read a fact is UNKNOWN and names the command to run as root. Only Prove moves data: a
-// separate process reads the path through cuFile and records cuFile's counters.
+// Package doctor contains the checks of a machine. Package facts reads the state of the machine, so the same checks
+// run on a live machine and on a capture of another one. The texts, weights and thresholds of the checks are data in
+// rules.json. If a check may not read a fact, its level is UNKNOWN and it names the command to run as root; no check
+// guesses. Only the function Prove moves data: it starts a process that reads the path through cuFile and records
+// cuFile's counters.
 //
-// Package doctor checks neither settings of a running data loader nor requirements of process checkpoints, which
-// belong to a process.
+// Package doctor checks the machine, so it checks neither settings of a running data loader nor requirements of
+// process checkpoints.
 package doctor
 
 import (
@@ -22,27 +24,28 @@ import (
 // Version is the version of the JSON form of a Result.
 const Version = 1
 
-// Level is the outcome of a rule.
+// Level is the outcome of a check, such as FAIL or PASS.
 type Level string
 
 // Levels of findings.
 const (
-	// Fail means that the direct path cannot work, or that data is at risk.
+	// Fail means that data cannot go directly from storage to the GPU, or that data is at risk.
 	Fail Level = "FAIL"
-	// Warn means that something is slower than it could be.
+	// Warn means that the checked part of the machine is slower than it could be.
 	Warn Level = "WARN"
-	// Unknown means that a fact could not be read. A finding of this level names the command that reads the fact.
+	// Unknown means that a fact could not be read. A finding of the level UNKNOWN names the command that reads the
+	// fact.
 	Unknown Level = "UNKNOWN"
 	// Info means that a finding is worth knowing but costs nothing by itself.
 	Info Level = "INFO"
-	// Pass means that the rule holds.
+	// Pass means that the machine meets the rule.
 	Pass Level = "PASS"
 	// Skip means that the rule does not apply to this path and GPU.
 	Skip Level = "SKIP"
 )
 
-// Profile is the workload for which a machine is diagnosed. The profile selects thresholds and affects the order of
-// findings.
+// Profile is the workload for which a machine is diagnosed. The profile selects the thresholds of checks and affects
+// the order of findings.
 type Profile string
 
 // Profiles of workloads.
@@ -64,10 +67,10 @@ type Finding struct {
 	FixNow    string `json:"fix_now,omitempty"`
 	FixBoot   string `json:"fix_boot,omitempty"`
 	Reference string `json:"reference"`
-	// Cost is a measured or cited figure, or "unknown".
+	// Cost says what the finding costs: a measured or cited figure, or "unknown".
 	Cost string `json:"cost"`
-	// LostGBs is the cost in GB/s, or 0 if it cannot be computed. Among findings of one level, a greater loss comes
-	// first.
+	// LostGBs is the rate that the finding costs in GB/s, or 0 if it cannot be computed. Among findings of one level,
+	// the finding with the greater LostGBs comes first.
 	LostGBs float64 `json:"lost_gbs,omitempty"`
 	weight  int
 }
@@ -79,10 +82,10 @@ type Machine struct {
 	CPUs           int    `json:"cpus"`
 	Virtualisation string `json:"virtualisation"`
 	Driver         string `json:"driver,omitempty"`
-	Root           bool   `json:"root"` // the checks ran as root
+	Root           bool   `json:"root"` // true if the checks ran as root
 }
 
-// PathInfo describes the diagnosed path. All fields are zero if no path was given.
+// PathInfo describes the path that was diagnosed. All fields of PathInfo are zero if no path was given.
 type PathInfo struct {
 	Path   string       `json:"path,omitempty"`
 	Mount  string       `json:"mount,omitempty"`
@@ -91,7 +94,7 @@ type PathInfo struct {
 	Disks  []facts.Disk `json:"disks,omitempty"`
 }
 
-// Result is a complete diagnosis.
+// Result is the complete diagnosis of a machine.
 type Result struct {
 	Version  int          `json:"version"`
 	Rules    int          `json:"rules_version"`
@@ -100,11 +103,11 @@ type Result struct {
 	Path     PathInfo     `json:"path"`
 	GPU      *facts.GPU   `json:"gpu"`
 	Verdict  Verdict      `json:"verdict"`
-	Proof    *facts.Proof `json:"proof,omitempty"` // nil if no proof was tried
+	Proof    *facts.Proof `json:"proof,omitempty"` // result of reading through cuFile; nil if not tried
 	Findings []Finding    `json:"findings"`
 }
 
-// Failed reports whether any finding has the level FAIL.
+// Failed reports whether any finding of the diagnosis has the level FAIL.
 func (r *Result) Failed() bool {
 	for _, f := range r.Findings {
 		if f.Level == Fail {
@@ -116,13 +119,14 @@ func (r *Result) Failed() bool {
 
 // Options selects the GPU and the profile of a diagnosis.
 type Options struct {
-	// GPU is the CUDA index of the GPU, or -1 for the first GPU. A missing GPU is FAIL only if its index was given.
+	// GPU is the CUDA index of the GPU, or -1 for the first GPU. A missing GPU is a finding of level FAIL only if GPU
+	// is not negative.
 	GPU     int
 	Profile Profile
 }
 
-// Diagnose runs every rule on the machine that t and m describe. An error of kind Other means that the embedded rules
-// are invalid, which is a bug.
+// Diagnose runs every check on the machine that the Tree t and the Meta m describe. If Diagnose returns an error of
+// kind Other, the embedded rules are invalid, which is a bug.
 func Diagnose(t facts.Tree, m facts.Meta, o Options) (*Result, error) {
 	rules, err := parseRules(rulesJSON)
 	if err != nil {
@@ -156,9 +160,10 @@ func diagnose(rules *ruleSet, t facts.Tree, m facts.Meta, o Options) (*Result, e
 	return res, nil
 }
 
-// Capture diagnoses the machine of t and writes the files that the checks read, and no others, to out. If the name
-// out ends in .tar, Capture writes a tar file, else a new or empty directory. If Capture fails, it leaves no tar
-// file. If out is in use, the error has the kind Invalid.
+// Capture diagnoses the machine that the Tree t shows, and writes exactly the files that the checks read to out. If
+// the name out ends in .tar, Capture writes a tar file, else a new or empty directory. If Capture fails, it removes
+// the incomplete tar file. If out is a directory that is not empty, the error has the kind Invalid; if out is an
+// existing tar file, it has the kind IO.
 func Capture(out string, t facts.Tree, m facts.Meta) (*facts.Captured, error) {
 	rec := facts.NewRecorder(t)
 	// Which GPU is asked about is known only when the capture is read.

@@ -59,8 +59,9 @@ const guard = "command -v ofed_info >/dev/null || { echo 'install DOCA or MLNX_O
 // install appears once in the script, however many findings ask for it.
 const install = "apt-get install -y nvidia-gds"
 
-// WriteFixScript writes the fixes of a result as a shell script for review. The script exits at its first command
-// until a person removes that line. Commands that remove, format, unmount or restart are always comments.
+// WriteFixScript writes the fixes of a diagnosis as a shell script for review. The first command line of the script
+// exits, so the script changes nothing until a person removes that line. In the script, commands that remove, format,
+// unmount or restart are always commented out.
 func WriteFixScript(w io.Writer, r *Result) {
 	var todo []Finding
 	for _, f := range r.Findings {

@@ -38,14 +38,14 @@ type ProveOptions struct {
 	// Command returns a command that runs this program with the given arguments. If Command is nil, no proof is
 	// tried.
 	Command func(ctx context.Context, args ...string) *exec.Cmd
-	// Limit is the longest time that the process may take; 0 means 30 s.
+	// Limit is the longest time that the separate process of the proof may take; 0 means 30 s.
 	Limit time.Duration
 }
 
-// Prove reads the target of m through cuFile in a separate process and returns the observed route. A crash, a log
-// file or a GPU context of cuFile thus stays in the separate process. If the target is a directory, Prove creates a
-// temporary file of 16 MiB in it. The process runs `doctor prove` with the configuration that CuFileConfig writes.
-// Prove removes all files of the process.
+// Prove reads the diagnosed path (the target of m) through cuFile in a separate process and returns the observed
+// route. Thanks to the separate process, a crash, a log file or a GPU context of cuFile does not affect the caller.
+// If the target is a directory, Prove creates a temporary file of 16 MiB in it. The separate process runs `doctor
+// prove` with the configuration that CuFileConfig writes. At the end, Prove removes all temporary files of the proof.
 func Prove(ctx context.Context, t facts.Tree, m facts.Meta, o ProveOptions) *facts.Proof {
 	p := &facts.Proof{GPU: max(o.GPU, 0)}
 	if why, fix := unprovable(m, p.GPU, o); why != "" {
@@ -133,11 +133,11 @@ func proofFile(t *facts.Target) (path string, remove func(), err error) {
 	return f.Name(), remove, nil
 }
 
-// CuFileConfig writes a cuFile configuration for a process of this program into the directory dir and returns its
-// path. The configuration is that of the user, except that cuFile logs to dir. Statistics by route are on only if
-// nvidia-fs is loaded or P2PDMA is configured, because libcufile 1.15 can crash after counting in compatibility mode.
-// If statistics start out switched off, the process switches them on later, once the open library shows a direct
-// route.
+// CuFileConfig writes a cuFile configuration for a process of this program into the directory dir and returns the
+// path of the file. The written configuration is that of the user, except that cuFile logs to dir. The configuration
+// turns on statistics by route only if nvidia-fs is loaded or P2PDMA is configured, because libcufile 1.15 can crash
+// after counting in compatibility mode. If the configuration leaves statistics off, the process turns them on later,
+// once the opened libcufile shows a direct route.
 func CuFileConfig(t facts.Tree, m facts.Meta, dir string) (string, error) {
 	f := facts.Gather(t, m, -1)
 	c := f.CuFile

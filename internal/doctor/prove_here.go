@@ -14,8 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// ProveHere reads the file at path through cuFile into a GPU of set, and counts the reads by route. The process that
-// Prove starts calls ProveHere. Errors are returned as part of the proof.
+// ProveHere reads the file at path through cuFile into a GPU of the device set, and counts the reads by route.
+// ProveHere runs in the separate process that Prove starts. ProveHere returns errors as part of the proof.
 func ProveHere(ctx context.Context, set device.Set, gpu int, path string) *facts.Proof {
 	p := &facts.Proof{GPU: gpu}
 	if err := proveInto(ctx, p, set, path); err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// WriteText writes a result as text: the verdict, then the findings by level. If all is false, rules that hold or do
-// not apply are only counted.
+// WriteText writes a diagnosis as text: the verdict, then the findings by level. If the parameter all is false,
+// WriteText only counts the rules that are met or do not apply.
 func WriteText(w io.Writer, r *Result, all bool) {
 	line := func(name, text string) {
 		if text != "" {
@@ -92,7 +92,7 @@ func describe(p PathInfo) string {
 	return s
 }
 
-// WriteDiff writes the changes since an earlier result.
+// WriteDiff writes the changes between an earlier diagnosis and the current one as text.
 func WriteDiff(w io.Writer, d Diff) {
 	fmt.Fprintf(w, "\nbaseline  %d better, %d worse, %d new, %d gone\n", len(d.Better), len(d.Worse), len(d.New),
 		len(d.Gone))

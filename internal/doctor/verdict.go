@@ -10,29 +10,31 @@ import (
 	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 )
 
-// Verdict is the conclusion for a path and a GPU.
+// Verdict is the conclusion of a diagnosis for a path and a GPU.
 type Verdict struct {
-	// Direct is "yes", "no", "unproven" or "none". "unproven" means that no obstacle was found, but some conditions
-	// could not be read. "none" means that there is no GPU.
+	// Direct says whether data can go directly from the path to the GPU: "yes", "no", "unproven" or "none". The value
+	// "unproven" means that no obstacle was found, but that a direct route is not certain. The value "none" means
+	// that there is no GPU.
 	Direct  string `json:"direct"`
 	Route   string `json:"route"` // route of the data: p2pdma, nvidia-fs or staged
 	Summary string `json:"summary"`
-	// Cause is the first failed condition of the nearest route. If a route is open, Cause is the finding that costs
-	// most. Cause is nil if no condition fails and nothing costs speed.
+	// If no direct route works, Cause is the first failed condition of the route that is nearest to working. If a
+	// direct route is possible, Cause is the most important finding of level FAIL or WARN. Cause is nil if no
+	// condition fails and no finding costs speed.
 	Cause  *Finding    `json:"cause"`
 	Routes []RouteInfo `json:"routes"`
-	// Loader describes the route that nebulaio itself takes for loads.
+	// Loader describes the route that nebulaio itself uses when it loads models.
 	Loader string `json:"loader"`
 }
 
-// RouteInfo is one direct route (P2PDMA or nvidia-fs) with its conditions in order.
+// RouteInfo is one direct route (P2PDMA or nvidia-fs) and the conditions on which it depends, in order.
 type RouteInfo struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // open, unproven, blocked
 	Steps []Step `json:"steps"`
 }
 
-// Step is one condition of a route.
+// Step is one condition on which a direct route depends.
 type Step struct {
 	ID       string `json:"id"`
 	State    string `json:"state"` // state of the condition: ok, blocked, unknown, redirected or skipped

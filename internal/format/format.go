@@ -2,13 +2,13 @@
 
 // Package format defines data types, tensors and the positions of tensors in files.
 //
-// Package format does no I/O. Packages below format parse the files.
+// Package format does no I/O. Subpackages of format parse tensor files of one format each.
 package format
 
 // DType is the element type of a tensor, by its safetensors name.
 type DType string
 
-// Data types of safetensors 0.8.
+// Bool to U64 are the data types of safetensors 0.8.
 const (
 	Bool       DType = "BOOL"
 	F4         DType = "F4"
@@ -34,7 +34,7 @@ const (
 	U64        DType = "U64"
 )
 
-// DTypes returns all data types, ordered by increasing alignment as in the reference implementation.
+// DTypes returns all data types in order of increasing alignment, as the reference implementation orders them.
 func DTypes() []DType {
 	return []DType{Bool, F4, F6E2M3, F6E3M2, U8, I8, F8E5M2, F8E4M3, F8E8M0, F8E4M3FNUZ, F8E5M2FNUZ,
 		I16, U16, F16, BF16, I32, U32, F32, C64, F64, I64, U64}
@@ -81,7 +81,7 @@ type Tensor struct {
 type File struct {
 	Path      string            `json:"path"`
 	Size      int64             `json:"size"`       // size of the whole file in bytes
-	DataStart int64             `json:"data_start"` // offset of the first byte after the header
+	DataStart int64             `json:"data_start"` // offset of the first data byte, just after the header
 	Tensors   []Tensor          `json:"tensors"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
 }

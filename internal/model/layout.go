@@ -2,25 +2,26 @@
 
 package model
 
-// Run is a contiguous range of file bytes and its offset in the destination.
+// Run is a contiguous range of file bytes, together with its offset in the destination memory.
 type Run struct {
 	Off, Len int64
 	At       int64
-	// Width and Stride describe a Run of rows that are apart in the file. If Stride is positive, only the first Width
-	// bytes of every Stride bytes are loaded, and they are packed from At on.
+	// Width and Stride describe a Run that consists of rows with gaps between them in the file. If Stride is
+	// positive, only the first Width bytes of every Stride bytes are loaded, and they are packed in the destination
+	// from offset At on.
 	Width, Stride int64
 }
 
-// Layout describes the destination of one file.
+// Layout describes the memory into which the chosen tensors of one file are loaded.
 type Layout struct {
-	Size     int64 // bytes that the destination needs
-	Align    int64 // alignment that the destination's address should have
+	Size     int64 // number of bytes that the destination memory needs
+	Align    int64 // alignment in bytes that the address of the destination should have
 	Segments []Run
 }
 
 const (
-	// MinAlign is the alignment in bytes that the address of every destination must have. MinAlign is the size of the
-	// widest element, so that every tensor keeps the alignment of its dtype.
+	// MinAlign is the alignment in bytes that the address of every destination of a load must have. MinAlign is the
+	// size of the widest tensor element, so that every tensor keeps the alignment of its dtype.
 	MinAlign = 8
 	// gpuAlign is the alignment of CUDA's allocators, which wide loads prefer.
 	gpuAlign = 256

@@ -25,29 +25,30 @@ import (
 
 // Options selects the files and tensors of a model to open.
 type Options struct {
-	// Tensors are globs (see path.Match) for the names of the tensors to load; none means all tensors. A glob that
-	// matches no tensor is an error.
+	// Tensors are globs (see path.Match) for the names of the tensors to load; an empty list means all tensors. A
+	// glob that matches no tensor is an error.
 	Tensors []string
 	// Slices and Shards select parts of chosen tensors; other tensors are loaded whole. Two slices or shards that
-	// match one tensor are an error, and so is one that matches no chosen tensor. A slice that does not fit its
-	// tensor is an error too.
+	// match the same tensor are an error. A slice or shard that matches no chosen tensor is an error. A slice with
+	// indices or dimensions that its tensor does not have is an error.
 	Slices []Slice
 	Shards []Shard
 	// Lenient also accepts headers that Python's safetensors package accepts but nebulaio refuses by default.
 	Lenient bool
-	// Names are the exact names of tensors, used by Select instead of globs. A name that no file has is an error.
+	// Names are the exact names of the tensors to load, which Select uses instead of globs. A name in Names that no
+	// file contains is an error.
 	Names []string
 	// More lists further models, whose files follow those of the first model.
 	More []string
-	// Files, if not nil, are indices into the list of files. If Files is set, only these files take part, and a glob
-	// that matches nothing in them is no error.
+	// Files, if not nil, are indices into the model's list of files. If Files is set, Select uses only the files with
+	// these indices, and a glob that matches nothing in these files is no error.
 	Files []int
-	// Tree is the tree in which names are looked up, and Shown converts a name for messages. If Tree is nil, names
-	// are files of this machine.
+	// Tree is the tree of files, such as a bucket, in which names are looked up; Shown formats a name for messages.
+	// If Tree is nil, names are paths of files on this machine.
 	Tree  vfs.Tree
 	Shown func(name string) string
-	// Addressable means that the destination is host memory. In host memory, the layout follows the pages of the
-	// file, so that direct reads go straight into place.
+	// Addressable means that tensors are loaded into host memory. In host memory, tensors keep their offset within a
+	// page of the file, so that direct reads go straight into place.
 	Addressable bool
 }
 
@@ -58,8 +59,8 @@ type Model struct {
 	Files   []*format.File
 	Layouts []Layout // one per file
 	Tensors []Placement
-	Sharded bool   // whether the model has an index or several files
-	Index   string // name of the first index; "" if there is none
+	Sharded bool   // true if the model has an index or several files
+	Index   string // file name of the first index; "" if there is none
 
 	sources  []*vfs.File
 	names    []string  // in the tree, one per file
@@ -92,12 +93,12 @@ type Placement struct {
 	// Whole is the shape of the whole tensor, and Start the first loaded index of each dimension. If the whole tensor
 	// is loaded, Whole and Start are nil.
 	Whole, Start []int64
-	File         int   // index into Files and Layouts
-	At           int64 // offset in the destination of that file
+	File         int   // index of the tensor's file in Model.Files and Model.Layouts
+	At           int64 // offset of the tensor in the destination of its file
 }
 
-// Open reads the headers of the model at name, which is a tensor file, an index or a model directory. The caller
-// closes the Model.
+// Open reads the headers of the model at name, which is a tensor file, an index or a model directory. The caller of
+// Open closes the returned Model.
 func Open(ctx context.Context, name string, o Options) (*Model, error) {
 	began := time.Now()
 	if o.Files != nil || o.Names != nil {
@@ -294,19 +295,19 @@ type Destination struct {
 	Size int64
 }
 
-// LoadOptions selects how a load transfers the bytes.
+// LoadOptions selects how a load moves the bytes from storage to the destination.
 type LoadOptions struct {
 	Route     report.Route
 	Cache     report.CachePolicy
 	Stream    uint64
 	HasStream bool
-	// Verify checks file blocks against the file's checksums: every block with a byte of a chosen tensor or of a
-	// header.
+	// Verify compares every file block that contains a byte of a chosen tensor or of a header with the file's
+	// checksums.
 	Verify bool
 }
 
-// Start begins a load into dst, which has one destination per file. The model must stay open until the load has
-// ended.
+// Start begins to load the tensors into dst, which has one destination per file. The model must stay open until the
+// load has ended.
 func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device, dst []Destination,
 	o LoadOptions) (*transfer.Load, error) {
 	m.mu.Lock()
@@ -378,8 +379,8 @@ func ended(t *transfer.Load) bool {
 	}
 }
 
-// DropCache asks the kernel to drop the model's files from the page cache. The result is the number of bytes that
-// stayed cached.
+// DropCache asks the kernel to drop the model's files from the page cache. DropCache returns the number of bytes that
+// stayed in the page cache.
 func (m *Model) DropCache() (left int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -414,9 +415,9 @@ func (m *Model) Cached() (int64, error) {
 	return sum, nil
 }
 
-// Close closes the files. If transfers of the model are running or selections are open, Close closes nothing and
-// returns an error of kind Invalid. A transfer must not lose its descriptor, because the kernel could reuse the
-// number for another file.
+// Close closes the files of the model. If transfers of the model are running or selections are open, Close closes
+// nothing and returns an error of kind Invalid. A running transfer must keep its file descriptor, because the kernel
+// could reuse the number for another file.
 func (m *Model) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

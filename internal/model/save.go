@@ -22,7 +22,7 @@ type Held struct {
 	Shape  []int64
 	Device device.Device
 	Ptr    device.Ptr
-	Size   int64 // must match DType and Shape
+	Size   int64 // size in bytes, which must match DType and Shape
 	Bytes  []byte
 }
 
@@ -48,7 +48,8 @@ func StartSave(ctx context.Context, e *transfer.Engine, path string, tensors []H
 }
 
 // Sources returns the header and the tensors of a tensor file as sources of a write, in the order of the reference
-// writer. path is used in errors. Of o, only Metadata and Align are used.
+// writer. The parameter path is used only in errors. Sources uses only the fields Metadata and Align of the options
+// o.
 func Sources(path string, tensors []Held, o SaveOptions) ([]transfer.Source, error) {
 	const op = "save"
 	if o.Align == 0 {

@@ -13,8 +13,8 @@ import (
 )
 
 // Select returns a Model with another choice of tensors from the same open files. Select reads no header again, so a
-// Model with one tensor costs microseconds. The caller closes the selection before m, because m does not close while
-// selections are open.
+// Model with one tensor costs microseconds. The caller closes the selected Model before the Model m, because m cannot
+// be closed while selections are open.
 func (m *Model) Select(o Options) (*Model, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

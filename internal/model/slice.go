@@ -19,18 +19,18 @@ type Range struct{ Start, Stop int64 }
 // everything returns the range of all indices of a dimension.
 func everything() Range { return Range{Stop: -1} }
 
-// Slice selects a box out of each tensor that a glob matches.
+// Slice selects a part of each tensor that a glob matches, by one range of indices per dimension.
 type Slice struct {
 	// Tensor is a tensor name, or a glob (see path.Match) for tensor names.
 	Tensor string
-	// Ranges has one range of indices for each of the first dimensions. Further dimensions are taken whole.
+	// Ranges has one range of indices for each of the first dimensions. Dimensions without a range are taken whole.
 	Ranges []Range
 }
 
 // Shard selects one rank's part of each tensor that a glob matches. Dimension Dim is split among World ranks: rank
 // Rank gets the indices from size*Rank/World up to size*(Rank+1)/World.
 type Shard struct {
-	Tensor           string // name or glob, as in Slice
+	Tensor           string // tensor name, or a glob for tensor names
 	Dim, Rank, World int
 }
 
@@ -204,10 +204,10 @@ func share(n int64, rank, world int) int64 {
 	return int64(q)
 }
 
-// String names the slice in errors.
+// String describes the slice for error messages.
 func (s Slice) String() string { return fmt.Sprintf("slice %q", s.Tensor) }
 
-// String names the shard in errors.
+// String describes the shard for error messages.
 func (s Shard) String() string {
 	return fmt.Sprintf("shard %q (dimension %d, rank %d of %d)", s.Tensor, s.Dim, s.Rank, s.World)
 }

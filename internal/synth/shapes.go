@@ -23,9 +23,9 @@ type decoder struct {
 func Models() []string { return []string{"qwen3-0.6b", "qwen2.5-7b", "tiny"} }
 
 // Shapes returns the tensors of the model with this name, in the order of its layers, with sizes but without offsets.
-// The models qwen3-0.6b and qwen2.5-7b have the names, dtypes and shapes of the published files. The model tiny has a
-// few dozen small tensors of all dtypes, including scalars and empty tensors. An unknown name is an error of kind
-// NotFound.
+// The models "qwen3-0.6b" and "qwen2.5-7b" have the names, dtypes and shapes of the published files. The model "tiny"
+// has a few dozen small tensors of all dtypes, including scalars and empty tensors. An unknown name is an error of
+// kind NotFound.
 func Shapes(name string) ([]format.Tensor, error) {
 	switch name {
 	case "qwen3-0.6b":

@@ -22,14 +22,14 @@ const opWrite = "write synthetic model"
 
 // Options describes the model that Write writes.
 type Options struct {
-	// Shapes are the tensors to write. Write uses only the name, dtype and shape of each tensor.
+	// Shapes are the tensors of the model to write. Write uses only the name, dtype and shape of each tensor.
 	Shapes []format.Tensor
 	// Seed determines the content; see Content and FileSeed.
 	Seed uint64
 	// Align is the alignment of the first data byte, as in safetensors.EncodeHeader; 0 means AlignDefault.
 	Align int64
-	// ShardSize is the largest number of tensor bytes per file. A tensor above ShardSize gets its own file. If
-	// ShardSize is 0, Write writes one file.
+	// ShardSize is the largest number of tensor bytes per file. A tensor with more than ShardSize bytes gets its own
+	// file. If ShardSize is 0, Write writes one file.
 	ShardSize int64
 	// Workers is the number of goroutines that fill a file; 0 means min(4, CPUs).
 	Workers int
@@ -40,13 +40,14 @@ type Options struct {
 
 // Write writes a model and returns its files in the form that Parse returns.
 //
-// If ShardSize is 0, path is the file to write. If ShardSize is set, path is a directory, which Write creates if
-// necessary. The directory gets an index and files named model-00001-of-000NN.safetensors. The tensors of a file are
-// in the reference order, and the metadata is {"format":"pt"}.
+// If ShardSize is 0, the parameter path is the file to write. If ShardSize is set, the parameter path is a directory,
+// which Write creates if necessary. If ShardSize is set, the directory gets an index and files named
+// model-00001-of-000NN.safetensors. The tensors of each file are in the reference writer's order, and the metadata is
+// {"format":"pt"}.
 //
-// Write completes and syncs all files under temporary names before it renames the first. The index is renamed last,
-// and then the directory is synced. If Write fails or ctx ends, Write removes everything that it made. An existing
-// file of the same name is replaced.
+// Write completes and syncs all files under temporary names before it renames the first. Write renames the index
+// last, and then syncs the directory. If Write fails or ctx ends, Write removes everything that it made. Write
+// replaces an existing file of the same name.
 func Write(ctx context.Context, path string, o Options) ([]*format.File, error) {
 	if o.ShardSize < 0 || o.Workers < 0 {
 		return nil, errs.New(errs.Invalid, opWrite, path, fmt.Sprintf("shard size is %d and workers %d, expected 0 or more",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command count runs the parts of make test, shows what fails in full, and counts tests and minutes.
+// Command count runs the parts of `make test`, shows the whole output of failed tests, and counts tests and minutes.
 //
 //	count run [-k] [-make MAKE] PART...   runs make PART for each part and prints the table; -k goes on after a failure
 //	count go -- go test ARGUMENTS         runs go test and prints one line per package, and what fails in full

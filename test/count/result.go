@@ -21,7 +21,7 @@ const resultsVariable = "COUNT_RESULTS"
 type Result struct {
 	Ran     int       `json:"ran"`
 	Failed  int       `json:"failed"`
-	Left    int       `json:"left"` // tests that a pytest marker deselected
+	Left    int       `json:"left"` // number of tests that a pytest marker deselected
 	Skipped []Skipped `json:"skipped"`
 }
 

@@ -17,16 +17,16 @@ import (
 	"slices"
 )
 
-// Graph has the arrows between the files of one package; Path is the package's path below the module. File a has an
-// arrow to file b if a uses a package-level name, a method or a field that b declares.
+// Graph has the dependencies (arrows) between the files of one package; Path is the package's path below the module.
+// File a depends on (has an arrow to) file b if a uses a package-level name, a method or a field that b declares.
 type Graph struct {
 	Path   string
 	Files  []string
 	Arrows map[[2]int]bool
 }
 
-// Graphs returns the graph of each package of module that matches the patterns, sorted by path. Packages with cgo are
-// left out.
+// Graphs returns the dependency graph of each package of module that matches the patterns, sorted by path. Graphs
+// leaves out packages that use cgo.
 func Graphs(dir, module string, patterns ...string) ([]Graph, error) {
 	all, err := goList(dir, append([]string{"-export", "-deps"}, patterns...)...)
 	if err != nil {
@@ -98,8 +98,9 @@ func graph(l listed, files *token.FileSet, imports types.Importer) (Graph, error
 	return g, nil
 }
 
-// Order returns the files from the highest to the lowest, with few arrows from a lower to a higher file. back is the
-// number of arrows from a lower to a higher file. The result is the same on every run.
+// Order returns the files of the package in an order in which few arrows (dependencies) lead from a later to an
+// earlier file. The result back is the number of arrows from a later to an earlier file. Order returns the same
+// result on every run.
 func (g Graph) Order() (order []int, back int) {
 	n := len(g.Files)
 	uses := make([][]bool, n)
@@ -211,7 +212,7 @@ func one(b bool) int {
 	return 0
 }
 
-// Knotted returns the number of arrows that are part of a circle.
+// Knotted returns the number of dependencies between files (arrows) that are part of a cycle.
 func (g Graph) Knotted() (arrows int) {
 	n := len(g.Files)
 	reaches := make([][]bool, n)

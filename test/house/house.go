@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package house defines rules for the sources of this repository. A rule is a function over a list of packages, so
-// that a test can plant a violation in a copy of that list. The tables for the rules are in arch_test.go.
+// that a test can plant a violation in a copy of that list. The tables of exceptions and limits for the rules are in
+// arch_test.go.
 package house
 
 import (
@@ -16,7 +17,8 @@ type Package struct {
 	Path string
 	// Own lists the imported packages of this module, by their Path.
 	Own []string
-	// Others lists the imported packages of the standard library and of other modules. "C" stands for cgo.
+	// Others lists the imported packages of the standard library and of other modules. In the list Others, "C" stands
+	// for cgo.
 	Others []string
 	// Files lists the source files, without tests.
 	Files []File
@@ -33,23 +35,25 @@ type File struct {
 	Init bool
 }
 
-// Door guards a package or module that only its owners may import.
+// Door is a rule that only the packages in By may import a guarded package or module.
 type Door struct {
-	// By names the owners, separated by spaces. An owner a/... stands for a and all packages below it.
+	// By names the packages that may import the guarded one, separated by spaces. If an entry
+	// ends in three dots (a/...), the packages below it may import the guarded one too.
 	By string
-	// Why is the reason for the restriction, as text for the error message.
+	// Why is the reason for the import restriction, as text for the error message.
 	Why string
 }
 
 // House is the repository as the rules see it, with the tables for the rules.
 type House struct {
 	Packages []Package
-	// Floors maps each package of the product to its floor. Imports go to lower floors only.
+	// Floors maps each package of the product to its floor, the number of its layer. A package may import only
+	// packages on lower floors (layers).
 	Floors map[string]int
 	// Outside lists the packages that are not part of the product.
 	Outside []string
-	// Doors maps a guarded path to its Door. A Door also guards the packages below its path, unless a longer path
-	// matches.
+	// Doors maps the path of a guarded package or module to its Door. A Door also guards the packages below its path,
+	// unless another Door has a longer path that matches.
 	Doors map[string]Door
 	// Everyone lists the modules that every package may import, each with the reason.
 	Everyone map[string]string
@@ -57,7 +61,8 @@ type House struct {
 	TestModules map[string]string
 	// Required lists the direct requirements in go.mod.
 	Required []string
-	// Linked lists the packages that the shared library links. Paths of this module begin with "./".
+	// Linked lists the packages that are linked into the shared library. In the list Linked, paths of this module
+	// begin with "./".
 	Linked []string
 	// LinkedModules lists the other modules that the shared library may link, each with the reason.
 	LinkedModules map[string]string
@@ -84,7 +89,7 @@ func (h House) Clone() House {
 	return h
 }
 
-// Find returns the package with this path, or nil. The caller may change the package in place.
+// Find returns the package with the given path, or nil if there is none. The caller may change the package in place.
 func (h House) Find(path string) *Package {
 	for i := range h.Packages {
 		if h.Packages[i].Path == path {

@@ -8,16 +8,17 @@ import (
 	"slices"
 )
 
-// Limits for packages, types and files without a listed exception.
+// MostBackArrows to MostOfProduct are the limits for packages, types and files without a listed exception.
 const (
-	MostBackArrows = 15  // percent of a package's arrows that may lead back up
-	MostMethods    = 25  // methods of one type
-	MostLines      = 350 // lines that nine of ten files do not exceed
-	MostOfProduct  = 10  // percent of the product's lines that one package may have
+	MostBackArrows = 15  // largest percentage of a package's arrows that lead back (see Graph.Order)
+	MostMethods    = 25  // largest number of methods of one type
+	MostLines      = 350 // largest number of lines that nine of ten files may have
+	MostOfProduct  = 10  // largest percentage of the product's lines in one package
 )
 
-// Knotted returns a line for each package with more arrows back up than its limit in percent. Every package may have
-// one arrow back up, because two files that use each other have half of their arrows back up.
+// Knotted returns an error line for each package in which more than the allowed percentage of the dependencies between
+// files leads back (see Graph.Order). Every package may have one dependency that leads back, because two files that use each
+// other have one.
 func Knotted(graphs []Graph, limits map[string]int) (broken []string) {
 	for _, g := range graphs {
 		limit, ok := limits[g.Path]
@@ -34,7 +35,7 @@ func Knotted(graphs []Graph, limits map[string]int) (broken []string) {
 	})...)
 }
 
-// TooLong returns a line if more than a tenth of the files exceed MostLines.
+// TooLong returns an error line if more than a tenth of the files have more than MostLines lines.
 func TooLong(s Sizes) (broken []string) {
 	if lines := s.Percentile(90); lines > MostLines {
 		broken = append(broken, fmt.Sprintf("one file of ten has more than %d lines, at most %d may be", lines, MostLines))
@@ -42,8 +43,8 @@ func TooLong(s Sizes) (broken []string) {
 	return broken
 }
 
-// TooManyMethods returns a line for each type with more methods than its entry in known, or than MostMethods without
-// an entry. Entries that are no longer needed get a line too.
+// TooManyMethods returns an error line for each type with more methods than its entry in known allows, or than
+// MostMethods without an entry. TooManyMethods also returns a line for each entry in known that is no longer needed.
 func TooManyMethods(s Sizes, known map[string]int) (broken []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Methods)) {
 		if n, limit := s.Methods[name], max(known[name], MostMethods); n > limit {
@@ -54,8 +55,8 @@ func TooManyMethods(s Sizes, known map[string]int) (broken []string) {
 		func(name string) bool { return s.Methods[name] > MostMethods })...)
 }
 
-// TooLarge returns a line for each package that exceeds its percentage of the product's lines. Entries for packages
-// that do not exist get a line too.
+// TooLarge returns an error line for each package that has more than its allowed percentage of the product's lines.
+// TooLarge also returns a line for each entry of a package that does not exist.
 func TooLarge(s Sizes, known map[string]int) (broken []string) {
 	for _, path := range slices.Sorted(maps.Keys(s.Packages)) {
 		if n, limit := s.Packages[path], max(known[path], MostOfProduct); 100*n > limit*s.Total {

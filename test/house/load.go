@@ -55,8 +55,9 @@ func goOutput(dir string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Load reads the packages of the module in dir, its requirements, and its ARCHITECTURE.md if there is one. If library
-// is not empty, Load also lists the packages that library links. The tables of the result are empty.
+// Load reads the packages of the module in dir, its requirements, and its ARCHITECTURE.md if there is one. If the
+// parameter library is not empty, Load also lists the packages that are linked into that library. The tables in the
+// House that Load returns are empty.
 func Load(dir, library string) (House, error) {
 	var h House
 	text, err := goOutput(dir, "mod", "edit", "-json")

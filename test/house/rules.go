@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Rule is one rule about the sources. The function Broken returns a line for each violation.
+// Rule is one rule about the sources. The function Broken returns an error line for each violation of the rule.
 type Rule struct {
 	Name   string
 	Broken func(House) []string
 }
 
-// Rules returns all rules.
+// Rules returns all rules for the sources of this repository.
 func Rules() []Rule {
 	return []Rule{
 		{"every package has a place", unplaced},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command public uses NebulaIO as a program of another module would. The program provokes every kind of error that is
-// possible without a GPU, handles each by its kind, and prints a table.
+// Command public uses package nebulaio as a program of another module would. Command public provokes every kind of
+// error that is possible without a GPU, handles each by its kind, and prints a table.
 package main
 
 import (

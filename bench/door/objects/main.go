@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command objects measures reads of objects into device memory from Go. The first measurement is the time of a small
-// object, through the door and over HTTP in turn. The second one is the rate of a batch of objects that are read in
-// one call.
+// Command objects measures reads of objects into device memory from Go. The first measurement is the time to read one
+// small object, alternately through the door (the local GPUDirect socket) and over HTTP. The second measurement is
+// the rate at which one call reads a batch of objects.
 package main
 
 import (

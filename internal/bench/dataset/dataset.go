@@ -26,16 +26,17 @@ import (
 
 // Options selects the files of a Set.
 type Options struct {
-	// Paths are directories for new files, or existing files to read. Each path is one member of the stripe.
+	// Paths are directories for new files, or existing files to read. Benchmarks stripe their blocks over all paths:
+	// neighbouring blocks are on different paths.
 	Paths []string
-	// Files is the number of files in each directory and FileSize the size of each in bytes. For existing files,
-	// Files and FileSize are ignored.
+	// Files is the number of files in each directory, and FileSize is the size of each file in bytes. For existing
+	// files, Files and FileSize are ignored.
 	Files    int
 	FileSize int64
 	Seed     uint64
-	// Keep leaves created files in place after Close, so that a later Open finds them.
+	// Keep means that created files stay after Close, so that a later Open finds them.
 	Keep bool
-	// Empty creates files to write to: their blocks are allocated, but they have no content.
+	// Empty means that the created files are for writing: they have allocated blocks, but no content.
 	Empty bool
 	// Progress, if not nil, is called with the bytes written so far and the bytes to write in total.
 	Progress func(done, total int64)
@@ -47,27 +48,27 @@ const (
 	MaxFileSize = 64 << 40
 )
 
-// Set is all files of a benchmark.
+// Set is the collection of all files that a benchmark reads or writes.
 type Set struct {
 	Groups []Group
-	// Known reports whether Content returns the content of the files.
+	// Known reports whether the files contain the bytes that the method Content computes.
 	Known bool
 
 	keep bool
 	made []string // directories to remove
 }
 
-// Group is the files of one path.
+// Group is the collection of files that belong to one entry of Options.Paths.
 type Group struct {
-	Path  string // the path as the caller wrote it
-	Dir   string // the directory of the files
+	Path  string // the entry of Options.Paths, as the caller wrote it
+	Dir   string // the directory that contains the group's files
 	Files []*vfs.File
 	first int // index of its first file among all
 	seed  uint64
 }
 
-// Open creates the files, or finds those that an earlier run kept. If Open fails, it leaves no files behind. The
-// caller closes the Set.
+// Open creates the benchmark's files, or finds files that an earlier run kept. If Open fails, it leaves no files
+// behind. The caller of Open closes the returned Set.
 func Open(ctx context.Context, o Options) (_ *Set, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -195,7 +196,7 @@ func (s *Set) count() int {
 	return n
 }
 
-// Files lists all files, group by group.
+// Files lists all files of the Set, group by group.
 func (s *Set) Files() []*vfs.File {
 	var all []*vfs.File
 	for _, g := range s.Groups {
@@ -204,7 +205,7 @@ func (s *Set) Files() []*vfs.File {
 	return all
 }
 
-// Bytes returns the sum of the files' sizes.
+// Bytes returns the total size of all files in bytes.
 func (s *Set) Bytes() int64 {
 	var n int64
 	for _, f := range s.Files() {
@@ -213,14 +214,14 @@ func (s *Set) Bytes() int64 {
 	return n
 }
 
-// Content fills dst with the content of file f of group g at offset off. The bytes match the file only if the set is
-// Known, or if the file was written with bytes from Content.
+// Content fills dst with the content of file number f in group number g, from offset off on. The bytes match the file
+// only if the set is Known, or if the file was written with bytes from Content.
 func (s *Set) Content(g, f int, off int64, dst []byte) {
 	synth.Content(synth.FileSeed(s.Groups[g].seed, s.Groups[g].first+f), off, dst)
 }
 
-// Drop asks the kernel to drop the files' pages from the page cache. The result is the number of bytes that stayed
-// cached.
+// Drop asks the kernel to drop the pages of all files from the page cache. Drop returns the number of bytes that
+// stayed in the page cache.
 func (s *Set) Drop() (left int64, err error) {
 	for _, f := range s.Files() {
 		if f.FS().Memory {
@@ -236,8 +237,8 @@ func (s *Set) Drop() (left int64, err error) {
 	return left, nil
 }
 
-// Resident returns how many bytes of the files are in the page cache, or -1 if the kernel does not tell. The string
-// is the probe that was used, such as "cachestat".
+// Resident returns how many bytes of the files are in the page cache, or -1 if the kernel does not tell. Resident
+// also returns the name of the kernel call that it used, such as "cachestat".
 func (s *Set) Resident() (int64, string) {
 	var n int64
 	how := ""

@@ -191,7 +191,7 @@ func (b *builder) progress(n int64) {
 	b.o.Progress(done, b.total)
 }
 
-// Target is a preallocated file for writes. Write is safe for concurrent use.
+// Target is a preallocated file for writes. The method Write of a Target is safe for concurrent use.
 type Target struct {
 	path             string
 	size             int64
@@ -266,8 +266,8 @@ func (t *Target) DirectFD() int { return t.direct }
 // reason.
 func (t *Target) Direct() (bool, string) { return t.direct >= 0, t.refused }
 
-// Write writes b at offset off. If the file supports O_DIRECT and both off and the length of b are aligned, the write
-// bypasses the page cache.
+// Write writes the bytes b to the file at offset off. If the file supports O_DIRECT and both off and the length of b
+// are aligned, the write bypasses the page cache.
 func (t *Target) Write(b []byte, off int64) error {
 	if t.direct >= 0 && off%t.align == 0 && int64(len(b))%t.align == 0 {
 		return t.WriteDirect(b, off)
@@ -275,10 +275,11 @@ func (t *Target) Write(b []byte, off int64) error {
 	return t.WriteBuffered(b, off)
 }
 
-// WriteDirect writes b at offset off past the page cache. The caller has checked that Direct is true.
+// WriteDirect writes the bytes b to the file at offset off, past the page cache. Callers of WriteDirect must check
+// first that Direct returns true.
 func (t *Target) WriteDirect(b []byte, off int64) error { return t.pwrite(t.direct, b, off) }
 
-// WriteBuffered writes b at offset off through the page cache.
+// WriteBuffered writes the bytes b to the file at offset off, through the page cache.
 func (t *Target) WriteBuffered(b []byte, off int64) error { return t.pwrite(t.buffered, b, off) }
 
 func (t *Target) pwrite(fd int, b []byte, off int64) error {

@@ -27,19 +27,20 @@ type Ceilings struct {
 	Notes    []string  `json:"notes,omitempty"`
 }
 
-// Limit is one measured limit of a machine, as a rate.
+// Limit is one measured limit of a machine: the highest rate of a kind of transfer, such as reads from storage.
 type Limit struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`         // a name for readers, such as "pinned host memory to cuda:0"
-	On   string `json:"on,omitempty"` // where the limit holds: the device's ID, or the source of the mount
-	// GBps is the median of Rounds, in GB/s. Rounds has the rate of each round, in the order of measurement.
+	On   string `json:"on,omitempty"` // what the limit applies to: the ID of a device, or the source of a mount
+	// GBps is the median rate of all rounds, in GB/s. Rounds lists the measured rate of each round in GB/s, in the
+	// order of measurement.
 	GBps   float64   `json:"gbps"`
 	Rounds []float64 `json:"rounds"`
 	// how the limit was measured, such as "64 MiB copies on one stream, 1 GiB a round"
 	How string `json:"how"`
 }
 
-// Find returns the limit with this ID on this device or mount, and false if there is no such limit.
+// Find returns the limit with the given ID for the given device or mount, and false if there is none.
 func (c *Ceilings) Find(id, on string) (Limit, bool) {
 	if c == nil {
 		return Limit{}, false
@@ -52,7 +53,7 @@ func (c *Ceilings) Find(id, on string) (Limit, bool) {
 	return Limit{}, false
 }
 
-// Spread returns how far the rates of the rounds are apart: (max - min) / median.
+// Spread returns the difference between the rates of the rounds, relative to their median: (max - min) / median.
 func (l Limit) Spread() float64 {
 	if len(l.Rounds) == 0 || l.GBps == 0 {
 		return 0

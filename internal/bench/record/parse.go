@@ -15,11 +15,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Tool is the value of File.Tool in every file of results.
+// Tool is the value of File.Tool in every file of benchmark results.
 const Tool = "nebulaio bench"
 
-// Bounds of a file that Parse accepts. The bounds are far above the needs of a benchmark, and keep a hostile file
-// from exhausting the reader's memory.
+// MaxFile and the other bounds limit the benchmark results that Parse accepts. The bounds of Parse are far above the
+// needs of a benchmark, and keep a hostile file from exhausting the reader's memory.
 const (
 	MaxFile = 64 << 20 // bytes of JSON
 	maxList = 200_000  // elements of any list
@@ -32,8 +32,8 @@ const (
 // Parse reads the JSON form of a File and checks it.
 //
 // Parse accepts only a known schema, finite numbers of plausible size that are not negative, sorted lists, and sweep
-// points that name a run. Unknown fields are ignored, because a later version may have added them. An error has the
-// kind Corrupt and names the file, the field, the offending value and the expected form.
+// points that name a run. Parse ignores unknown fields, because a later version may have added them. An error of
+// Parse has the kind Corrupt and names the file, the field, the offending value and the expected form.
 func Parse(name string, b []byte) (*File, error) {
 	bad := func(msg string) error { return errs.New(errs.Corrupt, "read benchmark", name, msg) }
 	if len(b) > MaxFile {
@@ -109,7 +109,8 @@ func article(t reflect.Type) string {
 	return "an object"
 }
 
-// Check returns an error if f breaks a rule that Parse enforces. Use Check for a File that was built in memory.
+// Check returns an error if the File f breaks a rule that Parse enforces. Use Check for a File that was built in
+// memory.
 func (f *File) Check() error {
 	if len(f.Runs) > maxRuns {
 		return fmt.Errorf("runs has %d elements; expected at most %d", len(f.Runs), maxRuns)

@@ -2,13 +2,14 @@
 
 // Package record defines the results of benchmarks as plain data.
 //
-// Terminal output, files and reports use the same data. Each result records how it was measured.
+// Terminal output, result files and reports are all made from the types of package record. Each result also records
+// how it was measured.
 package record
 
 import "time"
 
-// Schema is the version of the JSON form. New fields may be added without a new version. A field with a changed
-// meaning requires a new version.
+// Schema is the version of the JSON form of benchmark results. A new field in the JSON form does not change Schema.
+// If the meaning of a field in the JSON form changes, Schema increases.
 const Schema = 1
 
 // File is the result of one benchmark command.
@@ -18,15 +19,16 @@ type File struct {
 	Version string    `json:"version"`
 	Command []string  `json:"command"`
 	Started time.Time `json:"started"`
-	Seconds float64   `json:"seconds"` // duration of the whole command
+	Seconds float64   `json:"seconds"` // duration of the whole benchmark command in seconds
 	Machine Machine   `json:"machine"`
-	// Ceilings are the measured limits with which the runs are compared. Ceilings is nil if the machine's limits have
-	// not been measured.
+	// Ceilings are the measured limits of the machine, with which the rates of the runs are compared. Ceilings is nil
+	// if the machine's limits have not been measured.
 	Ceilings *Ceilings `json:"ceilings,omitempty"`
 	Runs     []Run     `json:"runs"`
 	Sweeps   []Sweep   `json:"sweeps,omitempty"`
 	Train    *Train    `json:"train,omitempty"`
-	// Interrupted reports whether the command was stopped early. The results before the stop are kept.
+	// Interrupted reports whether the command was stopped early. A File of an interrupted command contains the
+	// results that were measured before the stop.
 	Interrupted bool     `json:"interrupted,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }
@@ -63,18 +65,18 @@ type Storage struct {
 	Direct   bool   `json:"direct_possible"`
 }
 
-// Settings are the settings that were requested for a run. Zero means that a setting does not apply.
+// Settings are the settings that were requested for a run. A setting with a zero value does not apply to the run.
 type Settings struct {
 	Op string `json:"op"` // "read", "write", "copy"
-	// between storage and memory: "direct", "buffered", or "auto" (chosen by the program); "" for copies
+	// route between storage and memory: "direct", "buffered", or "auto" (the program chooses); "" for copies
 	Route   string `json:"route"`
-	Memory  string `json:"memory"`  // "host", "pageable", "pinned", "engine", "cufile"
+	Memory  string `json:"memory"`  // kind of memory: "host", "pageable", "pinned", "engine" or "cufile"
 	Pattern string `json:"pattern"` // "sequential", "random"
 
 	BlockSize  int64  `json:"block_size"`
 	Workers    int    `json:"workers"`
-	QueueDepth int    `json:"queue_depth"` // requests in flight per worker
-	IO         string `json:"io"`          // "pread", "uring", "engine", "cufile"
+	QueueDepth int    `json:"queue_depth"` // number of requests in flight per worker
+	IO         string `json:"io"`          // interface of the reads: "pread", "uring", "engine" or "cufile"
 
 	// Pages is the page size of the host buffers: "huge" (requested, but the kernel may refuse), "small", or "" if
 	// the benchmark did not allocate the buffers.
@@ -91,7 +93,7 @@ type Settings struct {
 	Limit string `json:"limit"`
 }
 
-// Run is one measurement.
+// Run is the result of one measured run of a benchmark.
 type Run struct {
 	Name     string   `json:"name"`
 	Settings Settings `json:"settings"`
@@ -99,44 +101,45 @@ type Run struct {
 	Bytes   int64   `json:"bytes"`
 	Ops     int64   `json:"ops"`
 	Seconds float64 `json:"seconds"`
-	GBps    float64 `json:"gbps"` // Bytes over Seconds in decimal GB/s, as an application sees it
+	GBps    float64 `json:"gbps"` // rate as an application sees it: Bytes over Seconds, in 10^9 bytes per second
 	IOPS    float64 `json:"iops"`
 
-	// First is the progress at the moment when the first worker finished, which flatters the rate. Last is the
-	// progress when all workers had finished; its rate is Bytes over Seconds.
+	// First is the progress at the moment when the first worker finished. The rate up to First is too favourable,
+	// because it leaves out the time in which only slower workers were busy. Last is the progress when all workers
+	// had finished.
 	First *Done `json:"first_done,omitempty"`
 	Last  Done  `json:"last_done"`
 
-	// Latency is the time of one block, from the request until its bytes are in place. Latency is nil if the run does
-	// not request single blocks.
+	// Latency is the time from the request of a block until the block's bytes are in place. Latency is nil if the run
+	// does not request single blocks.
 	Latency *Latency `json:"latency,omitempty"`
 	Series  []Point  `json:"series,omitempty"`
 	Passes  []Pass   `json:"passes,omitempty"`
 	CPU     CPU      `json:"cpu"`
 
-	Routes  []Route `json:"routes"`            // bytes by the route that they took
-	Proof   string  `json:"proof"`             // how the routes were determined
+	Routes  []Route `json:"routes"`            // number of bytes that took each route
+	Proof   string  `json:"proof"`             // how the program determined the routes of the bytes
 	Storage *Disk   `json:"storage,omitempty"` // bytes that the block devices counted during the run
 	Cache   *Cache  `json:"cache,omitempty"`
 	Share   *Share  `json:"share,omitempty"`    // comparison of GBps with a measured limit; nil if no limit is known
-	Verify  *Verify `json:"verified,omitempty"` // nil if no verification was requested
-	Stable  *Stable `json:"stable,omitempty"`   // nil if the run was not to end at a stable rate
+	Verify  *Verify `json:"verified,omitempty"` // result of the verification; nil if none was requested
+	Stable  *Stable `json:"stable,omitempty"`   // stability of the rate; nil unless the run was to end at a stable rate
 
 	Interrupted bool      `json:"interrupted,omitempty"`
 	Refusals    []Refusal `json:"refusals,omitempty"`
 	Notes       []string  `json:"notes,omitempty"`
-	// Engine is the transfer engine's own report of the last pass, unchanged.
+	// Engine is the unchanged report of the transfer engine about the last pass of the run.
 	Engine any `json:"engine,omitempty"`
 }
 
-// Done is the progress at one moment of a run.
+// Done is the progress of a run at one moment: bytes and seconds.
 type Done struct {
 	Seconds float64 `json:"seconds"`
 	Bytes   int64   `json:"bytes"`
 	GBps    float64 `json:"gbps"`
 }
 
-// Pass is one pass over the data, in a run with several passes.
+// Pass is the result of one pass over the data, in a run with several passes.
 type Pass struct {
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
@@ -157,13 +160,13 @@ type Latency struct {
 	Buckets []Bucket `json:"buckets,omitempty"`
 }
 
-// Bucket is one column of a histogram.
+// Bucket is one column of a latency histogram.
 type Bucket struct {
 	UpTo  float64 `json:"up_to"` // seconds
 	Count int64   `json:"count"`
 }
 
-// Point is the rate of one interval that ended At seconds after the start.
+// Point is the rate of a run in one interval, which ended At seconds after the start of the run.
 type Point struct {
 	At   float64 `json:"at"`
 	GBps float64 `json:"gbps"`
@@ -183,8 +186,8 @@ type Route struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Disk has the bytes that the block devices read and wrote, as the kernel counts them for all processes together.
-// Disk serves as a cross-check of the routes.
+// Disk has the bytes that the block devices read and wrote, as the kernel counts them for all processes together. The
+// byte counts in Disk are a cross-check of the routes in Run.Routes.
 type Disk struct {
 	Devices []string `json:"devices"`
 	Read    int64    `json:"read_bytes"`
@@ -193,36 +196,37 @@ type Disk struct {
 
 // Cache describes how much of a run's rate came from the page cache.
 type Cache struct {
-	Dataset int64 `json:"dataset"` // size of all files in bytes
+	Dataset int64 `json:"dataset"` // size of all files of the benchmark in bytes
 	Memory  int64 `json:"memory"`  // memory of the machine in bytes
 	// Before and After are the bytes of the files that were in the page cache before and after the run. -1 means that
 	// the kernel did not tell.
 	Before int64  `json:"before"`
 	After  int64  `json:"after"`
 	Probe  string `json:"probe"` // how the page cache was queried: "cachestat" or "mincore"
-	// Verdict is what the run measured: "storage", "memory" or "both".
+	// Verdict names the source of the measured rate: "storage", "memory" (the page cache) or "both".
 	Verdict string `json:"verdict"`
 	Why     string `json:"why"`
 }
 
-// Share compares the rate of a run with the lowest limit on its way.
+// Share compares the rate of a run with the lowest measured limit on the route of its bytes, such as that of storage.
 type Share struct {
 	Of      string  `json:"of"` // ID of the limit, such as "storage_read"
 	Name    string  `json:"name"`
 	Ceiling float64 `json:"ceiling_gbps"`
 	Ratio   float64 `json:"ratio"`
-	// Spread is how far the rounds of the limit were apart. A Ratio that exceeds 1 by less than Spread is within
-	// noise.
+	// Spread is the difference between the rounds that measured the limit, relative to their median: (max - min) /
+	// median. A Ratio that exceeds 1 by less than Spread is within noise.
 	Spread float64 `json:"spread,omitempty"`
 }
 
-// Verify is the result of comparing contents. The compared bytes were read back from the place where the run had put
-// them.
+// Verify is the result of comparing the transferred bytes with the expected content. Verify compares bytes that were
+// read back from the destination of the run.
 type Verify struct {
 	Bytes      int64  `json:"bytes"`
 	Mismatches int64  `json:"mismatched_blocks"`
 	First      string `json:"first,omitempty"` // file and offset of the first mismatch
-	Where      string `json:"where"`           // "host memory", "device memory, copied back", "storage, read back"
+	// Where is the source of the compared bytes: "host memory", "device memory, copied back" or "storage, read back".
+	Where string `json:"where"`
 }
 
 // Stable reports whether the rate of a run became stable.
@@ -240,23 +244,24 @@ type Refusal struct {
 	Fix    string `json:"fix,omitempty"`
 }
 
-// Sweep is a question that several runs answer together.
+// Sweep is a series of runs that vary one setting in order to answer a question together.
 type Sweep struct {
-	ID       string `json:"id"` // "pattern", "block-size", "workers", "memory", "prefetch"
+	ID       string `json:"id"` // varied setting: "pattern", "block-size", "workers", "memory" or "prefetch"
 	Question string `json:"question"`
 	Answer   string `json:"answer"`
 	Axis     string `json:"axis"` // "read size", "workers"
-	Unit     string `json:"unit"` // unit of X: "bytes" or "count"; "" if X are names
-	// Points are in the order of display. Points with the same Series form one line of a plot.
+	Unit     string `json:"unit"` // unit of the points' X values: "bytes" or "count"; "" if X values are names
+	// Points lists the runs of the sweep in the order of display. Points with the same Series form one line of a
+	// plot.
 	Points []SweepPoint `json:"points"`
 }
 
-// SweepPoint is one run as a point of a sweep.
+// SweepPoint is the result of one run of a sweep, as a point in a plot.
 type SweepPoint struct {
 	Series string  `json:"series"`
 	X      float64 `json:"x"`
 	Label  string  `json:"label"`
 	Run    int     `json:"run"` // index into File.Runs
-	// AU is the accelerator utilisation if the run is training-shaped.
+	// AU is the accelerator utilisation of a run that simulates training, and 0 for other runs.
 	AU float64 `json:"au,omitempty"`
 }

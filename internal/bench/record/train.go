@@ -2,24 +2,25 @@
 
 package record
 
-// Bound names the resource for which a training-shaped run waits.
+// Bound names the resource for which a run that simulates training waits.
 type Bound string
 
 const (
-	// LoaderBound means that reading alone is slower than the training step.
+	// LoaderBound means that even without copies, reading a batch takes longer than a training step.
 	LoaderBound Bound = "loader-bound"
-	// CopyBound means that reading is fast enough, but the copy into device memory is not.
+	// CopyBound means that the copy into device memory delays the training steps, alone or together with the reads.
 	CopyBound Bound = "copy-bound"
 	// GPUBound means that the accelerator hardly ever waits for data.
 	GPUBound Bound = "gpu-bound"
-	// Unclear means that the candidates differ by no more than they vary from round to round.
+	// Unclear means that the measured times of loader, copy and step differ by no more than they vary from round to
+	// round.
 	Unclear Bound = "no clear verdict"
 )
 
-// Train is the result of a training-shaped run: batches are loaded while simulated training steps run.
+// Train is the result of a run that simulates training: batches are loaded while simulated training steps run.
 type Train struct {
 	Workload    string  `json:"workload"` // "unet3d", "custom"
-	Step        string  `json:"step"`     // what stands in for the step: "spin kernel on cuda:0", "wait on host"
+	Step        string  `json:"step"`     // what simulates the training step: "spin kernel on cuda:0" or "wait on host"
 	StepSeconds float64 `json:"step_seconds"`
 	BatchBytes  int64   `json:"batch_bytes"`
 	Batch       int     `json:"batch"` // samples per batch
@@ -28,53 +29,56 @@ type Train struct {
 	Route       string  `json:"route"`
 	Pattern     string  `json:"pattern"`
 	Workers     int     `json:"workers"`
-	Prefetch    int     `json:"prefetch"` // batches that are loaded ahead
+	Prefetch    int     `json:"prefetch"` // number of batches loaded ahead of the running step
 	Steps       int     `json:"steps"`
-	Warmup      int     `json:"warmup"` // number of first steps that the figures leave out
+	Warmup      int     `json:"warmup"` // number of steps at the start that the figures leave out
 
-	// AU is the accelerator utilisation: time spent in steps over elapsed time.
+	// AU is the accelerator utilisation: the time spent in training steps divided by the elapsed time.
 	AU float64 `json:"au"`
-	// the utilisation that the workload demands; 0 if it demands none
+	// the lowest accelerator utilisation that the workload accepts; 0 if it demands none
 	WantedAU      float64 `json:"wanted_au,omitempty"`
 	SamplesPerSec float64 `json:"samples_per_second"`
 	GBps          float64 `json:"gbps"`
 	Seconds       float64 `json:"seconds"`
 
-	// Isolated is the time of the loader alone, from storage to host memory, as the median of its rounds. Copy is the
-	// time of the copy to the device alone. Target is the measured time of the step. Idle is the time that the
-	// accelerator waited between two steps, and IdleP99 its 99th percentile. All five times are in seconds per step.
+	// Isolated is the time that the loader alone takes to read a batch into host memory, as the median of its rounds.
+	// Copy is the time that the copy of a batch to the device takes if nothing else runs. Target is the measured
+	// duration of a training step. Idle is the time that the accelerator waited between two steps, and IdleP99 its
+	// 99th percentile. Isolated, Copy, Target, Idle and IdleP99 are in seconds per step.
 	Isolated float64 `json:"isolated_seconds"`
 	Copy     float64 `json:"copy_seconds"`
 	Target   float64 `json:"target_seconds"`
 	Idle     float64 `json:"idle_seconds"`
 	IdleP99  float64 `json:"idle_p99_seconds"`
-	Timing   string  `json:"timing"` // "device events", "host clock"
+	Timing   string  `json:"timing"` // clock for Idle: "device events" or "host clock"
 
-	// Times of single rounds in seconds per step, in the order of measurement. IsolatedRounds has rounds of the
-	// loader alone before and after the run. CopyRounds has rounds of the copy alone, and IdleRounds has parts of the
-	// run. All three lists are absent in results of older versions.
+	// IsolatedRounds, CopyRounds and IdleRounds list the times of single rounds in seconds per step, in the order of
+	// measurement. IsolatedRounds has the times of the loader alone, before and after the training run. CopyRounds
+	// has the times of the copy alone, and IdleRounds has the idle times in parts of the training run. Results of
+	// older versions lack IsolatedRounds, CopyRounds and IdleRounds.
 	IsolatedRounds []float64 `json:"isolated_rounds_seconds,omitempty"`
 	CopyRounds     []float64 `json:"copy_rounds_seconds,omitempty"`
 	IdleRounds     []float64 `json:"idle_rounds_seconds,omitempty"`
 
-	Routes []Route `json:"routes,omitempty"` // bytes of the run, with its warm-up, by the route that they took
-	Proof  string  `json:"proof,omitempty"`  // how the routes were determined
-	Cache  *Cache  `json:"cache,omitempty"`  // nil if the page cache was not queried
+	Routes []Route `json:"routes,omitempty"` // bytes of the run including its warm-up, by route
+	Proof  string  `json:"proof,omitempty"`  // how the program determined the routes of the bytes
+	Cache  *Cache  `json:"cache,omitempty"`  // use of the page cache; nil if it was not queried
 
 	Trace []StepAt `json:"trace,omitempty"`
 
 	Bound Bound    `json:"bound"`
 	Why   string   `json:"why"`
-	Next  []string `json:"next"` // settings to change, most promising first
+	Next  []string `json:"next"` // advice: settings to change, most promising first
 
-	// Interrupted reports whether the run was stopped early. Steps then counts the steps measured before the stop.
+	// Interrupted reports whether the run was stopped early. In an interrupted run, Steps counts the steps measured
+	// before the stop.
 	Interrupted bool     `json:"interrupted,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }
 
-// StepAt is one step of a run. All times are in seconds from the start of the run.
+// StepAt has the times of one training step. All times in StepAt are in seconds from the start of the run.
 type StepAt struct {
-	Ready float64 `json:"ready"` // when the batch was in device memory
+	Ready float64 `json:"ready"` // when the step's batch was in device memory
 	Begin float64 `json:"begin"`
 	End   float64 `json:"end"`
 }

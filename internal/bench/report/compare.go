@@ -15,16 +15,18 @@ import (
 type Verdict string
 
 const (
-	// Faster and Slower mean that b's rate differs from a's by more than the noise.
+	// Faster and Slower mean that the rate of run b is higher or lower than that of run a by more than the noise.
 	Faster Verdict = "faster"
 	Slower Verdict = "slower"
-	// Same means that the difference of the rates is within the noise.
+	// Same means that the rates of the two runs differ by no more than the noise.
 	Same Verdict = "same within noise"
-	// Incomparable means that the rate of one run cannot be compared. Pair.Why has the reason.
+	// Incomparable means that the rates of the two runs cannot be compared. If the verdict is Incomparable, Pair.Why
+	// has the reason.
 	Incomparable Verdict = "not comparable"
 )
 
-// Comparison compares the results b with the results a. Every ratio is the value in b divided by the value in a.
+// Comparison compares the results b with the results a. Every ratio in a Comparison is the value in result b divided
+// by the value in result a.
 type Comparison struct {
 	A Side `json:"a"`
 	B Side `json:"b"`
@@ -36,11 +38,12 @@ type Comparison struct {
 	OnlyB       []Alone      `json:"only_b,omitempty"`
 	Limits      []LimitPair  `json:"limits,omitempty"`
 	Train       *TrainPair   `json:"train,omitempty"`
-	// Mean is the geometric mean of the pairs' rate ratios, or 0 if no pair could be compared.
+	// Mean is the geometric mean of the rate ratios of all pairs, or 0 if no pair could be compared.
 	Mean float64 `json:"geometric_mean,omitempty"`
-	// Worst is the greatest loss of rate beyond noise, as a fraction of a's rate. Worst is 0.2 if the worst pair has
-	// a ratio of 0.8, and 0 if nothing became slower. Worst is 1 if b moved nothing, or if only b's data failed
-	// verification. WorstName is the name of that run, and WorstWhy describes the loss.
+	// Worst is the greatest loss of rate beyond noise from result a to result b, as a fraction of the rate in a.
+	// Worst is 0.2 if the worst pair has a ratio of 0.8, and 0 if nothing became slower. Worst is 1 if a run of
+	// result b moved nothing, or if data failed verification only in b. WorstName is the name of the run with the
+	// greatest loss, and WorstWhy describes that loss.
 	Worst     float64 `json:"worst_loss"`
 	WorstName string  `json:"worst_name,omitempty"`
 	WorstWhy  string  `json:"worst_why,omitempty"`
@@ -56,39 +59,40 @@ type Side struct {
 
 // Difference is a circumstance that differs between the two compared results.
 type Difference struct {
-	What string `json:"what"`          // the circumstance, such as "kernel" or "route taken"
-	Run  string `json:"run,omitempty"` // name of the pair; "" if the whole results differ
+	What string `json:"what"`          // name of the circumstance, such as "kernel" or "route taken"
+	Run  string `json:"run,omitempty"` // name of the pair of runs; "" if the results as a whole differ
 	A    string `json:"a"`
 	B    string `json:"b"`
-	// Means explains the consequence for the comparison. Means is "" if the difference is not known to matter.
+	// Means explains the consequence of this difference for the comparison. Means is "" if the difference is not
+	// known to matter.
 	Means string `json:"means,omitempty"`
 }
 
-// Pair is two runs with the same settings, one of each result.
+// Pair has two runs with the same settings, one from each of the two compared results.
 type Pair struct {
-	Name  string  `json:"name"` // name of a's run
+	Name  string  `json:"name"` // name of the run in result a
 	A     float64 `json:"a_gbps"`
 	B     float64 `json:"b_gbps"`
-	Rate  float64 `json:"rate_ratio"`                  // b's rate over a's; 0 if a moved nothing
-	P99   float64 `json:"p99_ratio,omitempty"`         // ratio of the 99th percentiles of latency; 0 if a side has none
-	CPU   float64 `json:"cpu_per_gib_ratio,omitempty"` // ratio of the CPU time per GiB; 0 if a side has none
+	Rate  float64 `json:"rate_ratio"`                  // rate in b divided by rate in a; 0 if a moved nothing
+	P99   float64 `json:"p99_ratio,omitempty"`         // ratio of 99th-percentile latencies; 0 if one is missing
+	CPU   float64 `json:"cpu_per_gib_ratio,omitempty"` // ratio of CPU times per GiB; 0 if one is missing
 	Noise float64 `json:"noise"`
-	// source of the noise: "passes", "intervals", "one measurement: noise unknown"
+	// how the noise was estimated: "passes", "intervals" or "one measurement: noise unknown"
 	From    string  `json:"noise_from"`
 	Verdict Verdict `json:"verdict"`
-	Why     string  `json:"why,omitempty"` // the reason for Incomparable; else a warning, or ""
+	Why     string  `json:"why,omitempty"` // reason for the verdict Incomparable; else a warning, or ""
 }
 
 // Alone is a run that has no counterpart in the other result.
 type Alone struct {
 	Name string `json:"name"`
-	// Nearest is the most similar unmatched run of the other result, and Differs lists the settings that differ. If
-	// no unmatched run is left, Nearest and Differs are empty.
+	// Nearest is the most similar unmatched run of the other result, and Differs lists the settings in which the two
+	// runs differ. If no unmatched run is left, Nearest and Differs are empty.
 	Nearest string   `json:"nearest,omitempty"`
 	Differs []string `json:"differs,omitempty"`
 }
 
-// LimitPair is one limit, measured on both machines.
+// LimitPair compares one limit of the machine (a highest rate) that both results contain.
 type LimitPair struct {
 	Name  string  `json:"name"`
 	A     float64 `json:"a_gbps"`
@@ -96,7 +100,7 @@ type LimitPair struct {
 	Ratio float64 `json:"ratio"`
 }
 
-// TrainPair compares two training-shaped runs.
+// TrainPair compares two runs that simulate training.
 type TrainPair struct {
 	Workload string       `json:"workload"`
 	AUa      float64      `json:"a_au"`
@@ -105,12 +109,13 @@ type TrainPair struct {
 	IdleB    float64      `json:"b_idle_seconds"`
 	BoundA   record.Bound `json:"a_bound"`
 	BoundB   record.Bound `json:"b_bound"`
-	Rate     float64      `json:"samples_ratio"` // ratio of samples per second; 0 if a had none
+	Rate     float64      `json:"samples_ratio"` // ratio of samples per second; 0 if result a had none
 }
 
-// Compare compares b with a. Two runs match if they have the same settings, regardless of their names and positions.
-// Paths and seeds may differ, so that results of two machines can be compared; such differences are listed. Runs that
-// repeat the same settings are matched in their order.
+// Compare compares the benchmark results b with the benchmark results a. Two runs match if they have the same
+// settings, regardless of their names and positions. Matching runs may have different paths and seeds, so that
+// results of two machines can be compared; the Comparison lists these differences. If several runs of a result have
+// the same settings, they are matched in their order.
 func Compare(a, b *record.File) Comparison {
 	c := Comparison{A: side(a), B: side(b), Differences: machineDifferences(a, b)}
 	matches, onlyA, onlyB := match(a.Runs, b.Runs)
@@ -152,7 +157,7 @@ func (c *Comparison) blame(name string, loss float64, why string) {
 	}
 }
 
-// Check returns an error if a pair lost more than the fraction limit of its rate beyond noise. If no run could be
+// Check returns an error if a pair's loss of rate beyond noise exceeds the fraction limit. If no run could be
 // compared, Check returns an error of kind Invalid.
 func (c Comparison) Check(limit float64) error {
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// WriteComparison writes c for a terminal: first the differences, then the pairs, their mean, and the runs without a
-// counterpart. WriteComparison returns only errors of w.
+// WriteComparison writes the comparison c for a terminal: first the differences, then the pairs, their mean, and the
+// runs without a counterpart. WriteComparison fails only if writing to w fails.
 func WriteComparison(w io.Writer, c Comparison) error {
 	s := newSheet(w)
 	for _, x := range []struct {

@@ -142,11 +142,11 @@ func csvColumns() []column {
 	}
 }
 
-// WriteCSV writes f as CSV (RFC 4180) with a header line and one row per run.
+// WriteCSV writes the benchmark results f as CSV (RFC 4180) with a header line and one row per run.
 //
-// The order of columns is fixed, and later versions append columns. A column's name ends in its unit. A cell without
-// a value is empty. A value of -1 for resident bytes means that the kernel did not tell. The cell route_taken lists
-// route=bytes pairs, separated by semicolons.
+// The order of the CSV columns is fixed, and later versions append new columns at the end. The name of each CSV
+// column ends in the column's unit. A CSV cell is empty if the value is missing. A value of -1 for resident bytes
+// means that the kernel did not tell. The cell route_taken lists route=bytes pairs, separated by semicolons.
 func WriteCSV(w io.Writer, f *record.File) error {
 	cols := csvColumns()
 	out := csv.NewWriter(w)
@@ -166,8 +166,9 @@ func WriteCSV(w io.Writer, f *record.File) error {
 }
 
 // WriteGdsio writes a run as the line that gdsio prints, for scripts that parse gdsio's output. XferType is the route
-// that the bytes took, not the requested one: GPUD only if all bytes went straight to the GPU. A mean latency that
-// was not measured is 0. gdsio has no line for copies, so WriteGdsio returns an error of kind Unsupported for a copy.
+// that the bytes took, not the requested one: GPUD only if all bytes went straight to the GPU. In the gdsio line, a
+// mean latency that was not measured is 0. gdsio has no line for copies, so WriteGdsio returns an error of kind
+// Unsupported for a copy.
 func WriteGdsio(w io.Writer, r *record.Run) error {
 	kind := map[string]string{"read": "READ", "write": "WRITE"}[r.Settings.Op]
 	if kind == "" {

@@ -20,9 +20,9 @@ var pageTemplate string
 //go:embed page.css
 var pageStyle string
 
-// WriteHTML writes f as one self-contained HTML file. Style and plots are inside the file, it has no script, and its
-// content security policy forbids all requests. All text of f is escaped. If the page cannot be built, nothing is
-// written.
+// WriteHTML writes the benchmark results f as one self-contained HTML file. The HTML file contains its style and
+// plots, has no script, and forbids all requests by its content security policy. All text from the benchmark results
+// is escaped in the HTML. If the HTML page cannot be built, nothing is written.
 func WriteHTML(w io.Writer, f *record.File) error {
 	t, err := template.New("page").Funcs(template.FuncMap{"glue": glue}).Parse(pageTemplate)
 	if err != nil {

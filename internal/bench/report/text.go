@@ -14,9 +14,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// WriteText writes f for a terminal of 80 columns, without colour. The output begins with the verdict and the
-// machine. A table of runs, the answers of sweeps, the training-shaped run and the limits follow. The output ends
-// with a block for each run. WriteText returns only errors of w.
+// WriteText writes the benchmark results f for a terminal of 80 columns, without colour. The written text begins with
+// the verdict and a description of the machine. After the verdict, the text has a table of runs, the answers of
+// sweeps, the run that simulates training, and the limits of the machine. The written text ends with the details of
+// each run. WriteText fails only if writing to w fails.
 func WriteText(w io.Writer, f *record.File) error {
 	s := newSheet(w)
 	v := judge(f)

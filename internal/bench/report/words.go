@@ -3,8 +3,8 @@
 // Package report prints benchmark results as text, as CSV, as one HTML file with plots, and as a comparison of two
 // results.
 //
-// A report shows only data of the record. Every rate is shown with its route and with the bytes that the page cache
-// served.
+// A report shows only data from the benchmark's results (record.File). Every rate is shown with its route and with
+// the bytes that the page cache served.
 package report
 
 import (

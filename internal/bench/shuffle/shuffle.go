@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shuffle computes a random order of n elements without storing that order. The same seed gives the same
-// order.
+// Package shuffle computes a random order of n elements without storing that order. Package shuffle computes the same
+// order for the same seed.
 package shuffle
 
 import "math/bits"
@@ -13,7 +13,7 @@ type Order struct {
 	keys [4]uint64
 }
 
-// New returns a pseudo-random order of n elements, determined by seed. n must be positive.
+// New returns a pseudo-random order of n elements, determined by seed. The number n of elements must be positive.
 func New(n int64, seed uint64) Order {
 	o := Order{n: uint64(n), half: uint(bits.Len64(uint64(max(n-1, 1)))+1) / 2}
 	for i := range o.keys {
@@ -23,8 +23,8 @@ func New(n int64, seed uint64) Order {
 	return o
 }
 
-// At returns the element at position i. At applies a small Feistel network over the next power of four until the
-// result is below n, at most four times on average.
+// At returns the element at position i of the random order. At applies a small Feistel network over the next power of
+// four until the value is below n, at most four times on average.
 func (o Order) At(i int64) int64 {
 	mask := uint64(1)<<o.half - 1
 	x := uint64(i)
@@ -43,7 +43,7 @@ func (o Order) At(i int64) int64 {
 // golden ratio.
 const golden = 0x9e3779b97f4a7c15
 
-// Mix is the finaliser of SplitMix64, which spreads every bit of x over the result.
+// Mix applies the finaliser of SplitMix64 to x, so that every bit of x affects the whole result.
 func Mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package train simulates the loads of a training loop into real device memory.
+// Package train simulates how a training loop loads its batches into device memory.
 //
-// Batches of samples are read, copied and consumed by steps of known length. The result names what the accelerator
-// waited for: the loader or the copy.
+// Batches of samples are read, copied to the device and consumed by simulated training steps of known duration. The
+// result names what the accelerator waited for: the loader or the copy.
 //
-// The data set. A file contains samples back to back. Samples of at least 4096 bytes begin at multiples of 4096 (see
-// Stride), so that each can be read past the page cache. Smaller samples follow each other without a gap. A sample
-// never spans two files; the rest at the end of a file is unused.
+// The data set. Each data file contains samples one after another. Samples of at least 4096 bytes begin at multiples
+// of 4096 (see Stride), so that direct I/O can read each of them. Samples of less than 4096 bytes follow each other
+// without a gap. A sample never spans two files; the space that is left at the end of a file is unused.
 //
-// The flow. Workers read the samples of a batch into host memory. A copier queues the batch on a copy queue. A
-// consumer queues the step on a compute queue, behind the batch's mark. A reaper waits for the step and frees the
-// batch's slot. There are Prefetch+1 slots, each with host and device memory, so at most Prefetch batches are ahead
-// of the step.
+// The flow. Workers read the samples of a batch into host memory. A copier goroutine queues the copy of each batch to
+// the device on a copy queue. A consumer goroutine queues the training step on a compute queue, so that the step
+// starts after the copy of its batch. A reaper goroutine waits for the end of the step and frees the memory slot of
+// the batch. There are Prefetch+1 memory slots for batches, so at most Prefetch batches are loaded ahead of the
+// running step.
 //
-// The figures. The loader runs alone in rounds before and after the run: the same workers read from storage into host
-// memory, without copies and steps. The copy runs alone before the run, from the same kind of memory. Each round
-// leaves out its first batches, as the run does. Differences within the spread of the rounds are noise. The loader
-// alone reads samples that the run does not reach, if the data set has enough. With Drop, the page cache is dropped
-// before each round.
+// The figures. Before and after the training run, the loader is measured alone: the same workers read batches into
+// host memory, without copies and steps. Before the training run, the copy to the device is measured alone, from the
+// same kind of host memory. Every measured round leaves out its first batches as a warm-up, and so does the training
+// run. Differences of time that are within the spread of the rounds count as noise. If the data set is large enough,
+// the rounds of the loader alone read other samples than the training run. If Config.Drop is set, the files are
+// dropped from the page cache before each round.
 package train
 
 import (
@@ -37,7 +39,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Kinds of host memory that batches pass through.
+// Pageable, Pinned and Engine are the values of Config.Memory, the kind of host memory that batches pass through.
 const (
 	// Pageable is ordinary host memory, as in a PyTorch DataLoader without pin_memory.
 	Pageable = "pageable"
@@ -47,43 +49,44 @@ const (
 	Engine = "engine"
 )
 
-// Orders of the samples within an epoch.
+// Sequential and Random are the values of Config.Pattern, the order of the samples within an epoch.
 const (
 	Sequential = "sequential"
 	Random     = "random"
 )
 
-// Config describes a training-shaped run.
+// Config describes a run that simulates training.
 type Config struct {
 	Device device.Device    // the device that receives the batches and runs the steps
-	Engine *transfer.Engine // needed only with Memory Engine
-	// Host is a device that stands for host memory. With Memory Engine, the engine reads into Host when the loader
-	// runs alone. If Host is nil, Workers read instead, and a note of the result says so.
+	Engine *transfer.Engine // the transfer engine, needed only if Memory is Engine
+	// Host is a device that stands for host memory. If Memory is Engine, the transfer engine reads into Host while
+	// the loader is measured alone. If Host is nil, worker threads read instead of the engine, and a note in the
+	// result says so.
 	Host  device.Device
 	Files []*vfs.File // the data set; the caller opens and closes the files
 
 	Workload    string  // name of the workload in the result; "" means "custom"
-	WantedAU    float64 // accelerator utilisation that the workload demands; 0 if it demands none
+	WantedAU    float64 // lowest accelerator utilisation that the workload accepts; 0 if it demands none
 	SampleBytes int64
 	Batch       int // samples per batch
 	StepTime    time.Duration
 	Steps       int // steps to measure
-	Warmup      int // steps before the measured ones; 0 means 1, and -1 means none
+	Warmup      int // number of warm-up steps before the measured ones; 0 means 1, and -1 means none
 
-	Workers  int    // threads that read; 0 means 4
-	Prefetch int    // batches ahead of the step; 0 loads only while no step runs
+	Workers  int    // number of threads that read; 0 means 4
+	Prefetch int    // number of batches loaded ahead of the running step; 0 loads only while no step runs
 	Memory   string // Pageable, Pinned or Engine; "" means Pinned
 	Route    string // "direct", "buffered" or "auto"; "" means "auto"
 	Pattern  string // Sequential or Random; "" means Sequential
 	Seed     uint64 // seed of the Random order
-	// Drop drops the files from the page cache before each phase and between epochs, so that every epoch is read from
-	// storage. Between epochs the loader drops the page cache, and the time for that is part of the run.
+	// Drop means that the files are dropped from the page cache before each phase and between epochs, so that every
+	// epoch is read from storage. The time for dropping the files between epochs counts as time of the run.
 	Drop bool
 
 	// Alone is the largest number of batches in one round of the loader alone or of the copy alone; 0 means 20. A
-	// round also ends after three seconds.
+	// round of the loader alone or of the copy alone also ends after three seconds.
 	Alone int
-	// Limits are known limits of the machine, for the diagnosis.
+	// Limits are known limits of the machine for the diagnosis, such as the highest rate of its storage.
 	Limits Limits
 	// Progress, if not nil, is called with the progress of each phase ("loader alone", "copy alone", "train") in
 	// batches. Calls never overlap.

@@ -11,9 +11,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// Limits are known limits of the machine. Zero means unknown.
+// Limits are the limits of the machine that Diagnose takes into account. Zero means unknown.
 type Limits struct {
-	CPUs        int     // processors that workers can run on
+	CPUs        int     // number of processors that the reading workers can use
 	StorageGBps float64 // highest rate of the storage below the data set, in GB/s
 }
 
@@ -27,12 +27,13 @@ const (
 	noHeadroom   = 0.7     // of a step: a loader that takes more stalls now and then
 )
 
-// Diagnose returns the resource that a run waited for, the reason, and the settings to change, most promising first.
-// The resource (Bound) is empty if no step was measured.
+// Diagnose returns the resource that a simulated training run waited for, the reason, and settings to change, most
+// promising first. The returned resource (Bound) is empty if no step was measured.
 //
-// If the accelerator hardly waits, the run is GPU-bound. Otherwise, the slower of the loader alone and the copy alone
-// is the bound, if it is slower than a step. If loader and copy are both faster than a step, the run is copy-bound.
-// If the measured times differ by no more than the spread of their rounds, the bound is record.Unclear.
+// If the accelerator hardly ever waits for a batch, the run is GPU-bound. If the loader alone or the copy alone is
+// slower than a step, the slower of the two is the bound. If the loader alone and the copy alone are faster than a
+// step but the accelerator waits, the run counts as copy-bound. If the measured times differ by no more than the
+// spread of their rounds, the bound is record.Unclear.
 func Diagnose(t record.Train, l Limits) (record.Bound, string, []string) {
 	if t.Steps == 0 {
 		return "", "no step was measured", []string{"run more steps than the warm-up has"}

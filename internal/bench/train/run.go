@@ -14,11 +14,12 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Run measures the loader alone, the copy alone and then the training-shaped run, and diagnoses what the run waited
-// for. When Run returns, with or without an error, no copy or step is queued and all its memory is freed.
+// Run measures the loader alone, the copy alone and then the simulated training, and diagnoses what the training
+// waited for. When Run returns, with or without an error, no copy or step is queued and all its memory is freed.
 //
-// If ctx ends, Run returns the result so far, with Interrupted set, and an error of kind Cancelled. With any other
-// error the result may be incomplete. The caller still owns the files, the device and the engine.
+// If ctx ends, Run returns the result so far, with Interrupted set, and an error of kind Cancelled. If Run fails with
+// an error of another kind, the result may be incomplete. Run does not close the files, the device and the engine of
+// its Config.
 func Run(ctx context.Context, c Config) (record.Train, error) { return run(ctx, c, hooks{}) }
 
 func run(ctx context.Context, c Config, h hooks) (record.Train, error) {

@@ -11,14 +11,14 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Spec describes a well-known training workload on one accelerator, as its load on storage.
+// Spec describes a well-known training workload on one accelerator by the load that it puts on storage.
 type Spec struct {
 	Name        string        // name of the workload, such as "unet3d"
 	Accelerator string        // accelerator to which StepTime applies: "a100" or "h100"
 	Batch       int           // samples per batch
-	SampleBytes int64         // mean size of a sample; here every sample has this size
-	StepTime    time.Duration // duration of the step of one batch
-	WantedAU    float64       // the least accelerator utilisation that passes
+	SampleBytes int64         // size of each simulated sample in bytes: the workload's mean
+	StepTime    time.Duration // duration of a training step, which consumes one batch
+	WantedAU    float64       // the lowest accelerator utilisation with which the workload passes
 }
 
 // Workloads returns the workloads of the MLPerf Storage benchmark (DLIO), with batch, record size, step time and
@@ -34,8 +34,8 @@ func Workloads() []Spec {
 	}
 }
 
-// Workload returns the workload with this name and the step time of this accelerator; "" means h100. An unknown
-// workload is an error of kind NotFound.
+// Workload returns the workload with the given name and the step time of the given accelerator; "" means h100. If the
+// workload is unknown, Workload returns an error of kind NotFound.
 func Workload(name, accelerator string) (Spec, error) {
 	if accelerator == "" {
 		accelerator = "h100"

@@ -111,7 +111,8 @@ type Device struct {
 	closed      bool
 }
 
-// Open retains the primary context of the GPU with the given ordinal. Open creates no context on any other GPU.
+// Open retains the primary context of the GPU with the given ordinal. Open creates a CUDA context only on the opened
+// GPU.
 func (d *Driver) Open(info device.Info, ordinal int) (*Device, error) {
 	g := &Device{drv: d, info: info}
 	if err := d.check("cuDeviceGet", d.fn.deviceGet.Call(ptr(&g.dev), uintptr(ordinal))); err != nil {
@@ -171,8 +172,8 @@ const (
 	registerMapped = 2
 )
 
-// Register pins mem for the copy engines. If another device of this process has already pinned mem, Register
-// succeeds, and the returned function does nothing.
+// Register pins the host memory mem, so that the GPU's copy engines can access it directly. If another device of this
+// process has already pinned the memory mem, Register succeeds, and the returned function does nothing.
 func (g *Device) Register(mem []byte) (func() error, error) {
 	if len(mem) == 0 {
 		return func() error { return nil }, nil

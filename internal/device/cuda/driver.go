@@ -24,7 +24,7 @@ import (
 // it.
 const minDriver = 11040
 
-// Driver is the loaded libcuda with its symbols.
+// Driver is the loaded CUDA driver library (libcuda) with its symbols.
 type Driver struct {
 	lib     *dl.Library
 	version int
@@ -117,8 +117,8 @@ type binding struct {
 // LibraryNames returns the file names under which Find looks for the CUDA driver library, in order.
 func LibraryNames() []string { return []string{"libcuda.so.1", "libcuda.so"} }
 
-// Find loads the CUDA driver library and initialises it. The findings list the libraries and symbols that were
-// searched, in order, up to the first one that is missing. The error of Find names the missing library or symbol.
+// Find loads the CUDA driver library and initialises it. The findings that Find returns list the searched libraries
+// and symbols, in order, up to the first one that is missing. The error of Find names the missing library or symbol.
 // Find creates no CUDA context.
 func Find(names ...string) (*Driver, []device.Finding, error) {
 	lib, err := dl.Open(names...)

@@ -31,8 +31,8 @@ func (q *queue) NewStamp() (device.Stamp, error) {
 	return s, nil
 }
 
-// Since returns the time between the events of the two stamps. The resolution of the returned time is about half a
-// microsecond.
+// Since returns the time between the CUDA events of the two stamps. The resolution of the returned time is about half
+// a microsecond.
 func (s *stamp) Since(earlier device.Stamp) (time.Duration, error) {
 	id := s.q.dev.info.ID
 	e, ok := earlier.(*stamp)

@@ -161,8 +161,8 @@ func (y *sums) close(g *Device) error {
 	return errors.Join(all...)
 }
 
-// Start implements device.Sum. Start queues three steps on a stream: a wait for the event of m, a kernel with one
-// block of threads for each tile, and an event.
+// Start implements device.Sum. Start queues three steps on a stream: a wait for the mark m, a checksum kernel with
+// one thread block for each tile of memory, and an event.
 func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
 	const op = "sum on"
 	g, behind := s.q.dev, (*mark)(nil)
@@ -212,7 +212,8 @@ func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
 
 func (s *sum) Done() (bool, error) { return s.mark.Done() }
 
-// Wait polls the event of the Sum more often than Mark.Wait does, because a checksum kernel is short.
+// Wait polls the CUDA event of the checksum computation more often than Mark.Wait does, because a checksum kernel is
+// short.
 func (s *sum) Wait() error {
 	ts := unix.NsecToTimespec(int64(pollEvery / 2 / time.Nanosecond))
 	for {
@@ -233,5 +234,5 @@ func (s *sum) Wait() error {
 
 func (s *sum) Tiles() []uint64 { return s.results[:s.n] }
 
-// Close destroys the event of the Sum. The memory of the results is freed when the queue is closed.
+// Close destroys the CUDA event of the Sum. The memory of the computed checksums is freed when the queue is closed.
 func (s *sum) Close() error { return s.mark.Close() }

@@ -88,8 +88,8 @@ func (s *Session) NewBatch(n int) (*Batch, error) {
 	return b, nil
 }
 
-// Submit starts all given requests. The number of requests in progress must not exceed the size that was passed to
-// NewBatch. Files and memory must stay valid until Wait has returned the events.
+// Submit starts all given requests. The number of requests in progress must not exceed the parameter n of NewBatch.
+// The files and the memory of submitted requests must stay valid until Wait has returned the events of the requests.
 func (b *Batch) Submit(ops []BatchOp) error {
 	const what = "submit a cuFile batch on"
 	if b.gone {
@@ -137,8 +137,8 @@ func (b *Batch) Submit(ops []BatchOp) error {
 	return err
 }
 
-// Wait waits until the number of events is at least the argument least, or until the timeout has passed. Wait returns
-// all events that have come. The returned slice is valid until the next call of Wait.
+// Wait waits until the number of arrived events is at least the parameter named least, or until the timeout has
+// passed. Wait returns all events that have arrived. The returned slice is valid until the next call of Wait.
 func (b *Batch) Wait(least int, timeout time.Duration) ([]BatchEvent, error) {
 	const what = "wait for a cuFile batch on"
 	if b.gone {
@@ -184,9 +184,9 @@ func (e BatchEvent) Bytes() (int64, error) {
 	return e.Result, nil
 }
 
-// Cancel asks the library to drop requests that have not ended. Requests that Cancel drops have no events. If
-// requests were in progress, the batch cannot be used after Cancel, because the library does not report which
-// requests it dropped.
+// Cancel asks libcufile to drop requests that have not ended. Requests that Cancel drops have no events. If requests
+// were in progress, the batch cannot be used after Cancel, because libcufile does not report which requests it
+// dropped.
 func (b *Batch) Cancel() error {
 	if b.gone {
 		return nil
@@ -194,7 +194,7 @@ func (b *Batch) Cancel() error {
 	return b.s.call("cancel a cuFile batch on", "cuFileBatchIOCancel", &b.s.lib.fn.batchCancel, b.handle)
 }
 
-// Close destroys the batch. Events that were not collected before Close are lost. A second call of Close does
+// Close destroys the batch. Events that Wait has not returned before Close are lost. A second call of Close does
 // nothing.
 func (b *Batch) Close() error {
 	b.s.mu.Lock()

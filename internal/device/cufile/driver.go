@@ -15,13 +15,13 @@ func (l *Library) DriverOpen() error {
 	return check("cuFileDriverOpen", l.fn.driverOpen.Call())
 }
 
-// DriverClose removes one user of the cuFile driver. When the last user is removed, the driver ends.
+// DriverClose removes one user of the cuFile driver. When the last user is removed, the cuFile driver shuts down.
 func (l *Library) DriverClose() error {
 	return check("cuFileDriverClose", l.fn.driverClose.Call())
 }
 
 // UseCount returns the number of users in this process that have the cuFile driver open. If libcufile is too old to
-// count its users, UseCount returns known as false.
+// count its users, UseCount returns false for known.
 func (l *Library) UseCount() (n int64, known bool) {
 	if l.fn.useCount == 0 {
 		return 0, false
@@ -29,7 +29,7 @@ func (l *Library) UseCount() (n int64, known bool) {
 	return int64(l.fn.useCount.Call()), true
 }
 
-// Version returns the release of libcufile, such as "1.15". Version may be called before the driver is open.
+// Version returns the release of libcufile, such as "1.15". Version may be called before the cuFile driver is open.
 func (l *Library) Version() string {
 	var v int32
 	if l.fn.getVersion == 0 {
@@ -94,7 +94,8 @@ func (l *Library) SizeParameter(name string) (uint64, error) {
 	return v, errs.Wrap("read cuFile parameter", name, err)
 }
 
-// BoolParameter returns the current value of a boolean cuFile parameter. BoolParameter fails as SizeParameter does.
+// BoolParameter returns the current value of a boolean cuFile parameter. BoolParameter fails with kind Invalid if the
+// name is unknown, and with kind Unsupported if libcufile is too old.
 func (l *Library) BoolParameter(name string) (bool, error) {
 	i, err := index(boolParameters(), name)
 	if err == nil {
@@ -108,8 +109,8 @@ func (l *Library) BoolParameter(name string) (bool, error) {
 	return v&0xff != 0, errs.Wrap("read cuFile parameter", name, err)
 }
 
-// StringParameter returns the current value of a text parameter of cuFile. StringParameter fails as SizeParameter
-// does.
+// StringParameter returns the current value of a text parameter of cuFile. StringParameter fails with kind Invalid if
+// the name is unknown, and with kind Unsupported if libcufile is too old.
 func (l *Library) StringParameter(name string) (string, error) {
 	i, err := index(stringParameters(), name)
 	if err == nil {
@@ -125,7 +126,7 @@ func (l *Library) StringParameter(name string) (string, error) {
 }
 
 // SetSizeParameter sets a numeric cuFile parameter for the whole process. SetSizeParameter fails with kind Invalid if
-// any part of the process has the driver open.
+// any part of the process has the cuFile driver open.
 func (l *Library) SetSizeParameter(name string, v uint64) error {
 	i, err := index(sizeParameters(), name)
 	if err == nil {
@@ -140,8 +141,8 @@ func (l *Library) SetSizeParameter(name string, v uint64) error {
 	return errs.Wrap("set cuFile parameter", name, err)
 }
 
-// SetBoolParameter sets a boolean cuFile parameter for the whole process. SetBoolParameter fails as SetSizeParameter
-// does.
+// SetBoolParameter sets a boolean cuFile parameter for the whole process. SetBoolParameter fails with kind Invalid if
+// any part of the process has the cuFile driver open.
 func (l *Library) SetBoolParameter(name string, v bool) error {
 	i, err := index(boolParameters(), name)
 	if err == nil {
@@ -160,8 +161,8 @@ func (l *Library) SetBoolParameter(name string, v bool) error {
 	return errs.Wrap("set cuFile parameter", name, err)
 }
 
-// SetStringParameter sets a text parameter of cuFile for the whole process. SetStringParameter fails as
-// SetSizeParameter does.
+// SetStringParameter sets a text parameter of cuFile for the whole process. SetStringParameter fails with kind
+// Invalid if any part of the process has the cuFile driver open.
 func (l *Library) SetStringParameter(name, v string) error {
 	i, err := index(stringParameters(), name)
 	if err == nil {

@@ -7,7 +7,7 @@ import "github.com/nebulaio/nebulaio/internal/device"
 // The functions below use the current CUDA context of the calling thread. Callers call them inside
 // Contexts.WithContext.
 
-// Handle is the library's handle of a registered file.
+// Handle is libcufile's handle of a registered file.
 type Handle uintptr
 
 // registerFile registers an open descriptor with the library.

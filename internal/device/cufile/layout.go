@@ -20,7 +20,7 @@ const handleFD = 1
 // Properties is CUfileDrvProps_t: the features and limits of the cuFile driver. Releases of libcufile before 1.2 do
 // not set MaxBatch and MaxBatchTimeoutMS.
 type Properties struct {
-	NVFSMajor, NVFSMinor      uint32 // the version of nvidia-fs; 0 and 0 if nvidia-fs is not loaded
+	NVFSMajor, NVFSMinor      uint32 // version of nvidia-fs; both are 0 if nvidia-fs is not loaded
 	PollThresholdKB           uint64
 	MaxDirectIOKB             uint64
 	Status, Control, Features uint32 // bits
@@ -69,7 +69,7 @@ type StatsL1 struct {
 	BatchSubmitLatencySumUS, BatchCompletionLatencySumUS, LastBatchReadBytes, LastBatchWriteBytes     uint64
 }
 
-// StatsL2 is CUfileStatsLevel2_t: the counters of level 1, and histograms of the sizes of reads and writes in KiB.
+// StatsL2 is CUfileStatsLevel2_t: the counters of level 1, and histograms of the sizes of reads and writes, in KiB.
 type StatsL2 struct {
 	Basic                 StatsL1
 	ReadSizes, WriteSizes [32]uint64
@@ -97,5 +97,5 @@ type StatsL3 struct {
 	gpus     [maxGPUs]GPUStats
 }
 
-// GPUs returns the counters of each GPU that the library has counted for.
+// GPUs returns the counters of each GPU for which libcufile has counted operations.
 func (s *StatsL3) GPUs() []GPUStats { return s.gpus[:min(s.numGPUs, maxGPUs)] }

@@ -10,7 +10,7 @@
 // Opening the cuFile driver creates a CUDA context on every visible GPU, starts threads and writes a log file. The
 // settings of the cuFile driver apply to the whole process. Package cufile opens the cuFile driver only on request
 // and sets no environment variables. After any part of the process has opened the cuFile driver, package cufile
-// refuses to change its settings.
+// refuses to change the driver's settings.
 package cufile
 
 import (
@@ -184,8 +184,8 @@ func (l *Library) need(what string, fns ...*dl.Func) error {
 // ptr returns the address of v for a call of C.
 func ptr[T any](v *T) unsafe.Pointer { return unsafe.Pointer(v) }
 
-// Contexts runs functions with the CUDA context of one device. WithContext runs f on a locked thread with the
-// device's context as the current one, then restores the previous context.
+// Contexts runs functions with the CUDA context of one device as the current context. WithContext runs f on a locked
+// thread with the device's context as the current one, then restores the previous context.
 type Contexts interface {
 	WithContext(f func() error) error
 }

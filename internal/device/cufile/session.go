@@ -28,8 +28,8 @@ type Session struct {
 	base     device.DirectCounters
 }
 
-// Open opens the cuFile driver for one device. All calls of the Session run with the device's CUDA context, through
-// ctx.
+// Open opens the cuFile driver for one device. All calls of the Session run through ctx, which makes the device's
+// CUDA context current.
 func (l *Library) Open(ctx Contexts, info device.Info) (*Session, error) {
 	s := &Session{lib: l, ctx: ctx, info: info, files: map[*File]struct{}{}, buffers: map[device.Ptr]struct{}{},
 		batches: map[*Batch]struct{}{}}
@@ -128,9 +128,10 @@ func (s *Session) unregister(base device.Ptr) error {
 	return errs.Wrap("unregister a buffer with cuFile on", s.info.ID, err)
 }
 
-// StartCounting implements device.Direct. StartCounting does not reset the library's counters, because other users
-// may need them. Counters subtracts the values that StartCounting has read. If only compatibility mode is possible,
-// the session counts by itself and does not start the library's statistics.
+// StartCounting implements device.Direct. StartCounting does not reset the counters of libcufile, because other parts
+// of the process may need them. Counters returns the counts of libcufile minus the values that StartCounting has
+// read. If only cuFile's compatibility mode is possible, the Session counts operations itself and does not start
+// libcufile's statistics.
 func (s *Session) StartCounting() error {
 	const op = "count cuFile's routes on"
 	s.mu.Lock()
@@ -214,7 +215,7 @@ func (s *Session) Close() error {
 	return errs.Wrap("close cuFile for", s.info.ID, errors.Join(all...))
 }
 
-// File is a file that is registered with libcufile. A File implements device.DirectFile.
+// File is an open file that is registered with libcufile. A File implements device.DirectFile.
 type File struct {
 	s      *Session
 	fd     int

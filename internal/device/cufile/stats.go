@@ -15,8 +15,8 @@ import (
 // perGPU is the level of statistics with counters by GPU and route.
 const perGPU = 3
 
-// CanCount returns nil if libcufile can count operations by route. If it cannot, CanCount returns an error of kind
-// Unsupported that names the missing function.
+// CanCount returns nil if libcufile can count operations by route. If libcufile cannot count by route, CanCount
+// returns an error of kind Unsupported that names the missing function.
 func (l *Library) CanCount() error {
 	return l.need("count with", &l.fn.setStatsLevel, &l.fn.getStatsLevel, &l.fn.statsStart, &l.fn.statsStop, &l.fn.statsL3)
 }
@@ -72,7 +72,7 @@ func (l *Library) StatsL1() (*StatsL1, error) {
 	return s, check("cuFileGetStatsL1", l.fn.statsL1.Call(ptr(s)))
 }
 
-// StatsL2 returns the cuFile statistics of level 2, with histograms of sizes.
+// StatsL2 returns the cuFile statistics of level 2, with histograms of the sizes of reads and writes.
 func (l *Library) StatsL2() (*StatsL2, error) {
 	if err := l.need("count with", &l.fn.statsL2); err != nil {
 		return nil, err

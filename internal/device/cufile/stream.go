@@ -22,13 +22,13 @@ const (
 // StreamOp is one read or write that runs in the order of a CUDA stream; see device.StreamOp.
 type StreamOp = device.StreamOp
 
-// NewStreamOp creates a StreamOp at the start of mem; see device.NewStreamOp.
+// NewStreamOp creates a StreamOp at the start of the memory mem; see device.NewStreamOp.
 func NewStreamOp(mem []byte, size, fileOffset, bufOffset int64) (*StreamOp, error) {
 	return device.NewStreamOp(mem, size, fileOffset, bufOffset)
 }
 
-// Moved implements device.StreamFile. If the session counts by itself, the first call of Moved for an operation also
-// counts the operation.
+// Moved implements device.StreamFile. If the Session counts operations itself, the first call of Moved for an
+// operation also counts that operation.
 func (f *File) Moved(o *StreamOp) (int64, error) {
 	n, err := f.result(o)
 	if f.s.own != nil {
@@ -50,7 +50,7 @@ func (f *File) result(o *StreamOp) (int64, error) {
 	return o.Done, nil
 }
 
-// StreamRegister tells the library which values are fixed on a stream, so that each operation needs less preparation.
+// StreamRegister tells libcufile which values are fixed on a stream, so that each operation needs less preparation.
 // StreamRegister fails with kind Unsupported if libcufile is too old.
 func (s *Session) StreamRegister(stream uint64, flags int) error {
 	return s.call("register a stream with cuFile on", "cuFileStreamRegister", &s.lib.fn.streamRegister, stream, flags)
@@ -79,15 +79,15 @@ func (s *Session) within(op string, fn *dl.Func, do func() error) error {
 	return errs.Wrap(op, s.info.ID, s.ctx.WithContext(do))
 }
 
-// ReadAsync queues a read on a CUDA stream (a CUstream as a number). The file and op must stay valid until the stream
-// has passed the operation.
+// ReadAsync queues a read on a CUDA stream (a CUstream as a number). The file and the StreamOp op must stay valid
+// until the stream has passed the operation.
 func (f *File) ReadAsync(base device.Ptr, op *StreamOp, stream uint64) error {
 	return f.queue("queue a read through cuFile, descriptor", "cuFileReadAsync", false, &f.s.lib.fn.readAsync, base, op,
 		stream)
 }
 
-// WriteAsync queues a write on a CUDA stream (a CUstream as a number). The file and op must stay valid until the
-// stream has passed the operation.
+// WriteAsync queues a write on a CUDA stream (a CUstream as a number). The file and the StreamOp op must stay valid
+// until the stream has passed the operation.
 func (f *File) WriteAsync(base device.Ptr, op *StreamOp, stream uint64) error {
 	return f.queue("queue a write through cuFile, descriptor", "cuFileWriteAsync", true, &f.s.lib.fn.writeAsync, base, op,
 		stream)

@@ -27,7 +27,7 @@ type CuFileOptions struct {
 	Version  int      // the result of cuFileGetVersion; 0 means 1.15.1
 	Route    int      // the route that operations count as: Posix, P2P, NVFS or Mixed
 	Register int      // the result of every cuFileHandleRegister, which also writes a log line
-	Crash    bool     // the first read crashes the process
+	Crash    bool     // if true, the first read crashes the process
 	// CompatOnly leaves out nvidia-fs and P2PDMA, so that only compatibility mode is possible.
 	CompatOnly bool
 }
@@ -79,9 +79,10 @@ func (c *CuFile) Options(m device.Mode) open.Options {
 	return o
 }
 
-// Count returns the value of a counter of the fake libcufile by its name, such as handles. The function fake_count in
-// csrc/libcufile.c lists all names. An unknown name fails the test. The counter unregistered counts operations on
-// memory that is not registered. The counter stats_calls counts calls of the statistics functions.
+// Count returns the value of a counter of the fake libcufile by its name, such as "handles". The function fake_count
+// in csrc/libcufile.c lists all counter names. Count fails the test if no counter has the given name. The counter
+// "unregistered" counts operations on memory that is not registered. The counter "stats_calls" counts calls of the
+// statistics functions.
 func (c *CuFile) Count(name string) int64 {
 	v := int64(c.fn("fake_count").Call(cstring(name)))
 	if v == -1 {
@@ -90,25 +91,26 @@ func (c *CuFile) Count(name string) int64 {
 	return v
 }
 
-// Fail makes calls of a cuFile function fail with code. The argument skip is the number of calls that still work, and
-// times is the number of calls that then fail. If code is below 5000, it is an errno.
+// Fail makes calls of a cuFile function fail with the given error code. The parameter skip is the number of calls
+// that still succeed, and the parameter times is the number of calls after them that fail. An error code below 5000
+// is an errno.
 func (c *CuFile) Fail(fn string, skip, times, code int) {
 	c.fn("fake_fail").Call(cstring(fn), skip, times, code, 0, 0)
 }
 
-// FailCUDA makes the next calls of a cuFile function fail with a CUDA error and the CUresult result; times is the
-// number of calls that fail.
+// FailCUDA makes the next calls of a cuFile function fail with a CUDA error; the parameter result is its CUresult,
+// and times is the number of calls that fail.
 func (c *CuFile) FailCUDA(fn string, times, result int) {
 	c.fn("fake_fail").Call(cstring(fn), 0, times, 5011, result, 0)
 }
 
-// FailInErrno makes the next reads or writes of cuFile return -1 with code in errno; times is the number of calls
-// that fail.
+// FailInErrno makes the next reads or writes of cuFile return -1 and set errno to the given code; the parameter times
+// is the number of calls that fail.
 func (c *CuFile) FailInErrno(fn string, times, code int) {
 	c.fn("fake_fail").Call(cstring(fn), 0, times, code, 0, 1)
 }
 
-// SetRoute sets the route by which operations are counted from now on.
+// SetRoute sets the route under which the fake libcufile counts operations from now on.
 func (c *CuFile) SetRoute(route int) { c.fn("fake_route").Call(route) }
 
 // AddProperties sets further bits in Properties.Status and Properties.Features of the fake driver.
@@ -116,10 +118,10 @@ func (c *CuFile) AddProperties(status, features uint32) {
 	c.fn("fake_properties").Call(int(status), int(features))
 }
 
-// Short makes every read return at most n bytes.
+// Short makes every cuFile read return at most n bytes.
 func (c *CuFile) Short(n int64) { c.fn("fake_most").Call(int(n)) }
 
-// CountBatchesApart makes the fake count requests of batches only for the whole process, not for a GPU.
+// CountBatchesApart makes the fake libcufile count requests of batches only for the whole process, not for a GPU.
 func (c *CuFile) CountBatchesApart() { c.fn("fake_apart").Call(1) }
 
 // Open opens a fake device, and returns the device and a function that opens the fake libcufile for it. The device
@@ -143,8 +145,8 @@ func (c *CuFile) Open(id string) (device.Device, func(context.Context, device.De
 	return d, s.OpenDirect
 }
 
-// OpenDriver opens the cuFile driver as another part of the process would, with the context of device n. The driver
-// is closed when the test ends.
+// OpenDriver opens the fake cuFile driver as another part of the process would, with the CUDA context of device n.
+// The driver that OpenDriver has opened is closed when the test ends.
 func (c *CuFile) OpenDriver(n int) {
 	c.tb.Helper()
 	call := func(fn string) {

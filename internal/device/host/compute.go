@@ -15,7 +15,7 @@ func (q *queue) Step(d time.Duration) error {
 	return err
 }
 
-// Follow makes all later work of the queue wait until m is reached.
+// Follow makes all later work of the queue wait until the mark m is reached.
 func (q *queue) Follow(m device.Mark) error {
 	o, ok := m.(*mark)
 	if !ok {

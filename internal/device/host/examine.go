@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Examine fails if the first or the last byte of the range is not mapped. Examine does not detect freed memory that
-// is still mapped, as small allocations often are.
+// Examine fails if the first or the last byte of the range is not mapped into this process. Examine does not detect
+// freed memory that is still mapped, as small allocations often are.
 func (d *Device) Examine(p device.Ptr, n int64) error {
 	name := fmt.Sprintf("%d bytes at 0x%x", n, uint64(p))
 	bad := func(msg, fix string) error {

@@ -20,15 +20,16 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 )
 
-// Device is the host device without device.Mapper, as Staged returns it. Bytes reach a host.Device only through
-// staging and copies, as they reach a GPU.
+// Device is a host device that does not implement device.Mapper, as the function Staged returns it. Bytes reach a
+// host.Device only through staging and copies, as they reach a GPU.
 type Device struct{ info device.Info }
 
 // New returns the host device with device.Mapper, so that files can be read directly into its memory.
 func New() *InPlace { return &InPlace{Device{info: info()}} }
 
-// Staged returns a host device without device.Mapper. Every byte goes through staging and an asynchronous copy, so
-// that the code path of a GPU runs without a GPU.
+// Staged returns a host device that does not implement device.Mapper, so files are not read directly into its memory.
+// Every byte for the staged host device goes through staging and an asynchronous copy, so that the code path of a GPU
+// runs without a GPU.
 func Staged() *Device { return &Device{info: info()} }
 
 // InPlace is the host device with device.Mapper: files can be read directly into its memory.
@@ -163,7 +164,7 @@ func (q *queue) CopyOut(dst []byte, src device.Ptr) error {
 	return err
 }
 
-// After fails for any stream but 0, because host memory has no streams.
+// After fails for any stream other than 0, because host memory has no CUDA streams.
 func (q *queue) After(stream uint64) error {
 	if stream != 0 {
 		return errs.New(errs.Invalid, "order after stream", fmt.Sprintf("0x%x", stream),

@@ -4,8 +4,8 @@
 // driver does not, such as the driver release, the PCIe link, the BAR1 size and the MIG mode.
 //
 // NebulaIO has its own binding of NVML, because a shared library that contains NVIDIA's Go binding cannot be loaded
-// on machines without the driver. Transfers do not need NVML: a missing library or symbol is a finding in the survey,
-// not an error.
+// on machines without the driver. Transfers do not need NVML: if libnvidia-ml or a symbol is missing, that is a
+// finding in the survey, not an error.
 package nvml
 
 import (
@@ -31,8 +31,8 @@ type Library struct {
 // LibraryNames returns the file names under which Find looks for libnvidia-ml, in order.
 func LibraryNames() []string { return []string{"libnvidia-ml.so.1", "libnvidia-ml.so"} }
 
-// Find loads and initialises libnvidia-ml. Find also returns a finding for the survey. Find fails with kind
-// Unsupported if libnvidia-ml cannot be used.
+// Find loads and initialises libnvidia-ml. Find also returns a finding that says whether libnvidia-ml was found. Find
+// fails with kind Unsupported if libnvidia-ml cannot be used.
 func Find(names ...string) (*Library, device.Finding, error) {
 	fail := func(detail, fix string) (*Library, device.Finding, error) {
 		f := device.Finding{Name: names[0], Detail: detail, Fix: fix}
@@ -82,8 +82,8 @@ func (l *Library) errText(r uintptr) string {
 // Driver returns the release of the NVIDIA driver, such as "580.159.04", or "" if it is not known.
 func (l *Library) Driver() string { return l.driver }
 
-// Describe adds NVML's facts about the GPU at the PCI address info.PCI to info. Describe leaves out facts that NVML
-// does not report.
+// Describe adds to info the facts that NVML reports about the GPU at the PCI address info.PCI. Describe leaves out
+// facts that NVML does not report.
 func (l *Library) Describe(info *device.Info) {
 	if l.driver != "" {
 		info.Driver = strings.TrimSpace(l.driver + " (" + info.Driver + ")")

@@ -26,7 +26,7 @@ func (d *direct) Close() error {
 	return d.Session.Close()
 }
 
-// Facts returns the facts of the session, and visible_gpus, the number of GPUs on which the library created a
+// Facts returns the facts of the cuFile session, and as visible_gpus the number of GPUs on which libcufile created a
 // context.
 func (d *direct) Facts() map[string]string {
 	f := d.Session.Facts()

@@ -37,8 +37,8 @@ type Options struct {
 }
 
 // New creates the device set of this process. With mode Require, New looks for a GPU at once and fails if none works.
-// With mode Auto, New does not load the CUDA driver. The driver is loaded when a GPU or the survey is first needed,
-// so that a process that uses only host memory never loads CUDA. New creates no CUDA context.
+// With mode Auto, New does not load the CUDA driver. The CUDA driver is loaded when a GPU or the survey is first
+// needed, so that a process that uses only host memory never loads it. New creates no CUDA context.
 func New(o Options) (device.Set, error) {
 	s := &set{opts: o, opened: map[string]device.Device{}, directs: map[*direct]struct{}{}}
 	switch o.Mode {
@@ -124,8 +124,8 @@ func or(a, b []string) []string {
 	return b
 }
 
-// Survey returns the devices and findings. The first call of Survey asks NVML for further facts. Loads do not need
-// facts of NVML, so no load waits for NVML.
+// Survey returns the usable devices, and findings about the libraries that they need. The first call of Survey asks
+// NVML for further facts about the GPUs. Loads do not need facts of NVML, so no load waits for NVML.
 func (s *set) Survey() device.Survey {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,15 +38,15 @@ type metaFile struct {
 	Denied  []string            `json:"denied,omitempty"` // there, and could not be read
 }
 
-// Captured summarises what Write wrote.
+// Captured summarises a capture that Write has written.
 type Captured struct {
 	Files  int      `json:"files"`
 	Denied []string `json:"denied"` // paths that exist but could not be read
 }
 
-// Write writes the recorded files, together with m, to out. If the name out ends in .tar, Write writes a tar file,
-// else a new or empty directory. If Write fails, it leaves no tar file. If out is in use, the error has the kind
-// Invalid.
+// Write writes the recorded files and the facts m to the path out. If the name out ends in .tar, Write writes a tar
+// file, else a new or empty directory. If Write fails, it removes the incomplete tar file. If out is a directory that
+// is not empty, the error has the kind Invalid; if out is an existing tar file, it has the kind IO.
 func (r *Recorder) Write(out string, m Meta) (*Captured, error) {
 	k := r.kept
 	if b, ok := k.Files["/proc/cmdline"]; ok {
@@ -123,10 +123,10 @@ func writeTar(out string, files map[string][]byte) (err error) {
 	return nil
 }
 
-// Load reads a capture, which is a directory or a tar file, into memory. A capture has at most 20000 files and 64
-// MiB. Symbolic links in the capture stand for links of the captured machine and are never followed on this one. If
-// meta.json is missing or invalid, or the capture is too large, the error has the kind Corrupt. A capture of a newer
-// version is an error of kind Unsupported.
+// Load reads a capture, which is a directory or a tar file, into memory. Load accepts captures with at most 20000
+// files and 64 MiB. Symbolic links in a capture describe links of the captured machine and are never followed on this
+// one. If meta.json is missing or invalid, or the capture is too large, the error has the kind Corrupt. A capture of
+// a newer version is an error of kind Unsupported.
 func Load(from string) (Tree, Meta, error) {
 	r := NewRecord()
 	st, err := os.Stat(from)

@@ -7,24 +7,25 @@ import (
 	"strings"
 )
 
-// CuFile is the cufile.json that libcufile would use.
+// CuFile is the content of the cufile.json that libcufile would use on the machine.
 type CuFile struct {
-	Path   string // empty if there is no file
+	Path   string // path of cufile.json; empty if there is none
 	Values map[string]any
-	Err    error // the reason why the file at Path cannot be used
+	Err    error // reason why cufile.json cannot be used; nil if it can
 }
 
-// Value returns the setting with a dotted name, such as "profile.cufile_stats", and whether it is set.
+// Value returns the cuFile setting with a dotted name, such as "profile.cufile_stats", and whether it is set.
 func (c *CuFile) Value(name string) (any, bool) { return lookup(c.Values, name) }
 
-// Boolean returns a setting that is true or false. set is false if the setting is missing or not a boolean.
+// Boolean returns a cuFile setting that is true or false. The result named set is false if the setting is missing or
+// not a boolean.
 func (c *CuFile) Boolean(name string) (v, set bool) {
 	x, ok := lookup(c.Values, name)
 	b, isBool := x.(bool)
 	return b, ok && isBool
 }
 
-// Number returns a setting that is a number, and false if the setting is missing or not a number.
+// Number returns a cuFile setting that is a number, and false if the setting is missing or not a number.
 func (c *CuFile) Number(name string) (float64, bool) {
 	x, _ := lookup(c.Values, name)
 	n, ok := x.(float64)
@@ -117,9 +118,9 @@ func (f *Facts) libDirs() []string {
 	return dirs
 }
 
-// Library returns the path of a library whose file name begins with prefix, or "" if there is none. In the first
-// directory with a match, the longest name is chosen, because that name contains the version. A library inside a
-// Python wheel is not found.
+// Library returns the path of a library with a file name that begins with prefix, or "" if there is none. Library
+// takes the first directory with a match, and there the longest file name, because that name contains the version.
+// Library does not find a library inside a Python wheel.
 func (f *Facts) Library(prefix string) string {
 	for _, d := range f.libDirs() {
 		best := ""

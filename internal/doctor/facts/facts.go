@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package facts reads the facts about the route from a path to a GPU, and leaves the judgement to the checks.
+// Package facts reads facts about the route from a path to a GPU; the checks in package doctor judge them.
 //
 // Files under /proc, /sys, /etc, /run, /dev and /boot come through a Tree: the live machine, or a capture of another
-// one. Facts that are in no file are in Meta. The input is not trusted: parsers are bounded and skip malformed parts.
+// one. Facts about a machine that are in no file are in Meta. The files of a machine are not trusted input: parsers
+// are bounded and skip malformed parts.
 package facts
 
 import (
@@ -17,17 +18,17 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// Facts describes a machine for the checks. Gather reads GPUs, disks and mounts once; each check reads the single
-// settings that it needs. Facts is safe for concurrent use only if its Tree is.
+// Facts describes a machine for the checks of package doctor. Gather reads GPUs, disks and mounts once; each check
+// reads the single settings that it needs. Facts is safe for concurrent use only if its Tree is.
 type Facts struct {
 	Tree
 	Meta
-	DriverText string // content of /proc/driver/nvidia/version; empty without a driver
-	Driver     [3]int // version of the driver; zero if it could not be read
+	DriverText string // content of /proc/driver/nvidia/version; empty without an NVIDIA driver
+	Driver     [3]int // version of the NVIDIA driver; zero if it could not be read
 	GPUs       []GPU  // all NVIDIA GPUs, by their PCI address
 	GPU        *GPU   // the diagnosed GPU; nil if there is none
 	Mounts     []Mount
-	Mount      *Mount // mount of the target; nil without a target
+	Mount      *Mount // mount that contains the target (the diagnosed path); nil without a target
 	Disks      []Disk // disks at the bottom of the target's device stack, at most 64
 	// Stack lists the block devices above the disks, topmost first, such as md127 and dm-0.
 	Stack  []string
@@ -43,8 +44,8 @@ type GPU struct {
 	NUMA  int    `json:"numa"` // NUMA node; -1 if unknown
 }
 
-// Gather reads GPUs, mounts, disks and the cuFile configuration of a machine. gpu is the CUDA index of the diagnosed
-// GPU, or -1 for the first GPU. Gather never fails: facts that cannot be read are absent.
+// Gather reads GPUs, mounts, disks and the cuFile configuration of a machine. The parameter gpu is the CUDA index of
+// the diagnosed GPU, or -1 for the first GPU. Gather never fails: fields of Facts that cannot be read stay empty.
 func Gather(t Tree, m Meta, gpu int) *Facts {
 	f := &Facts{Meta: m, Tree: t}
 	f.DriverText, _ = f.Text("/proc/driver/nvidia/version")
@@ -64,14 +65,16 @@ func Gather(t Tree, m Meta, gpu int) *Facts {
 // State is the outcome of reading a file.
 type State int
 
-// Outcomes of reading a file. Denied means that the file exists but could not be read.
+// There, Missing and Denied are the outcomes of reading a file. Denied means that the file exists but could not be
+// read.
 const (
 	There State = iota
 	Missing
 	Denied
 )
 
-// Text returns the content of a file without surrounding blanks. The text is empty unless the state is There.
+// Text returns the content of a file without white space at both ends. The text is empty unless the returned State is
+// There.
 func (f *Facts) Text(name string) (string, State) {
 	b, err := f.ReadFile(name)
 	switch {
@@ -90,22 +93,22 @@ func (f *Facts) Integer(name string) (int64, bool) {
 	return n, err == nil
 }
 
-// Glob returns the sorted paths in dir whose last element matches pattern.
+// Glob returns the sorted paths in dir with a last element that matches pattern.
 func (f *Facts) Glob(dir, pattern string) []string { return glob(f.Tree, dir, pattern) }
 
-// X86 reports whether the machine is an x86-64 host, whose rules for IOMMU, ACS and BAR1 apply.
+// X86 reports whether the machine is an x86-64 host, so that the x86 rules for IOMMU, ACS and BAR1 apply.
 func (f *Facts) X86() bool { return f.Arch == "x86_64" || f.Arch == "amd64" }
 
-// Grace reports whether the machine is an Arm host. With NVIDIA GPUs, the rules for the IOMMU on Arm are the reverse
-// of those for x86.
+// Grace reports whether the machine is an Arm host. For hosts with NVIDIA GPUs, the rules for the IOMMU on Arm are
+// the reverse of those on x86.
 func (f *Facts) Grace() bool { return f.Arch == "aarch64" || f.Arch == "arm64" }
 
-// Pair reports whether both a GPU and the mount of a path are known, so that a route can be judged.
+// Pair reports whether both a GPU and the mount of a path are known, so that the route between the two can be judged.
 func (f *Facts) Pair() bool { return f.GPU != nil && f.Mount != nil }
 
 // Container returns the evidence that this process runs in a container, or "" if there is none. The files /.dockerenv
-// and /run/.containerenv count only if the root is not a whole file system on a block device. An image that was
-// unpacked onto a disk keeps /.dockerenv, but is no longer a container.
+// and /run/.containerenv count as evidence of a container only if the root is not a whole file system on a block
+// device. A container image that was unpacked onto a disk keeps the file /.dockerenv, but is no longer a container.
 func (f *Facts) Container() string {
 	root := MountOf(f.Mounts, "/")
 	if root != nil && (root.FSType == "overlay" || root.FSType == "fuse.fuse-overlayfs" || root.FSType == "aufs") {

@@ -29,10 +29,11 @@ type Meta struct {
 	CuFileJSON string `json:"cufile_env_path_json,omitempty"`
 	// CuFileEnv has the environment variables that override cufile.json.
 	CuFileEnv map[string]string `json:"cufile_env,omitempty"`
-	// P2PSymbol is "yes" or "no" if the kernel's symbols could be searched for P2PDMA, else the reason why not.
+	// P2PSymbol tells whether the kernel has the symbols of P2PDMA: "yes", "no", or the reason why the symbols could
+	// not be searched.
 	P2PSymbol string `json:"p2p_symbol"`
-	// NVFSHooks lists the kernel symbols through which storage drivers register with nvidia-fs. The list is complete
-	// if P2PSymbol is "yes" or "no".
+	// NVFSHooks lists the kernel symbols through which storage drivers register with nvidia-fs. The list NVFSHooks is
+	// complete if P2PSymbol is "yes" or "no".
 	NVFSHooks []string `json:"nvfs_hooks,omitempty"`
 	// IOUring is "ok", or the reason why an io_uring could not be created.
 	IOUring string `json:"io_uring"`
@@ -40,31 +41,31 @@ type Meta struct {
 	// Memlock is the limit of locked memory in bytes, and NoFile the limit of open files. -1 means unlimited.
 	Memlock int64 `json:"memlock"`
 	NoFile  int64 `json:"nofile"`
-	// SHM is the size of /dev/shm in bytes, or 0 if there is none.
+	// SHM is the size of /dev/shm in bytes, or 0 if there is no /dev/shm.
 	SHM int64 `json:"shm"`
 
 	// Clock is the state of the kernel's clock, or nil if it was not read.
 	Clock *Clock `json:"clock,omitempty"`
 
-	// NVMe has the health of the drives under the target, by controller. Only root may read the health, so the map is
-	// empty for other users.
+	// NVMe has the health of the NVMe drives that store the target, by controller. Only root may read the health of
+	// NVMe drives, so the map is empty for other users.
 	NVMe map[string]Health `json:"nvme,omitempty"`
 
-	Target *Target        `json:"target,omitempty"` // nil if no path was given
-	Survey *device.Survey `json:"survey,omitempty"` // nil if the GPUs were not queried
-	Proof  *Proof         `json:"proof,omitempty"`  // nil if no proof was tried
+	Target *Target        `json:"target,omitempty"` // the diagnosed path; nil if no path was given
+	Survey *device.Survey `json:"survey,omitempty"` // GPUs and libraries; nil if the GPUs were not queried
+	Proof  *Proof         `json:"proof,omitempty"`  // result of reading through cuFile; nil if no proof was tried
 }
 
 // Clock is the state of the kernel's clock as adjtimex(2) reports it.
 type Clock struct {
-	Synchronised bool  `json:"synchronised"` // an external time source disciplines the clock
-	OffsetUS     int64 `json:"offset_us"`    // last correction in microseconds
+	Synchronised bool  `json:"synchronised"` // true if an external time source adjusts the clock
+	OffsetUS     int64 `json:"offset_us"`    // last correction of the clock in microseconds
 	MaxErrorUS   int64 `json:"max_error_us"`
 }
 
 // Target describes the diagnosed path.
 type Target struct {
-	Path  string `json:"path"` // absolute path without symbolic links
+	Path  string `json:"path"` // absolute path of the target, without symbolic links
 	Dir   bool   `json:"dir"`
 	Major uint32 `json:"major"` // major number of the file system's device
 	Minor uint32 `json:"minor"`
@@ -74,23 +75,24 @@ type Target struct {
 	Total     int64 `json:"total"` // size of the file system in bytes
 	Available int64 `json:"available"`
 
-	// DirectMem and DirectOffset are the alignments in bytes that O_DIRECT needs for memory and for offsets. A value
-	// of 0 in both means that the file refuses O_DIRECT, and -1 that the kernel does not tell.
+	// DirectMem and DirectOffset are the alignments in bytes that O_DIRECT needs for memory and for offsets.
+	// DirectMem and DirectOffset are both 0 if the file refuses O_DIRECT, and both -1 if the kernel does not tell.
 	DirectMem    int64 `json:"direct_mem"`
 	DirectOffset int64 `json:"direct_offset"`
-	// DirectRead is "ok" if an O_DIRECT read succeeded, else the reason why not.
+	// DirectRead is "ok" if an O_DIRECT read of the target succeeded, else the reason why not.
 	DirectRead string `json:"direct_read"`
 
-	// Layout describes how the file is stored on its disk; nil if unknown.
+	// Layout describes how the target file is stored on its disk; nil if unknown.
 	Layout *Layout `json:"layout,omitempty"`
 	// Stripe describes the striping of a file on Lustre; nil on other file systems.
 	Stripe *Stripe `json:"stripe,omitempty"`
 }
 
-// Look gathers Meta from the running machine. target is the path to diagnose and may be empty. Look reads at most one
-// block of the target, queries its extents, and creates and closes one io_uring. As root, Look also reads the health
-// log of the drives below the target. The caller sets Survey and Proof. If the target cannot be examined, the error
-// has the kind NotFound or Permission.
+// Look gathers the facts in Meta from the running machine. The parameter target is the path to diagnose and may be
+// empty. Look reads at most one block of the target, queries its extents, and creates and closes one io_uring. If the
+// process runs as root, Look also reads the health log of the NVMe drives that store the target. Look does not set
+// Meta.Survey and Meta.Proof; the caller sets them. If the target cannot be examined, the error has the kind NotFound
+// or Permission.
 func Look(target string, env func(string) string) (Meta, error) {
 	m := basics(env)
 	m.IOUring = tryRing()
@@ -117,7 +119,8 @@ func Look(target string, env func(string) string) (Meta, error) {
 }
 
 // Glance gathers the facts of Look that cost almost no time. Glance reads no block of the target, queries no drive
-// and does not search the kernel's symbols. The caller sets Survey. Errors have the same kinds as those of Look.
+// and does not search the kernel's symbols. Glance does not set Meta.Survey; the caller sets it. Errors of Glance
+// have the kind NotFound or Permission, as those of Look do.
 func Glance(target string, env func(string) string) (Meta, error) {
 	m := basics(env)
 	m.IOUring, m.P2PSymbol = "not tried", "its symbols were not searched"

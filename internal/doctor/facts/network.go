@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// NIC is a network interface of a PCI device that is up.
+// NIC is an active (up) network interface of a PCI device.
 type NIC struct {
 	Name, BDF string
-	Mbit, MTU int64 // 0 or less if the driver does not tell
+	Mbit, MTU int64 // speed in Mbit/s, 0 or less if the driver does not report it; MTU in bytes
 }
 
-// NICs lists the network interfaces of PCI devices that are up.
+// NICs lists the active (up) network interfaces of PCI devices.
 func (f *Facts) NICs() []NIC {
 	var out []NIC
 	for _, dir := range f.Glob("/sys/class/net", "*") {
@@ -44,8 +44,8 @@ func (f *Facts) RDMAUp() []string {
 	return out
 }
 
-// Mellanox lists the PCI functions that use the mlx5 driver. The list of kernel modules does not show whether there
-// is a card, because the driver may be built into the kernel.
+// Mellanox lists the PCI functions that use the mlx5 driver. The list of loaded modules does not show whether there
+// is an mlx5 card, because the driver may be built into the kernel.
 func (f *Facts) Mellanox() []string {
 	var out []string
 	for _, p := range f.Glob("/sys/bus/pci/drivers/mlx5_core", "*") {
@@ -80,16 +80,16 @@ func (f *Facts) Tunnelled() bool {
 	return strings.HasPrefix(addr, "127.") || strings.HasPrefix(host, "127.")
 }
 
-// NFSReads has the read counters of an NFS mount, counted since it was mounted.
+// NFSReads has the counters of read requests of an NFS mount since it was mounted.
 type NFSReads struct {
-	Ops, Sent    int64 // requests, and transmissions including repeated ones
-	Queue, Trip  int64 // total milliseconds in the queue, and between sending and the reply
+	Ops, Sent    int64 // read requests, and transmissions of them including repeated ones
+	Queue, Trip  int64 // total milliseconds of requests in the queue, and from sending to the reply
 	HasTimes     bool
-	Transmission bool // the counters were found
+	Transmission bool // true if Ops and Sent were found
 }
 
-// ParseMountstats parses the READ line of one mount point in /proc/self/mountstats. Transmission is false if there is
-// no such line.
+// ParseMountstats parses the READ line of one mount point in /proc/self/mountstats. NFSReads.Transmission is false if
+// the mount point has no READ line.
 func ParseMountstats(text, point string) NFSReads {
 	var r NFSReads
 	_, own, ok := strings.Cut(text, " mounted on "+point+" ")
@@ -116,9 +116,10 @@ func ParseMountstats(text, point string) NFSReads {
 	return r
 }
 
-// LustreParams returns the values of one parameter of the Lustre client, by target. kind is the subsystem, such as
-// osc, and name the parameter, such as max_rpcs_in_flight. The map is empty if the client shows no values. Newer
-// Lustre clients have their parameters in sysfs, older ones in proc.
+// LustreParams returns the values of one parameter of the Lustre client, by storage target. The parameter kind is the
+// subsystem of the Lustre client, such as osc, and name is the parameter, such as max_rpcs_in_flight. The map is
+// empty if the Lustre client shows no values. Newer Lustre clients have their parameters in sysfs, older ones in
+// proc.
 func (f *Facts) LustreParams(kind, name string) map[string]string {
 	out := map[string]string{}
 	for _, base := range []string{"/sys/fs/lustre/", "/proc/fs/lustre/", "/sys/kernel/debug/lustre/"} {

@@ -13,12 +13,12 @@ import (
 
 // Health is the SMART health log of an NVMe drive.
 type Health struct {
-	Critical       int    `json:"critical"` // bits of the critical warning; 0 means healthy
-	Spare          int    `json:"spare"`    // spare capacity that is left, in percent
+	Critical       int    `json:"critical"` // bits of the drive's critical warning; 0 means healthy
+	Spare          int    `json:"spare"`    // spare capacity of the drive that is left, in percent
 	SpareThreshold int    `json:"spare_threshold"`
-	Used           int    `json:"used"` // percent of the rated life; may exceed 100
+	Used           int    `json:"used"` // used share of the drive's rated life in percent; may exceed 100
 	MediaErrors    uint64 `json:"media_errors"`
-	HotMinutes     uint32 `json:"hot_minutes"` // minutes above the warning temperature
+	HotMinutes     uint32 `json:"hot_minutes"` // minutes that the drive was above the warning temperature
 }
 
 // The SMART log and the command that reads it, of the NVM Express specification

@@ -12,7 +12,7 @@ import (
 // Mount is one line of /proc/self/mountinfo.
 type Mount struct {
 	Dev     string // major:minor of the file system
-	Root    string // directory within the file system that is mounted
+	Root    string // mounted directory within the file system
 	Point   string
 	FSType  string
 	Source  string
@@ -20,14 +20,14 @@ type Mount struct {
 	Super   []string // options of the file system
 }
 
-// Has reports whether an option is set, either for this mount or for the file system.
+// Has reports whether a mount option is set, either for this mount or for the file system.
 func (m *Mount) Has(option string) bool {
 	_, ok := m.Value(option)
 	return ok
 }
 
-// Value returns the value of an option, which is empty for an option without a value. The result is false if the
-// option is set neither for this mount nor for the file system.
+// Value returns the value of a mount option, which is empty for an option without a value. The second result of Value
+// is false if the option is set neither for this mount nor for the file system.
 func (m *Mount) Value(option string) (string, bool) {
 	for _, list := range [][]string{m.Super, m.Options} {
 		for _, o := range list {
@@ -39,7 +39,7 @@ func (m *Mount) Value(option string) (string, bool) {
 	return "", false
 }
 
-// ParseMountinfo parses the content of /proc/self/mountinfo. Malformed lines are skipped.
+// ParseMountinfo parses the content of /proc/self/mountinfo. ParseMountinfo skips malformed lines.
 func ParseMountinfo(text string) []Mount {
 	var all []Mount
 	for line := range strings.Lines(text) {
@@ -58,7 +58,7 @@ func ParseMountinfo(text string) []Mount {
 	return all
 }
 
-// MountOf returns the mount that contains the path name, or nil if there is none. Of several mounts with the longest
+// MountOf returns the mount that contains the given path, or nil if there is none. If several mounts have the same
 // mount point, the last one hides the others.
 func MountOf(all []Mount, name string) *Mount {
 	var best *Mount
@@ -74,8 +74,8 @@ func MountOf(all []Mount, name string) *Mount {
 	return best
 }
 
-// ParseParams parses lines of the form "Name: value", such as those of /proc/driver/nvidia/params. Quotes around
-// values are removed.
+// ParseParams parses lines of the form "Name: value", such as those of /proc/driver/nvidia/params. ParseParams
+// removes quotes around values.
 func ParseParams(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -116,8 +116,8 @@ func parseSpeed(s string) float64 {
 	return v
 }
 
-// ParseVersion parses up to three leading numbers of a version such as "580.159.03" or "6.8.0-45-generic". Missing
-// numbers are 0.
+// ParseVersion parses up to three leading numbers of a version such as "580.159.03" or "6.8.0-45-generic".
+// ParseVersion returns 0 for each number that the version lacks.
 func ParseVersion(s string) (v [3]int) {
 	for i := range v {
 		n := 0
@@ -157,7 +157,7 @@ func DriverVersion(text string) string {
 	return ""
 }
 
-// BootOptions returns the words of a kernel command line that rules use.
+// BootOptions returns those words of a kernel command line that the rules use.
 func BootOptions(text string) []string {
 	var out []string
 	for w := range strings.FieldsSeq(text) {
@@ -171,8 +171,8 @@ func BootOptions(text string) []string {
 	return out
 }
 
-// Chosen returns the word in brackets of a list such as "none [mq-deadline] kyber". Without brackets Chosen returns s
-// itself.
+// Chosen returns the word in brackets of a list such as "none [mq-deadline] kyber". If the list s has no brackets,
+// Chosen returns s itself.
 func Chosen(s string) string {
 	_, rest, ok := strings.Cut(s, "[")
 	if !ok {
@@ -182,8 +182,8 @@ func Chosen(s string) string {
 	return word
 }
 
-// ParseList parses a list of CPUs or NUMA nodes such as "0-3,8,10-11". Malformed items and numbers above 8191 are
-// skipped.
+// ParseList parses a list of CPUs or NUMA nodes such as "0-3,8,10-11". ParseList skips malformed items and numbers
+// above 8191.
 func ParseList(s string) []int {
 	const most = 1 << 13
 	var out []int
@@ -205,7 +205,7 @@ func ParseList(s string) []int {
 }
 
 // Word returns the number after name= in a list of words, such as 1048576 for rbps=1048576 in a cgroup's io.max. The
-// result is false if the word is missing or its value is not a number.
+// second result of Word is false if the word is missing or its value is not a number.
 func Word(words []string, name string) (int64, bool) {
 	for _, w := range words {
 		if v, ok := strings.CutPrefix(w, name+"="); ok {

@@ -14,13 +14,13 @@ import (
 type PCIDevice struct {
 	BDF   string
 	Root  string   // root of the bus, such as pci0000:00
-	Chain []string // bridges from the root port down, then the device itself
+	Chain []string // addresses of the bridges from the root port down, then of the device itself
 	NUMA  int      // NUMA node; -1 if unknown
-	Known bool     // whether sysfs lists the device
+	Known bool     // true if sysfs lists the device
 }
 
-// IsBDF reports whether s is a PCI address such as 0000:3b:00.0. The test is strict, because addresses are used in
-// commands.
+// IsBDF reports whether s is a PCI address such as 0000:3b:00.0. IsBDF is strict, because PCI addresses are inserted
+// into shell commands.
 func IsBDF(s string) bool {
 	addr, fn, ok := strings.Cut(s, ".")
 	return ok && len(fn) == 1 && strings.Count(addr, ":") == 2 && strings.Trim(addr, "0123456789abcdef:") == "" &&
@@ -30,7 +30,7 @@ func IsBDF(s string) bool {
 // PCIDir returns the sysfs directory of a PCI function.
 func PCIDir(bdf string) string { return "/sys/bus/pci/devices/" + bdf }
 
-// PCI returns the PCI function with address bdf. Known is false if sysfs does not list the function.
+// PCI returns the PCI function with address bdf. PCIDevice.Known is false if sysfs does not list the function.
 func (f *Facts) PCI(bdf string) PCIDevice {
 	d := PCIDevice{BDF: bdf, NUMA: -1}
 	real, err := f.Resolve(PCIDir(bdf))
@@ -57,13 +57,13 @@ type Link struct {
 	BDF             string
 	Speed, MaxSpeed float64 // GT/s per lane
 	Width, MaxWidth int
-	Now, Best       float64 // GB/s, current and best
+	Now, Best       float64 // current and best bandwidth of the link in GB/s
 
 	speedText, maxText string
 }
 
-// Link returns the PCIe link of a function. The result is false if the function has no link of its own, as in many
-// virtual machines.
+// Link returns the PCIe link of a PCI function. The second result of Link is false if the function has no link of its
+// own, as in many virtual machines.
 func (f *Facts) Link(bdf string) (Link, bool) {
 	dir := PCIDir(bdf)
 	l := Link{BDF: bdf}
@@ -78,7 +78,7 @@ func (f *Facts) Link(bdf string) (Link, bool) {
 	return l, l.Now > 0 && l.Best > 0 && l.Width <= 32 && l.MaxWidth <= 32
 }
 
-// String returns the current and the best speed and width, such as "16.0 GT/s x4 of 32.0 GT/s x16".
+// String returns the current and the best speed and width of the link, such as "16.0 GT/s x4 of 32.0 GT/s x16".
 func (l Link) String() string {
 	return fmt.Sprintf("%s x%d of %s x%d", short(l.speedText), l.Width, short(l.maxText), l.MaxWidth)
 }
@@ -86,7 +86,7 @@ func (l Link) String() string {
 func short(speed string) string { return strings.TrimSuffix(speed, " PCIe") }
 
 // Distance returns how far apart two PCI functions are, in the terms of nvidia-smi topo (PIX, PHB, NODE, SYS).
-// Distance is "" if sysfs does not tell.
+// Distance returns "" if sysfs does not show the position of a function.
 func Distance(a, b PCIDevice) string {
 	switch {
 	case !a.Known || !b.Known || a.Root == "" || b.Root == "":
@@ -147,8 +147,8 @@ func extended(c []byte, id uint16) int {
 	return 0
 }
 
-// Payload returns the largest payload that is supported, the one that is set, and the largest read request, all in
-// bytes. ok is false if there is no PCIe capability.
+// Payload returns three PCIe sizes in bytes: the largest supported payload, the configured payload, and the largest
+// read request. The result ok is false if the function has no PCIe capability.
 func Payload(c []byte) (can, set, read int, ok bool) {
 	at := capability(c, 0x10)
 	if at == 0 {
@@ -158,8 +158,8 @@ func Payload(c []byte) (can, set, read int, ok bool) {
 	return 128 << (c[at+4] & 7), 128 << (ctl >> 5 & 7), 128 << (ctl >> 12 & 7), true
 }
 
-// ACS returns the ACS bits of a bridge that redirect traffic between peers. ok is false if the configuration space is
-// hidden.
+// ACS returns the ACS bits of a bridge that redirect traffic between peers. The result ok is false if the
+// configuration space cannot be read.
 func ACS(c []byte) (ctl uint16, ok bool) {
 	if len(c) < 4096 {
 		return 0, false
@@ -173,8 +173,8 @@ func ACS(c []byte) (ctl uint16, ok bool) {
 	return binary.LittleEndian.Uint16(c[at+6:]) & 0x3c, true
 }
 
-// BAR1 returns the size in bytes of the diagnosed GPU's BAR1, the window through which peers reach its memory. The
-// driver's value is preferred to that of the PCI bus; 0 means unknown.
+// BAR1 returns the size in bytes of the diagnosed GPU's BAR1, the window through which other devices reach its
+// memory. BAR1 prefers the size that the driver reports to that on the PCI bus; 0 means unknown.
 func (f *Facts) BAR1() int64 {
 	if f.GPU == nil {
 		return 0
@@ -227,8 +227,8 @@ func SamePCI(a, b string) bool {
 	return a != "" && short(a) == short(b)
 }
 
-// AER returns an error counter of a PCI function since boot. kind is fatal, nonfatal or correctable. The result is
-// false if the kernel keeps no such counter.
+// AER returns an error counter of a PCI function since boot. The parameter kind is the kind of error: fatal, nonfatal
+// or correctable. The second result of AER is false if the kernel keeps no counter for this kind of error.
 func (f *Facts) AER(bdf, kind string) (int64, bool) {
 	s, st := f.Text(PCIDir(bdf) + "/aer_dev_" + kind)
 	if st != There {

@@ -5,7 +5,7 @@ package facts
 import "github.com/nebulaio/nebulaio/internal/device"
 
 // Proof is the result of reading the path through cuFile to the GPU, with counters by route. Counters.CountedBy names
-// the source of the counters if it is not cuFile itself. The checks predict the route; a Proof observes it.
+// who counted the reads, if not cuFile itself. The checks only predict the route of the data; a Proof observes it.
 //
 // Done, Error and Skipped tell how the proof ended. If Done and Error are both set, the reads succeeded, but cuFile
 // could not tell the route.
@@ -13,8 +13,8 @@ type Proof struct {
 	Done     bool  `json:"done"`
 	GPU      int   `json:"gpu"` // CUDA index of the GPU
 	Reads    int   `json:"reads,omitempty"`
-	ReadSize int64 `json:"read_size,omitempty"` // bytes of each read
-	// Route is "p2p", "nvfs", "compat", "mixed", "unknown" or "none".
+	ReadSize int64 `json:"read_size,omitempty"` // size of each read in bytes
+	// Route is the observed route: "p2p", "nvfs", "compat", "mixed", "unknown" or "none".
 	Route    string                `json:"route,omitempty"`
 	Counters device.DirectCounters `json:"counters,omitzero"`
 	Version  string                `json:"cufile_version,omitempty"`

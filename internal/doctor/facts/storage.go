@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Disk is one block device at the bottom of the target's device stack.
+// Disk is one physical or virtual block device at the bottom of the target's device stack.
 type Disk struct {
 	Name string `json:"name"`
-	Kind string `json:"kind"` // "nvme", "virtio", "scsi" or "other"
+	Kind string `json:"kind"` // kind of disk: "nvme", "virtio", "scsi" or "other"
 	PCI  string `json:"pci,omitempty"`
 	NUMA int    `json:"numa"` // NUMA node; -1 if unknown
 
@@ -23,7 +23,7 @@ type Disk struct {
 // Block returns the sysfs directory of a block device.
 func Block(name string) string { return "/sys/class/block/" + name }
 
-// Queue returns the path of the file with a setting of the disk's queue.
+// Queue returns the path of the sysfs file with a setting of the disk's request queue.
 func (d Disk) Queue(name string) string { return Block(d.Name) + "/queue/" + name }
 
 // Fabrics reports whether the drive is an NVMe drive behind a network, which has no PCI function on this machine.
@@ -128,7 +128,7 @@ func Remote(fstype string) bool {
 	return false
 }
 
-// Top returns the block device that the file system uses, or "" if there is none.
+// Top returns the block device that the target's file system uses, or "" if there is none.
 func (f *Facts) Top() string {
 	if len(f.Stack) > 0 {
 		return f.Stack[0]
@@ -139,7 +139,7 @@ func (f *Facts) Top() string {
 	return ""
 }
 
-// Underneath returns the devices of Stack whose name begins with prefix, such as md or dm.
+// Underneath returns the devices in Stack with a name that begins with prefix, such as md or dm.
 func (f *Facts) Underneath(prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(f.Stack), func(n string) bool { return !strings.HasPrefix(n, prefix) })
 }

@@ -26,7 +26,7 @@ func (f *Facts) MemInfo(name string) int64 {
 }
 
 // KernelConfig returns the build configuration of the running kernel, from /boot or from the kernel itself. The
-// result is false if neither is available.
+// second result of KernelConfig is false if neither source is available.
 func (f *Facts) KernelConfig() (string, bool) {
 	if s, st := f.Text("/boot/config-" + f.Kernel); st == There {
 		return s, true
@@ -69,8 +69,8 @@ func (f *Facts) NodeCPUs(node int) []int {
 	return ParseList(s)
 }
 
-// CGroups returns the cgroup v2 directories from that of this process up to the root. The list is nil if the process
-// is in no cgroup v2.
+// CGroups returns the cgroup v2 directories from the cgroup of this process up to the root. The list is nil if the
+// process is in no cgroup v2.
 func (f *Facts) CGroups() []string {
 	s, _ := f.Text("/proc/self/cgroup")
 	for line := range strings.Lines(s) {
@@ -81,8 +81,8 @@ func (f *Facts) CGroups() []string {
 	return nil
 }
 
-// CGroups1 returns the directories of a cgroup v1 controller, from that of this process up to the controller's root.
-// The list is nil if the machine has no such controller.
+// CGroups1 returns the directories of a cgroup v1 controller, from the cgroup of this process up to the controller's
+// root. The list is nil if the machine has no such controller.
 func (f *Facts) CGroups1(controller string) []string {
 	s, _ := f.Text("/proc/self/cgroup")
 	for line := range strings.Lines(s) {

@@ -16,17 +16,17 @@ import (
 // maxRead bounds the bytes that are read of one file. The rest of the file is ignored.
 const maxRead = 4 << 20
 
-// Tree gives read-only access to the files of a machine: this one, or the captured files of another. Paths are
-// absolute and use slashes.
+// Tree gives read-only access to the files of a machine: this one, or the captured files of another. All paths that a
+// Tree takes and returns are absolute and use slashes.
 type Tree interface {
-	// ReadFile returns at most the first 4 MiB of a file. errors.Is distinguishes fs.ErrNotExist and
-	// fs.ErrPermission.
+	// ReadFile returns at most the first 4 MiB of a file. The error of ReadFile matches fs.ErrNotExist if the file is
+	// missing, and fs.ErrPermission if it may not be read.
 	ReadFile(name string) ([]byte, error)
 	// ReadDir returns the sorted names in a directory.
 	ReadDir(name string) ([]string, error)
-	// Resolve returns name with all symbolic links resolved.
+	// Resolve returns the path name with all symbolic links resolved.
 	Resolve(name string) (string, error)
-	// Exists reports whether name exists, even if it cannot be read.
+	// Exists reports whether the path name exists, even if it cannot be read.
 	Exists(name string) bool
 }
 
@@ -71,12 +71,12 @@ func (live) Exists(name string) bool {
 	return err == nil
 }
 
-// Record is a Tree in memory: files, directories and links by path. A path that is not in the Record does not exist,
-// unless it is in Denied.
+// Record is a Tree in memory: it holds files, directories and symbolic links by path. A path that is not in the
+// Record does not exist, unless it is in Denied.
 type Record struct {
 	Files  map[string][]byte
-	Dirs   map[string][]string // names in each directory that was listed
-	Links  map[string]string   // targets of links, as absolute paths
+	Dirs   map[string][]string // names of the entries in each directory that was listed
+	Links  map[string]string   // targets of symbolic links, as absolute paths
 	Denied map[string]bool     // paths that exist but could not be read
 }
 
@@ -195,8 +195,8 @@ func (r *Record) Exists(name string) bool {
 	return false
 }
 
-// Recorder is a Tree that passes every request to another Tree and records the reply. A capture thus contains the
-// files that the checks read, and no others.
+// Recorder is a Tree that passes every request to another Tree and records the reply. A capture made with a Recorder
+// thus contains only the files that the checks read.
 type Recorder struct {
 	from Tree
 	kept *Record

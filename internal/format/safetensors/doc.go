@@ -3,13 +3,13 @@
 // Package safetensors reads, writes and checks the headers of safetensors files
 // and the index files of sharded models. Package safetensors moves no tensor data.
 //
-// A file is 8 bytes of little-endian header length N, N bytes of JSON, and the
-// data up to the end of the file. Before Parse returns, it proves that the tensors
-// cover the data exactly: no hole, no overlap, no shared range and no trailing byte.
-// Each range is as long as its dtype and shape require. A caller may therefore read
-// any range that Parse returns without further checks.
+// A safetensors file is 8 bytes of little-endian header length N, N bytes of JSON, and the data up to the end of the
+// file. Before Parse returns, it proves that the tensors cover the data exactly: no hole, no overlap, no shared range
+// and no trailing byte. The byte range of each tensor is exactly as long as its dtype and shape require. Callers may
+// therefore read any byte range that Parse returns without further checks.
 //
-// The format's documents disagree in places. Package safetensors decides:
+// The README, the schema and the reference implementation of safetensors disagree in places. Package safetensors
+// decides:
 //
 //   - Start and padding: Strict requires '{' as the first byte and only spaces
 //     (0x20) after the object. Lenient accepts JSON whitespace at both ends.
@@ -26,8 +26,9 @@
 //     as in the reference. An overflow before a zero dimension is thus an error.
 package safetensors
 
-// Limits of the files that the parser accepts and EncodeHeader writes. MaxHeader is defined by the format. The other
-// limits bound memory and time against hostile headers.
+// MaxHeader to MaxShards limit the files that the parser accepts and EncodeHeader writes. The safetensors format
+// defines the value of MaxHeader. The limits other than MaxHeader bound the memory and time that a hostile header can
+// cost.
 const (
 	// MaxHeader is the largest JSON header in bytes, including padding.
 	MaxHeader = 100_000_000
@@ -36,7 +37,7 @@ const (
 	// MaxTensors is the largest number of tensors in one file or index. The largest published mixture-of-experts
 	// models have a tenth of MaxTensors in all shards together.
 	MaxTensors = 1_000_000
-	// MaxRank is the largest number of dimensions, as in torch and numpy.
+	// MaxRank is the largest number of dimensions of a tensor, as in torch and numpy.
 	MaxRank = 64
 	// MaxName is the longest tensor name in bytes, after unescaping.
 	MaxName = 4096
@@ -48,7 +49,8 @@ const (
 	MaxShards = 65_536
 )
 
-// Mode selects how strictly Parse reads a header. In every mode, Parse checks the position of each tensor.
+// Mode selects how strictly Parse checks a header. In every Mode, Parse checks that the tensors cover the data
+// exactly.
 type Mode uint8
 
 const (

@@ -18,23 +18,24 @@ import (
 
 const opEncode = "encode safetensors header"
 
-// Alignments of the first data byte for EncodeHeader.
+// AlignDefault, AlignPage and AlignMax are alignments in bytes of the first data byte, for EncodeHeader.
 const (
-	// AlignDefault is the alignment of the reference writer, which suits every data type.
+	// AlignDefault is the alignment that the reference writer uses, which suits every data type.
 	AlignDefault = 8
-	// AlignPage lets direct I/O read the data without a copy. Every reader accepts a file with this alignment.
+	// AlignPage lets direct I/O read the data without a copy. Every safetensors reader accepts a file that is aligned
+	// to AlignPage.
 	AlignPage = 4096
-	// AlignMax is the largest alignment, which bounds the padding.
+	// AlignMax is the largest alignment that EncodeHeader accepts, which bounds the padding.
 	AlignMax = 16 << 20
 )
 
 // EncodeHeader returns the bytes of a file before its data: the length, the JSON and the padding.
 //
-// The padding ends at a multiple of align, which is a multiple of 8 up to AlignMax; 0 means AlignDefault. The tensors
-// follow each other in the given order, with sizes from their dtype and shape. EncodeHeader ignores Offset and Size.
-// If metadata is nil, the header has no "__metadata__". Keys of metadata are sorted, unlike in the reference writer,
-// so equal arguments give equal bytes. If Parse would reject the header in Strict mode, the error has the kind
-// Invalid.
+// The padding of the header ends at a multiple of align, which is a multiple of 8 up to AlignMax; 0 means
+// AlignDefault. In the file, the tensors follow each other in the given order, with sizes from their dtype and shape.
+// EncodeHeader ignores the fields Offset and Size of the given tensors. If metadata is nil, the header has no
+// "__metadata__". Keys of metadata are sorted, unlike in the reference writer, so equal arguments give equal bytes.
+// If Parse would reject the header in Strict mode, EncodeHeader returns an error of kind Invalid.
 func EncodeHeader(tensors []format.Tensor, metadata map[string]string, align int64) ([]byte, error) {
 	bad := func(msg string) error { return errs.New(errs.Invalid, opEncode, "", msg) }
 	if align == 0 {
@@ -104,8 +105,8 @@ func EncodeHeader(tensors []format.Tensor, metadata map[string]string, align int
 	return b, nil
 }
 
-// SizeOf returns the number of bytes of a tensor with this dtype and shape. An unknown dtype, a shape out of limits,
-// a fraction of a byte and a size above MaxInt are errors of kind Invalid.
+// SizeOf returns the number of bytes of a tensor with this dtype and shape. SizeOf returns an error of kind Invalid
+// for an unknown dtype, a shape out of limits, a fraction of a byte, or a size above MaxInt.
 func SizeOf(d format.DType, shape []int64) (int64, error) {
 	size, msg := sizeOf(d, shape)
 	if msg != "" {
@@ -138,7 +139,7 @@ func sizeOf(d format.DType, shape []int64) (int64, string) {
 }
 
 // SortReference sorts tensors in the order of the reference writer: by decreasing alignment of the dtype, then by
-// name. In the reference order, with an aligned data start, every tensor is aligned to its dtype.
+// name. If the data starts aligned, the order of SortReference aligns every tensor to its dtype.
 func SortReference(tensors []format.Tensor) {
 	rank := make(map[format.DType]int)
 	for i, d := range format.DTypes() {

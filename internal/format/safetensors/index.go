@@ -35,7 +35,7 @@ type Index struct {
 	Weights map[string]string `json:"weights"`
 }
 
-// OpenIndex reads and parses the index file at path. The file may have at most MaxIndex bytes.
+// OpenIndex reads and parses the index file at path. The index file may have at most MaxIndex bytes.
 func OpenIndex(path string) (*Index, error) {
 	f, size, err := openRegular(opIndex, path)
 	if err != nil {
@@ -53,11 +53,12 @@ func OpenIndex(path string) (*Index, error) {
 	return parseIndex(text, path)
 }
 
-// ParseIndex parses the text of an index and does not change the text. path is used in errors and in the result.
+// ParseIndex parses the text of an index and does not change the text. The parameter path is used only in errors and
+// in Index.Path.
 //
-// The text is one JSON object in which no key occurs twice. The required field weight_map maps tensor names to file
-// names. A file name ends in .safetensors and stays below the index's folder. Other fields are ignored but must be
-// well-formed. An invalid index is an error of kind Corrupt.
+// The text of an index is one JSON object in which no key occurs twice. The required field weight_map maps tensor
+// names to file names. Each file name in an index ends in .safetensors and stays below the index's folder. Fields
+// that ParseIndex does not use are ignored but must be well-formed. An invalid index is an error of kind Corrupt.
 func ParseIndex(text []byte, path string) (*Index, error) {
 	if err := indexSize(int64(len(text)), path); err != nil {
 		return nil, err
@@ -216,9 +217,10 @@ func (ix *Index) weightMap(s *scanner) error {
 
 // Check compares the index with the parsed headers of all its shards.
 //
-// The files may be in any order; they are matched by the end of their paths. If files does not contain each shard
-// exactly once, the error has the kind Invalid. Each tensor must be in the shard to which the index maps it, and in
-// no other. A tensor in a wrong shard, in two shards or in none is an error of kind Corrupt.
+// The parameter files may have any order; Check matches files and shards by the end of their paths. If the parameter
+// files does not contain each shard exactly once, the error has the kind Invalid. Each tensor must be in the shard to
+// which the index maps it, and in no other. A tensor in a wrong shard, in two shards or in none is an error of kind
+// Corrupt.
 func (ix *Index) Check(files []*format.File) error {
 	invalid := func(msg string) error { return errs.New(errs.Invalid, opCheck, ix.Path, msg) }
 	corrupt := func(msg string) error {

@@ -13,22 +13,22 @@ import (
 type Severity string
 
 const (
-	// Info marks a fact that costs nothing or a little speed.
+	// Info marks a property of a file that costs nothing or a little speed.
 	Info Severity = "info"
-	// Warn marks something legal that is likely to trouble some readers.
+	// Warn marks a legal property of a file that is likely to trouble some readers.
 	Warn Severity = "warn"
 )
 
-// Problem is an observation about a valid file. Violations of the format are not Problems but errors of Parse.
+// Problem is a noteworthy property of a valid file. Violations of the format are not Problems but errors of Parse.
 type Problem struct {
 	Severity Severity `json:"severity"`
-	Tensor   string   `json:"tensor,omitempty"` // empty if the problem concerns the whole file
+	Tensor   string   `json:"tensor,omitempty"` // name of the tensor; empty if the problem concerns the whole file
 	Text     string   `json:"text"`
 	Fix      string   `json:"fix,omitempty"`
 }
 
-// Inspect lists legal but noteworthy properties of a parsed file, those of the file first, then those of its tensors
-// in order. Each tensor has at most one Problem of each kind, and a good file has none.
+// Inspect lists the legal but noteworthy properties of a parsed file: first those of the whole file, then those of
+// its tensors in order. Each tensor has at most one Problem of each kind, and a good file has none.
 func Inspect(f *format.File) []Problem {
 	var ps []Problem
 	switch {

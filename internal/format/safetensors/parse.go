@@ -26,7 +26,7 @@ const (
 )
 
 // ParseFile opens the regular file at path and parses its header. If the file cannot be opened, the error has the
-// kind NotFound or Permission. An error in the header has the same kind as in Parse.
+// kind NotFound or Permission. If the header is invalid, the error of ParseFile has the same kind as that of Parse.
 func ParseFile(path string, mode Mode) (*format.File, error) {
 	f, size, err := openRegular(opParse, path)
 	if err != nil {
@@ -72,12 +72,13 @@ func irregular(m os.FileMode) string {
 	return "it is " + what + ", expected a regular file"
 }
 
-// Parse reads and checks the header of a file of size bytes. path is used only in errors and in the result. Parse
-// makes two reads of r: the length, and then the header, if the length is within the file and MaxHeader.
+// Parse reads and checks the header of a safetensors file; the parameter size is the file's size in bytes. The
+// parameter path is used only in errors and in the result. Parse reads from r twice: first the header's length, then
+// the header, if its length is within the file and MaxHeader.
 //
-// The returned tensors are in order of offset; empty tensors at one offset keep their header order. Offsets count
-// from the start of the file. The tensors cover the file from DataStart to its end without a gap. Content that
-// violates the format is an error of kind Corrupt, and a failed read an error of kind IO.
+// Parse returns the tensors in order of offset; empty tensors at one offset keep their header order. All offsets that
+// Parse returns count from the start of the file. The tensors cover the file from DataStart to its end without a gap.
+// Content that violates the format is an error of kind Corrupt, and a failed read an error of kind IO.
 func Parse(r io.ReaderAt, size int64, path string, mode Mode) (*format.File, error) {
 	header, err := readHeader(r, size, path)
 	if err != nil {

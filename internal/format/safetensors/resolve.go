@@ -26,14 +26,14 @@ const (
 
 // Resolve returns the paths of a model's files, and its index if it has one.
 //
-// path names a tensor file, an index (*.json) or a directory. In a directory, Resolve uses the first match of this
-// list: model.safetensors.index.json, then model.safetensors, then the only *.safetensors.index.json, then all
-// *.safetensors. Without an index, the *.safetensors files must be one complete set of numbered shards, or none of
-// them may be numbered. Hidden files are ignored.
+// The parameter path names a tensor file, an index (*.json) or a directory. In a directory, Resolve uses the first
+// match of this list: model.safetensors.index.json, then model.safetensors, then the only *.safetensors.index.json,
+// then all *.safetensors. If a directory has no index, its *.safetensors files must be one complete set of numbered
+// shards, or none may be numbered. Resolve ignores hidden files.
 //
-// Files of an index are in the order of its Shards. Every returned path was a regular file, or a symbolic link to
-// one, when Resolve looked. If nothing is found, the error has the kind NotFound; if there are several candidates,
-// the kind Invalid.
+// If the model has an index, Resolve returns its files in the order of Index.Shards. Every returned path was a
+// regular file, or a symbolic link to one, when Resolve looked. If no model is found, the error has the kind
+// NotFound; if there are several candidates, the kind Invalid.
 func Resolve(path string) ([]string, *Index, error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

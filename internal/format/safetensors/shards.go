@@ -67,8 +67,8 @@ func withoutIndex(files []string, dir, kind string) ([]string, error) {
 	return files, nil
 }
 
-// CheckApart returns an error of kind Invalid if two of the files contain the same tensor. Without an index, nothing
-// tells which of the two tensors is meant.
+// CheckApart returns an error of kind Invalid if two of the files contain the same tensor. If two files without an
+// index contain the same tensor, it is unknown which of the two is meant.
 func CheckApart(model string, files []*format.File) error {
 	home := map[string]string{}
 	for _, f := range files {

@@ -14,9 +14,9 @@ import (
 
 // ResolveIn is Resolve for the names of a tree, such as the keys of a bucket.
 //
-// name is a tensor file (*.safetensors), an index (*.json) or a directory, with or without a final slash. Trees have
-// no real directories, so any other name is tried as a directory first and then as a tensor file. shown converts a
-// name for messages.
+// The parameter name is a tensor file (*.safetensors), an index (*.json) or a directory, with or without a final
+// slash. A tree such as a bucket has no real directories, so any other name is tried as a directory first and then as
+// a tensor file. The parameter shown is a function that formats a name for messages.
 func ResolveIn(ctx context.Context, tree vfs.Tree, name string, shown func(string) string) ([]string, *Index, error) {
 	switch {
 	case strings.HasSuffix(name, ".json"):

@@ -3,10 +3,10 @@
 // Package channel asks the kernel which socket or process is at the other end of a connection to the door. Client and
 // server use package channel to detect relayed logins.
 //
-// A proof of the secret alone can be relayed. A relay is a process that passes the server's challenge to a client,
-// and the client's proof to the server. To detect a relay, the client's proof also names the socket or process at the
-// other end of the client's connection. If a relay is in between, the proof names the relay, and the server refuses
-// the login.
+// If a client proved only that it knows the secret, another process could relay that proof to the server. A relay is
+// a process that passes the server's challenge to a client, and the client's proof to the server. To detect a relay,
+// the client's proof also names the socket or process at the other end of the client's connection. If a relay is
+// between client and server, the proof names the relay, and the server refuses the login.
 package channel
 
 import (
@@ -99,9 +99,9 @@ func process(pidfd int) (wire.Binding, error) {
 	return wire.Binding{Kind: wire.BindProcess, ID: st.Ino}, nil
 }
 
-// User returns the user ID of the process at the other end of the connection fd, in this process's user namespace. On
-// a client's socket, User returns the user of the listening process. On a server's socket, User returns the user of
-// the process that connected.
+// User returns the user ID of the process at the other end of the connection fd, as seen from this process's user
+// namespace. On a client's socket, User returns the user of the listening process. On a server's socket, User returns
+// the user of the process that connected.
 func User(fd int) (uid uint32, err error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client moves objects between a server and device memory. A client uses the server's door if the server runs
-// on this host, and HTTP otherwise.
+// Package client moves objects between an object store's server and device memory. A client uses the server's door (a
+// local socket) if the server runs on this host, and HTTP otherwise.
 //
 // A read through the door takes one round trip. The door sends descriptors of the object's file and the checksums of
 // its blocks. The transfer engine in the client's process reads the file into device memory and compares each block
-// with its checksum. A small object, which the store keeps with the metadata, is sent inside the reply. A write
-// through the door takes two round trips: one returns a file to write to, the other publishes the object.
+// with its checksum. The content of a small object, which the store keeps with the metadata, is sent inside the
+// door's reply. A write through the door takes two round trips: the first one returns a file to write to, and the
+// second one publishes the object.
 package client
 
 import (
@@ -42,7 +43,8 @@ type Options struct {
 	Region                             string
 	// Door is "auto" (the default), "require", "off", or the absolute path of the door's socket.
 	Door string
-	// Device is the default device of reads and writes. An empty Device means auto.
+	// Device is the default device of the client's reads and writes. If Device is empty, the device is chosen as for
+	// "auto".
 	Device string
 	// Connections is the largest number of HTTP connections of one transfer; 0 means the default.
 	Connections int
@@ -50,7 +52,7 @@ type Options struct {
 	InsecureTLS bool
 	NoVerify    bool
 	Timeout     time.Duration // the time without progress after which an HTTP request fails; 0 means the default
-	Retries     int           // how often one HTTP request is retried; 0 means the default
+	Retries     int           // the largest number of retries of one HTTP request; 0 means the default
 	Agent       string        // the name of this program in the server's log
 
 	Devices device.Set

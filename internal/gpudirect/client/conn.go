@@ -44,13 +44,13 @@ type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
 
-// Lock waits without a time limit until the lock is free, and takes it.
+// Lock waits without a time limit until the connection's lock is free, and takes it.
 func (t turn) Lock() { t <- struct{}{} }
 
-// Unlock releases the lock.
+// Unlock releases the connection's lock.
 func (t turn) Unlock() { <-t }
 
-// TryLock takes the lock if it is free, and reports whether it did.
+// TryLock takes the connection's lock if it is free, and reports whether it did.
 func (t turn) TryLock() bool {
 	select {
 	case t <- struct{}{}:

@@ -18,7 +18,7 @@ import (
 
 // File holds descriptors of an object's file, for programs that read the file themselves. The file of an open File
 // stays unchanged until Close, even if the object is overwritten or deleted. Reads through the descriptors of a File
-// are not verified with checksums.
+// are not verified: their bytes are not compared with checksums.
 type File struct {
 	lent
 	info Info
@@ -32,11 +32,11 @@ type lent struct {
 }
 
 // Buffered returns the descriptor that uses the page cache, or -1 after Close or Commit. The caller must not close
-// the descriptor.
+// the returned descriptor.
 func (l *lent) Buffered() int { return l.descriptor(0) }
 
-// Direct returns the O_DIRECT descriptor, or -1 if there is none, and after Close or Commit. The caller must not
-// close the descriptor.
+// Direct returns the O_DIRECT descriptor, or -1 if there is none or after Close or Commit. The caller must not close
+// the returned descriptor.
 func (l *lent) Direct() int { return l.descriptor(1) }
 
 func (l *lent) descriptor(i int) int {
@@ -48,8 +48,9 @@ func (l *lent) descriptor(i int) int {
 	return l.fds[i]
 }
 
-// Close closes the descriptors. Close of a File also ends the hold on the object, and Close of a DraftFile deletes
-// the draft if it was not committed. A second call of Close does nothing.
+// Close closes the descriptors of the object's or the draft's file. Closing a File also ends the hold that keeps the
+// object's file, and closing a DraftFile deletes the draft if it was not committed. A second call of Close does
+// nothing.
 func (l *lent) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +123,8 @@ func (f *File) Info() Info { return f.info }
 // Size returns the size of the object in bytes.
 func (f *File) Size() int64 { return f.info.Size }
 
-// DraftFile holds descriptors of the file of a draft, for programs that write a new object themselves.
+// DraftFile holds descriptors of the file of a draft (an object that is not yet published), for programs that write a
+// new object themselves.
 type DraftFile struct {
 	lent
 	bucket, key string
@@ -178,9 +180,9 @@ func (c *Client) CreateFile(ctx context.Context, w Write) (*DraftFile, error) {
 // Name returns the name of the object for messages, such as "s3://bucket/key".
 func (f *DraftFile) Name() string { return urlOf(f.bucket, f.key) }
 
-// Commit publishes the first size bytes of the file as the object. Commit reads the committed bytes once to compute
-// their checksums, and closes the descriptors. If Commit returns no error, the object is durable and visible. If
-// another descriptor or mapping can still write to the file, the server refuses the commit. After Commit the
+// Commit publishes the first size bytes of the draft's file as the object. Commit reads the published bytes once to
+// compute their checksums, and closes the descriptors. If Commit returns no error, the object is durable and visible.
+// If another descriptor or mapping can still write to the file, the server refuses the commit. After Commit the
 // DraftFile cannot be used again, even if Commit failed.
 func (f *DraftFile) Commit(ctx context.Context, size int64) (Info, error) {
 	const op = "commit"

@@ -37,7 +37,8 @@ func throughDoorOrNetwork[T any](ctx context.Context, c *Client, op, name string
 	}
 }
 
-// Stat returns the metadata of an object. An empty version means the current one.
+// Stat returns the metadata of an object. If the parameter version is empty, Stat uses the current version of the
+// object.
 func (c *Client) Stat(ctx context.Context, bucket, key, version string) (Info, error) {
 	const op = "stat"
 	if err := checkName(op, bucket, key); err != nil {
@@ -54,7 +55,7 @@ func (c *Client) Stat(ctx context.Context, bucket, key, version string) (Info, e
 	}, func() (Info, error) { return c.network.stat(ctx, bucket, key, version) })
 }
 
-// List returns one page of a bucket's listing.
+// List returns one page of the listing of a bucket's objects.
 func (c *Client) List(ctx context.Context, l List) (Page, error) {
 	const op = "list"
 	name := urlOf(l.Bucket, l.Prefix)

@@ -51,8 +51,8 @@ func alike(a, b *Read) bool {
 		len(a.Peers) == 0 && len(b.Peers) == 0
 }
 
-// StartReadMany starts one Move that reads many objects, and returns at once. If one read fails, the whole Move fails
-// with its error, which names the object.
+// StartReadMany starts one Move that reads many objects, and returns at once. If the read of one object fails, the
+// whole Move fails with that error, which names the object.
 func (c *Client) StartReadMany(ctx context.Context, rs []Read) (*Move, error) {
 	const op = "read"
 	if len(rs) == 0 {

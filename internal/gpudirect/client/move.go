@@ -10,7 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Move is a read or write in progress. To cancel a Move, cancel the context that it was started with.
+// Move is a read or write of objects that is in progress. To cancel a Move, cancel the context that it was started
+// with.
 type Move struct {
 	done  chan struct{}
 	began time.Time

@@ -10,7 +10,7 @@ const (
 	ViaHTTP = "http"
 )
 
-// Status is the state of a client's connection to its server, with the client's counters.
+// Status has the state of a client's connection to its server, and the client's counters.
 type Status struct {
 	Endpoint string `json:"endpoint"`
 	Store    string `json:"store,omitempty"`
@@ -18,7 +18,7 @@ type Status struct {
 	Door     string          `json:"door,omitempty"`
 	Refusal  *report.Refusal `json:"refusal,omitempty"`
 	Settings *Settings       `json:"settings,omitempty"`
-	Error    string          `json:"error,omitempty"` // the reason why the server cannot be used at all
+	Error    string          `json:"error,omitempty"` // reason why the client cannot use the server at all
 	Counters Counters        `json:"counters"`
 }
 
@@ -32,7 +32,7 @@ type Settings struct {
 	Devices         []uint32 `json:"device_ids"`
 	Writes          bool     `json:"writes"`
 	WritesWhy       string   `json:"writes_refused,omitempty"`
-	Notes           []string `json:"notes,omitempty"` // warnings of the server for its clients
+	Notes           []string `json:"notes,omitempty"` // warnings of the server to its clients
 }
 
 // Counters count the client's connections, reads, writes and bytes since the client was created.

@@ -26,8 +26,8 @@ type Tree struct {
 	sums map[*vfs.File]*checksum.Sums // of files that were opened through the door
 }
 
-// Tree returns the objects of a bucket as files that will be loaded to device. An empty device means the client's
-// default.
+// Tree returns the objects of a bucket as files that will be loaded to the given device. If the parameter device is
+// empty, the client's default device is used.
 func (c *Client) Tree(bucket, device string) *Tree {
 	return &Tree{c: c, bucket: bucket, device: device, sums: map[*vfs.File]*checksum.Sums{}}
 }
@@ -35,8 +35,8 @@ func (c *Client) Tree(bucket, device string) *Tree {
 // Shown returns the name of a key for messages, such as "s3://bucket/key".
 func (t *Tree) Shown(key string) string { return urlOf(t.bucket, key) }
 
-// Refusals returns the reason why objects are read over HTTP. If objects are read through the door, Refusals returns
-// an empty list.
+// Refusals returns the reason why the objects of a Tree are read over HTTP. If the objects of a Tree are read through
+// the door, Refusals returns an empty list.
 func (t *Tree) Refusals(ctx context.Context) ([]report.Refusal, error) {
 	leave, err := t.c.enter("open", urlOf(t.bucket, ""))
 	if err != nil {
@@ -50,7 +50,8 @@ func (t *Tree) Refusals(ctx context.Context) ([]report.Refusal, error) {
 	return []report.Refusal{*w.refused}, nil
 }
 
-// Open opens an object as a file. Closing the file also ends the hold on the object.
+// Open opens an object as a file. Closing the file that Open returned also ends the hold that keeps the object's file
+// on the server.
 func (t *Tree) Open(ctx context.Context, key string) (*vfs.File, error) {
 	const op = "open"
 	if err := checkName(op, t.bucket, key); err != nil {
@@ -130,7 +131,7 @@ func (t *Tree) Sums(ctx context.Context, key string, f *vfs.File) (*checksum.Sum
 // mostNames is the largest number of objects that Names lists.
 const mostNames = 100_000
 
-// Names returns the names of the objects below dir, one level deep and without dir itself.
+// Names returns the names of the objects directly below the directory dir, without dir itself.
 func (t *Tree) Names(ctx context.Context, dir string) ([]string, error) {
 	if dir != "" && !strings.HasSuffix(dir, "/") {
 		dir += "/"

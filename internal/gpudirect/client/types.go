@@ -19,17 +19,18 @@ type Peer struct {
 // Read describes a read of an object, or of a range of it, into device memory.
 type Read struct {
 	Bucket, Key string
-	Version     string // the object's version; empty means the current one
+	Version     string // version of the object; empty means the current version
 	// IfETag, if not empty, is the ETag that the object must have. The read fails if the object was overwritten and
 	// has another ETag.
 	IfETag string
-	// Off and Size are the range to read, in bytes. A Size of -1 reads up to the end of the object.
+	// Off and Size are the range of the object to read, in bytes. A Size of -1 reads up to the end of the object.
 	Off, Size int64
-	// Dst is the address of the destination buffer, and DstSize is the size of this buffer in bytes. If the range is
-	// longer than DstSize, the read fails with kind Invalid.
+	// Dst is the address of the destination buffer, and DstSize is the size of this buffer in bytes. If the range to
+	// read is longer than DstSize, the read fails with kind Invalid.
 	Dst     device.Ptr
 	DstSize int64
-	// Device is the device of Dst: "host", "cuda" or "cuda:N". An empty Device means the client's default.
+	// Device is the device of Dst: "host", "cuda" or "cuda:N". If Device is empty, the client's default device is
+	// used.
 	Device string
 	Route  report.Route
 	Cache  report.CachePolicy
@@ -48,7 +49,7 @@ type Write struct {
 	Bucket, Key string
 	Src         device.Ptr
 	Size        int64
-	// Device is the device of Src. An empty Device means the client's default.
+	// Device is the device of Src. If Device is empty, the client's default device is used.
 	Device      string
 	Route       report.Route
 	ContentType string
@@ -61,11 +62,11 @@ type Write struct {
 	// Stream, because that work may still write to Src.
 	Stream    uint64
 	HasStream bool
-	// Sources, if not nil, make up the object's content in order and replace Src, Size and Device. Sources can be,
-	// for example, a header followed by tensors on several devices.
+	// Sources, if not nil, are the parts of the object's content in order, and replace Src, Size and Device. Sources
+	// can be, for example, a header followed by tensors on several devices.
 	Sources []transfer.Source
-	// Streams holds one stream for each device. Sources on a device are read after the work that is queued on its
-	// stream.
+	// Streams holds one CUDA stream of the caller for each device. The Sources on a device are read after the work
+	// that is queued on the device's entry in Streams.
 	Streams map[device.Device]uint64
 }
 
@@ -83,14 +84,14 @@ type Info struct {
 	Via   string `json:"via"` // "door" or "http"
 }
 
-// List describes a request for one page of a bucket's listing.
+// List describes a request for one page of the listing of a bucket's objects.
 type List struct {
 	Bucket, Prefix, Delimiter string
-	After                     string // List only keys after After; for the next page, set After to Page.Next.
+	After                     string // The page lists only keys after After; for the next page, After is Page.Next
 	Limit                     int    // the largest number of entries in the page; 0 means 1000
 }
 
-// Page is one page of a bucket's listing.
+// Page is one page of the listing of a bucket's objects.
 type Page struct {
 	Objects   []Info   `json:"objects"`
 	Prefixes  []string `json:"prefixes"`

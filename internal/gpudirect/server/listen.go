@@ -18,8 +18,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// MaxPath is the largest length of the socket's path, in bytes. A Unix address has 108 bytes, one of which is the
-// final zero.
+// MaxPath is the largest length of the path of the door's socket, in bytes. The path in a Unix socket address has 108
+// bytes, one of which is the final zero.
 const MaxPath = 107
 
 // Listener is the door's listening socket.
@@ -31,11 +31,11 @@ type Listener struct {
 	err  error
 }
 
-// Listen creates the door's socket at an absolute path. The path of the socket appears only when the socket accepts
-// connections. Listen replaces a stale socket, on which no process listens. The mode of the door's socket lets every
-// user connect. The permissions of the socket's directory decide who can reach the door, and the access key decides
-// what a client may do. Listen fails with kind Invalid if the path is relative or too long, or if another server or
-// file occupies the path.
+// Listen creates the door's socket at an absolute path. The path of the door's socket appears only when the socket
+// accepts connections. Listen replaces a stale socket at the path, on which no process listens. The mode of the
+// door's socket lets every user connect. The permissions of the socket's directory decide who can reach the door, and
+// the access key decides what a client may do. Listen fails with kind Invalid if the path is relative or too long, or
+// if another server or file occupies the path.
 func Listen(path string) (*Listener, error) { return listen(path, refuseDescriptors) }
 
 // refuseDescriptors makes the kernel refuse descriptors that clients send (EPERM), from Linux 6.16 on. Clients have
@@ -117,13 +117,13 @@ func vacant(path string) error {
 		"gpudirect.socket")
 }
 
-// Path returns the path of the socket.
+// Path returns the path of the door's socket.
 func (l *Listener) Path() string { return l.path }
 
 func (l *Listener) accept() (*net.UnixConn, error) { return l.sock.AcceptUnix() }
 
-// Close stops accepting connections and removes the socket's path, unless another socket is at that path now. A
-// second call of Close does nothing.
+// Close stops accepting connections and removes the path of the door's socket, unless another socket is at that path
+// now. A second call of Close does nothing.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.ours) {

@@ -34,7 +34,7 @@ type Store interface {
 
 // Options are the dependencies and settings of a door.
 type Options struct {
-	// Store holds the objects. The caller closes the store after Serve has returned.
+	// Store is the object store that the door serves. The caller closes the store after Serve has returned.
 	Store Store
 	// StoreID is the identity of the store. The S3 endpoint's discovery returns the same ID to clients.
 	StoreID string
@@ -49,17 +49,17 @@ type Options struct {
 	// Devices returns the index of the GPU of this host that has the given UUID. If Devices is nil, the door uses the
 	// index that the client sent.
 	Devices func(uuid string) (index int, ok bool)
-	// Drain is the time that clients have to finish after the context of Serve has ended. If Drain is 0, clients have
-	// 30 s.
+	// Drain is the time that clients have to close their handles and drafts after the context of Serve has ended. If
+	// Drain is 0, clients have 30 s to finish.
 	Drain time.Duration
 	// Log receives a line for each login, refusal and failure. If Log is nil, the door logs nothing.
 	Log *slog.Logger
-	// Watch receives a tick when the door has to check the sizes of drafts. If Watch is nil, the door checks once a
-	// second. A draft that exceeds its announced size is deleted.
+	// Watch receives a tick whenever the door has to check the sizes of the drafts. If Watch is nil, the door checks
+	// the sizes of the drafts once a second. The door deletes a draft that exceeds its announced size.
 	Watch <-chan time.Time
-	// Reopenable, if not empty, is the reason why clients of the server's own user, or root, can reopen read-only
-	// files for writing. If Reopenable is not empty, the door warns clients of root and of the server's own user at
-	// login, and logs a warning.
+	// Reopenable, if not empty, is the reason why clients that run as root or as the server's user can reopen
+	// read-only files for writing. If Reopenable is not empty, the door warns clients that run as root or as the
+	// server's user at login, and logs a warning.
 	Reopenable string
 }
 
@@ -93,8 +93,8 @@ type Limits struct {
 	// DraftBytes is the largest size of all drafts of one access key together, in bytes; the default is 256 GiB.
 	DraftBytes int64
 	// Descriptors is the largest number of file descriptors that wait to be sent, over all connections. Descriptors
-	// accumulate if clients do not read their replies. The default of Descriptors is a quarter of the process's
-	// limit, so that the store and the S3 endpoint keep enough.
+	// accumulate if clients do not read their replies. The default of Descriptors is a quarter of the process's limit
+	// of open files, so that the store and the S3 endpoint keep enough.
 	Descriptors int
 	// KeyDescriptors is the largest number of file descriptors that clients of one access key have not yet received.
 	// KeyDescriptors includes descriptors that wait to be sent; the default is a quarter of Descriptors.
@@ -206,9 +206,9 @@ func New(o Options) (*Server, error) {
 }
 
 // Serve accepts connections until ctx ends, and returns nil when the last connection has ended. When ctx ends,
-// connections without open handles or drafts end at once. After ctx has ended, connections with handles or drafts end
-// when they have closed them, or after Options.Drain. Serve closes l. Serve returns an error only if the listener
-// failed. Serve may be called only once.
+// connections without open handles or drafts end at once. After ctx has ended, a connection with open handles or
+// drafts ends when the client has closed them all, or after Options.Drain. Serve closes l. Serve returns an error
+// only if the listener failed. Serve may be called only once.
 func (s *Server) Serve(ctx context.Context, l *Listener) error {
 	defer l.Close()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))

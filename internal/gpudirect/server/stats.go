@@ -15,7 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
-// Stats are the counters of the door. All totals in Stats count from the start of the server.
+// Stats has the current counts and totals of the door. All totals in Stats count from the start of the server.
 type Stats struct {
 	Connections   int64 `json:"connections"`    // number of open connections, including unfinished logins
 	Logins        int64 `json:"logins"`         // total of successful logins
@@ -42,7 +42,7 @@ type Stats struct {
 	Moved []Moved `json:"moved"`
 }
 
-// Moved is the total of bytes and of time of one stage of transfers, as clients reported them.
+// Moved has the total bytes and the total time of one stage of transfers, as clients reported them.
 type Moved struct {
 	Direction string  `json:"direction"` // "read" or "write"
 	Route     string  `json:"route"`
@@ -124,8 +124,8 @@ func (c *counters) drafting(n, bytes int64) {
 	c.draftBytes.Add(bytes)
 }
 
-// Other is the metric label for a route, device or stage name that the door does not know. The door uses the label
-// Other so that clients cannot create new labels.
+// Other is the metric label that replaces the name of a route, device or stage that the door does not know. The label
+// Other keeps clients from creating new metric labels.
 const Other = "other"
 
 // These constants bound the values of one report, so that one client cannot distort the totals for long.

@@ -99,8 +99,8 @@ func (i *OpenedItem) code(c *coder) {
 	c.sums(&i.Sums)
 }
 
-// Length returns the size of the item in an Opened message, in bytes. An Opened message without items has HeaderSize
-// plus 8 bytes.
+// Length returns the size in bytes of the OpenedItem in an Opened message. An Opened message without items has
+// HeaderSize plus 8 bytes.
 func (i *OpenedItem) Length() int {
 	if e := i.Err; e != nil {
 		return 1 + 1 + 4 + len(e.Code) + 4 + len(e.Message) + 4 + len(e.Fix)
@@ -109,7 +109,7 @@ func (i *OpenedItem) Length() int {
 	return fixed + len(i.ETag) + len(i.Version) + len(i.Inline) + len(i.Refused) + 8*len(i.Sums)
 }
 
-// Length returns the size of the item in a Listed message, in bytes.
+// Length returns the size in bytes of the ListedItem in a Listed message.
 func (i *ListedItem) Length() int { return 4 + 4 + 8 + 8 + len(i.Key) + len(i.ETag) }
 
 // Type is TypeMove.

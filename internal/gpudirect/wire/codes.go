@@ -2,7 +2,8 @@
 
 package wire
 
-// The Code constants are the values of Error.Code, for programs. If a client does not know a code, it uses Error.Kind.
+// The Code constants are the values of Error.Code, which programs can compare. If a client does not know an error
+// code, it uses Error.Kind.
 const (
 	// CodeBadMessage means that a message is malformed or out of order; the server then closes the connection.
 	CodeBadMessage = "BadMessage"
@@ -58,7 +59,7 @@ const (
 	CodeInternal           = "Internal"
 )
 
-// Codes returns every code, for tables of counters.
+// Codes returns every error code of the door, for tables of counters.
 func Codes() []string {
 	return []string{
 		CodeBadMessage, CodeVersion, CodeAccessDenied, CodeRelayed, CodeTooManyConnections, CodeIdle, CodeBusy,

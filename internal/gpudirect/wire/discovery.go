@@ -2,9 +2,9 @@
 
 package wire
 
-// Discovery is the JSON reply of an S3 endpoint to a signed request for its door.
+// Discovery is the JSON reply of an S3 endpoint to a signed request for the path of its door.
 type Discovery struct {
-	// Version is the version of the reply's format.
+	// Version is the version of the format of the Discovery reply.
 	Version int `json:"version"`
 	// Enabled reports whether the server has a door.
 	Enabled bool `json:"enabled"`

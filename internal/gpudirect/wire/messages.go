@@ -17,8 +17,8 @@ type Challenge struct {
 	Nonce   [NonceSize]byte
 }
 
-// BindSocket and BindProcess are the two ways to identify the server's end of a connection. Each of the two ways is
-// enough to detect a relay.
+// BindSocket and BindProcess are the two ways to identify the server's end of a connection. BindSocket alone or
+// BindProcess alone is enough to detect a relay.
 const (
 	// BindSocket identifies the server's end by the inode number of its socket. The client asks the kernel for the
 	// inode number of the server's socket (unix_diag).
@@ -28,8 +28,8 @@ const (
 	BindProcess uint8 = 2
 )
 
-// ChallengeTime is the longest time that a client waits for the Challenge. ChallengeTime is short enough that the
-// kernel cannot reuse a socket's inode number, which has 32 bits, within it.
+// ChallengeTime is the longest time that a client waits for the Challenge. ChallengeTime is so short that the kernel
+// cannot reuse a socket's 32-bit inode number within this time.
 const ChallengeTime = 5 * time.Second
 
 // Binding identifies the server's end of a connection, as the client or the server sees it.
@@ -47,8 +47,8 @@ type Proof struct {
 }
 
 // Greeting is the server's last message of the handshake. The MAC of Greeting proves that the server knows the secret
-// (see ServerMAC). The other fields of Greeting are the server's settings and limits. The settings in Greeting are
-// defaults for the client; the server enforces only MaxTransferSize and Devices.
+// (see ServerMAC). The fields of Greeting other than MAC are the server's settings and limits. The server enforces
+// MaxTransferSize, Devices, Writes and the limits in Greeting; its other settings are defaults for the client.
 type Greeting struct {
 	MAC [MACSize]byte
 	// BufferPoolSize, MaxTransferSize, QueueDepth, Async and P2P are settings of the section gpudirect in the
@@ -89,16 +89,16 @@ const (
 	// WantSums asks for the checksums of the blocks in the granted range. If the N of an OpenItem is -1, WantSums
 	// asks for the checksums up to the end of the object. A reply holds at most MaxSums checksums for each object.
 	WantSums
-	// WantStat asks only for the object's size, ETag and other metadata; the server opens no handle.
+	// WantStat asks only for the object's size, ETag and other metadata, so that the server opens no handle.
 	WantStat
 )
 
 // OpenItem is one object of an Open request.
 type OpenItem struct {
 	Bucket, Key, Version string
-	// Off and N are the range that the client transfers first. An N of -1 means up to the end of the object, but at
-	// most MaxTransferSize bytes. The reply to Open contains the granted range. The client announces transfers beyond
-	// the granted range with Move.
+	// Off and N are the range of the object, in bytes, that the client transfers first. If N is -1, the range extends
+	// to the end of the object, but has at most MaxTransferSize bytes. The reply to Open contains the granted range.
+	// The client announces transfers beyond the granted range with Move.
 	Off, N int64
 }
 
@@ -111,15 +111,15 @@ type Open struct {
 	Items  []OpenItem
 }
 
-// Opened is a reply to Open, with the result of some of its items.
+// Opened is a reply to an Open request, with the results of some of its items.
 type Opened struct {
 	First uint32 // the index in Open.Items of the first item of this reply
 	Items []OpenedItem
 }
 
-// OpenedItem describes one object that was opened, or holds the reason why it was not.
+// OpenedItem describes one object that the server opened, or the reason why it did not.
 type OpenedItem struct {
-	Err *Error // if not nil, the object was not opened and all other fields are empty
+	Err *Error // reason why the object was not opened; if not nil, all other fields are empty
 	// Handle identifies the open object in later requests. Handle is 0 if the server keeps nothing open, as with
 	// inline content or WantStat.
 	Handle   uint64
@@ -134,14 +134,15 @@ type OpenedItem struct {
 	// reply if the client set WantInline.
 	Inline    []byte
 	HasInline bool
-	// Has holds the bits WantBuffered and WantDirect of the descriptors sent for this item. A packet carries the
-	// descriptors in the order of its items. If an item has two descriptors, the buffered one comes first.
+	// Has holds the bits WantBuffered and WantDirect for the kinds of descriptors that the server sent for this item.
+	// A packet carries the descriptors in the order of its items. If an item has two descriptors, the buffered one
+	// comes first.
 	Has uint8
 	// Refused is the reason why the server sent no O_DIRECT descriptor. Refused is empty if the server sent an
 	// O_DIRECT descriptor, or if the client did not ask for one.
 	Refused string
-	// SumsFirst is the index of the block that the first entry of Sums belongs to. The client asks for missing
-	// checksums with the message Sums.
+	// SumsFirst is the index of the block of which Sums[0] is the checksum. The client asks for missing checksums
+	// with the message Sums.
 	SumsFirst int64
 	Sums      []uint64
 }
@@ -157,14 +158,14 @@ type Move struct {
 	Ranges []Range
 }
 
-// Sums asks for the checksums of N blocks of an object, from block First on. The server answers a Sums with
+// Sums is a request for the checksums of N blocks of an object, from block First on. The server answers a Sums with
 // SumsReply, which may hold fewer than N checksums.
 type Sums struct {
 	Handle   uint64
 	First, N int64
 }
 
-// SumsReply is the reply to Sums.
+// SumsReply is the reply to a Sums request, with checksums of blocks.
 type SumsReply struct {
 	First int64
 	Sums  []uint64
@@ -230,13 +231,13 @@ type Commit struct {
 	Reports []Report
 }
 
-// Committed is the reply to a successful Commit: the object is durable and visible.
+// Committed is the reply to a successful Commit, and means that the object is durable and visible.
 type Committed struct {
 	ETag, Version string
 	Modified      time.Time
 }
 
-// Abort deletes a draft, of which no trace is left. The server answers an Abort with Ack.
+// Abort deletes a draft completely. The server answers an Abort with Ack.
 type Abort struct{ Handle uint64 }
 
 // List asks for one page of a bucket's listing. The server answers a List with Listed.

@@ -5,7 +5,8 @@
 //
 // The socket is of type SOCK_SEQPACKET, and one packet is one message. The file descriptors of a message are sent
 // with its packet (SCM_RIGHTS). A packet is a header of 8 bytes and a body. All numbers in a packet are
-// little-endian. The header of a packet has these fields:
+// little-endian. The 8 bytes of a packet's header hold the message's type, flags, number of descriptors and request
+// number:
 //
 //	byte 0     type of the message
 //	byte 1     flags: 1 = further replies to the same request follow
@@ -13,7 +14,7 @@
 //	bytes 4-7  number of the request, chosen by the client; replies repeat it
 //
 // A client may send requests without waiting for replies. The server answers the requests of one connection in order.
-// A connection begins with this handshake:
+// A connection begins with a handshake of the messages Hello, Challenge, Proof and Greeting:
 //
 //	client  Hello      versions that it speaks
 //	server  Challenge  the version that will be spoken, the store, a nonce
@@ -21,11 +22,11 @@
 //	server  Greeting   the server's own MAC, settings and bounds
 //
 // After the handshake the requests are Open, Move, Sums, Close, Create, AddSums, Commit, Abort, List and Ping. The
-// server answers each request with the reply of its type or with Error. If the server cannot decode a message, it
-// sends an Error and closes the connection. Clients number the requests of a connection from 1 on. An Error with
-// request number 0 means that the server closes the connection. The server closes a connection if the client was
-// silent for too long, or if the server stops. When a connection ends, the server closes all its handles and aborts
-// all its drafts.
+// server answers each request with the reply that belongs to its type, or with Error. If the server cannot decode a
+// message, it sends an Error and closes the connection. Clients number the requests of a connection from 1 on. An
+// Error with request number 0 means that the server closes the connection. The server closes a connection if the
+// client was silent for too long, or if the server stops. When a connection ends, the server closes all handles and
+// aborts all drafts of the connection.
 //
 // Decode checks every count and length against the constants of this package before it allocates memory.
 package wire
@@ -43,7 +44,7 @@ const (
 	MinVersion = 2
 )
 
-// The constants below are the sizes and bounds of messages.
+// HeaderSize to MaxNotes are the sizes and bounds of messages.
 const (
 	HeaderSize = 8
 	// MaxMessage is the largest size of a packet in bytes, including the header.
@@ -79,7 +80,8 @@ const (
 // Type is the number of a message's type, the first byte of its packet.
 type Type uint8
 
-// The Type constants are the types of messages. The type of a reply follows the type of its request.
+// The Type constants are the types of messages. If a request has a reply type of its own, the reply's number follows
+// that of the request.
 const (
 	TypeHello Type = iota + 1
 	TypeChallenge
@@ -124,7 +126,7 @@ type Message interface {
 }
 
 // Append appends a whole packet, header and body, to b. Append writes the type of m into the header and ignores
-// h.Type. If the message exceeds a bound, Append fails with kind Invalid.
+// h.Type. If the message exceeds a bound of this package, Append fails with kind Invalid.
 func Append(b []byte, h Header, m Message) ([]byte, error) {
 	start := len(b)
 	h.Type = m.Type()
