@@ -218,11 +218,11 @@ func literal(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// prose returns a comment without its indented code.
+// prose returns a comment without its indented code and its headings.
 func prose(text string) string {
 	var kept []string
 	for _, line := range strings.Split(text, "\n") {
-		if !strings.HasPrefix(line, "\t") && !strings.HasPrefix(line, "  ") {
+		if !strings.HasPrefix(line, "\t") && !strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "# ") {
 			kept = append(kept, line)
 		}
 	}
