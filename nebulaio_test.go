@@ -15,6 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/synth"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
 func tiny(t *testing.T) string {
@@ -33,15 +34,7 @@ func tiny(t *testing.T) string {
 func open(t *testing.T, o nebulaio.Options) *nebulaio.System {
 	t.Helper()
 	s, err := nebulaio.NewSystem(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return s
+	return closing.AtEnd(t, s, err)
 }
 
 // same fails the test unless every tensor reads back as it is in the file.

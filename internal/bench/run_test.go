@@ -21,6 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
 // files makes a set of n files of size bytes in each of groups directories.
@@ -31,29 +32,13 @@ func files(t *testing.T, groups, n int, size int64, empty bool) *dataset.Set {
 		o.Paths = append(o.Paths, t.TempDir())
 	}
 	s, err := dataset.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return closing.AtEnd(t, s, err)
 }
 
 func engine(t *testing.T) *transfer.Engine {
 	t.Helper()
 	e, err := transfer.New(transfer.Options{PoolSize: 4 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return e
+	return closing.AtEnd(t, e, err)
 }
 
 // whole checks what holds of every finished run, and that it can be read again.

@@ -44,8 +44,7 @@ func TestAFewBytesGoAcross(t *testing.T) {
 }
 
 func TestAFewBytesDoNotWaitForBulkCopies(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, small)
 	path, want := writeFile(t, 1*units.MiB, 61)
 	f := openFile(t, path)
@@ -72,8 +71,7 @@ func TestAFewBytesDoNotWaitForBulkCopies(t *testing.T) {
 }
 
 func TestAFewBytesComeAfterTheCallersStream(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, small)
 	b := alloc(t, d, 8)
 	theirs := alloc(t, host.New(), 8)
@@ -98,8 +96,7 @@ func TestAFewBytesComeAfterTheCallersStream(t *testing.T) {
 }
 
 func TestAFewBytesOfMany(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, small)
 	const many, n = 16, 3000
 	b := alloc(t, d, many*n)
@@ -123,8 +120,7 @@ func TestAFewBytesOfMany(t *testing.T) {
 }
 
 func TestAFewBytesThatFail(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, small)
 	b := alloc(t, d, 4096)
 	data := make([]byte, 4096)

@@ -90,8 +90,7 @@ func TestGPUWarmColdAndHalf(t *testing.T) {
 	path, want := writeFile(t, 5*units.MiB+1234, 21)
 	for name, opts := range engines() {
 		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			d := g.Open("cuda:0")
+			g, d := fakegpu.One(t)
 			e := newEngine(t, opts)
 			f := openFile(t, path)
 			requireDirect(t, f)
@@ -147,8 +146,7 @@ func TestGPUSegmentsAtOddOffsets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	for _, route := range []report.Route{report.RouteAuto, report.RouteBuffered, report.RouteDirect} {
 		t.Run(string(route), func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			d := g.Open("cuda:0")
+			g, d := fakegpu.One(t)
 			e := newEngine(t, small)
 			f := openFile(t, path)
 			requireDirect(t, f)
@@ -368,8 +366,7 @@ func TestGPUMarksThatCannotBeMadeOrRecorded(t *testing.T) {
 
 func TestGPUAFailedTransferLeavesTheOthersAlone(t *testing.T) {
 	path, want := writeFile(t, 2*units.MiB, 24)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, small)
 	f := openFile(t, path)
 	good, bad := alloc(t, d, f.Size()), alloc(t, d, f.Size()-1)
@@ -395,8 +392,7 @@ func TestGPUAFailedTransferLeavesTheOthersAlone(t *testing.T) {
 
 func TestGPUStagingThatCannotBePinnedStillWorks(t *testing.T) {
 	path, want := writeFile(t, 2*units.MiB, 25)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, small)
 	f := openFile(t, path)
 	g.Fail("cuMemHostRegister_v2", 0, 1000, fakegpu.OutOfMemory)
@@ -464,8 +460,7 @@ func TestGPUTwoDevicesAtOnce(t *testing.T) {
 
 func TestGPUCopiesBeginAfterTheCallersStream(t *testing.T) {
 	path, want := writeFile(t, 1*units.MiB, 26)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, small)
 	f := openFile(t, path)
 	b := alloc(t, d, f.Size())
@@ -503,8 +498,7 @@ func TestGPUCopiesBeginAfterTheCallersStream(t *testing.T) {
 
 func TestGPUAStreamThatCannotBeOrderedAfter(t *testing.T) {
 	path, want := writeFile(t, 64*units.KiB, 27)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, small)
 	f := openFile(t, path)
 	b := alloc(t, d, f.Size())
@@ -559,8 +553,7 @@ func TestGPUCancelledInMidTransfer(t *testing.T) {
 
 func TestGPUACauseOfTheCallersIsStillACancellation(t *testing.T) {
 	path, _ := writeFile(t, 1*units.MiB, 29)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, small)
 	f := openFile(t, path)
 	b := alloc(t, d, f.Size())
@@ -578,8 +571,7 @@ func TestGPUACauseOfTheCallersIsStillACancellation(t *testing.T) {
 
 func TestGPUCloseRefusesWhileATransferRuns(t *testing.T) {
 	path, want := writeFile(t, 1*units.MiB, 31)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e, err := New(small)
 	if err != nil {
 		t.Fatal(err)
@@ -651,8 +643,7 @@ func TestGPUCloseRightAfterASmallLoad(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	path, want := writeFile(t, 4096, 33)
 	f := openFile(t, path)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	b := alloc(t, d, f.Size())
 	for range 20 {
 		e, err := New(Options{PoolSize: 128 * units.MiB})

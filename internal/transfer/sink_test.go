@@ -139,8 +139,7 @@ func (b *brokenSink) WriteBuffered(p []byte, off int64) error {
 }
 
 func TestASinkThatDeclinesDirectWritesIsWrittenThroughTheCache(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	_, d := fakegpu.One(t)
 	e := newEngine(t, smallSave)
 	path, s := handedOver(t, diskDir(t), units.MiB)
 	want, src := scattered(t, 7, units.MiB, d)
@@ -156,8 +155,7 @@ func TestASinkThatDeclinesDirectWritesIsWrittenThroughTheCache(t *testing.T) {
 }
 
 func TestASinkThatFails(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, smallSave)
 	_, s := handedOver(t, diskDir(t), units.MiB)
 	_, src := scattered(t, 7, units.MiB, d)

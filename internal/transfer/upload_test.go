@@ -334,8 +334,7 @@ func TestUploadWhenTheDeviceFails(t *testing.T) {
 		"make mark":  func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 1, 1, fakegpu.OutOfMemory) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			d := g.Open("cuda:0")
+			g, d := fakegpu.One(t)
 			e := newEngine(t, Options{Poison: true})
 			b := memory(t, target{d, g.Bytes, g.CheckIdle}, data)
 			fail(g)

@@ -316,8 +316,7 @@ func TestSaveWhenTheDeviceFails(t *testing.T) {
 		"make mark":    func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 1, 1, fakegpu.OutOfMemory) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			d := g.Open("cuda:0")
+			g, d := fakegpu.One(t)
 			dir := diskDir(t)
 			path := filepath.Join(dir, "f")
 			_, src := scattered(t, 3, 2*units.MiB, d)
@@ -349,8 +348,7 @@ func TestSaveWhenTheDeviceFails(t *testing.T) {
 
 // TestSaveWaitsForTheCallersStream: what the caller has queued comes first.
 func TestSaveWaitsForTheCallersStream(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, smallSave)
 	b := alloc(t, d, 200_000)
 	put(b.Ptr(), make([]byte, b.Size()))
@@ -380,8 +378,7 @@ func TestSaveWaitsForTheCallersStream(t *testing.T) {
 }
 
 func TestSaveCancelled(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, smallSave)
 	dir := diskDir(t)
 	path := filepath.Join(dir, "f")
@@ -455,8 +452,7 @@ func TestSaversOfOneName(t *testing.T) {
 
 // TestSaveBesideLoads: both are exact and neither starves.
 func TestSaveBesideLoads(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.One(t)
 	e := newEngine(t, smallSave)
 	source, content := writeFile(t, 3*units.MiB+5, 31)
 	f := openFile(t, source)

@@ -5,7 +5,6 @@ package vfs_test
 import (
 	"bytes"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,29 +17,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 )
 
 const mib = 1 << 20
 
 func write(t *testing.T, dir string, n int) (string, []byte) {
 	t.Helper()
-	data := make([]byte, n)
-	rand.NewChaCha8([32]byte{1}).Read(data)
 	path := filepath.Join(dir, "file")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path, data
+	return path, vfstest.Write(t, path, int64(n), 1)
 }
 
 func open(t *testing.T, path string) *vfs.File {
 	t.Helper()
-	f, err := vfs.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
+	return vfstest.Open(t, path)
 }
 
 func onDisk(t *testing.T, f *vfs.File) {

@@ -97,6 +97,13 @@ func Build(tb testing.TB, o Options) *GPU {
 	return g
 }
 
+// One builds the libraries of one GPU and opens that GPU. The device is closed as by Open.
+func One(tb testing.TB) (*GPU, device.Device) {
+	tb.Helper()
+	g := Build(tb, Options{})
+	return g, g.Open("cuda:0")
+}
+
 // built keeps what was compiled, by arguments: a copy of the file is another
 // library to the loader, with state of its own.
 var built struct {
