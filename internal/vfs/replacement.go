@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,16 +27,10 @@ import (
 // Writes are safe for concurrent use. One goroutine calls the other methods,
 // after the writes. Either a successful Publish or Abandon ends a replacement.
 type Replacement struct {
-	path     string // as the caller gave it
-	target   string // what is replaced: path, or what the link at path leads to
-	temp     string
-	size     int64
-	fs       FSType
-	storage  lookedUp
-	buffered int
-	direct   int // -1 when refused
-	align    Alignment
-	refused  atomic.Pointer[Refusal]
+	path   string // as the caller gave it
+	target string // what is replaced: path, or what the link at path leads to
+	temp   string
+	output
 	sparse   *Refusal // why blocks are not reserved, nil if they are
 	replaces bool
 	linked   bool // path is a link
@@ -70,7 +63,8 @@ func Create(path string, size int64) (*Replacement, error) {
 	if err := placeable(path, target); err != nil {
 		return nil, err
 	}
-	d := &Replacement{path: path, target: target, size: size, buffered: -1, direct: -1, linked: isLink(path)}
+	d := &Replacement{path: path, target: target, linked: isLink(path),
+		output: output{size: size, buffered: -1, direct: -1}}
 	if d.swept, err = Sweep(filepath.Dir(target)); err != nil {
 		return nil, d.fail("write", err)
 	}
@@ -270,10 +264,6 @@ func (d *Replacement) reserve() error {
 	}
 }
 
-func (d *Replacement) refuse(reason, fix string) {
-	d.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
-}
-
 // Path is the name as the caller gave it.
 func (d *Replacement) Path() string { return d.path }
 
@@ -283,23 +273,6 @@ func (d *Replacement) Target() string { return d.target }
 
 // Linked reports whether Path is a link.
 func (d *Replacement) Linked() bool { return d.linked }
-
-// Size returns the length in bytes that the file will have.
-func (d *Replacement) Size() int64 { return d.size }
-
-// FS names the file system and says whether it lives in memory.
-func (d *Replacement) FS() FSType { return d.fs }
-
-// Align is what direct writes must observe; zero if they are refused.
-func (d *Replacement) Align() Alignment { return d.align }
-
-// Direct reports whether the file can be written past the page cache, else why not.
-func (d *Replacement) Direct() (ok bool, why *Refusal) {
-	if r := d.refused.Load(); r != nil {
-		return false, r
-	}
-	return d.direct >= 0, nil
-}
 
 // Sparse tells why the blocks could not be reserved, nil if they were.
 func (d *Replacement) Sparse() *Refusal { return d.sparse }

@@ -5,7 +5,6 @@ package vfs
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -16,21 +15,15 @@ import (
 // opened; who it belongs to makes it durable and gives it its name. Writes are safe for
 // concurrent use; Close is called last.
 type Sink struct {
-	name     string
-	size     int64
-	fs       FSType
-	storage  lookedUp
-	buffered int
-	direct   int // -1 when refused
-	align    Alignment
-	refused  atomic.Pointer[Refusal]
+	name string
+	output
 }
 
 // SinkFromDescriptors takes over descriptors that can be written through; it closes them on an
 // error, and Close does afterwards. They are of one regular file, and the
 // buffered one is there: the way past the page cache may turn out to be closed.
 func SinkFromDescriptors(d Descriptors) (*Sink, error) {
-	s := &Sink{name: d.Name, size: d.Size, buffered: d.Buffered, direct: d.Direct}
+	s := &Sink{name: d.Name, output: output{size: d.Size, buffered: d.Buffered, direct: d.Direct}}
 	if err := s.settle(d.Refused); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -70,29 +63,8 @@ func (s *Sink) settle(why string) error {
 	return nil
 }
 
-func (s *Sink) refuse(reason, fix string) {
-	s.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
-}
-
 // Name is what messages call the file.
 func (s *Sink) Name() string { return s.name }
-
-// Size is how many bytes were announced.
-func (s *Sink) Size() int64 { return s.size }
-
-// FS names the file system and says whether it lives in memory.
-func (s *Sink) FS() FSType { return s.fs }
-
-// Align is what direct writes must observe; zero if they are refused.
-func (s *Sink) Align() Alignment { return s.align }
-
-// Direct reports whether the file can be written past the page cache, else why not.
-func (s *Sink) Direct() (ok bool, why *Refusal) {
-	if r := s.refused.Load(); r != nil {
-		return false, r
-	}
-	return s.direct >= 0, nil
-}
 
 // FD is the descriptor that goes through the page cache, DirectFD the other one or -1: for a
 // library that takes descriptors. They stay the sink's.
