@@ -193,6 +193,19 @@ func readRandom(t *testing.T, path string, lo, hi int64) {
 	}
 }
 
+// drawSegments cuts a file of size bytes into segments of up to longest bytes that go to dst and behind, with up to gap
+// bytes between two destinations. Some bytes of the file are in no segment.
+func drawSegments(rng *rand.Rand, size, longest int64, dst device.Ptr, gap int64) []Segment {
+	var segs []Segment
+	for off := int64(0); off < size; {
+		n := min(1+rng.Int64N(longest), size-off)
+		segs = append(segs, Segment{Off: off, Len: n, Dst: dst})
+		dst += device.Ptr(n + rng.Int64N(gap))
+		off += n + rng.Int64N(9000)
+	}
+	return segs
+}
+
 func TestSegmentsAtOddOffsets(t *testing.T) {
 	path, want := writeFile(t, 3*units.MiB+77, 2)
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -206,14 +219,7 @@ func TestSegmentsAtOddOffsets(t *testing.T) {
 					e := newEngine(t, opts)
 					b := alloc(t, dev, 2*f.Size())
 					out := bytesOf(b)
-					var segs []Segment
-					dst := int64(3)
-					for off := int64(0); off < f.Size(); {
-						n := min(1+rng.Int64N(300_000), f.Size()-off)
-						segs = append(segs, Segment{Off: off, Len: n, Dst: b.Ptr() + device.Ptr(dst)})
-						dst += n + rng.Int64N(5)
-						off += n + rng.Int64N(9000)
-					}
+					segs := drawSegments(rng, f.Size(), 300_000, b.Ptr()+3, 5)
 					tr, err := e.Start(context.Background(), Request{Device: dev, Files: []*vfs.File{f}, Segments: segs, Route: route,
 						Cache: report.CacheBypass})
 					if err != nil {

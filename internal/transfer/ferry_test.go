@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -167,11 +168,7 @@ func BenchmarkDeliver(b *testing.B) {
 	}
 	for name, d := range map[string]device.Device{"host": host.New(), "gpu": g.Open("cuda:0")} {
 		b.Run(name, func(b *testing.B) {
-			m, err := d.Alloc(4096)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer m.Free()
+			m := devicetest.Buffer(b, d, 4096)
 			data := make([]byte, 4096)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -152,14 +152,7 @@ func TestGPUSegmentsAtOddOffsets(t *testing.T) {
 			requireDirect(t, f)
 			dropped(t, f)
 			b := alloc(t, d, 3*f.Size())
-			var segs []Segment
-			at := int64(1)
-			for off := int64(0); off < f.Size(); {
-				n := min(1+rng.Int64N(150_000), f.Size()-off)
-				segs = append(segs, Segment{Off: off, Len: n, Dst: b.Ptr() + device.Ptr(at)})
-				at += n + rng.Int64N(300)
-				off += n + rng.Int64N(9000)
-			}
+			segs := drawSegments(rng, f.Size(), 150_000, b.Ptr()+1, 300)
 			r := whole(d, f, 0, route)
 			r.Segments = segs
 			if err := start(t, e, context.Background(), r).Err(); err != nil {
@@ -194,35 +187,69 @@ type failing struct {
 	want []byte
 }
 
-// ways to read, so that each meets each failure.
-var readers = map[string]struct {
+// reader is a way to read a file.
+type reader struct {
 	io    IO
 	route report.Route
-}{
+}
+
+// ways to read, so that each meets each failure.
+var readers = map[string]reader{
 	"page cache":       {IOPread, report.RouteBuffered},
 	"direct, threads":  {IOPread, report.RouteDirect},
 	"direct, io_uring": {IOUring, report.RouteDirect},
 }
 
-func eachReader(t *testing.T, prepare func(g *fakegpu.GPU), check func(t *testing.T, x failing)) {
-	path, want := writeFile(t, 5*units.MiB, 23)
+// by runs the engine with this way to read.
+func (r reader) by(o Options) Options {
+	o.IO = r.io
+	return o
+}
+
+// onEachReader runs a test for each way to read the file, each with a fake GPU of its own.
+func onEachReader(t *testing.T, path string, run func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader)) {
+	t.Helper()
 	for name, reader := range readers {
 		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			x := failing{g: g, d: g.Open("cuda:0"), f: openFile(t, path), want: want}
-			requireDirect(t, x.f)
-			o := small
-			o.IO = reader.io
-			var err error
-			if x.e, err = New(o); err != nil {
-				t.Fatal(err)
-			}
-			x.b = alloc(t, x.d, x.f.Size())
-			prepare(g)
-			x.tr = start(t, x.e, context.Background(), whole(x.d, x.f, x.b.Ptr(), reader.route))
-			check(t, x)
+			f := openFile(t, path)
+			requireDirect(t, f)
+			run(t, fakegpu.Build(t, fakegpu.Options{}), f, reader)
 		})
 	}
+}
+
+// newFailing has all but the transfer. The test closes the engine.
+func newFailing(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) failing {
+	t.Helper()
+	d := g.Open("cuda:0")
+	e, err := New(by.by(small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return failing{g: g, d: d, f: f, e: e, b: alloc(t, d, f.Size())}
+}
+
+func eachReader(t *testing.T, prepare func(g *fakegpu.GPU), check func(t *testing.T, x failing)) {
+	path, want := writeFile(t, 5*units.MiB, 23)
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		x := newFailing(t, g, f, by)
+		x.want = want
+		prepare(g)
+		x.tr = start(t, x.e, context.Background(), whole(x.d, f, x.b.Ptr(), by.route))
+		check(t, x)
+	})
+}
+
+// cancelHeld cancels a transfer while g holds its copies back, and then releases them. The transfer may not end before.
+func cancelHeld(t *testing.T, g *fakegpu.GPU, tr moving, cancel func()) {
+	t.Helper()
+	g.Await("copies_held", 1)
+	cancel()
+	waitFailed(tr)
+	if ended(tr) {
+		t.Error("Done is closed with copies in flight")
+	}
+	g.Release()
 }
 
 // checkOver fails the test unless the transfer has really ended: nothing is
@@ -319,37 +346,26 @@ func TestGPUAContextThatBreaks(t *testing.T) {
 // has to be waited for, with all others of the queue.
 func TestGPUAWaitThatFailsDoesNotLetItsCopyGo(t *testing.T) {
 	path, _ := writeFile(t, 32*units.KiB, 34) // one copy
-	for name, reader := range readers {
-		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			x := failing{g: g, d: g.Open("cuda:0"), f: openFile(t, path)}
-			requireDirect(t, x.f)
-			o := small
-			o.IO = reader.io
-			var err error
-			if x.e, err = New(o); err != nil {
-				t.Fatal(err)
-			}
-			x.b = alloc(t, x.d, x.f.Size())
-			g.Hold(0)
-			g.Fail("cuEventSynchronize", 0, 1_000_000, fakegpu.LaunchFailed)
-			g.Fail("cuEventQuery", 0, 1_000_000, fakegpu.LaunchFailed)
-			var wg sync.WaitGroup
-			defer wg.Wait()
-			wg.Go(func() {
-				g.Await("drains", 1)
-				g.Release()
-			})
-			x.tr = start(t, x.e, context.Background(), whole(x.d, x.f, x.b.Ptr(), reader.route))
-			<-x.tr.Done()
-			if n := g.Count("copies_in_flight"); n != 0 {
-				t.Errorf("Done is closed with %d copies in flight", n)
-			}
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		x := newFailing(t, g, f, by)
+		g.Hold(0)
+		g.Fail("cuEventSynchronize", 0, 1_000_000, fakegpu.LaunchFailed)
+		g.Fail("cuEventQuery", 0, 1_000_000, fakegpu.LaunchFailed)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() {
+			g.Await("drains", 1)
 			g.Release()
-			x.checkNamed(t, "cuEvent")
-			x.checkOver(t)
 		})
-	}
+		x.tr = start(t, x.e, context.Background(), whole(x.d, x.f, x.b.Ptr(), by.route))
+		<-x.tr.Done()
+		if n := g.Count("copies_in_flight"); n != 0 {
+			t.Errorf("Done is closed with %d copies in flight", n)
+		}
+		g.Release()
+		x.checkNamed(t, "cuEvent")
+		x.checkOver(t)
+	})
 }
 
 func TestGPUMarksThatCannotBeMadeOrRecorded(t *testing.T) {
@@ -516,39 +532,22 @@ func TestGPUAStreamThatCannotBeOrderedAfter(t *testing.T) {
 
 func TestGPUCancelledInMidTransfer(t *testing.T) {
 	path, _ := writeFile(t, 3*units.MiB, 28)
-	for name, reader := range readers {
-		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			o := small
-			o.IO = reader.io
-			e, err := New(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x := failing{g: g, d: g.Open("cuda:0"), f: openFile(t, path), e: e}
-			requireDirect(t, x.f)
-			x.b = alloc(t, x.d, x.f.Size())
-			g.Hold(3)
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			x.tr = start(t, e, ctx, whole(x.d, x.f, x.b.Ptr(), reader.route))
-			g.Await("copies_held", 1) // three are done, one is in the middle
-			cancel()
-			waitFailed(x.tr)
-			if ended(x.tr) {
-				t.Error("Done is closed with copies in flight")
-			}
-			g.Release()
-			x.checkOver(t)
-			if err := x.tr.Err(); !errs.Is(err, errs.Cancelled) || !errors.Is(err, context.Canceled) ||
-				!strings.Contains(err.Error(), "cuda:0") {
-				t.Errorf("got %v", err)
-			}
-			if done, total := x.tr.Progress(); done >= total || total != x.f.Size() {
-				t.Errorf("progress %d of %d", done, total)
-			}
-		})
-	}
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		x := newFailing(t, g, f, by)
+		g.Hold(3)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		x.tr = start(t, x.e, ctx, whole(x.d, x.f, x.b.Ptr(), by.route))
+		cancelHeld(t, g, x.tr, cancel) // three are done, one is in the middle
+		x.checkOver(t)
+		if err := x.tr.Err(); !errs.Is(err, errs.Cancelled) || !errors.Is(err, context.Canceled) ||
+			!strings.Contains(err.Error(), "cuda:0") {
+			t.Errorf("got %v", err)
+		}
+		if done, total := x.tr.Progress(); done >= total || total != x.f.Size() {
+			t.Errorf("progress %d of %d", done, total)
+		}
+	})
 }
 
 func TestGPUACauseOfTheCallersIsStillACancellation(t *testing.T) {

@@ -258,13 +258,7 @@ func TestPeersCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g.Hold(3)
 	tr := start(t, e, ctx, r)
-	g.Await("copies_held", 1)
-	cancel()
-	waitFailed(tr)
-	if ended(tr) {
-		t.Error("ended while copies to a peer are under way")
-	}
-	g.Release()
+	cancelHeld(t, g, tr, cancel)
 	if err := tr.Err(); !errs.Is(err, errs.Cancelled) {
 		t.Fatal(err)
 	}
@@ -308,10 +302,8 @@ func TestPeersWaitForTheCallersStreamThere(t *testing.T) {
 func TestAPeerIsNamedInErrors(t *testing.T) {
 	path, _ := writeFile(t, 100_000, 78)
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
-	devices := g.OpenAll()
+	r, _ := withPeers(t, openFile(t, path), g.OpenAll()...)
 	e := newEngine(t, small)
-	f := openFile(t, path)
-	r, _ := withPeers(t, f, devices...)
 	r.Peers[0].To += 1 << 30 // no memory of anybody
 	if err := start(t, e, context.Background(), r).Err(); err == nil || !strings.Contains(err.Error(), "copy to cuda:1") {
 		t.Error(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -251,11 +252,7 @@ func BenchmarkSinkOfFewBytes(b *testing.B) {
 	defer s.Close()
 	for name, d := range map[string]device.Device{"host": host.New(), "gpu": g.Open("cuda:0")} {
 		b.Run(name, func(b *testing.B) {
-			m, err := d.Alloc(4096)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer m.Free()
+			m := devicetest.Buffer(b, d, 4096)
 			for b.Loop() {
 				tr, err := e.StartWrite(context.Background(), WriteRequest{Sink: s,
 					Sources: []Source{{Len: 4096, Device: d, Ptr: m.Ptr()}}, Checksums: true})

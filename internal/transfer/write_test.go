@@ -25,6 +25,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -107,15 +108,7 @@ func checkSums(t *testing.T, path string) {
 
 func namesIn(t *testing.T, dir string) []string {
 	t.Helper()
-	all, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, e := range all {
-		out = append(out, e.Name())
-	}
-	return out
+	return vfstest.Names(t, dir)
 }
 
 func onlyNames(t *testing.T, dir string, want ...string) {
@@ -306,6 +299,19 @@ func TestSaveStepsInOrder(t *testing.T) {
 	}
 }
 
+// checkNotSaved fails the test unless the file at path still holds "old", alone in its directory, and no copy is
+// under way.
+func checkNotSaved(t *testing.T, g *fakegpu.GPU, path string) {
+	t.Helper()
+	if n := g.Count("copies_in_flight"); n != 0 {
+		t.Errorf("%d copies are still queued", n)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "old" {
+		t.Error("the old file is not as it was")
+	}
+	onlyNames(t, filepath.Dir(path), filepath.Base(path))
+}
+
 func TestSaveWhenTheDeviceFails(t *testing.T) {
 	for name, arrange := range map[string]func(g *fakegpu.GPU){
 		"queue copy":   func(g *fakegpu.GPU) { g.Fail("cuMemcpyDtoHAsync_v2", 5, 1, fakegpu.InvalidValue) },
@@ -335,13 +341,7 @@ func TestSaveWhenTheDeviceFails(t *testing.T) {
 			if err := tr.Err(); !errs.Is(err, errs.Device) && !errs.Is(err, errs.NoMemory) {
 				t.Fatalf("err: %v", err)
 			}
-			if n := g.Count("copies_in_flight"); n != 0 {
-				t.Errorf("%d copies are still queued", n)
-			}
-			if b, _ := os.ReadFile(path); string(b) != "old" {
-				t.Error("the old file is not as it was")
-			}
-			onlyNames(t, dir, "f")
+			checkNotSaved(t, g, path)
 		})
 	}
 }
@@ -389,23 +389,11 @@ func TestSaveCancelled(t *testing.T) {
 	g.Hold(3)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	tr := startWrite(t, e, ctx, WriteRequest{Path: path, Sources: src, Checksums: true})
-	g.Await("copies_held", 1)
-	cancel(errors.New("enough"))
-	waitFailed(tr)
-	if ended(tr) {
-		t.Error("the save ended with copies in flight")
-	}
-	g.Release()
+	cancelHeld(t, g, tr, func() { cancel(errors.New("enough")) })
 	if err := tr.Err(); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "enough") {
 		t.Fatalf("err: %v", err)
 	}
-	if n := g.Count("copies_in_flight"); n != 0 {
-		t.Errorf("%d copies are still queued", n)
-	}
-	if b, _ := os.ReadFile(path); string(b) != "old" {
-		t.Error("the old file is not as it was")
-	}
-	onlyNames(t, dir, "f")
+	checkNotSaved(t, g, path)
 	if r := tr.Report(); r.Error == "" || r.Save.Durable {
 		t.Errorf("report: %+v", r)
 	}

@@ -238,17 +238,22 @@ func TestFiguresAreTheDevicesOwn(t *testing.T) {
 	}
 }
 
-// Time is made up: a read takes an hour, a look at the clock a millisecond, and
-// without prefetch no read happens while a step runs.
-func TestASlowLoaderIsNamed(t *testing.T) {
+// newClock returns a clock that moves on by d and tells the time after it. Nothing else moves the clock.
+func newClock() (pass func(d time.Duration) time.Time) {
 	var mu sync.Mutex
 	clock := time.Unix(0, 0)
-	pass := func(d time.Duration) time.Time {
+	return func(d time.Duration) time.Time {
 		mu.Lock()
 		defer mu.Unlock()
 		clock = clock.Add(d)
 		return clock
 	}
+}
+
+// Time is made up: a read takes an hour, a look at the clock a millisecond, and
+// without prefetch no read happens while a step runs.
+func TestASlowLoaderIsNamed(t *testing.T) {
+	pass := newClock()
 	h := hooks{
 		now:  func() time.Time { return pass(time.Millisecond) },
 		read: func(int64, []byte) error { pass(time.Hour); return nil },
@@ -323,14 +328,7 @@ func TestTheLoaderAloneReadsWhatTheRunDoesNot(t *testing.T) {
 // The first batch of each round takes ten times as long as the others, as first
 // reads into new memory may. The loop leaves its first batch out, and so do the rounds.
 func TestTheLoaderAloneIsWarmedUp(t *testing.T) {
-	var mu sync.Mutex
-	clock := time.Unix(0, 0)
-	pass := func(d time.Duration) time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		clock = clock.Add(d)
-		return clock
-	}
+	pass := newClock()
 	h := hooks{
 		now: func() time.Time { return pass(0) },
 		read: func(n int64, _ []byte) error {

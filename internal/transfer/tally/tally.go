@@ -127,23 +127,13 @@ func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTake
 }
 
 // ReadByCuFile counts n bytes that libcufile read. Which route they took is known when its counters are read.
-func (y *Tally) ReadByCuFile(n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.sums.CuFile.Note(n, start, end)
-}
+func (y *Tally) ReadByCuFile(n int64, start time.Time) { y.note(n, start, &y.sums.CuFile) }
 
 // Padded counts n bytes that were read beside wanted ones.
 func (y *Tally) Padded(n int64) { y.padding.Add(n) }
 
 // Verified counts n bytes that the CPU summed.
-func (y *Tally) Verified(n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.sums.Verify.Note(n, start, end)
-}
+func (y *Tally) Verified(n int64, start time.Time) { y.note(n, start, &y.sums.Verify) }
 
 // VerifiedOnDevice counts n bytes that the device summed. The time since start is the CPU's.
 func (y *Tally) VerifiedOnDevice(n int64, start time.Time) {
@@ -155,12 +145,7 @@ func (y *Tally) VerifiedOnDevice(n int64, start time.Time) {
 }
 
 // Packed counts n wanted bytes that were brought together.
-func (y *Tally) Packed(n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.sums.Packing.Note(n, start, end)
-}
+func (y *Tally) Packed(n int64, start time.Time) { y.note(n, start, &y.sums.Packing) }
 
 // Copied counts a copy of n bytes, queued at one time and waited for since another.
 func (y *Tally) Copied(n int64, queued, waited time.Time) {
@@ -183,27 +168,34 @@ func (y *Tally) FoundDirty(n int64) { y.dirty.Add(n) }
 
 // Wrote counts n bytes that were written to a file by route r.
 func (y *Tally) Wrote(r report.RouteTaken, n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.route(r).Note(n, start, end)
-	y.sums.Writing.Note(n, start, end)
+	y.noteRoute(n, start, r, &y.sums.Writing)
 }
 
 // WroteByCuFile counts n bytes that libcufile wrote to a file.
 func (y *Tally) WroteByCuFile(n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.sums.CuFile.Note(n, start, end)
-	y.sums.Writing.Note(n, start, end)
+	y.note(n, start, &y.sums.CuFile, &y.sums.Writing)
 }
 
 // Sent counts n bytes that a server has acknowledged.
 func (y *Tally) Sent(n int64, start time.Time) {
+	y.noteRoute(n, start, report.RouteTakenNetwork, &y.sums.Network)
+}
+
+// note adds n bytes that took from start until now to each account.
+func (y *Tally) note(n int64, start time.Time, accounts ...*Account) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.route(report.RouteTakenNetwork).Note(n, start, end)
-	y.sums.Network.Note(n, start, end)
+	for _, a := range accounts {
+		a.Note(n, start, end)
+	}
+}
+
+// noteRoute adds n bytes that took from start until now to route r and to the account of their stage.
+func (y *Tally) noteRoute(n int64, start time.Time, r report.RouteTaken, stage *Account) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.route(r).Note(n, start, end)
+	stage.Note(n, start, end)
 }

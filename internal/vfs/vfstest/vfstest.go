@@ -41,6 +41,20 @@ func Write(tb testing.TB, path string, n int64, seed uint64) []byte {
 	return data
 }
 
+// Names returns the names in a directory, sorted.
+func Names(tb testing.TB, dir string) []string {
+	tb.Helper()
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var names []string
+	for _, e := range all {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
 // Open opens the file at path. The file is closed when the test ends.
 func Open(tb testing.TB, path string) *vfs.File {
 	tb.Helper()
