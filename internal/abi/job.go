@@ -30,6 +30,14 @@ type job struct {
 	err    error
 }
 
+// expiry returns a channel that receives after timeout, or never if timeout is negative.
+func expiry(timeout time.Duration) <-chan time.Time {
+	if timeout < 0 {
+		return nil
+	}
+	return time.After(timeout)
+}
+
 // Wait is nebulaio_wait. Without an error, running tells whether the time slice
 // ended before the work did.
 func (t *Table) Wait(h uint64, timeout time.Duration) (running bool, done, total int64, err error) {
@@ -37,12 +45,7 @@ func (t *Table) Wait(h uint64, timeout time.Duration) (running bool, done, total
 	if err != nil {
 		return false, 0, 0, err
 	}
-	var expired <-chan time.Time
-	if timeout >= 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		expired = timer.C
-	}
+	expired := expiry(timeout)
 	select {
 	case <-j.Done():
 	case <-expired:

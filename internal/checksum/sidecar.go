@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -134,13 +133,5 @@ func (s *Sums) replaced(file string) bool { return s.of != (ID{}) && !Current(fi
 
 // wrap gives a file-system error our form, without the path that it repeats.
 func wrap(op, name string, err error) error {
-	var pe *fs.PathError
-	var le *os.LinkError
-	switch {
-	case errors.As(err, &pe):
-		err = pe.Err
-	case errors.As(err, &le):
-		err = le.Err
-	}
-	return errs.Wrap(op, name, err)
+	return errs.Wrap(op, name, errs.WithoutPath(err))
 }

@@ -53,6 +53,14 @@ func loadGPU(t *testing.T, g *fakegpu.GPU, e *Engine, d device.Device, f *vfs.Fi
 	return g.Bytes(b.Ptr(), f.Size()), tr.Report()
 }
 
+// gpuAndFile opens a fake GPU, an engine with small chunks and a file of size random bytes.
+func gpuAndFile(t *testing.T, size int64, seed uint64) (*fakegpu.GPU, device.Device, *Engine, *vfs.File, []byte) {
+	t.Helper()
+	path, want := writeFile(t, size, seed)
+	g, d := fakegpu.One(t)
+	return g, d, newEngine(t, small), openFile(t, path), want
+}
+
 // moving is a load or a save.
 type moving interface {
 	Done() <-chan struct{}
@@ -83,6 +91,31 @@ func ended(tr moving) bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// engineOfBroken makes an engine for a device that the test breaks, so that Close may fail.
+func engineOfBroken(t *testing.T, o Options) *Engine {
+	t.Helper()
+	o.Poison = false
+	e, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// releaseStream lets the caller's stream go on. The transfer must wait for the stream, and then end well.
+func releaseStream(t *testing.T, g *fakegpu.GPU, stream uint64, tr moving) {
+	t.Helper()
+	g.Await("waiting_for_event", 1)
+	if ended(tr) {
+		t.Error("the transfer ended before the caller's own work")
+	}
+	g.HoldStream(stream, false)
+	if err := tr.Err(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -381,10 +414,7 @@ func TestGPUMarksThatCannotBeMadeOrRecorded(t *testing.T) {
 }
 
 func TestGPUAFailedTransferLeavesTheOthersAlone(t *testing.T) {
-	path, want := writeFile(t, 2*units.MiB, 24)
-	g, d := fakegpu.One(t)
-	e := newEngine(t, small)
-	f := openFile(t, path)
+	g, d, e, f, want := gpuAndFile(t, 2*units.MiB, 24)
 	good, bad := alloc(t, d, f.Size()), alloc(t, d, f.Size()-1)
 	g.Hold(0)
 	a := start(t, e, context.Background(), whole(d, f, good.Ptr(), report.RouteBuffered))
@@ -407,10 +437,7 @@ func TestGPUAFailedTransferLeavesTheOthersAlone(t *testing.T) {
 }
 
 func TestGPUStagingThatCannotBePinnedStillWorks(t *testing.T) {
-	path, want := writeFile(t, 2*units.MiB, 25)
-	g, d := fakegpu.One(t)
-	e := newEngine(t, small)
-	f := openFile(t, path)
+	g, d, e, f, want := gpuAndFile(t, 2*units.MiB, 25)
 	g.Fail("cuMemHostRegister_v2", 0, 1000, fakegpu.OutOfMemory)
 	got, r := loadGPU(t, g, e, d, f, report.RouteBuffered)
 	if !bytes.Equal(got, want) {
@@ -475,10 +502,7 @@ func TestGPUTwoDevicesAtOnce(t *testing.T) {
 }
 
 func TestGPUCopiesBeginAfterTheCallersStream(t *testing.T) {
-	path, want := writeFile(t, 1*units.MiB, 26)
-	g, d := fakegpu.One(t)
-	e := newEngine(t, small)
-	f := openFile(t, path)
+	g, d, e, f, want := gpuAndFile(t, 1*units.MiB, 26)
 	b := alloc(t, d, f.Size())
 	theirs, err := hostmem.Map(f.Size())
 	if err != nil {
@@ -513,10 +537,7 @@ func TestGPUCopiesBeginAfterTheCallersStream(t *testing.T) {
 }
 
 func TestGPUAStreamThatCannotBeOrderedAfter(t *testing.T) {
-	path, want := writeFile(t, 64*units.KiB, 27)
-	g, d := fakegpu.One(t)
-	e := newEngine(t, small)
-	f := openFile(t, path)
+	g, d, e, f, want := gpuAndFile(t, 64*units.KiB, 27)
 	b := alloc(t, d, f.Size())
 	r := whole(d, f, b.Ptr(), report.RouteBuffered)
 	r.Stream, r.HasStream = 0xdead0, true
@@ -551,10 +572,7 @@ func TestGPUCancelledInMidTransfer(t *testing.T) {
 }
 
 func TestGPUACauseOfTheCallersIsStillACancellation(t *testing.T) {
-	path, _ := writeFile(t, 1*units.MiB, 29)
-	g, d := fakegpu.One(t)
-	e := newEngine(t, small)
-	f := openFile(t, path)
+	g, d, e, f, _ := gpuAndFile(t, 1*units.MiB, 29)
 	b := alloc(t, d, f.Size())
 	g.Hold(0)
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -225,13 +225,7 @@ func TestPeersWhenTheDeviceFails(t *testing.T) {
 			g := fakegpu.Build(t, fakegpu.Options{Devices: 3})
 			g.Peer(0, 2, false)
 			devices := g.OpenAll()
-			o := small
-			o.Poison = false
-			e, err := New(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
+			e := engineOfBroken(t, small)
 			f := openFile(t, path)
 			r, _ := withPeers(t, f, devices...)
 			arrange(g)
@@ -284,14 +278,7 @@ func TestPeersWaitForTheCallersStreamThere(t *testing.T) {
 		u.Copy(s, at[1], g.Bytes(theirs.Ptr(), 4096))
 		r.Peers[0].Stream, r.Peers[0].HasStream = s, true
 		tr := start(t, e, context.Background(), r)
-		g.Await("waiting_for_event", 1)
-		if ended(tr) {
-			t.Error("ended before the caller's stream on the peer")
-		}
-		g.HoldStream(s, false)
-		if err := tr.Err(); err != nil {
-			t.Fatal(err)
-		}
+		releaseStream(t, g, s, tr)
 		checkPeers(t, g, at, want)
 		u.DestroyStream(s)
 		u.Leave()

@@ -158,6 +158,14 @@ func follow(t *testing.T, tr *Load, tg target, base device.Ptr, want []byte) (in
 	}
 }
 
+// drawFile writes a file of a random size that can be read with O_DIRECT.
+func drawFile(t *testing.T, rng *rand.Rand, seed uint64) (path string, content []byte) {
+	t.Helper()
+	path, content = writeFile(t, 300_000+rng.Int64N(400_000), seed)
+	requireDirect(t, openFile(t, path))
+	return path, content
+}
+
 // onEachArrival runs a test for every device and every way that bytes come, each with an engine of its own.
 func onEachArrival(t *testing.T, run func(t *testing.T, tg target, a arrival, e *Engine)) {
 	t.Helper()
@@ -175,9 +183,8 @@ func TestReadyPartsAreFinal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	onEachArrival(t, func(t *testing.T, tg target, a arrival, e *Engine) {
 		for round := range 12 {
-			size := 300_000 + rng.Int64N(400_000)
-			path, want := writeFile(t, size, uint64(100+round))
-			requireDirect(t, openFile(t, path))
+			path, want := drawFile(t, rng, uint64(100+round))
+			size := int64(len(want))
 			b := alloc(t, tg.dev, size)
 			r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass,
 				Segments: []Segment{{Len: size, Dst: b.Ptr()}},
@@ -268,9 +275,8 @@ func TestReadyPartsOfStridedSegments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 11))
 	onEachArrival(t, func(t *testing.T, tg target, a arrival, e *Engine) {
 		for round := range 8 {
-			size := 300_000 + rng.Int64N(400_000)
-			path, content := writeFile(t, size, uint64(300+round))
-			requireDirect(t, openFile(t, path))
+			path, content := drawFile(t, rng, uint64(300+round))
+			size := int64(len(content))
 			var segs []Segment
 			var want []byte
 			for off := rng.Int64N(5000); off < size; off += rng.Int64N(3000) {

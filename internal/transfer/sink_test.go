@@ -169,13 +169,7 @@ func TestASinkThatFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g.Hold(2)
 	tr = startWrite(t, e, ctx, WriteRequest{Sink: s, Sources: src, Checksums: true})
-	g.Await("copies_held", 1)
-	cancel()
-	waitFailed(tr)
-	if ended(tr) {
-		t.Error("ended with copies out of the caller's memory under way")
-	}
-	g.Release()
+	cancelHeld(t, g, tr, cancel)
 	if err := tr.Err(); !errs.Is(err, errs.Cancelled) ||
 		!strings.Contains(err.Error(), "bucket/key after "+units.Bytes(tr.Report().Bytes)) {
 		t.Fatalf("%v, the report has %d bytes", err, tr.Report().Bytes)

@@ -326,13 +326,7 @@ func TestSaveWhenTheDeviceFails(t *testing.T) {
 			dir := diskDir(t)
 			path := filepath.Join(dir, "f")
 			_, src := scattered(t, 3, 2*units.MiB, d)
-			o := smallSave
-			o.Poison = false
-			e, err := New(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
+			e := engineOfBroken(t, smallSave)
 			if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -365,14 +359,7 @@ func TestSaveWaitsForTheCallersStream(t *testing.T) {
 	tr := startWrite(t, e, context.Background(), WriteRequest{Path: path,
 		Sources:   []Source{{Len: b.Size(), Device: d, Ptr: b.Ptr()}},
 		Checksums: true, Streams: map[device.Device]uint64{d: stream}})
-	g.Await("waiting_for_event", 1)
-	if ended(tr) {
-		t.Error("the save ended before the caller's work")
-	}
-	g.HoldStream(stream, false)
-	if err := tr.Err(); err != nil {
-		t.Fatal(err)
-	}
+	releaseStream(t, g, stream, tr)
 	checkSaved(t, path, bytesOf(fresh))
 	caller.DestroyStream(stream)
 }

@@ -325,13 +325,20 @@ func TestMethodsAgreeOnResidency(t *testing.T) {
 	}
 }
 
-func TestReadBufferedTellsWhatWasCached(t *testing.T) {
+// halfCached returns a file of 2 MiB, of which the first MiB is in the page cache, and its bytes.
+func halfCached(t *testing.T) (*vfs.File, []byte) {
+	t.Helper()
 	path, data := write(t, t.TempDir(), 2*mib)
 	f := open(t, path)
 	onDisk(t, f)
 	dropped(t, f)
-	f.ExpectRandom(true) // nothing but what is asked for
 	fetch(t, path, 0, mib)
+	return f, data
+}
+
+func TestReadBufferedTellsWhatWasCached(t *testing.T) {
+	f, data := halfCached(t)
+	f.ExpectRandom(true) // nothing but what is asked for
 	got := make([]byte, 2*mib)
 	b, err := f.ReadBuffered(got, 0)
 	if err != nil || !bytes.Equal(got, data) || b.Cached < mib || b.Cached+b.Missed != 2*mib {
@@ -347,11 +354,7 @@ func TestReadBufferedTellsWhatWasCached(t *testing.T) {
 }
 
 func TestReadCachedStopsAtTheFirstAbsentPage(t *testing.T) {
-	path, data := write(t, t.TempDir(), 2*mib)
-	f := open(t, path)
-	onDisk(t, f)
-	dropped(t, f)
-	fetch(t, path, 0, mib)
+	f, data := halfCached(t)
 	got := make([]byte, 2*mib)
 	n := f.ReadCached(got, 0)
 	if n == 0 {

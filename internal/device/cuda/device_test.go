@@ -16,6 +16,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
+// onePage opens a queue with a mark, and 4096 bytes on the device and on the host.
+func onePage(t *testing.T, d device.Device) (device.Queue, device.Mark, device.Buffer, []byte) {
+	t.Helper()
+	q := devicetest.Queue(t, d)
+	return q, devicetest.Mark(t, q), devicetest.Buffer(t, d, 4096), devicetest.HostBytes(t, 4096)
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -231,8 +238,7 @@ func TestRegister(t *testing.T) {
 
 func TestEveryCallThatFailsNamesItself(t *testing.T) {
 	g, d := fakegpu.One(t)
-	q, b, mem := devicetest.Queue(t, d), devicetest.Buffer(t, d, 4096), devicetest.HostBytes(t, 4096)
-	m := devicetest.Mark(t, q)
+	q, m, b, mem := onePage(t, d)
 	must(t, m.Record())
 	for fn, do := range map[string]func() error{
 		"cuStreamCreate":       func() error { _, err := d.NewQueue(); return err },
@@ -261,8 +267,7 @@ func TestEveryCallThatFailsNamesItself(t *testing.T) {
 
 func TestAFailedCopyIsReportedByTheMarkBehindIt(t *testing.T) {
 	g, d := fakegpu.One(t)
-	q, b, mem := devicetest.Queue(t, d), devicetest.Buffer(t, d, 4096), devicetest.HostBytes(t, 4096)
-	m := devicetest.Mark(t, q)
+	q, m, b, mem := onePage(t, d)
 	g.FailCopy(2, fakegpu.LaunchFailed, false)
 	must(t, q.CopyIn(b.Ptr(), mem))
 	must(t, m.Record())

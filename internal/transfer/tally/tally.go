@@ -71,28 +71,30 @@ func (y *Tally) route(r report.RouteTaken) *Account {
 
 // Read counts n bytes that came by route r. Extra bytes are read for checksums alone.
 func (y *Tally) Read(extra bool, r report.RouteTaken, n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if extra {
-		y.sums.Extra.Note(n, start, end)
-		return
-	}
-	if n > 0 {
-		y.route(r).Note(n, start, end)
-	}
+	stage := &y.sums.Cached
 	switch r {
 	case report.RouteTakenDirect, report.RouteTakenDirectUnproven:
-		y.sums.Direct.Note(n, start, end)
+		stage = &y.sums.Direct
 	case report.RouteTakenNetwork:
-		y.sums.Network.Note(n, start, end)
-	default:
-		y.sums.Cached.Note(n, start, end)
+		stage = &y.sums.Network
 	}
+	y.noteRead(extra, n, start, stage, Part{Route: r, Bytes: n})
 }
 
 // ReadParts counts a read of n bytes with O_DIRECT whose bytes took several routes.
 func (y *Tally) ReadParts(extra bool, n int64, parts []Part, start time.Time) {
+	y.noteRead(extra, n, start, &y.sums.Direct, parts...)
+}
+
+// ReadBuffered counts a read through the page cache. Bytes that were not cached came by route missed.
+func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTaken, start time.Time) {
+	y.noteRead(extra, b.Cached+b.Missed, start, &y.sums.Cached,
+		Part{Route: report.RouteTakenCache, Bytes: b.Cached}, Part{Route: missed, Bytes: b.Missed})
+}
+
+// noteRead adds a read of n bytes that took from start until now to the account of its stage, and its parts to their
+// routes. Extra bytes only count as extra.
+func (y *Tally) noteRead(extra bool, n int64, start time.Time, stage *Account, parts ...Part) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -105,25 +107,7 @@ func (y *Tally) ReadParts(extra bool, n int64, parts []Part, start time.Time) {
 			y.route(p.Route).Note(p.Bytes, start, end)
 		}
 	}
-	y.sums.Direct.Note(n, start, end)
-}
-
-// ReadBuffered counts a read through the page cache. Bytes that were not cached came by route missed.
-func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTaken, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if extra {
-		y.sums.Extra.Note(b.Cached+b.Missed, start, end)
-		return
-	}
-	if b.Cached > 0 {
-		y.route(report.RouteTakenCache).Note(b.Cached, start, end)
-	}
-	if b.Missed > 0 {
-		y.route(missed).Note(b.Missed, start, end)
-	}
-	y.sums.Cached.Note(b.Cached+b.Missed, start, end)
+	stage.Note(n, start, end)
 }
 
 // ReadByCuFile counts n bytes that libcufile read. Which route they took is known when its counters are read.
