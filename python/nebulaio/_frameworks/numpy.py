@@ -9,6 +9,7 @@ from typing import Any
 
 from .._handles import Destination, TensorLayout
 from ..errors import InvalidError, OutOfMemoryError
+from .plain import PlainFramework
 
 _NAMES = {
     "BOOL": "bool",
@@ -68,7 +69,7 @@ def _has_ml_dtypes() -> bool:
     return True
 
 
-class NumpyFramework:
+class NumpyFramework(PlainFramework):
     """Framework "numpy"."""
 
     name = "numpy"
@@ -100,9 +101,6 @@ class NumpyFramework:
 
     def lacks(self, dtype: str) -> str:
         return lacks(dtype)
-
-    def final(self, view: Any) -> Any:
-        return view
 
     def views(
         self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]

@@ -9,6 +9,7 @@ from typing import Any
 from .._device import index
 from .._handles import Destination, TensorLayout
 from ..errors import DeviceError, OutOfMemoryError
+from .plain import PlainFramework
 
 # safetensors dtype -> name in torch; a torch without the name does not support it.
 _NAMES = {
@@ -35,7 +36,7 @@ _NAMES = {
 }
 
 
-class TorchFramework:
+class TorchFramework(PlainFramework):
     """Framework "pt"."""
 
     name = "pt"
@@ -74,12 +75,6 @@ class TorchFramework:
         if device == "host":
             return 0
         return int(self._torch.cuda.current_stream(index(device)).cuda_stream)
-
-    def lacks(self, dtype: str) -> str:
-        return "has no type for it"
-
-    def final(self, view: Any) -> Any:
-        return view
 
     def views(
         self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]

@@ -9,6 +9,7 @@
  * hold copies back, and count. One mutex guards everything.
  */
 #define _GNU_SOURCE
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -218,6 +219,27 @@ static void sum_tiles(const struct op *o)
 	}
 }
 
+/* wait_at waits while a test holds the gate closed, and counts the operations that wait. */
+static void wait_at(struct stream *s, int *closed, long *held)
+{
+	if (!*closed)
+		return;
+	count(held, 1);
+	while (*closed && !s->ctx->error)
+		pthread_cond_wait(&changed, &mu);
+	count(held, -1);
+}
+
+/* fails is whether this operation fails: a test chose it by its number, or the context has ended. */
+static int fails(struct stream *s, long *at, int code, int sticky)
+{
+	if (*at > 0 && --*at == 0) {
+		if (sticky) end_context(s->ctx, code); else s->error = code;
+		return 1;
+	}
+	return s->ctx->error != 0;
+}
+
 /* An operation stays at the head of its stream until it is done. */
 static void execute(struct stream *s, struct op *o)
 {
@@ -230,10 +252,7 @@ static void execute(struct stream *s, struct op *o)
 			count(&n.copies_held, -1);
 		}
 		if (gate > 0) gate--;
-		if (async_at > 0 && --async_at == 0) {
-			if (async_sticky) end_context(s->ctx, async_code); else s->error = async_code;
-			n.copies_failed++;
-		} else if (s->ctx->error) {
+		if (fails(s, &async_at, async_code, async_sticky)) {
 			n.copies_failed++;
 		} else {
 			pthread_mutex_unlock(&mu);
@@ -265,16 +284,8 @@ static void execute(struct stream *s, struct op *o)
 		unref(o->ev);
 		break;
 	case SPIN:
-		if (steps_gate) {
-			count(&n.steps_held, 1);
-			while (steps_gate && !s->ctx->error)
-				pthread_cond_wait(&changed, &mu);
-			count(&n.steps_held, -1);
-		}
-		if (kernel_at > 0 && --kernel_at == 0) {
-			if (kernel_sticky) end_context(s->ctx, kernel_code); else s->error = kernel_code;
-			n.steps_failed++;
-		} else if (s->ctx->error) {
+		wait_at(s, &steps_gate, &n.steps_held);
+		if (fails(s, &kernel_at, kernel_code, kernel_sticky)) {
 			n.steps_failed++;
 		} else {
 			s->now += o->ns;
@@ -283,16 +294,8 @@ static void execute(struct stream *s, struct op *o)
 		count(&n.steps_in_flight, -1);
 		break;
 	case SUM:
-		if (sums_gate) {
-			count(&n.sums_held, 1);
-			while (sums_gate && !s->ctx->error)
-				pthread_cond_wait(&changed, &mu);
-			count(&n.sums_held, -1);
-		}
-		if (sum_at > 0 && --sum_at == 0) {
-			if (sum_sticky) end_context(s->ctx, sum_code); else s->error = sum_code;
-			n.sums_failed++;
-		} else if (s->ctx->error) {
+		wait_at(s, &sums_gate, &n.sums_held);
+		if (fails(s, &sum_at, sum_code, sum_sticky)) {
 			n.sums_failed++;
 		} else {
 			pthread_mutex_unlock(&mu);
@@ -801,9 +804,8 @@ long fake_count(const char *name)
 	return v;
 }
 
-/* Blocks until the counter is at least v; returns 0 when that takes so many
- * seconds that it will never be. */
-long fake_await(const char *name, long v, long seconds)
+/* Blocks until the counter is from lo to hi; returns 0 when that takes longer than the seconds. */
+static long await_range(const char *name, long lo, long hi, long seconds)
 {
 	long ok = 1;
 	struct timespec until;
@@ -812,24 +814,23 @@ long fake_await(const char *name, long v, long seconds)
 	pthread_mutex_lock(&mu);
 	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
 		if (!strcmp(counters[i].name, name))
-			while (*counters[i].value < v && ok) ok = !pthread_cond_timedwait(&changed, &mu, &until);
+			while ((*counters[i].value < lo || *counters[i].value > hi) && ok)
+				ok = !pthread_cond_timedwait(&changed, &mu, &until);
 	pthread_mutex_unlock(&mu);
 	return ok;
+}
+
+/* Blocks until the counter is at least v; returns 0 when that takes so many
+ * seconds that it will never be. */
+long fake_await(const char *name, long v, long seconds)
+{
+	return await_range(name, v, LONG_MAX, seconds);
 }
 
 /* Blocks until the counter is 0, as long as fake_await does. */
 long fake_settle(const char *name, long seconds)
 {
-	long ok = 1;
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += seconds;
-	pthread_mutex_lock(&mu);
-	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
-		if (!strcmp(counters[i].name, name))
-			while (*counters[i].value != 0 && ok) ok = !pthread_cond_timedwait(&changed, &mu, &until);
-	pthread_mutex_unlock(&mu);
-	return ok;
+	return await_range(name, 0, 0, seconds);
 }
 
 /* After skip more calls of fn, the next times of them return code and do nothing. */
