@@ -136,15 +136,15 @@ func TestWithoutAGPUTheDeviceIsCalledHost(t *testing.T) {
 func TestAFailedLoadLeavesNothingBehind(t *testing.T) {
 	path := tiny(t)
 	for name, spoil := range map[string]func(g *fakegpu.GPU){
-		"no memory":  func(g *fakegpu.GPU) { g.Fail("cuMemAlloc_v2", 0, 1, fakegpu.OutOfMemory) },
-		"a bad copy": func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", 0, 1, fakegpu.LaunchFailed) },
-		"later":      func(g *fakegpu.GPU) { g.FailCopy(1, fakegpu.LaunchFailed, false) },
+		"no memory":  fakegpu.FailingCall("cuMemAlloc_v2", 0, fakegpu.OutOfMemory),
+		"a bad copy": fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", 0, fakegpu.LaunchFailed),
+		"later":      fakegpu.FailingCopy(1, fakegpu.LaunchFailed, false),
 		"no stream":  func(g *fakegpu.GPU) { g.Fail("cuStreamCreate", 0, 2, fakegpu.LaunchFailed) },
-		"no context": func(g *fakegpu.GPU) { g.Fail("cuDevicePrimaryCtxRetain", 0, 1, fakegpu.OutOfMemory) },
-		"no event":   func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 0, 1, fakegpu.LaunchFailed) },
+		"no context": fakegpu.FailingCall("cuDevicePrimaryCtxRetain", 0, fakegpu.OutOfMemory),
+		"no event":   fakegpu.FailingCall("cuEventCreate", 0, fakegpu.LaunchFailed),
 		// which is no failure
 		"not pinned":  func(g *fakegpu.GPU) { g.Fail("cuMemHostRegister_v2", 0, 100, fakegpu.OutOfMemory) },
-		"no recorder": func(g *fakegpu.GPU) { g.Fail("cuEventRecord", 0, 1, fakegpu.LaunchFailed) },
+		"no recorder": fakegpu.FailingCall("cuEventRecord", 0, fakegpu.LaunchFailed),
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := fakegpu.Build(t, fakegpu.Options{})

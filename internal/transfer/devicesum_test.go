@@ -146,9 +146,9 @@ func TestDeviceSumsThatFailEndTheTransfer(t *testing.T) {
 	path, _ := writeFile(t, 3*units.MiB, 84)
 	for name, arrange := range map[string]func(g *fakegpu.GPU){
 		"the kernel":              func(g *fakegpu.GPU) { g.FailSum(7, fakegpu.LaunchFailed, false) },
-		"the launch":              func(g *fakegpu.GPU) { g.Fail("cuLaunchKernel", 5, 1, fakegpu.LaunchFailed) },
-		"the order behind copies": func(g *fakegpu.GPU) { g.Fail("cuStreamWaitEvent", 5, 1, fakegpu.LaunchFailed) },
-		"the copy":                func(g *fakegpu.GPU) { g.FailCopy(9, fakegpu.LaunchFailed, false) },
+		"the launch":              fakegpu.FailingCall("cuLaunchKernel", 5, fakegpu.LaunchFailed),
+		"the order behind copies": fakegpu.FailingCall("cuStreamWaitEvent", 5, fakegpu.LaunchFailed),
+		"the copy":                fakegpu.FailingCopy(9, fakegpu.LaunchFailed, false),
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
@@ -205,7 +205,7 @@ func TestDeviceSumsThatCannotBe(t *testing.T) {
 		arrange func(g *fakegpu.GPU)
 		reason  string
 	}{
-		"no compiler": {arrange: func(g *fakegpu.GPU) { g.Fail("cuModuleLoadData", 0, 1, fakegpu.NoJIT) },
+		"no compiler": {arrange: fakegpu.FailingCall("cuModuleLoadData", 0, fakegpu.NoJIT),
 			reason: "PTX compiler is not here"},
 		"an old library": {opts: fakegpu.Options{Without: []string{"cuLaunchKernel"}}, reason: "lacks cuLaunchKernel"},
 	} {

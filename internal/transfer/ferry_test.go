@@ -38,9 +38,7 @@ func TestAFewBytesGoAcross(t *testing.T) {
 			}
 		})
 	}
-	if n := g.Count("pageable_copies"); n != 0 {
-		t.Errorf("%d copies came from memory that is not pinned", n)
-	}
+	g.CheckPinned()
 	g.CheckIdle()
 }
 

@@ -163,9 +163,7 @@ func TestGPUWarmColdAndHalf(t *testing.T) {
 				!r.Engine.StagingUsed {
 				t.Errorf("report: %+v %+v", r.Device, r.Engine)
 			}
-			if n := g.Count("pageable_copies"); n != 0 {
-				t.Errorf("%d copies came from memory that is not pinned", n)
-			}
+			g.CheckPinned()
 			if n := g.Count("bytes_in"); n != 3*f.Size() {
 				t.Errorf("%d bytes were copied, expected each byte once: %d", n, 3*f.Size())
 			}
@@ -321,7 +319,7 @@ func (x failing) checkNamed(t *testing.T, call string) {
 func TestGPUACopyThatCannotBeQueued(t *testing.T) {
 	for _, skip := range []int{0, 5, 47} {
 		t.Run(fmt.Sprint(skip), func(t *testing.T) {
-			eachReader(t, func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", skip, 1, fakegpu.LaunchFailed) },
+			eachReader(t, fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", skip, fakegpu.LaunchFailed),
 				func(t *testing.T, x failing) {
 					x.checkNamed(t, "cuMemcpyHtoDAsync")
 					x.checkOver(t)
@@ -351,7 +349,7 @@ func TestGPUAFailedTransferWaitsForItsOtherCopies(t *testing.T) {
 func TestGPUACopyThatFailsLater(t *testing.T) {
 	for _, nth := range []int{1, 7, 48} {
 		t.Run(fmt.Sprint(nth), func(t *testing.T) {
-			eachReader(t, func(g *fakegpu.GPU) { g.FailCopy(nth, fakegpu.LaunchFailed, false) },
+			eachReader(t, fakegpu.FailingCopy(nth, fakegpu.LaunchFailed, false),
 				func(t *testing.T, x failing) {
 					x.checkNamed(t, "cuEvent")
 					x.checkOver(t)
@@ -364,7 +362,7 @@ func TestGPUACopyThatFailsLater(t *testing.T) {
 // A sticky error ends the CUDA context: every later call fails, and still
 // everything is given back.
 func TestGPUAContextThatBreaks(t *testing.T) {
-	eachReader(t, func(g *fakegpu.GPU) { g.FailCopy(5, fakegpu.LaunchFailed, true) },
+	eachReader(t, fakegpu.FailingCopy(5, fakegpu.LaunchFailed, true),
 		func(t *testing.T, x failing) {
 			x.checkNamed(t, "cu")
 			x.checkOver(t)
@@ -404,7 +402,7 @@ func TestGPUAWaitThatFailsDoesNotLetItsCopyGo(t *testing.T) {
 func TestGPUMarksThatCannotBeMadeOrRecorded(t *testing.T) {
 	for fn, skip := range map[string]int{"cuEventCreate": 0, "cuEventRecord": 3} {
 		t.Run(fn, func(t *testing.T) {
-			eachReader(t, func(g *fakegpu.GPU) { g.Fail(fn, skip, 1, fakegpu.LaunchFailed) },
+			eachReader(t, fakegpu.FailingCall(fn, skip, fakegpu.LaunchFailed),
 				func(t *testing.T, x failing) {
 					x.checkNamed(t, fn)
 					x.checkOver(t)
@@ -495,9 +493,7 @@ func TestGPUTwoDevicesAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := g.Count("pageable_copies"); n != 0 {
-		t.Errorf("%d copies came from memory that is not pinned for their device", n)
-	}
+	g.CheckPinned()
 	g.CheckIdle()
 }
 

@@ -118,9 +118,7 @@ func TestPeersGetTheSameBytesFromOneRead(t *testing.T) {
 				if name != "given by others" && g.Count("peer_through_host") != 0 {
 					t.Error("a copy between GPUs went through the host")
 				}
-				if g.Count("pageable_copies") != 0 {
-					t.Error("a copy came from memory that is not pinned")
-				}
+				g.CheckPinned()
 				g.CheckIdle()
 			})
 		}
@@ -213,21 +211,19 @@ func TestPeersThatMakeNoSense(t *testing.T) {
 func TestPeersWhenTheDeviceFails(t *testing.T) {
 	path, _ := writeFile(t, 2*units.MiB, 75)
 	for name, arrange := range map[string]func(g *fakegpu.GPU){
-		"queue peer copy":   func(g *fakegpu.GPU) { g.Fail("cuMemcpyPeerAsync", 3, 1, fakegpu.InvalidValue) },
-		"queue staged copy": func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", 4, 1, fakegpu.InvalidValue) },
-		"copy":              func(g *fakegpu.GPU) { g.FailCopy(7, fakegpu.LaunchFailed, false) },
-		"copy, sticky":      func(g *fakegpu.GPU) { g.FailCopy(8, fakegpu.LaunchFailed, true) },
-		"order":             func(g *fakegpu.GPU) { g.Fail("cuStreamWaitEvent", 2, 1, fakegpu.InvalidValue) },
-		"record":            func(g *fakegpu.GPU) { g.Fail("cuEventRecord", 5, 1, fakegpu.InvalidValue) },
-		"make mark":         func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 2, 1, fakegpu.OutOfMemory) },
+		"queue peer copy":   fakegpu.FailingCall("cuMemcpyPeerAsync", 3, fakegpu.InvalidValue),
+		"queue staged copy": fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", 4, fakegpu.InvalidValue),
+		"copy":              fakegpu.FailingCopy(7, fakegpu.LaunchFailed, false),
+		"copy, sticky":      fakegpu.FailingCopy(8, fakegpu.LaunchFailed, true),
+		"order":             fakegpu.FailingCall("cuStreamWaitEvent", 2, fakegpu.InvalidValue),
+		"record":            fakegpu.FailingCall("cuEventRecord", 5, fakegpu.InvalidValue),
+		"make mark":         fakegpu.FailingCall("cuEventCreate", 2, fakegpu.OutOfMemory),
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := fakegpu.Build(t, fakegpu.Options{Devices: 3})
 			g.Peer(0, 2, false)
-			devices := g.OpenAll()
+			r, _ := withPeers(t, openFile(t, path), g.OpenAll()...)
 			e := engineOfBroken(t, small)
-			f := openFile(t, path)
-			r, _ := withPeers(t, f, devices...)
 			arrange(g)
 			tr := start(t, e, context.Background(), r)
 			if err := tr.Err(); !errs.Is(err, errs.Device) && !errs.Is(err, errs.NoMemory) {
@@ -267,10 +263,8 @@ func TestPeersWaitForTheCallersStreamThere(t *testing.T) {
 	for _, p2p := range []bool{true, false} {
 		g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
 		g.Peer(0, 1, p2p)
-		devices := g.OpenAll()
+		r, at := withPeers(t, openFile(t, path), g.OpenAll()...)
 		e := newEngine(t, small)
-		f := openFile(t, path)
-		r, at := withPeers(t, f, devices...)
 		theirs := alloc(t, host.New(), 4096)
 		u := g.Thread(1)
 		s := u.NewStream()

@@ -159,11 +159,12 @@ func follow(t *testing.T, tr *Load, tg target, base device.Ptr, want []byte) (in
 }
 
 // drawFile writes a file of a random size that can be read with O_DIRECT.
-func drawFile(t *testing.T, rng *rand.Rand, seed uint64) (path string, content []byte) {
+func drawFile(t *testing.T, rng *rand.Rand, seed uint64) (path string, size int64, content []byte) {
 	t.Helper()
-	path, content = writeFile(t, 300_000+rng.Int64N(400_000), seed)
+	size = 300_000 + rng.Int64N(400_000)
+	path, content = writeFile(t, size, seed)
 	requireDirect(t, openFile(t, path))
-	return path, content
+	return path, size, content
 }
 
 // onEachArrival runs a test for every device and every way that bytes come, each with an engine of its own.
@@ -183,8 +184,7 @@ func TestReadyPartsAreFinal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	onEachArrival(t, func(t *testing.T, tg target, a arrival, e *Engine) {
 		for round := range 12 {
-			path, want := drawFile(t, rng, uint64(100+round))
-			size := int64(len(want))
+			path, size, want := drawFile(t, rng, uint64(100+round))
 			b := alloc(t, tg.dev, size)
 			r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass,
 				Segments: []Segment{{Len: size, Dst: b.Ptr()}},
@@ -275,8 +275,7 @@ func TestReadyPartsOfStridedSegments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 11))
 	onEachArrival(t, func(t *testing.T, tg target, a arrival, e *Engine) {
 		for round := range 8 {
-			path, content := drawFile(t, rng, uint64(300+round))
-			size := int64(len(content))
+			path, size, content := drawFile(t, rng, uint64(300+round))
 			var segs []Segment
 			var want []byte
 			for off := rng.Int64N(5000); off < size; off += rng.Int64N(3000) {

@@ -328,10 +328,10 @@ func TestUploadWhenTheDeviceFails(t *testing.T) {
 	size := int64(12 * units.MiB)
 	data := noise(size, 35)
 	for name, fail := range map[string]func(g *fakegpu.GPU){
-		"queue copy": func(g *fakegpu.GPU) { g.Fail("cuMemcpyDtoHAsync_v2", 5, 1, fakegpu.InvalidValue) },
-		"copy":       func(g *fakegpu.GPU) { g.FailCopy(6, fakegpu.LaunchFailed, false) },
-		"record":     func(g *fakegpu.GPU) { g.Fail("cuEventRecord", 3, 1, fakegpu.InvalidValue) },
-		"make mark":  func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 1, 1, fakegpu.OutOfMemory) },
+		"queue copy": fakegpu.FailingCall("cuMemcpyDtoHAsync_v2", 5, fakegpu.InvalidValue),
+		"copy":       fakegpu.FailingCopy(6, fakegpu.LaunchFailed, false),
+		"record":     fakegpu.FailingCall("cuEventRecord", 3, fakegpu.InvalidValue),
+		"make mark":  fakegpu.FailingCall("cuEventCreate", 1, fakegpu.OutOfMemory),
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, d := fakegpu.One(t)

@@ -155,9 +155,7 @@ func TestSaveIsExact(t *testing.T) {
 		}
 	}
 	g.CheckIdle()
-	if n := g.Count("pageable_copies"); n != 0 {
-		t.Errorf("%d copies went to memory that is not pinned", n)
-	}
+	g.CheckPinned()
 }
 
 // TestSaveWritesFromWhereItLies: aligned host memory needs no staging.
@@ -314,12 +312,12 @@ func checkNotSaved(t *testing.T, g *fakegpu.GPU, path string) {
 
 func TestSaveWhenTheDeviceFails(t *testing.T) {
 	for name, arrange := range map[string]func(g *fakegpu.GPU){
-		"queue copy":   func(g *fakegpu.GPU) { g.Fail("cuMemcpyDtoHAsync_v2", 5, 1, fakegpu.InvalidValue) },
-		"copy":         func(g *fakegpu.GPU) { g.FailCopy(6, fakegpu.LaunchFailed, false) },
-		"copy, sticky": func(g *fakegpu.GPU) { g.FailCopy(6, fakegpu.LaunchFailed, true) },
-		"record":       func(g *fakegpu.GPU) { g.Fail("cuEventRecord", 3, 1, fakegpu.InvalidValue) },
-		"query":        func(g *fakegpu.GPU) { g.Fail("cuEventQuery", 3, 1, fakegpu.LaunchFailed) },
-		"make mark":    func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 1, 1, fakegpu.OutOfMemory) },
+		"queue copy":   fakegpu.FailingCall("cuMemcpyDtoHAsync_v2", 5, fakegpu.InvalidValue),
+		"copy":         fakegpu.FailingCopy(6, fakegpu.LaunchFailed, false),
+		"copy, sticky": fakegpu.FailingCopy(6, fakegpu.LaunchFailed, true),
+		"record":       fakegpu.FailingCall("cuEventRecord", 3, fakegpu.InvalidValue),
+		"query":        fakegpu.FailingCall("cuEventQuery", 3, fakegpu.LaunchFailed),
+		"make mark":    fakegpu.FailingCall("cuEventCreate", 1, fakegpu.OutOfMemory),
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, d := fakegpu.One(t)

@@ -134,13 +134,13 @@ func TestAReadErrorEndsTheRun(t *testing.T) {
 func TestADeviceErrorEndsTheRun(t *testing.T) {
 	files := dataset(t, 5000, 15)
 	for name, fail := range map[string]func(g *fakegpu.GPU){
-		"a copy":          func(g *fakegpu.GPU) { g.FailCopy(7, fakegpu.LaunchFailed, false) },
-		"a copy for good": func(g *fakegpu.GPU) { g.FailCopy(7, fakegpu.LaunchFailed, true) },
-		"a step":          func(g *fakegpu.GPU) { g.FailStep(4, fakegpu.LaunchTimeout, false) },
-		"a step for good": func(g *fakegpu.GPU) { g.FailStep(4, fakegpu.LaunchTimeout, true) },
-		"a launch":        func(g *fakegpu.GPU) { g.Fail("cuLaunchKernel", 4, 1, fakegpu.LaunchFailed) },
-		"an order":        func(g *fakegpu.GPU) { g.Fail("cuStreamWaitEvent", 4, 1, fakegpu.LaunchFailed) },
-		"a queued copy":   func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", 6, 1, fakegpu.LaunchFailed) },
+		"a copy":          fakegpu.FailingCopy(7, fakegpu.LaunchFailed, false),
+		"a copy for good": fakegpu.FailingCopy(7, fakegpu.LaunchFailed, true),
+		"a step":          fakegpu.FailingStep(4, fakegpu.LaunchTimeout, false),
+		"a step for good": fakegpu.FailingStep(4, fakegpu.LaunchTimeout, true),
+		"a launch":        fakegpu.FailingCall("cuLaunchKernel", 4, fakegpu.LaunchFailed),
+		"an order":        fakegpu.FailingCall("cuStreamWaitEvent", 4, fakegpu.LaunchFailed),
+		"a queued copy":   fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", 6, fakegpu.LaunchFailed),
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, d := fakegpu.One(t)

@@ -9,46 +9,19 @@ from typing import Any
 
 from .._handles import Destination, TensorLayout
 from ..errors import InvalidError, OutOfMemoryError
-from .plain import PlainFramework
-
-_NAMES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "I16": "int16",
-    "U16": "uint16",
-    "F16": "float16",
-    "I32": "int32",
-    "U32": "uint32",
-    "F32": "float32",
-    "C64": "complex64",
-    "F64": "float64",
-    "I64": "int64",
-    "U64": "uint64",
-}
-
-# Types whose layout in memory is the file's. ml_dtypes also has 4 and 6 bit
-# floats, one to a byte, which a packed file cannot be viewed as.
-_ML_NAMES = {
-    "BF16": "bfloat16",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}
+from .plain import NAMES, SHORT_FLOATS, PlainFramework
 
 
 def numpy_dtypes(numpy: Any, names: set[str]) -> dict[str, Any]:
     """NumPy's dtype for each safetensors dtype in names that it has one for."""
-    found = {name: numpy.dtype(_NAMES[name]) for name in names if name in _NAMES}
-    if not names.isdisjoint(_ML_NAMES):
+    found = {name: numpy.dtype(NAMES[name]) for name in names if name in NAMES}
+    if not names.isdisjoint(SHORT_FLOATS):
         try:
             ml_dtypes = importlib.import_module("ml_dtypes")
         except ImportError:
             return found
-        for name in names & _ML_NAMES.keys():
-            scalar = getattr(ml_dtypes, _ML_NAMES[name], None)
+        for name in names & SHORT_FLOATS.keys():
+            scalar = getattr(ml_dtypes, SHORT_FLOATS[name], None)
             if scalar is not None:
                 found[name] = numpy.dtype(scalar)
     return found
@@ -56,7 +29,7 @@ def numpy_dtypes(numpy: Any, names: set[str]) -> dict[str, Any]:
 
 def lacks(dtype: str) -> str:
     """Why NumPy has no dtype for a safetensors dtype: bfloat16 and the 8-bit floats come with another package."""
-    if dtype in _ML_NAMES and not _has_ml_dtypes():
+    if dtype in SHORT_FLOATS and not _has_ml_dtypes():
         return "has no type for it without the package ml_dtypes (pip install ml_dtypes)"
     return "has no type for it"
 
