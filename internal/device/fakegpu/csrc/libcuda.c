@@ -58,7 +58,7 @@ static const struct { int code; const char *name, *text; } errors[] = {
 	{UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
-struct context { int dev, retained, error; long retains; struct stream *null; };
+struct context { int dev, retained, error, moving; long retains; struct stream *null; };
 struct event { struct context *ctx; unsigned long recorded, reached; int error, refs, untimed; uint64_t time; };
 struct op {
 	enum { COPY, ABORTED, RECORD, WAIT, SPIN, SUM } kind;
@@ -167,11 +167,11 @@ static int remove_range(struct range **list, uintptr_t lo)
 
 static int meets(uintptr_t a, size_t size, uintptr_t lo, uintptr_t hi) { return a < hi && a + size > lo; }
 
-/* Does a queued copy or sum still use memory in [lo, hi)? */
+/* Does a queued copy or sum still use memory in [lo, hi)? In a context that has ended none does any more. */
 static int in_use(uintptr_t lo, uintptr_t hi)
 {
 	for (struct stream *s = streams; s; s = s->next)
-		for (struct op *o = s->head; o; o = o->next)
+		for (struct op *o = s->ctx->error ? NULL : s->head; o; o = o->next)
 			if ((o->kind == COPY || o->kind == SUM) && (meets((uintptr_t)o->dst, o->kind == SUM ? 8 * o->tiles : o->n, lo, hi) || meets((uintptr_t)o->src, o->n, lo, hi)))
 				return 1;
 	return 0;
@@ -179,9 +179,12 @@ static int in_use(uintptr_t lo, uintptr_t hi)
 
 static void unref(struct event *e) { if (--e->refs == 0) free(e); }
 
-/* A sticky error ends the context: what is queued in it is never executed. */
+/* A sticky error ends the context: what is queued in it is never executed. What is being copied or summed ends first:
+ * a caller that sees the error may unmap the memory at once. */
 static void end_context(struct context *c, int code)
 {
+	while (c->moving)
+		pthread_cond_wait(&changed, &mu);
 	c->error = code;
 	for (struct stream *s = streams; s; s = s->next)
 		for (struct op *o = s->ctx == c && s->head ? s->head->next : NULL; o; o = o->next)
@@ -255,9 +258,11 @@ static void execute(struct stream *s, struct op *o)
 		if (fails(s, &async_at, async_code, async_sticky)) {
 			n.copies_failed++;
 		} else {
+			s->ctx->moving++;
 			pthread_mutex_unlock(&mu);
 			memcpy(o->dst, o->src, o->n);
 			pthread_mutex_lock(&mu);
+			s->ctx->moving--;
 			if (flip_copy_at > 0 && --flip_copy_at == 0) ((char *)o->dst)[o->n / 2] ^= 1;
 			n.copies_done++;
 			s->now += copy_ns;
@@ -298,9 +303,11 @@ static void execute(struct stream *s, struct op *o)
 		if (fails(s, &sum_at, sum_code, sum_sticky)) {
 			n.sums_failed++;
 		} else {
+			s->ctx->moving++;
 			pthread_mutex_unlock(&mu);
 			sum_tiles(o);
 			pthread_mutex_lock(&mu);
+			s->ctx->moving--;
 			if (flip_sum_at > 0 && --flip_sum_at == 0) *(uint64_t *)o->dst ^= 1ull << 40;
 			n.sums_done++;
 			n.bytes_summed += o->n;
