@@ -97,7 +97,8 @@ func TestCopiesProceedWhileAStepRuns(t *testing.T) {
 	check(t, compute.(device.Stepper).Step(0), compute.Drain())
 
 	done := devicetest.Mark(t, copies)
-	begin, end, copied, next := devicetest.Stamp(t, compute), devicetest.Stamp(t, compute), devicetest.Stamp(t, copies), devicetest.Stamp(t, compute)
+	begin, end, next := devicetest.Stamp(t, compute), devicetest.Stamp(t, compute), devicetest.Stamp(t, compute)
+	copied := devicetest.Stamp(t, copies)
 	check(t, begin.Record(), compute.(device.Stepper).Step(200*time.Millisecond), end.Record(),
 		copies.CopyIn(buf.Ptr(), mem.Bytes()[:size]), copied.Record(), done.Record(),
 		compute.(device.Follower).Follow(done), next.Record())

@@ -100,7 +100,7 @@ func (r *rig) load(g *group, s stretch, free <-chan *place, out chan<- *place) {
 		defer close(jobs)
 		o := r.order()
 		for k := range s.batches {
-			pl, err := r.next(g, s, k, free)
+			pl, err := nextPlace(r, g, s, k, free)
 			if pl == nil {
 				return err
 			}
@@ -134,8 +134,8 @@ func (r *rig) load(g *group, s stretch, free <-chan *place, out chan<- *place) {
 	}
 }
 
-// next takes a free place for batch k of s. It returns nil if the run has ended or failed.
-func (r *rig) next(g *group, s stretch, k int, free <-chan *place) (*place, error) {
+// nextPlace takes a free place for batch k of s. It returns nil if the run has ended or failed.
+func nextPlace(r *rig, g *group, s stretch, k int, free <-chan *place) (*place, error) {
 	pl, ok := take(g, free)
 	if !ok {
 		return nil, nil
@@ -169,7 +169,7 @@ func (r *rig) loadByEngine(g *group, dev device.Device, s stretch, free <-chan *
 	g.run(func() error {
 		defer close(moving)
 		for k := range s.batches {
-			pl, err := r.next(g, s, k, free)
+			pl, err := nextPlace(r, g, s, k, free)
 			if pl == nil {
 				return err
 			}
