@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -141,9 +142,18 @@ func writeKeys(t *target, name string, count, streams int) (time.Duration, error
 		return 0, err
 	}
 	start := time.Now()
-	failures := t.spread(count, streams, func(s *stream, j int) error {
-		return s.do(t.signIn(name, http.MethodPut, keyName(j, count), nil, http.StatusOK), nil)
-	})
+	failures := make([]error, streams)
+	var wg sync.WaitGroup
+	for i := range streams {
+		wg.Go(func() {
+			s := newStream(t.host)
+			defer s.close()
+			for j := i; j < count && failures[i] == nil; j += streams {
+				failures[i] = s.do(t.signIn(name, http.MethodPut, keyName(j, count), nil, http.StatusOK), nil)
+			}
+		})
+	}
+	wg.Wait()
 	return time.Since(start), errors.Join(failures...)
 }
 

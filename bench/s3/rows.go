@@ -145,29 +145,20 @@ func (r row) measure(t *target, data []byte, round int) (sample, error) {
 	return s, remove(t, keys, 8)
 }
 
-// spread calls do for each number below count, over several streams at once. A stream ends at its first error; spread
-// returns the error of each stream, nil without one.
-func (t *target) spread(count, streams int, do func(s *stream, j int) error) []error {
+// remove deletes keys over several streams.
+func remove(t *target, keys []string, streams int) error {
 	failures := make([]error, streams)
 	var wg sync.WaitGroup
 	for i := range streams {
 		wg.Go(func() {
 			s := newStream(t.host)
 			defer s.close()
-			for j := i; j < count && failures[i] == nil; j += streams {
-				failures[i] = do(s, j)
+			for j := i; j < len(keys) && failures[i] == nil; j += streams {
+				failures[i] = s.do(t.sign(http.MethodDelete, keys[j], nil, nil, http.StatusNoContent, -1), nil)
 			}
 		})
 	}
 	wg.Wait()
-	return failures
-}
-
-// remove deletes keys over several streams.
-func remove(t *target, keys []string, streams int) error {
-	failures := t.spread(len(keys), streams, func(s *stream, j int) error {
-		return s.do(t.sign(http.MethodDelete, keys[j], nil, nil, http.StatusNoContent, -1), nil)
-	})
 	for _, err := range failures {
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
