@@ -18,7 +18,7 @@ func choose[T ~string](s string, choices ...T) (T, bool) {
 	return T(s), slices.Contains(choices, T(s))
 }
 
-// ParseRoute returns the route called s. The empty text is RouteAuto.
+// ParseRoute returns the route with the name s. An empty name means RouteAuto.
 func ParseRoute(s string) (Route, error) {
 	if r, ok := choose(s, RouteAuto, RouteBuffered, RouteDirect, RouteCuFile); ok {
 		return r, nil
@@ -28,7 +28,7 @@ func ParseRoute(s string) (Route, error) {
 			nearest.Hint(s, string(RouteAuto), string(RouteBuffered), string(RouteDirect), string(RouteCuFile)))
 }
 
-// ParseCachePolicy returns the cache policy called s. The empty text is CacheAuto.
+// ParseCachePolicy returns the cache policy with the name s. An empty name means CacheAuto.
 func ParseCachePolicy(s string) (CachePolicy, error) {
 	if c, ok := choose(s, CacheAuto, CacheKeep, CacheBypass); ok {
 		return c, nil
@@ -38,7 +38,7 @@ func ParseCachePolicy(s string) (CachePolicy, error) {
 			nearest.Hint(s, string(CacheAuto), string(CacheKeep), string(CacheBypass)))
 }
 
-// ParseCuFileAPI returns the interface called s. The empty text is CuFileSync.
+// ParseCuFileAPI returns the interface of libcufile with the name s. An empty name means CuFileSync.
 func ParseCuFileAPI(s string) (CuFileAPI, error) {
 	if a, ok := choose(s, CuFileSync, CuFileAsync, CuFileBatch); ok {
 		return a, nil

@@ -85,7 +85,7 @@ func TestDeviceSumsFindWhatGoesWrongOnTheWay(t *testing.T) {
 
 func TestDeviceSumsOfWhatComesOverANetwork(t *testing.T) {
 	data := noise(9*units.MiB+4321, 82)
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, onDevice(Options{Poison: true}))
 	f := vfs.NewRemote("s3://b/k", int64(len(data)), &memRemote{data: data, parallel: 3})
 	b := alloc(t, d, f.Size()+8)
@@ -277,7 +277,7 @@ func TestDeviceSumsAreChosenBySize(t *testing.T) {
 func TestDeviceSumsAreFreedWithTheEngine(t *testing.T) {
 	path, _ := writeFile(t, 3*units.MiB, 87)
 	sums := sumsOf(t, path, 4096)
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e, err := New(onDevice(Options{}))
 	if err != nil {
 		t.Fatal(err)

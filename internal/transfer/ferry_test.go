@@ -43,7 +43,7 @@ func TestAFewBytesGoAcross(t *testing.T) {
 }
 
 func TestAFewBytesDoNotWaitForBulkCopies(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, small)
 	path, want := writeFile(t, 1*units.MiB, 61)
 	f := openFile(t, path)
@@ -70,7 +70,7 @@ func TestAFewBytesDoNotWaitForBulkCopies(t *testing.T) {
 }
 
 func TestAFewBytesComeAfterTheCallersStream(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, small)
 	b := alloc(t, d, 8)
 	theirs := alloc(t, host.New(), 8)
@@ -95,7 +95,7 @@ func TestAFewBytesComeAfterTheCallersStream(t *testing.T) {
 }
 
 func TestAFewBytesOfMany(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, small)
 	const many, n = 16, 3000
 	b := alloc(t, d, many*n)
@@ -119,7 +119,7 @@ func TestAFewBytesOfMany(t *testing.T) {
 }
 
 func TestAFewBytesThatFail(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, small)
 	b := alloc(t, d, 4096)
 	data := make([]byte, 4096)

@@ -57,7 +57,7 @@ func loadGPU(t *testing.T, g *fakegpu.GPU, e *Engine, d device.Device, f *vfs.Fi
 func gpuAndFile(t *testing.T, size int64, seed uint64) (*fakegpu.GPU, device.Device, *Engine, *vfs.File, []byte) {
 	t.Helper()
 	path, want := writeFile(t, size, seed)
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	return g, d, newEngine(t, small), openFile(t, path), want
 }
 
@@ -123,7 +123,7 @@ func TestGPUWarmColdAndHalf(t *testing.T) {
 	path, want := writeFile(t, 5*units.MiB+1234, 21)
 	for name, opts := range engines() {
 		t.Run(name, func(t *testing.T) {
-			g, d := fakegpu.One(t)
+			g, d := fakegpu.OpenOne(t)
 			e := newEngine(t, opts)
 			f := openFile(t, path)
 			requireDirect(t, f)
@@ -177,7 +177,7 @@ func TestGPUSegmentsAtOddOffsets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	for _, route := range []report.Route{report.RouteAuto, report.RouteBuffered, report.RouteDirect} {
 		t.Run(string(route), func(t *testing.T) {
-			g, d := fakegpu.One(t)
+			g, d := fakegpu.OpenOne(t)
 			e := newEngine(t, small)
 			f := openFile(t, path)
 			requireDirect(t, f)
@@ -584,7 +584,7 @@ func TestGPUACauseOfTheCallersIsStillACancellation(t *testing.T) {
 
 func TestGPUCloseRefusesWhileATransferRuns(t *testing.T) {
 	path, want := writeFile(t, 1*units.MiB, 31)
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e, err := New(small)
 	if err != nil {
 		t.Fatal(err)
@@ -656,7 +656,7 @@ func TestGPUCloseRightAfterASmallLoad(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	path, want := writeFile(t, 4096, 33)
 	f := openFile(t, path)
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	b := alloc(t, d, f.Size())
 	for range 20 {
 		e, err := New(Options{PoolSize: 128 * units.MiB})

@@ -83,7 +83,7 @@ func TestAGPUWithAShareWaitsForNoOther(t *testing.T) {
 }
 
 func TestOneGPUHasTheEnginesOwn(t *testing.T) {
-	_, d := fakegpu.One(t)
+	_, d := fakegpu.OpenOne(t)
 	o := small
 	o.Share = func(device.Info) (Share, bool) { return Share{}, false }
 	e := newEngine(t, o)

@@ -140,7 +140,7 @@ func (b *brokenSink) WriteBuffered(p []byte, off int64) error {
 }
 
 func TestASinkThatDeclinesDirectWritesIsWrittenThroughTheCache(t *testing.T) {
-	_, d := fakegpu.One(t)
+	_, d := fakegpu.OpenOne(t)
 	e := newEngine(t, smallSave)
 	path, s := handedOver(t, diskDir(t), units.MiB)
 	want, src := scattered(t, 7, units.MiB, d)
@@ -156,7 +156,7 @@ func TestASinkThatDeclinesDirectWritesIsWrittenThroughTheCache(t *testing.T) {
 }
 
 func TestASinkThatFails(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, smallSave)
 	_, s := handedOver(t, diskDir(t), units.MiB)
 	_, src := scattered(t, 7, units.MiB, d)

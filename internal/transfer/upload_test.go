@@ -334,7 +334,7 @@ func TestUploadWhenTheDeviceFails(t *testing.T) {
 		"make mark":  fakegpu.FailingCall("cuEventCreate", 1, fakegpu.OutOfMemory),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, d := fakegpu.One(t)
+			g, d := fakegpu.OpenOne(t)
 			e := newEngine(t, Options{Poison: true})
 			b := memory(t, target{d, g.Bytes, g.CheckIdle}, data)
 			fail(g)

@@ -440,7 +440,7 @@ func TestVerifyKeepsABadBlockOffTheDevice(t *testing.T) {
 	path, want := writeFile(t, 6*units.MiB, 76)
 	sums := sumsOf(t, path, checksum.DefaultBlock)
 	flip(t, path, 8*(3*units.MiB+1))
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, Options{Poison: true, VerifyOn: VerifyHost})
 	f := openFile(t, path)
 	warm(t, f)

@@ -320,7 +320,7 @@ func TestSaveWhenTheDeviceFails(t *testing.T) {
 		"make mark":    fakegpu.FailingCall("cuEventCreate", 1, fakegpu.OutOfMemory),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, d := fakegpu.One(t)
+			g, d := fakegpu.OpenOne(t)
 			dir := diskDir(t)
 			path := filepath.Join(dir, "f")
 			_, src := scattered(t, 3, 2*units.MiB, d)
@@ -340,7 +340,7 @@ func TestSaveWhenTheDeviceFails(t *testing.T) {
 
 // TestSaveWaitsForTheCallersStream: what the caller has queued comes first.
 func TestSaveWaitsForTheCallersStream(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, smallSave)
 	b := alloc(t, d, 200_000)
 	put(b.Ptr(), make([]byte, b.Size()))
@@ -363,7 +363,7 @@ func TestSaveWaitsForTheCallersStream(t *testing.T) {
 }
 
 func TestSaveCancelled(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, smallSave)
 	dir := diskDir(t)
 	path := filepath.Join(dir, "f")
@@ -425,7 +425,7 @@ func TestSaversOfOneName(t *testing.T) {
 
 // TestSaveBesideLoads: both are exact and neither starves.
 func TestSaveBesideLoads(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, smallSave)
 	source, content := writeFile(t, 3*units.MiB+5, 31)
 	f := openFile(t, source)

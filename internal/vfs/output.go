@@ -24,13 +24,13 @@ func (o *output) refuse(reason, fix string) {
 // Size returns the length in bytes that the file will have.
 func (o *output) Size() int64 { return o.size }
 
-// FS returns the name of the file system and whether the file system lives in memory.
+// FS returns the name of the file system and whether it keeps files in memory.
 func (o *output) FS() FSType { return o.fs }
 
-// Align returns the alignment that direct writes need. It is zero if direct writes are refused.
+// Align returns the alignment that writes with O_DIRECT need, or zero if O_DIRECT is refused.
 func (o *output) Align() Alignment { return o.align }
 
-// Direct reports whether the file can be written with O_DIRECT, and otherwise the reason.
+// Direct reports whether the file can be written with O_DIRECT; if false, why gives the reason.
 func (o *output) Direct() (ok bool, why *Refusal) {
 	if r := o.refused.Load(); r != nil {
 		return false, r

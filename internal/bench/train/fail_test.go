@@ -24,7 +24,7 @@ func TestCancelLeavesNothingQueued(t *testing.T) {
 	for _, memory := range []string{Pageable, Pinned, Engine} {
 		for _, what := range []string{"copies", "steps"} {
 			t.Run(memory+"/"+what, func(t *testing.T) {
-				g, d := fakegpu.One(t)
+				g, d := fakegpu.OpenOne(t)
 				c := base(d, files)
 				c.Memory, c.Steps = memory, 1000
 				var e *transfer.Engine
@@ -90,7 +90,7 @@ func TestCancelBeforeTheRunBegins(t *testing.T) {
 }
 
 func TestAReadErrorEndsTheRun(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	files := dataset(t, 5000, 15)
 	boom := errs.New(errs.IO, "read", "sample 7", "the disk is gone")
 	var mu sync.Mutex
@@ -143,7 +143,7 @@ func TestADeviceErrorEndsTheRun(t *testing.T) {
 		"a queued copy":   fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", 6, fakegpu.LaunchFailed),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, d := fakegpu.One(t)
+			g, d := fakegpu.OpenOne(t)
 			fail(g)
 			if _, err := Run(t.Context(), base(d, files)); !errs.Is(err, errs.Device) {
 				t.Errorf("got %v", err)
@@ -168,7 +168,7 @@ func TestWhatCannotBeOpenedIsGivenBack(t *testing.T) {
 		if fn == "cuModuleLoadData" {
 			skip = 0
 		}
-		g, d := fakegpu.One(t)
+		g, d := fakegpu.OpenOne(t)
 		g.Fail(fn, skip, 1, code)
 		_, err := Run(t.Context(), base(d, files))
 		if !errs.Is(err, kind) {

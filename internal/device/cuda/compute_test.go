@@ -19,7 +19,7 @@ import (
 func step(q device.Queue, d time.Duration) error { return q.(device.Stepper).Step(d) }
 
 func TestStepsAreTimedByTheDevice(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q := devicetest.Queue(t, d)
 	a, b, c := devicetest.Stamp(t, q), devicetest.Stamp(t, q), devicetest.Stamp(t, q)
 	for _, want := range []time.Duration{20 * time.Millisecond, 250 * time.Microsecond, 0} {
@@ -44,7 +44,7 @@ func TestStepsAreTimedByTheDevice(t *testing.T) {
 }
 
 func TestSinceWaitsForTheStep(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q := devicetest.Queue(t, d)
 	a, b := devicetest.Stamp(t, q), devicetest.Stamp(t, q)
 	g.HoldSteps()
@@ -70,7 +70,7 @@ func TestSinceWaitsForTheStep(t *testing.T) {
 }
 
 func TestCopiesGoOnWhileAStepRunsElsewhere(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	compute, copies := devicetest.Queue(t, d), devicetest.Queue(t, d)
 	b, mem := devicetest.Buffer(t, d, 4096), devicetest.HostBytes(t, 4096)
 	g.HoldSteps()
@@ -160,7 +160,7 @@ func TestOptionalSymbolsMayBeMissing(t *testing.T) {
 }
 
 func TestAKernelThatDoesNotCompileIsExplained(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q := devicetest.Queue(t, d)
 	for _, c := range []struct {
 		code      int
@@ -204,7 +204,7 @@ func TestAKernelThatDoesNotCompileIsExplained(t *testing.T) {
 
 func TestAKernelThatIsKilledIsADeviceError(t *testing.T) {
 	for _, sticky := range []bool{false, true} {
-		g, d := fakegpu.One(t)
+		g, d := fakegpu.OpenOne(t)
 		q := devicetest.Queue(t, d)
 		m := devicetest.Mark(t, q)
 		g.FailStep(1, fakegpu.LaunchTimeout, sticky)
@@ -221,7 +221,7 @@ func TestAKernelThatIsKilledIsADeviceError(t *testing.T) {
 }
 
 func TestCloseUnloadsTheKernel(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q, err := d.NewQueue()
 	must(t, err)
 	must(t, errors.Join(step(q, time.Millisecond), q.Close(), d.Close()))

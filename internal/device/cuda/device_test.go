@@ -31,7 +31,7 @@ func must(t *testing.T, err error) {
 }
 
 func TestBytesGoInAndComeOut(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q, b := devicetest.Queue(t, d), devicetest.Buffer(t, d, 1<<20)
 	in, out := devicetest.HostBytes(t, 1<<20), devicetest.HostBytes(t, 1<<20)
 	for i := range in {
@@ -55,7 +55,7 @@ func TestBytesGoInAndComeOut(t *testing.T) {
 }
 
 func TestAMarkIsDoneWhenWhatIsBeforeItIsDone(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q, b, src := devicetest.Queue(t, d), devicetest.Buffer(t, d, 8), devicetest.HostBytes(t, 4096)
 	m := devicetest.Mark(t, q)
 	if done, err := m.Done(); !done || err != nil {
@@ -79,7 +79,7 @@ func TestAMarkIsDoneWhenWhatIsBeforeItIsDone(t *testing.T) {
 }
 
 func TestAfterWaitsForTheCallersStream(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q, b := devicetest.Queue(t, d), devicetest.Buffer(t, d, 8)
 	theirs, ours := devicetest.HostBytes(t, 4096), devicetest.HostBytes(t, 4096)
 	copy(theirs, "theirs..")
@@ -146,7 +146,7 @@ func TestTheCallingThreadsContextIsLeftAsFound(t *testing.T) {
 }
 
 func TestManyGoroutinesShareAQueue(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q := devicetest.Queue(t, d)
 	const workers, each = 8, 50
 	b := devicetest.Buffer(t, d, workers*each)
@@ -181,7 +181,7 @@ func TestManyGoroutinesShareAQueue(t *testing.T) {
 }
 
 func TestAllocation(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	b := devicetest.Buffer(t, d, 1000)
 	if b.Size() != 1000 || b.Ptr()%256 != 0 {
 		t.Errorf("%d bytes at 0x%x", b.Size(), b.Ptr())
@@ -237,7 +237,7 @@ func TestRegister(t *testing.T) {
 }
 
 func TestEveryCallThatFailsNamesItself(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q, m, b, mem := onePage(t, d)
 	must(t, m.Record())
 	for fn, do := range map[string]func() error{
@@ -266,7 +266,7 @@ func TestEveryCallThatFailsNamesItself(t *testing.T) {
 }
 
 func TestAFailedCopyIsReportedByTheMarkBehindIt(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q, m, b, mem := onePage(t, d)
 	g.FailCopy(2, fakegpu.LaunchFailed, false)
 	must(t, q.CopyIn(b.Ptr(), mem))
@@ -281,7 +281,7 @@ func TestAFailedCopyIsReportedByTheMarkBehindIt(t *testing.T) {
 }
 
 func TestCloseIsSafeTwice(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	must(t, d.Close())
 	must(t, d.Close())
 	g.CheckFreed()

@@ -41,7 +41,7 @@ func same(t *testing.T, got, want []uint64) {
 
 // Several goroutines copy and sum on one queue at once, each with a sum of its own.
 func TestSumsAreOfWhatWasCopiedBefore(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q := devicetest.Queue(t, d)
 	const room = 300_000
 	var group sync.WaitGroup
@@ -78,7 +78,7 @@ func TestSumsAreOfWhatWasCopiedBefore(t *testing.T) {
 }
 
 func TestSumsWaitForTheirCopiesAndHoldNoOtherUp(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q, b, mem := devicetest.Queue(t, d), devicetest.Buffer(t, d, 8192), devicetest.HostBytes(t, 8192)
 	copy(mem, "what is copied")
 	sum, mark, later := devicetest.Sum(t, q, 1), devicetest.Mark(t, q), devicetest.Mark(t, q)
@@ -154,7 +154,7 @@ func TestADriverWithoutSumsSaysWhy(t *testing.T) {
 
 func TestAFailedSumIsOutOfTheWay(t *testing.T) {
 	for _, sticky := range []bool{false, true} {
-		g, d := fakegpu.One(t)
+		g, d := fakegpu.OpenOne(t)
 		q, b := devicetest.Queue(t, d), devicetest.Buffer(t, d, 4096)
 		sum, mark := devicetest.Sum(t, q, 1), devicetest.Mark(t, q)
 		g.FailSum(1, fakegpu.LaunchFailed, sticky)
@@ -167,7 +167,7 @@ func TestAFailedSumIsOutOfTheWay(t *testing.T) {
 		g.CheckIdle()
 	}
 	for _, fn := range []string{"cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent"} {
-		g, d := fakegpu.One(t)
+		g, d := fakegpu.OpenOne(t)
 		q, b := devicetest.Queue(t, d), devicetest.Buffer(t, d, 4096)
 		sum, mark := devicetest.Sum(t, q, 1), devicetest.Mark(t, q)
 		must(t, mark.Record())
@@ -183,7 +183,7 @@ func TestAFailedSumIsOutOfTheWay(t *testing.T) {
 }
 
 func TestClosingAQueueFreesItsSums(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q, err := d.NewQueue()
 	must(t, err)
 	for range 40 { // more than a slab holds

@@ -97,8 +97,8 @@ func Build(tb testing.TB, o Options) *GPU {
 	return g
 }
 
-// One builds the libraries of one GPU and opens that GPU. The device is closed as by Open.
-func One(tb testing.TB) (*GPU, device.Device) {
+// OpenOne builds the fake libraries of one GPU and opens its device. The device is closed when the test ends.
+func OpenOne(tb testing.TB) (*GPU, device.Device) {
 	tb.Helper()
 	g := Build(tb, Options{})
 	return g, g.Open("cuda:0")

@@ -22,7 +22,7 @@ func pinnable(t *testing.T, n int64) []byte {
 }
 
 func TestACopyReadsItsSourceLater(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q, err := d.NewQueue()
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestACopyReadsItsSourceLater(t *testing.T) {
 }
 
 func TestACopyOutsideAnAllocationIsRefused(t *testing.T) {
-	g, d := fakegpu.One(t)
+	g, d := fakegpu.OpenOne(t)
 	q, err := d.NewQueue()
 	if err != nil {
 		t.Fatal(err)
