@@ -40,7 +40,8 @@ var floors = map[string]int{
 
 // outside lists packages that are not part of the product: programs that show
 // its use, and what only tests import. The product cannot import them.
-var outside = []string{"internal/device/fakegpu", "internal/store/storetest", "internal/store/model",
+var outside = []string{"internal/device/fakegpu", "internal/device/devicetest", "internal/vfs/vfstest", "test/closing",
+	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
 	"test/routes", "bench/s3", "bench/door/objects",
 	"test/house", "test/count", "test/words", "test/unraced"}

@@ -17,6 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/report"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
 // place is a system and memory on one of its devices that the test can look at.
@@ -58,30 +59,14 @@ func places(t *testing.T) map[string]*place {
 func newSystem(t *testing.T, o nebulaio.Options) *nebulaio.System {
 	t.Helper()
 	s, err := nebulaio.NewSystem(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return closing.AtEnd(t, s, err)
 }
 
 func openFile(t *testing.T, p *place, path string, o nebulaio.FileOptions) *nebulaio.File {
 	t.Helper()
 	o.Device = p.device
 	f, err := p.sys.OpenFile(path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return f
+	return closing.AtEnd(t, f, err)
 }
 
 func fill(p []byte, seed byte) { rand.NewChaCha8([32]byte{seed}).Read(p) }

@@ -15,6 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/synth"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
 func tiny(t *testing.T) string {
@@ -33,15 +34,7 @@ func tiny(t *testing.T) string {
 func open(t *testing.T, o nebulaio.Options) *nebulaio.System {
 	t.Helper()
 	s, err := nebulaio.NewSystem(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return s
+	return closing.AtEnd(t, s, err)
 }
 
 // same fails the test unless every tensor reads back as it is in the file.
@@ -143,15 +136,15 @@ func TestWithoutAGPUTheDeviceIsCalledHost(t *testing.T) {
 func TestAFailedLoadLeavesNothingBehind(t *testing.T) {
 	path := tiny(t)
 	for name, spoil := range map[string]func(g *fakegpu.GPU){
-		"no memory":  func(g *fakegpu.GPU) { g.Fail("cuMemAlloc_v2", 0, 1, fakegpu.OutOfMemory) },
-		"a bad copy": func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", 0, 1, fakegpu.LaunchFailed) },
-		"later":      func(g *fakegpu.GPU) { g.FailCopy(1, fakegpu.LaunchFailed, false) },
+		"no memory":  fakegpu.FailingCall("cuMemAlloc_v2", 0, fakegpu.OutOfMemory),
+		"a bad copy": fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", 0, fakegpu.LaunchFailed),
+		"later":      fakegpu.FailingCopy(1, fakegpu.LaunchFailed, false),
 		"no stream":  func(g *fakegpu.GPU) { g.Fail("cuStreamCreate", 0, 2, fakegpu.LaunchFailed) },
-		"no context": func(g *fakegpu.GPU) { g.Fail("cuDevicePrimaryCtxRetain", 0, 1, fakegpu.OutOfMemory) },
-		"no event":   func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 0, 1, fakegpu.LaunchFailed) },
+		"no context": fakegpu.FailingCall("cuDevicePrimaryCtxRetain", 0, fakegpu.OutOfMemory),
+		"no event":   fakegpu.FailingCall("cuEventCreate", 0, fakegpu.LaunchFailed),
 		// which is no failure
 		"not pinned":  func(g *fakegpu.GPU) { g.Fail("cuMemHostRegister_v2", 0, 100, fakegpu.OutOfMemory) },
-		"no recorder": func(g *fakegpu.GPU) { g.Fail("cuEventRecord", 0, 1, fakegpu.LaunchFailed) },
+		"no recorder": fakegpu.FailingCall("cuEventRecord", 0, fakegpu.LaunchFailed),
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := fakegpu.Build(t, fakegpu.Options{})

@@ -21,6 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/node"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
 const (
@@ -92,15 +93,7 @@ func TestObjects(t *testing.T) {
 			change(&o)
 		}
 		c, err := sys.NewClient(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return c
+		return closing.AtEnd(t, c, err)
 	}
 	door := client(t, func(o *nebulaio.ClientOptions) { o.Door = "require" })
 	http := client(t, func(o *nebulaio.ClientOptions) { o.Door = "off" })

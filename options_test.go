@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
 // everyField runs the test of each exported field of an options type, and fails for a field without one.
@@ -109,15 +110,7 @@ func hostSystem(t *testing.T) *nebulaio.System {
 func openSource(t *testing.T, sys *nebulaio.System, path string, o nebulaio.SourceOptions) *nebulaio.Source {
 	t.Helper()
 	s, err := sys.OpenSource(t.Context(), path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return closing.AtEnd(t, s, err)
 }
 
 // shapes returns the shape of each chosen tensor.

@@ -22,6 +22,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/format"
 	"github.com/nebulaio/nebulaio/internal/format/safetensors"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 )
 
 // randomTensors are tensors of every dtype, empty, scalar, tiny, odd and large.
@@ -85,16 +86,8 @@ func ownBytes(w nebulaio.SaveTensor) []byte { return w.Bytes }
 // onlyThere fails the test when dir holds anything but these names.
 func onlyThere(t *testing.T, dir string, want ...string) {
 	t.Helper()
-	all, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range all {
-		got = append(got, e.Name())
-	}
 	slices.Sort(want)
-	if !slices.Equal(got, want) {
+	if got := vfstest.Names(t, dir); !slices.Equal(got, want) {
 		t.Errorf("the directory holds %q, expected %q", got, want)
 	}
 }

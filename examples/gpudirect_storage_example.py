@@ -12,7 +12,7 @@ pageable memory, and how to watch the disk and the GPU while it runs.
 
 import sys
 
-from nebulaio_bench import best, enough, follows, get, heading, main, rate, say, seconds, series, size, table
+from nebulaio_bench import best, enough, follows, get, heading, main, rate, say, seconds, series, size, sweep, table
 
 
 def gpudirect(bench):
@@ -73,11 +73,7 @@ def pattern(bench):
 
 
 def workers(bench):
-    heading("3. How many workers")
-    question, answer, points, file = bench.sweep("workers")
-    say(question)
-    table(points)
-    say(answer)
+    points, file = sweep(bench, "3. How many workers", "workers")
     row = series(points)
     knee, top = enough(row), best(row)
     cpus = (file.get("machine") or {}).get("cpus", 0)
@@ -91,11 +87,7 @@ def workers(bench):
 
 
 def memory(bench):
-    heading("4. Pinned against pageable memory")
-    question, answer, points, file = bench.sweep("memory")
-    say(question)
-    table(points)
-    say(answer)
+    points, file = sweep(bench, "4. Pinned against pageable memory", "memory")
     if get(file, "machine.device.kind") == "host":
         follows("there is no GPU, so pinning changes nothing here; pin_memory=True is for machines with one.")
         return

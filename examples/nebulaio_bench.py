@@ -142,6 +142,16 @@ def table(points):
             print(f"  {'':12} {refusal.get('what')} was refused: {refusal.get('reason')}")
 
 
+def sweep(bench, title, name):
+    """Run a sweep under a heading, print its question, points and answer, and return the points and the result."""
+    heading(title)
+    question, answer, points, file = bench.sweep(name)
+    say(question)
+    table(points)
+    say(answer)
+    return points, file
+
+
 def best(points):
     return max(points, key=lambda p: get(p[3], "gbps"))
 

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 
-from nebulaio_bench import enough, follows, get, heading, main, rate, say, seconds, series, size, table
+from nebulaio_bench import enough, follows, get, heading, main, rate, say, seconds, series, size, sweep
 
 
 def ceilings(bench):
@@ -34,11 +34,7 @@ def ceilings(bench):
 
 
 def read_size(bench):
-    heading("2. How large a read should be")
-    question, answer, points, _ = bench.sweep("block-size")
-    say(question)
-    table(points)
-    say(answer)
+    points, _ = sweep(bench, "2. How large a read should be", "block-size")
     row = series(points)
     knee = enough(row, 0.9)
     follows(
@@ -49,11 +45,7 @@ def read_size(bench):
 
 
 def prefetch(bench):
-    heading("3. How many batches ahead")
-    question, answer, points, _ = bench.sweep("prefetch")
-    say(question)
-    table(points)
-    say(answer)
+    points, _ = sweep(bench, "3. How many batches ahead", "prefetch")
     row = series(points)
     knee = enough(row)
     follows(f"{int(knee[1])} batches ahead are enough here. A DataLoader holds num_workers x prefetch_factor of them; each costs a batch of host memory.")

@@ -2,13 +2,6 @@
 
 package report
 
-import (
-	"strconv"
-
-	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/nearest"
-)
-
 // Route is the route that a caller asks for.
 type Route string
 
@@ -22,19 +15,6 @@ const (
 	// RouteCuFile moves every byte with NVIDIA's libcufile. If libcufile refuses, the transfer fails.
 	RouteCuFile Route = "cufile"
 )
-
-// ParseRoute returns the route with the name s. An empty name means RouteAuto.
-func ParseRoute(s string) (Route, error) {
-	switch r := Route(s); r {
-	case "":
-		return RouteAuto, nil
-	case RouteAuto, RouteBuffered, RouteDirect, RouteCuFile:
-		return r, nil
-	}
-	return "", errs.New(errs.Invalid, "choose route", strconv.Quote(s),
-		"is not a route; expected auto, buffered, direct or cufile"+
-			nearest.Hint(s, string(RouteAuto), string(RouteBuffered), string(RouteDirect), string(RouteCuFile)))
-}
 
 // CachePolicy chooses whether a load leaves the pages that it reads in the page cache.
 type CachePolicy string
@@ -50,19 +30,6 @@ const (
 	CacheBypass CachePolicy = "bypass"
 )
 
-// ParseCachePolicy returns the cache policy with the name s. An empty name means CacheAuto.
-func ParseCachePolicy(s string) (CachePolicy, error) {
-	switch c := CachePolicy(s); c {
-	case "":
-		return CacheAuto, nil
-	case CacheAuto, CacheKeep, CacheBypass:
-		return c, nil
-	}
-	return "", errs.New(errs.Invalid, "choose cache policy", strconv.Quote(s),
-		"is not a cache policy; expected auto, keep or bypass"+
-			nearest.Hint(s, string(CacheAuto), string(CacheKeep), string(CacheBypass)))
-}
-
 // CuFileAPI is the interface of libcufile that RouteCuFile uses.
 type CuFileAPI string
 
@@ -74,18 +41,6 @@ const (
 	// CuFileBatch uses the batch calls of libcufile, which submit and complete reads in groups.
 	CuFileBatch CuFileAPI = "batch"
 )
-
-// ParseCuFileAPI returns the interface of libcufile with the name s. An empty name means CuFileSync.
-func ParseCuFileAPI(s string) (CuFileAPI, error) {
-	switch a := CuFileAPI(s); a {
-	case "":
-		return CuFileSync, nil
-	case CuFileSync, CuFileAsync, CuFileBatch:
-		return a, nil
-	}
-	return "", errs.New(errs.Invalid, "configure engine", "cufile="+strconv.Quote(s),
-		"is not an interface of cuFile; expected sync, async or batch")
-}
 
 // RouteTaken is a route that bytes of a transfer really took.
 type RouteTaken string

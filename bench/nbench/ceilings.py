@@ -77,17 +77,33 @@ class Slots:
 
 def direct_read(path: str | os.PathLike[str], setting: Setting, slots: Slots, limit: int | None = None,
                 first: int = 0) -> int:  # fmt: skip
-    """Read a file (or `limit` bytes from `first` on) with O_DIRECT; returns the bytes read.
-
-    Threads take the next block from a common counter, as a loader would.
-    """
+    """Read a file (or `limit` bytes from `first` on) with O_DIRECT; returns the bytes read."""
     size = os.path.getsize(path)
     end = size if limit is None else min(size, first + limit)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+
+    def read(view: memoryview, start: int, want: int) -> None:
+        got = os.preadv(fd, [view], start)
+        if got < want:
+            raise OSError(f"{path}: {got} bytes at {start}, not {want}")
+
+    try:
+        each_block(setting, slots, first, end, read)
+    finally:
+        os.close(fd)
+    return max(end - first, 0)
+
+
+def each_block(setting: Setting, slots: Slots, first: int, end: int,
+               move: Callable[[memoryview, int, int], None]) -> None:  # fmt: skip
+    """Call move(view, start, want) for each block from `first` to `end`, in the setting's threads.
+
+    Each thread has a view of its own and takes the next block from a common counter, as a
+    loader would. The first error of move ends all threads and is raised.
+    """
     blocks = iter(range(first, end, setting.block))
     lock = threading.Lock()
-    done = [0] * setting.threads
     problems: list[BaseException] = []
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
 
     def work(index: int) -> None:
         view = slots.views[index][: setting.block]
@@ -97,25 +113,17 @@ def direct_read(path: str | os.PathLike[str], setting: Setting, slots: Slots, li
                     start = next(blocks, None)
                 if start is None:
                     return
-                want = min(setting.block, end - start)
-                got = os.preadv(fd, [view], start)
-                if got < want:
-                    raise OSError(f"{path}: {got} bytes at {start}, not {want}")
-                done[index] += want
+                move(view, start, min(setting.block, end - start))
         except BaseException as problem:  # noqa: BLE001  handed to the caller below
             problems.append(problem)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(setting.threads)]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        os.close(fd)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     if problems:
         raise problems[0]
-    return sum(done)
 
 
 def best_settings(rates: Sequence[tuple[Setting, float]], keep: int = 2) -> list[Setting]:

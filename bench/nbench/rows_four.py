@@ -7,7 +7,7 @@ keeps the whole rate; another loader becomes slower.
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,20 +95,5 @@ def _at_once(context: Context, method: methods.Method, paths: list[Path], index:
 
 def _together(method: methods.Method, paths: list[Path]) -> dict[Path, Any]:
     """Load all files at the same time, one thread each."""
-    results: dict[Path, Any] = {}
-    problems: list[BaseException] = []
-
-    def work(path: Path) -> None:
-        try:
-            results[path] = method.load(path)
-        except BaseException as problem:  # noqa: BLE001  raised below
-            problems.append(problem)
-
-    threads = [threading.Thread(target=work, args=(path,)) for path in paths]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if problems:
-        raise problems[0]
-    return results
+    with ThreadPoolExecutor(len(paths)) as threads:
+        return dict(zip(paths, threads.map(method.load, paths)))

@@ -9,7 +9,6 @@ short sweep finds the two best settings, and both are timed in every round, as i
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import methods, stats
-from .ceilings import Setting, Slots, best_settings
+from .ceilings import Setting, Slots, best_settings, each_block
 from .device import Device, optional
 
 SWEEP = tuple(Setting(threads, kib << 10) for threads, kib in ((4, 4096), (8, 1024), (8, 4096), (16, 512), (16, 1024), (16, 4096)))
@@ -26,38 +25,18 @@ SWEEP = tuple(Setting(threads, kib << 10) for threads, kib in ((4, 4096), (8, 10
 def direct_write(path: Path, size: int, setting: Setting, slots: Slots) -> None:
     """Write a file of `size` bytes, rounded up to a page; it is durable on return."""
     end = -(-size // 4096) * 4096
-    blocks = iter(range(0, end, setting.block))
-    lock = threading.Lock()
-    problems: list[BaseException] = []
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
 
-    def work(index: int) -> None:
-        view = slots.views[index][: setting.block]
-        try:
-            while not problems:
-                with lock:
-                    start = next(blocks, None)
-                if start is None:
-                    return
-                want = min(setting.block, end - start)
-                if os.pwritev(fd, [view[:want]], start) != want:
-                    raise OSError(f"{path}: fewer than {want} bytes written at {start}")
-        except BaseException as problem:  # noqa: BLE001  handed to the caller below
-            problems.append(problem)
+    def write(view: memoryview, start: int, want: int) -> None:
+        if os.pwritev(fd, [view[:want]], start) != want:
+            raise OSError(f"{path}: fewer than {want} bytes written at {start}")
 
     try:
         os.posix_fallocate(fd, 0, end)
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(setting.threads)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if not problems:
-            os.fdatasync(fd)
+        each_block(setting, slots, 0, end, write)
+        os.fdatasync(fd)
     finally:
         os.close(fd)
-    if problems:
-        raise problems[0]
 
 
 class WriteCeiling:

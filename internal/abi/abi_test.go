@@ -114,6 +114,25 @@ func onFakeGPU(t *testing.T) (*caller, *fakegpu.GPU) {
 	return c, g
 }
 
+// heldLoad is a caller with a load that has begun and whose copies are held back.
+func heldLoad(t *testing.T) (*caller, *fakegpu.GPU, uint64) {
+	t.Helper()
+	c, g := onFakeGPU(t)
+	g.Hold(0)
+	load, err := c.StartLoad(c.model, c.dst(), 0, "")
+	c.must(err)
+	g.Await("copies_held", 1)
+	return c, g, load
+}
+
+// release releases handles in this order.
+func (c *caller) release(handles ...uint64) {
+	c.Helper()
+	for _, h := range handles {
+		c.must(c.Release(h))
+	}
+}
+
 func TestALoadFromOpenToRelease(t *testing.T) {
 	c := newCaller(t, `{"devices":"off","buffer_pool_size":1048576,"max_transfer_size":65536,"queue_depth":2,"workers":2,"io":"pread"}`, `{"device":"host"}`)
 	if c.desc.Device != "host" || len(c.desc.Files) != 1 || len(c.desc.Tensors) == 0 || c.desc.Metadata["format"] != "pt" {
@@ -187,9 +206,7 @@ func TestHandlesThatAreNotOnesOwn(t *testing.T) {
 	if err := c.Release(0); !errs.Is(err, errs.Closed) {
 		t.Errorf("releasing 0: %v", err)
 	}
-	for _, h := range []uint64{load, c.model, c.system} {
-		c.must(c.Release(h))
-	}
+	c.release(load, c.model, c.system)
 	for name, f := range use {
 		if err := f(takes[name]); !errs.Is(err, errs.Closed) {
 			t.Errorf("%s with a released handle: %v", name, err)
@@ -238,11 +255,7 @@ func TestOptionsAreReadStrictly(t *testing.T) {
 }
 
 func TestWaitInSlices(t *testing.T) {
-	c, g := onFakeGPU(t)
-	g.Hold(0)
-	load, err := c.StartLoad(c.model, c.dst(), 0, "")
-	c.must(err)
-	g.Await("copies_held", 1)
+	c, g, load := heldLoad(t)
 	for _, d := range []time.Duration{0, time.Millisecond} {
 		running, done, total, err := c.Wait(load, d)
 		if !running || err != nil || done != 0 || total == 0 {
@@ -265,20 +278,14 @@ func TestWaitInSlices(t *testing.T) {
 	if _, _, _, err := c.Wait(load, -1); err != nil {
 		t.Error(err)
 	}
-	for _, h := range []uint64{load, c.model, c.system} {
-		c.must(c.Release(h))
-	}
+	c.release(load, c.model, c.system)
 	g.CheckFreed()
 }
 
 func TestCancel(t *testing.T) {
-	c, g := onFakeGPU(t)
-	g.Hold(0)
-	load, err := c.StartLoad(c.model, c.dst(), 0, "")
-	c.must(err)
-	g.Await("copies_held", 1)
+	c, g, load := heldLoad(t)
 	c.must(c.Cancel(load))
-	running := true
+	running, err := true, error(nil)
 	for running { // one copy at a time, so that it cannot end before it has stopped
 		g.Hold(1)
 		running, _, _, err = c.Wait(load, time.Millisecond)
@@ -293,18 +300,12 @@ func TestCancel(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), `"error":`) {
 		t.Errorf("the report of a cancelled load: %s %v", text, err)
 	}
-	for _, h := range []uint64{load, c.model, c.system} {
-		c.must(c.Release(h))
-	}
+	c.release(load, c.model, c.system)
 	g.CheckFreed()
 }
 
 func TestReleasingARunningLoadCancelsItAndWaits(t *testing.T) {
-	c, g := onFakeGPU(t)
-	g.Hold(0)
-	load, err := c.StartLoad(c.model, c.dst(), 0, "")
-	c.must(err)
-	g.Await("copies_held", 1)
+	c, g, load := heldLoad(t)
 	released := make(chan error)
 	go func() { released <- c.Release(load) }()
 	g.Release()
@@ -312,9 +313,7 @@ func TestReleasingARunningLoadCancelsItAndWaits(t *testing.T) {
 	if n := g.Count("copies_in_flight"); n != 0 {
 		t.Errorf("%d copies are in flight after the release", n)
 	}
-	for _, h := range []uint64{c.model, c.system} {
-		c.must(c.Release(h))
-	}
+	c.release(c.model, c.system)
 	g.CheckFreed()
 }
 
@@ -323,11 +322,7 @@ func TestReleasingARunningLoadCancelsItAndWaits(t *testing.T) {
 func TestReleasingInTheWrongOrderIsRefused(t *testing.T) {
 	for _, name := range []string{"system", "model"} {
 		t.Run(name, func(t *testing.T) {
-			c, g := onFakeGPU(t)
-			g.Hold(0)
-			load, err := c.StartLoad(c.model, c.dst(), 0, "")
-			c.must(err)
-			g.Await("copies_held", 1)
+			c, g, load := heldLoad(t)
 			h := map[string]uint64{"system": c.system, "model": c.model}[name]
 			if err := c.Release(h); !errs.Is(err, errs.Invalid) {
 				t.Errorf("releasing the %s under a running load: %v", name, err)

@@ -29,18 +29,21 @@ type job struct {
 	err    error
 }
 
-// Wait is nebulaio_wait. Wait returns true for running if the timeout passed before the job had ended.
+// expiry returns a channel that receives after timeout, or never if timeout is negative.
+func expiry(timeout time.Duration) <-chan time.Time {
+	if timeout < 0 {
+		return nil
+	}
+	return time.After(timeout)
+}
+
+// Wait is nebulaio_wait. If Wait returns running as true, the timeout passed before the job had ended.
 func (t *Table) Wait(h uint64, timeout time.Duration) (running bool, done, total int64, err error) {
 	j, err := get[*job](t, h, "job")
 	if err != nil {
 		return false, 0, 0, err
 	}
-	var expired <-chan time.Time
-	if timeout >= 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		expired = timer.C
-	}
+	expired := expiry(timeout)
 	select {
 	case <-j.Done():
 	case <-expired:

@@ -80,12 +80,7 @@ func (t *Table) NextJob(q uint64, timeout time.Duration) (h uint64, running bool
 	if err != nil {
 		return 0, false, err
 	}
-	var expired <-chan time.Time
-	if timeout >= 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		expired = timer.C
-	}
+	expired := expiry(timeout)
 	for {
 		if h, ok := from.pop(); ok {
 			return h, false, nil

@@ -30,11 +30,7 @@ func (c *caller) arrived(lo, hi uint64) {
 }
 
 func TestReadyTensorsAreCountedWhileTheLoadRuns(t *testing.T) {
-	c, g := onFakeGPU(t)
-	g.Hold(0)
-	load, err := c.StartLoad(c.model, c.dst(), 0, "")
-	c.must(err)
-	g.Await("copies_held", 1)
+	c, g, load := heldLoad(t)
 	for _, d := range []time.Duration{0, time.Millisecond} {
 		if n, running, err := c.LoadReady(load, 0, d); n != 0 || !running || err != nil {
 			t.Errorf("a slice of %v: %d ready, running %v, %v", d, n, running, err)
@@ -63,21 +59,15 @@ func TestReadyTensorsAreCountedWhileTheLoadRuns(t *testing.T) {
 			t.Errorf("handle %d: %v", h, err)
 		}
 	}
-	for _, h := range []uint64{load, c.model, c.system} {
-		c.must(c.Release(h))
-	}
+	c.release(load, c.model, c.system)
 	g.CheckFreed()
 }
 
 func TestReadyTellsTheErrorOfACancelledLoad(t *testing.T) {
-	c, g := onFakeGPU(t)
-	g.Hold(0)
-	load, err := c.StartLoad(c.model, c.dst(), 0, "")
-	c.must(err)
-	g.Await("copies_held", 1)
+	c, g, load := heldLoad(t)
 	c.must(c.Cancel(load))
-	running, known := true, uint64(0)
-	for err = nil; running || err == nil; {
+	running, known, err := true, uint64(0), error(nil)
+	for running || err == nil {
 		g.Hold(1)
 		known, running, err = c.LoadReady(load, known, time.Millisecond)
 	}
@@ -85,9 +75,7 @@ func TestReadyTellsTheErrorOfACancelledLoad(t *testing.T) {
 		t.Errorf("%d ready, %v", known, err)
 	}
 	c.arrived(0, known)
-	for _, h := range []uint64{load, c.model, c.system} {
-		c.must(c.Release(h))
-	}
+	c.release(load, c.model, c.system)
 	g.CheckFreed()
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
 // files makes a set of n files of size bytes in each of groups directories.
@@ -31,29 +32,13 @@ func files(t *testing.T, groups, n int, size int64, empty bool) *dataset.Set {
 		o.Paths = append(o.Paths, t.TempDir())
 	}
 	s, err := dataset.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return closing.AtEnd(t, s, err)
 }
 
 func engine(t *testing.T) *transfer.Engine {
 	t.Helper()
 	e, err := transfer.New(transfer.Options{PoolSize: 4 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return e
+	return closing.AtEnd(t, e, err)
 }
 
 // whole checks what holds of every finished run, and that it can be read again.
@@ -209,21 +194,14 @@ func TestACorruptByteIsFoundAndNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := []byte{0}
-	if _, err := f.ReadAt(b, 300001); err != nil {
-		t.Fatal(err)
-	}
-	b[0] ^= 0x10
-	if _, err := f.WriteAt(b, 300001); err != nil {
-		t.Fatal(err)
-	}
+	b[300001] ^= 0x10
 	// As a disk would: nothing tells that the content is another. The change of
 	// rights explains the new change time.
-	if err := errors.Join(f.Sync(), f.Close(), os.Chtimes(path, was.ModTime(), was.ModTime()),
+	if err := errors.Join(os.WriteFile(path, b, 0), os.Chtimes(path, was.ModTime(), was.ModTime()),
 		os.Chmod(path, was.Mode()^0o040)); err != nil {
 		t.Fatal(err)
 	}

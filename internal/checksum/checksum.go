@@ -109,7 +109,7 @@ func NewJoiner() *Joiner {
 	j := &Joiner{}
 	j.power[0] = 1 << (63 - 8)
 	for k := 1; k < len(j.power); k++ {
-		j.power[k] = multiply(j.power[k-1], j.power[k-1])
+		j.power[k] = multiply(j.power[k-1], j.power[k-1], polynomial, 1<<63)
 	}
 	return j
 }
@@ -118,23 +118,23 @@ func NewJoiner() *Joiner {
 // the range, and n is the number of bytes in the block after the range.
 func (j *Joiner) After(sum uint64, n int64) uint64 {
 	for rest := uint64(n); rest != 0; rest &= rest - 1 {
-		sum = multiply(j.power[bits.TrailingZeros64(rest)], sum)
+		sum = multiply(j.power[bits.TrailingZeros64(rest)], sum, polynomial, 1<<63)
 	}
 	return sum
 }
 
-// multiply returns the product of two polynomials modulo the polynomial of CRC-64/NVME. In each, the lowest power is
-// in the highest bit.
-func multiply(a, b uint64) uint64 {
-	var p uint64
+// multiply returns the product of the polynomials a and b modulo a third one. Each has its lowest power in the highest
+// bit, which is top.
+func multiply[T uint32 | uint64](a, b, modulus, top T) T {
+	var p T
 	for ; a != 0; a <<= 1 {
-		if a>>63 == 1 {
+		if a&top != 0 {
 			p ^= b
 		}
 		low := b & 1
 		b >>= 1
 		if low == 1 {
-			b ^= polynomial
+			b ^= modulus
 		}
 	}
 	return p

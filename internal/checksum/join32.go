@@ -17,7 +17,7 @@ func NewJoiner32(polynomial uint32) *Joiner32 {
 	j := &Joiner32{polynomial: polynomial}
 	j.power[0] = 1 << (31 - 8)
 	for k := 1; k < len(j.power); k++ {
-		j.power[k] = j.multiply(j.power[k-1], j.power[k-1])
+		j.power[k] = multiply(j.power[k-1], j.power[k-1], j.polynomial, 1<<31)
 	}
 	return j
 }
@@ -26,22 +26,7 @@ func NewJoiner32(polynomial uint32) *Joiner32 {
 // and n is the number of bytes in the block after the range.
 func (j *Joiner32) After(sum uint32, n int64) uint32 {
 	for rest := uint64(n); rest != 0; rest &= rest - 1 {
-		sum = j.multiply(j.power[bits.TrailingZeros64(rest)], sum)
+		sum = multiply(j.power[bits.TrailingZeros64(rest)], sum, j.polynomial, 1<<31)
 	}
 	return sum
-}
-
-func (j *Joiner32) multiply(a, b uint32) uint32 {
-	var p uint32
-	for ; a != 0; a <<= 1 {
-		if a>>31 == 1 {
-			p ^= b
-		}
-		low := b & 1
-		b >>= 1
-		if low == 1 {
-			b ^= j.polynomial
-		}
-	}
-	return p
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -133,13 +132,5 @@ func (s *Sums) replaced(file string) bool { return s.of != (ID{}) && !Current(fi
 
 // wrap converts a file system error to ours, without repeating the path.
 func wrap(op, name string, err error) error {
-	var pe *fs.PathError
-	var le *os.LinkError
-	switch {
-	case errors.As(err, &pe):
-		err = pe.Err
-	case errors.As(err, &le):
-		err = le.Err
-	}
-	return errs.Wrap(op, name, err)
+	return errs.Wrap(op, name, errs.WithoutPath(err))
 }

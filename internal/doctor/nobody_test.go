@@ -4,50 +4,27 @@ package doctor
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/doctor/facts"
+	"github.com/nebulaio/nebulaio/test/nobody"
 )
 
 const nobodyEnv = "NEBULAIO_TEST_AS_NOBODY"
 
 // TestAsNobody runs diagnosis and capture as a user without any right.
 func TestAsNobody(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to become nobody; the other tests run without root then")
-	}
-	self, err := os.ReadFile(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for p := dir; strings.HasPrefix(p, os.TempDir()+"/"); p = filepath.Dir(p) {
-		if err := os.Chmod(p, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	work, bin := filepath.Join(dir, "work"), filepath.Join(dir, "test")
-	if err := os.WriteFile(bin, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	cmd, dir := nobody.Command(t, "TestNobodysPart")
+	work := filepath.Join(dir, "work")
 	if err := os.Mkdir(work, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	const nobody = 65534
-	if err := os.Chown(work, nobody, nobody); err != nil {
+	if err := os.Chown(work, nobody.ID, nobody.ID); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(bin, "-test.run", "^TestNobodysPart$", "-test.v")
 	cmd.Dir, cmd.Env = work, append(os.Environ(), nobodyEnv+"="+work)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestNobodysPart") {
-		t.Errorf("%v\n%s", err, out)
-	}
+	nobody.Run(t, cmd, "TestNobodysPart")
 }
 
 // TestNobodysPart is what TestAsNobody runs as nobody.

@@ -5,6 +5,8 @@ package errs
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"strings"
 	"syscall"
 
@@ -53,6 +55,20 @@ func Wrap(op, name string, cause error) error {
 		return nil
 	}
 	return &Error{Kind: KindOf(cause), Op: op, Name: name, Err: cause, Fix: Remedy(cause)}
+}
+
+// WithoutPath returns the cause of a file-system error of package os, which repeats the path, and any other error
+// unchanged.
+func WithoutPath(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
 }
 
 // Remedy returns the fix for causes that have the same fix everywhere, such as too many open files. Remedy returns ""

@@ -23,6 +23,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/report"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
 // boxOf takes a box out of a tensor's bytes, element by element.
@@ -209,6 +210,20 @@ func loadAndCompare(t *testing.T, e *transfer.Engine, p place, m *model.Model, r
 	return r
 }
 
+// writeModel writes tensors of these shapes to one file. It returns the file's path, its description and its bytes.
+func writeModel(t *testing.T, shapes []format.Tensor) (path string, file *format.File, raw []byte) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "m.safetensors")
+	files, err := synth.Write(context.Background(), path, synth.Options{Shapes: shapes, Seed: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path, files[0], raw
+}
+
 // The ranks of a sharded load together have every row, or column, once, and
 // rows cost no more than they are.
 func TestShardsOfAllRanksAreTheModel(t *testing.T) {
@@ -217,22 +232,12 @@ func TestShardsOfAllRanksAreTheModel(t *testing.T) {
 		shapes = append(shapes, tensor(fmt.Sprintf("w%d", i), format.BF16, []int64{509, 1024}...),
 			tensor(fmt.Sprintf("n%d", i), format.BF16, []int64{1024}...))
 	}
-	path := filepath.Join(t.TempDir(), "m.safetensors")
-	files, err := synth.Write(context.Background(), path, synth.Options{Shapes: shapes, Seed: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path, file, raw := writeModel(t, shapes)
+	all := places(t) // closed after the engine
 	e, err := transfer.New(transfer.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	closing.AtEnd(t, e, err)
 	const world = 8
-	for pname, p := range places(t) {
+	for pname, p := range all {
 		for dim := range 2 {
 			t.Run(fmt.Sprintf("%s/%d", pname, dim), func(t *testing.T) {
 				var sum int64
@@ -241,8 +246,8 @@ func TestShardsOfAllRanksAreTheModel(t *testing.T) {
 					m := open(t, path, model.Options{Tensors: []string{"w*"},
 						Shards: []model.Shard{{Tensor: "w*", Dim: dim, Rank: rank, World: world}}, Addressable: addressable})
 					r := loadAndCompare(t, e, p, m, report.RouteAuto, func(x model.Placement) []byte {
-						i := slices.IndexFunc(files[0].Tensors, func(f format.Tensor) bool { return f.Name == x.Name })
-						f := files[0].Tensors[i]
+						i := slices.IndexFunc(file.Tensors, func(f format.Tensor) bool { return f.Name == x.Name })
+						f := file.Tensors[i]
 						box := []model.Range{{Stop: 509}, {Stop: 1024}}
 						n := f.Shape[dim]
 						box[dim] = model.Range{Start: n * int64(rank) / world, Stop: n * int64(rank+1) / world}
@@ -270,26 +275,16 @@ func TestChosenTensorsWithSmallGapsAreOneRead(t *testing.T) {
 		shapes = append(shapes, tensor(fmt.Sprintf("%02d.take", i), format.U8, []int64{1000}...),
 			tensor(fmt.Sprintf("%02d.leave", i), format.U8, []int64{500}...))
 	}
-	path := filepath.Join(t.TempDir(), "m.safetensors")
-	files, err := synth.Write(context.Background(), path, synth.Options{Shapes: shapes, Seed: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path, file, raw := writeModel(t, shapes)
+	all := places(t) // closed after the engine
 	e, err := transfer.New(transfer.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	for pname, p := range places(t) {
+	closing.AtEnd(t, e, err)
+	for pname, p := range all {
 		t.Run(pname, func(t *testing.T) {
 			m := open(t, path, model.Options{Tensors: []string{"*.take"}})
 			r := loadAndCompare(t, e, p, m, report.RouteBuffered, func(x model.Placement) []byte {
-				i := slices.IndexFunc(files[0].Tensors, func(f format.Tensor) bool { return f.Name == x.Name })
-				return raw[files[0].Tensors[i].Offset:][:x.Size]
+				i := slices.IndexFunc(file.Tensors, func(f format.Tensor) bool { return f.Name == x.Name })
+				return raw[file.Tensors[i].Offset:][:x.Size]
 			})
 			first, last := m.Tensors[0], m.Tensors[len(m.Tensors)-1]
 			if span := last.Offset + last.Size - first.Offset; r.Wanted != 20_000 || r.Read != span {

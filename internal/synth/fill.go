@@ -113,14 +113,7 @@ func wrap(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var pe *fs.PathError
-	var le *os.LinkError
-	switch {
-	case errors.As(err, &pe):
-		err = pe.Err
-	case errors.As(err, &le):
-		err = le.Err
-	}
+	err = errs.WithoutPath(err)
 	e := &errs.Error{Kind: errs.KindOf(err), Op: opWrite, Name: name, Err: err}
 	if errors.Is(err, syscall.ENOSPC) {
 		return e.WithFix("free space on the file system or choose a smaller model")

@@ -17,13 +17,22 @@ import (
 )
 
 // verified is the request for a whole verified file to a fake GPU, and the engine.
-func verified(t *testing.T, g *fakegpu.GPU, o Options, path string, route report.Route) (*Engine, Request) {
+func verified(t *testing.T, g *fakegpu.GPU, o Options, f *vfs.File, route report.Route) (*Engine, Request) {
 	t.Helper()
 	d := g.Open("cuda:0")
-	e, f := newEngine(t, o), openFile(t, path)
+	e := newEngine(t, o)
 	r := whole(d, f, alloc(t, d, f.Size()).Ptr(), route)
-	r.Verify = []*checksum.Sums{sumsOf(t, path, 64*units.KiB)}
+	r.Verify = []*checksum.Sums{sumsOf(t, f.Path(), 64*units.KiB)}
 	return e, r
+}
+
+// checkNextWorks fails the test unless the GPU is idle and the engine serves the next request.
+func checkNextWorks(t *testing.T, g *fakegpu.GPU, e *Engine, r Request) {
+	t.Helper()
+	g.CheckIdle()
+	if err := start(t, e, context.Background(), r).Err(); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
 }
 
 func onDevice(o Options) Options {
@@ -36,41 +45,35 @@ func onDevice(o Options) Options {
 func TestDeviceSumsFindWhatGoesWrongOnTheWay(t *testing.T) {
 	path, want := writeFile(t, 3*units.MiB+777, 81)
 	rng := rand.New(rand.NewPCG(8, 1))
-	for name, reader := range readers {
-		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			o := onDevice(small)
-			o.IO = reader.io
-			e, r := verified(t, g, o, path, reader.route)
-			requireDirect(t, r.Files[0])
-			for i := range 40 {
-				if i%2 == 0 {
-					g.FlipCopy(1 + rng.IntN(40))
-				} else {
-					g.FlipSum(1 + rng.IntN(40))
-				}
-				err := start(t, e, context.Background(), r).Err()
-				if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "summed on cuda:0 where it had arrived") ||
-					!strings.Contains(err.Error(), path) {
-					t.Fatalf("flip %d: %v", i, err)
-				}
-				g.CheckIdle()
-				g.FlipCopy(0)
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		e, r := verified(t, g, by.by(onDevice(small)), f, by.route)
+		for i := range 40 {
+			if i%2 == 0 {
+				g.FlipCopy(1 + rng.IntN(40))
+			} else {
+				g.FlipSum(1 + rng.IntN(40))
 			}
-			tr := start(t, e, context.Background(), r)
-			if err := tr.Err(); err != nil {
-				t.Fatal(err)
+			err := start(t, e, context.Background(), r).Err()
+			if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "summed on cuda:0 where it had arrived") ||
+				!strings.Contains(err.Error(), path) {
+				t.Fatalf("flip %d: %v", i, err)
 			}
-			equal(t, g.Bytes(r.Segments[0].Dst, int64(len(want))), want)
-			if v := tr.Report().Verify; v.Where != "device" || v.DeviceBytes != int64(len(want)) {
-				t.Errorf("report: %+v", v)
-			}
-		})
-	}
+			g.CheckIdle()
+			g.FlipCopy(0)
+		}
+		tr := start(t, e, context.Background(), r)
+		if err := tr.Err(); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, g.Bytes(r.Segments[0].Dst, int64(len(want))), want)
+		if v := tr.Report().Verify; v.Where != "device" || v.DeviceBytes != int64(len(want)) {
+			t.Errorf("report: %+v", v)
+		}
+	})
 	g := fakegpu.Build(t, fakegpu.Options{})
 	o := small
 	o.VerifyOn = VerifyHost
-	e, r := verified(t, g, o, path, report.RouteBuffered)
+	e, r := verified(t, g, o, openFile(t, path), report.RouteBuffered)
 	g.FlipCopy(3)
 	if err := start(t, e, context.Background(), r).Err(); err != nil {
 		t.Errorf("the CPU sums before the copy, and found %v", err)
@@ -82,8 +85,7 @@ func TestDeviceSumsFindWhatGoesWrongOnTheWay(t *testing.T) {
 
 func TestDeviceSumsOfWhatComesOverANetwork(t *testing.T) {
 	data := noise(9*units.MiB+4321, 82)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, onDevice(Options{Poison: true}))
 	f := vfs.NewRemote("s3://b/k", int64(len(data)), &memRemote{data: data, parallel: 3})
 	b := alloc(t, d, f.Size()+8)
@@ -117,102 +119,81 @@ func TestDeviceSumsOfWhatComesOverANetwork(t *testing.T) {
 // A transfer whose sums are under way has not ended, however it will.
 func TestDeviceSumsAreWaitedFor(t *testing.T) {
 	path, _ := writeFile(t, 3*units.MiB, 83)
-	for name, reader := range readers {
-		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			o := onDevice(small)
-			o.IO = reader.io
-			e, r := verified(t, g, o, path, reader.route)
-			requireDirect(t, r.Files[0])
-			g.HoldSums()
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			tr := start(t, e, ctx, r)
-			g.Await("sums_held", 1)
-			if done, _ := tr.Progress(); done != 0 {
-				t.Errorf("%d bytes count as delivered before any sum", done)
-			}
-			cancel()
-			waitFailed(tr)
-			if ended(tr) {
-				t.Error("Done is closed with sums in flight")
-			}
-			g.ReleaseSums()
-			if err := tr.Err(); !errs.Is(err, errs.Cancelled) {
-				t.Errorf("got %v", err)
-			}
-			g.CheckIdle()
-			if err := start(t, e, context.Background(), r).Err(); err != nil {
-				t.Errorf("the next one: %v", err)
-			}
-		})
-	}
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		e, r := verified(t, g, by.by(onDevice(small)), f, by.route)
+		g.HoldSums()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		tr := start(t, e, ctx, r)
+		g.Await("sums_held", 1)
+		if done, _ := tr.Progress(); done != 0 {
+			t.Errorf("%d bytes count as delivered before any sum", done)
+		}
+		cancel()
+		waitFailed(tr)
+		if ended(tr) {
+			t.Error("Done is closed with sums in flight")
+		}
+		g.ReleaseSums()
+		if err := tr.Err(); !errs.Is(err, errs.Cancelled) {
+			t.Errorf("got %v", err)
+		}
+		checkNextWorks(t, g, e, r)
+	})
 }
 
 func TestDeviceSumsThatFailEndTheTransfer(t *testing.T) {
 	path, _ := writeFile(t, 3*units.MiB, 84)
 	for name, arrange := range map[string]func(g *fakegpu.GPU){
 		"the kernel":              func(g *fakegpu.GPU) { g.FailSum(7, fakegpu.LaunchFailed, false) },
-		"the launch":              func(g *fakegpu.GPU) { g.Fail("cuLaunchKernel", 5, 1, fakegpu.LaunchFailed) },
-		"the order behind copies": func(g *fakegpu.GPU) { g.Fail("cuStreamWaitEvent", 5, 1, fakegpu.LaunchFailed) },
-		"the copy":                func(g *fakegpu.GPU) { g.FailCopy(9, fakegpu.LaunchFailed, false) },
+		"the launch":              fakegpu.FailingCall("cuLaunchKernel", 5, fakegpu.LaunchFailed),
+		"the order behind copies": fakegpu.FailingCall("cuStreamWaitEvent", 5, fakegpu.LaunchFailed),
+		"the copy":                fakegpu.FailingCopy(9, fakegpu.LaunchFailed, false),
 	} {
-		for rname, reader := range readers {
-			t.Run(name+"/"+rname, func(t *testing.T) {
-				g := fakegpu.Build(t, fakegpu.Options{})
-				o := onDevice(small)
-				o.IO = reader.io
+		t.Run(name, func(t *testing.T) {
+			onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+				o := by.by(onDevice(small))
 				// The driver reports the failure at the next event of its stream. One thread
 				// alone: so that this is the event of the copy that failed.
 				o.Workers, o.QueueDepth = 1, 1
-				e, r := verified(t, g, o, path, reader.route)
-				requireDirect(t, r.Files[0])
+				e, r := verified(t, g, o, f, by.route)
 				arrange(g)
 				err := start(t, e, context.Background(), r).Err()
 				if !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), "LAUNCH_FAILED") ||
 					!strings.Contains(err.Error(), path) {
 					t.Errorf("got %v", err)
 				}
-				g.CheckIdle()
-				if err := start(t, e, context.Background(), r).Err(); err != nil {
-					t.Errorf("the next one: %v", err)
-				}
+				checkNextWorks(t, g, e, r)
 			})
-		}
+		})
 	}
 }
 
 // A kernel that faults ends the context, and with it whatever is queued.
 func TestDeviceSumsThatBreakTheContext(t *testing.T) {
 	path, _ := writeFile(t, 3*units.MiB, 89)
-	for name, reader := range readers {
-		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			o := onDevice(small)
-			o.IO = reader.io
-			e, err := New(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, f := g.Open("cuda:0"), openFile(t, path)
-			requireDirect(t, f)
-			b, err := d.Alloc(f.Size())
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := whole(d, f, b.Ptr(), reader.route)
-			r.Verify = []*checksum.Sums{sumsOf(t, path, 64*units.KiB)}
-			g.FailSum(7, fakegpu.LaunchFailed, true)
-			if err := start(t, e, context.Background(), r).Err(); !errs.Is(err, errs.Device) ||
-				!strings.Contains(err.Error(), "LAUNCH_FAILED") {
-				t.Errorf("got %v", err)
-			}
-			if err := e.Close(); err == nil {
-				t.Error("nothing is said of the dead context")
-			}
-			g.CheckIdle()
-		})
-	}
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		e, err := New(by.by(onDevice(small)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := g.Open("cuda:0")
+		b, err := d.Alloc(f.Size())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := whole(d, f, b.Ptr(), by.route)
+		r.Verify = []*checksum.Sums{sumsOf(t, path, 64*units.KiB)}
+		g.FailSum(7, fakegpu.LaunchFailed, true)
+		if err := start(t, e, context.Background(), r).Err(); !errs.Is(err, errs.Device) ||
+			!strings.Contains(err.Error(), "LAUNCH_FAILED") {
+			t.Errorf("got %v", err)
+		}
+		if err := e.Close(); err == nil {
+			t.Error("nothing is said of the dead context")
+		}
+		g.CheckIdle()
+	})
 }
 
 // Where the driver cannot compute, the CPU sums, and the report says why; where
@@ -224,7 +205,7 @@ func TestDeviceSumsThatCannotBe(t *testing.T) {
 		arrange func(g *fakegpu.GPU)
 		reason  string
 	}{
-		"no compiler": {arrange: func(g *fakegpu.GPU) { g.Fail("cuModuleLoadData", 0, 1, fakegpu.NoJIT) },
+		"no compiler": {arrange: fakegpu.FailingCall("cuModuleLoadData", 0, fakegpu.NoJIT),
 			reason: "PTX compiler is not here"},
 		"an old library": {opts: fakegpu.Options{Without: []string{"cuLaunchKernel"}}, reason: "lacks cuLaunchKernel"},
 	} {
@@ -233,7 +214,7 @@ func TestDeviceSumsThatCannotBe(t *testing.T) {
 			if c.arrange != nil {
 				c.arrange(g)
 			}
-			e, r := verified(t, g, Options{Poison: true}, path, report.RouteBuffered)
+			e, r := verified(t, g, Options{Poison: true}, openFile(t, path), report.RouteBuffered)
 			warm(t, r.Files[0])
 			for range 2 { // it is remembered: nobody asks the driver again
 				tr := start(t, e, context.Background(), r)
@@ -269,7 +250,7 @@ func TestDeviceSumsThatCannotBe(t *testing.T) {
 func TestDeviceSumsAreChosenBySize(t *testing.T) {
 	path, _ := writeFile(t, 9*units.MiB, 86)
 	g := fakegpu.Build(t, fakegpu.Options{})
-	e, r := verified(t, g, Options{Poison: true}, path, report.RouteDirect)
+	e, r := verified(t, g, Options{Poison: true}, openFile(t, path), report.RouteDirect)
 	requireDirect(t, r.Files[0])
 	if err := start(t, e, context.Background(), r).Err(); err != nil {
 		t.Fatal(err)
@@ -296,8 +277,7 @@ func TestDeviceSumsAreChosenBySize(t *testing.T) {
 func TestDeviceSumsAreFreedWithTheEngine(t *testing.T) {
 	path, _ := writeFile(t, 3*units.MiB, 87)
 	sums := sumsOf(t, path, 4096)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e, err := New(onDevice(Options{}))
 	if err != nil {
 		t.Fatal(err)

@@ -18,50 +18,31 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
-// diskDir is a directory on a disk: the system's temporary folder may be tmpfs,
-// where there is no route past the page cache to test.
+// diskDir is a directory on a disk.
 func diskDir(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC {
-		d, err := os.MkdirTemp(".", "disktest")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { os.RemoveAll(d) })
-		return d
-	}
-	return dir
+	return vfstest.DiskDir(t)
 }
 
 func writeFile(t *testing.T, size int64, seed uint64) (string, []byte) {
 	t.Helper()
-	data := make([]byte, size)
-	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
-	r.Read(data)
 	path := filepath.Join(diskDir(t), fmt.Sprintf("f%d", seed))
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path, data
+	return path, vfstest.Write(t, path, size, seed)
 }
 
 func openFile(t *testing.T, path string) *vfs.File {
 	t.Helper()
-	f, err := vfs.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
+	return vfstest.Open(t, path)
 }
 
 func dropped(t *testing.T, f *vfs.File) {
@@ -78,15 +59,7 @@ func dropped(t *testing.T, f *vfs.File) {
 func newEngine(t *testing.T, o Options) *Engine {
 	t.Helper()
 	e, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Errorf("close engine: %v", err)
-		}
-	})
-	return e
+	return closing.AtEnd(t, e, err)
 }
 
 // bytesOf views a host buffer.
@@ -94,12 +67,7 @@ func bytesOf(b device.Buffer) []byte { return host.New().Map(b.Ptr(), b.Size()) 
 
 func alloc(t *testing.T, d device.Device, n int64) device.Buffer {
 	t.Helper()
-	b, err := d.Alloc(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Free() })
-	return b
+	return devicetest.Buffer(t, d, n)
 }
 
 // load moves one whole file and returns the delivered bytes and the report.
@@ -225,6 +193,19 @@ func readRandom(t *testing.T, path string, lo, hi int64) {
 	}
 }
 
+// drawSegments cuts a file of size bytes into segments of up to longest bytes that go to dst and behind, with up to gap
+// bytes between two destinations. Some bytes of the file are in no segment.
+func drawSegments(rng *rand.Rand, size, longest int64, dst device.Ptr, gap int64) []Segment {
+	var segs []Segment
+	for off := int64(0); off < size; {
+		n := min(1+rng.Int64N(longest), size-off)
+		segs = append(segs, Segment{Off: off, Len: n, Dst: dst})
+		dst += device.Ptr(n + rng.Int64N(gap))
+		off += n + rng.Int64N(9000)
+	}
+	return segs
+}
+
 func TestSegmentsAtOddOffsets(t *testing.T) {
 	path, want := writeFile(t, 3*units.MiB+77, 2)
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -238,14 +219,7 @@ func TestSegmentsAtOddOffsets(t *testing.T) {
 					e := newEngine(t, opts)
 					b := alloc(t, dev, 2*f.Size())
 					out := bytesOf(b)
-					var segs []Segment
-					dst := int64(3)
-					for off := int64(0); off < f.Size(); {
-						n := min(1+rng.Int64N(300_000), f.Size()-off)
-						segs = append(segs, Segment{Off: off, Len: n, Dst: b.Ptr() + device.Ptr(dst)})
-						dst += n + rng.Int64N(5)
-						off += n + rng.Int64N(9000)
-					}
+					segs := drawSegments(rng, f.Size(), 300_000, b.Ptr()+3, 5)
 					tr, err := e.Start(context.Background(), Request{Device: dev, Files: []*vfs.File{f}, Segments: segs, Route: route,
 						Cache: report.CacheBypass})
 					if err != nil {

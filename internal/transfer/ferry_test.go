@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -37,15 +38,12 @@ func TestAFewBytesGoAcross(t *testing.T) {
 			}
 		})
 	}
-	if n := g.Count("pageable_copies"); n != 0 {
-		t.Errorf("%d copies came from memory that is not pinned", n)
-	}
+	g.CheckPinned()
 	g.CheckIdle()
 }
 
 func TestAFewBytesDoNotWaitForBulkCopies(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, small)
 	path, want := writeFile(t, 1*units.MiB, 61)
 	f := openFile(t, path)
@@ -72,8 +70,7 @@ func TestAFewBytesDoNotWaitForBulkCopies(t *testing.T) {
 }
 
 func TestAFewBytesComeAfterTheCallersStream(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, small)
 	b := alloc(t, d, 8)
 	theirs := alloc(t, host.New(), 8)
@@ -98,8 +95,7 @@ func TestAFewBytesComeAfterTheCallersStream(t *testing.T) {
 }
 
 func TestAFewBytesOfMany(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, small)
 	const many, n = 16, 3000
 	b := alloc(t, d, many*n)
@@ -123,8 +119,7 @@ func TestAFewBytesOfMany(t *testing.T) {
 }
 
 func TestAFewBytesThatFail(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, small)
 	b := alloc(t, d, 4096)
 	data := make([]byte, 4096)
@@ -171,11 +166,7 @@ func BenchmarkDeliver(b *testing.B) {
 	}
 	for name, d := range map[string]device.Device{"host": host.New(), "gpu": g.Open("cuda:0")} {
 		b.Run(name, func(b *testing.B) {
-			m, err := d.Alloc(4096)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer m.Free()
+			m := devicetest.Buffer(b, d, 4096)
 			data := make([]byte, 4096)
 			b.ReportAllocs()
 			for b.Loop() {

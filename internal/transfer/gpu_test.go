@@ -53,6 +53,14 @@ func loadGPU(t *testing.T, g *fakegpu.GPU, e *Engine, d device.Device, f *vfs.Fi
 	return g.Bytes(b.Ptr(), f.Size()), tr.Report()
 }
 
+// gpuAndFile opens a fake GPU, an engine with small chunks and a file of size random bytes.
+func gpuAndFile(t *testing.T, size int64, seed uint64) (*fakegpu.GPU, device.Device, *Engine, *vfs.File, []byte) {
+	t.Helper()
+	path, want := writeFile(t, size, seed)
+	g, d := fakegpu.OpenOne(t)
+	return g, d, newEngine(t, small), openFile(t, path), want
+}
+
 // moving is a load or a save.
 type moving interface {
 	Done() <-chan struct{}
@@ -86,12 +94,36 @@ func ended(tr moving) bool {
 	}
 }
 
+// engineOfBroken makes an engine for a device that the test breaks, so that Close may fail.
+func engineOfBroken(t *testing.T, o Options) *Engine {
+	t.Helper()
+	o.Poison = false
+	e, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// releaseStream lets the caller's stream go on. The transfer must wait for the stream, and then end well.
+func releaseStream(t *testing.T, g *fakegpu.GPU, stream uint64, tr moving) {
+	t.Helper()
+	g.Await("waiting_for_event", 1)
+	if ended(tr) {
+		t.Error("the transfer ended before the caller's own work")
+	}
+	g.HoldStream(stream, false)
+	if err := tr.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestGPUWarmColdAndHalf(t *testing.T) {
 	path, want := writeFile(t, 5*units.MiB+1234, 21)
 	for name, opts := range engines() {
 		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			d := g.Open("cuda:0")
+			g, d := fakegpu.OpenOne(t)
 			e := newEngine(t, opts)
 			f := openFile(t, path)
 			requireDirect(t, f)
@@ -131,9 +163,7 @@ func TestGPUWarmColdAndHalf(t *testing.T) {
 				!r.Engine.StagingUsed {
 				t.Errorf("report: %+v %+v", r.Device, r.Engine)
 			}
-			if n := g.Count("pageable_copies"); n != 0 {
-				t.Errorf("%d copies came from memory that is not pinned", n)
-			}
+			g.CheckPinned()
 			if n := g.Count("bytes_in"); n != 3*f.Size() {
 				t.Errorf("%d bytes were copied, expected each byte once: %d", n, 3*f.Size())
 			}
@@ -147,21 +177,13 @@ func TestGPUSegmentsAtOddOffsets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	for _, route := range []report.Route{report.RouteAuto, report.RouteBuffered, report.RouteDirect} {
 		t.Run(string(route), func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			d := g.Open("cuda:0")
+			g, d := fakegpu.OpenOne(t)
 			e := newEngine(t, small)
 			f := openFile(t, path)
 			requireDirect(t, f)
 			dropped(t, f)
 			b := alloc(t, d, 3*f.Size())
-			var segs []Segment
-			at := int64(1)
-			for off := int64(0); off < f.Size(); {
-				n := min(1+rng.Int64N(150_000), f.Size()-off)
-				segs = append(segs, Segment{Off: off, Len: n, Dst: b.Ptr() + device.Ptr(at)})
-				at += n + rng.Int64N(300)
-				off += n + rng.Int64N(9000)
-			}
+			segs := drawSegments(rng, f.Size(), 150_000, b.Ptr()+1, 300)
 			r := whole(d, f, 0, route)
 			r.Segments = segs
 			if err := start(t, e, context.Background(), r).Err(); err != nil {
@@ -196,35 +218,69 @@ type failing struct {
 	want []byte
 }
 
-// ways to read, so that each meets each failure.
-var readers = map[string]struct {
+// reader is a way to read a file.
+type reader struct {
 	io    IO
 	route report.Route
-}{
+}
+
+// ways to read, so that each meets each failure.
+var readers = map[string]reader{
 	"page cache":       {IOPread, report.RouteBuffered},
 	"direct, threads":  {IOPread, report.RouteDirect},
 	"direct, io_uring": {IOUring, report.RouteDirect},
 }
 
-func eachReader(t *testing.T, prepare func(g *fakegpu.GPU), check func(t *testing.T, x failing)) {
-	path, want := writeFile(t, 5*units.MiB, 23)
+// by runs the engine with this way to read.
+func (r reader) by(o Options) Options {
+	o.IO = r.io
+	return o
+}
+
+// onEachReader runs a test for each way to read the file, each with a fake GPU of its own.
+func onEachReader(t *testing.T, path string, run func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader)) {
+	t.Helper()
 	for name, reader := range readers {
 		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			x := failing{g: g, d: g.Open("cuda:0"), f: openFile(t, path), want: want}
-			requireDirect(t, x.f)
-			o := small
-			o.IO = reader.io
-			var err error
-			if x.e, err = New(o); err != nil {
-				t.Fatal(err)
-			}
-			x.b = alloc(t, x.d, x.f.Size())
-			prepare(g)
-			x.tr = start(t, x.e, context.Background(), whole(x.d, x.f, x.b.Ptr(), reader.route))
-			check(t, x)
+			f := openFile(t, path)
+			requireDirect(t, f)
+			run(t, fakegpu.Build(t, fakegpu.Options{}), f, reader)
 		})
 	}
+}
+
+// newFailing has all but the transfer. The test closes the engine.
+func newFailing(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) failing {
+	t.Helper()
+	d := g.Open("cuda:0")
+	e, err := New(by.by(small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return failing{g: g, d: d, f: f, e: e, b: alloc(t, d, f.Size())}
+}
+
+func eachReader(t *testing.T, prepare func(g *fakegpu.GPU), check func(t *testing.T, x failing)) {
+	path, want := writeFile(t, 5*units.MiB, 23)
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		x := newFailing(t, g, f, by)
+		x.want = want
+		prepare(g)
+		x.tr = start(t, x.e, context.Background(), whole(x.d, f, x.b.Ptr(), by.route))
+		check(t, x)
+	})
+}
+
+// cancelHeld cancels a transfer while g holds its copies back, and then releases them. The transfer may not end before.
+func cancelHeld(t *testing.T, g *fakegpu.GPU, tr moving, cancel func()) {
+	t.Helper()
+	g.Await("copies_held", 1)
+	cancel()
+	waitFailed(tr)
+	if ended(tr) {
+		t.Error("Done is closed with copies in flight")
+	}
+	g.Release()
 }
 
 // checkOver fails the test unless the transfer has really ended: nothing is
@@ -263,7 +319,7 @@ func (x failing) checkNamed(t *testing.T, call string) {
 func TestGPUACopyThatCannotBeQueued(t *testing.T) {
 	for _, skip := range []int{0, 5, 47} {
 		t.Run(fmt.Sprint(skip), func(t *testing.T) {
-			eachReader(t, func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", skip, 1, fakegpu.LaunchFailed) },
+			eachReader(t, fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", skip, fakegpu.LaunchFailed),
 				func(t *testing.T, x failing) {
 					x.checkNamed(t, "cuMemcpyHtoDAsync")
 					x.checkOver(t)
@@ -293,7 +349,7 @@ func TestGPUAFailedTransferWaitsForItsOtherCopies(t *testing.T) {
 func TestGPUACopyThatFailsLater(t *testing.T) {
 	for _, nth := range []int{1, 7, 48} {
 		t.Run(fmt.Sprint(nth), func(t *testing.T) {
-			eachReader(t, func(g *fakegpu.GPU) { g.FailCopy(nth, fakegpu.LaunchFailed, false) },
+			eachReader(t, fakegpu.FailingCopy(nth, fakegpu.LaunchFailed, false),
 				func(t *testing.T, x failing) {
 					x.checkNamed(t, "cuEvent")
 					x.checkOver(t)
@@ -306,7 +362,7 @@ func TestGPUACopyThatFailsLater(t *testing.T) {
 // A sticky error ends the CUDA context: every later call fails, and still
 // everything is given back.
 func TestGPUAContextThatBreaks(t *testing.T) {
-	eachReader(t, func(g *fakegpu.GPU) { g.FailCopy(5, fakegpu.LaunchFailed, true) },
+	eachReader(t, fakegpu.FailingCopy(5, fakegpu.LaunchFailed, true),
 		func(t *testing.T, x failing) {
 			x.checkNamed(t, "cu")
 			x.checkOver(t)
@@ -321,43 +377,32 @@ func TestGPUAContextThatBreaks(t *testing.T) {
 // has to be waited for, with all others of the queue.
 func TestGPUAWaitThatFailsDoesNotLetItsCopyGo(t *testing.T) {
 	path, _ := writeFile(t, 32*units.KiB, 34) // one copy
-	for name, reader := range readers {
-		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			x := failing{g: g, d: g.Open("cuda:0"), f: openFile(t, path)}
-			requireDirect(t, x.f)
-			o := small
-			o.IO = reader.io
-			var err error
-			if x.e, err = New(o); err != nil {
-				t.Fatal(err)
-			}
-			x.b = alloc(t, x.d, x.f.Size())
-			g.Hold(0)
-			g.Fail("cuEventSynchronize", 0, 1_000_000, fakegpu.LaunchFailed)
-			g.Fail("cuEventQuery", 0, 1_000_000, fakegpu.LaunchFailed)
-			var wg sync.WaitGroup
-			defer wg.Wait()
-			wg.Go(func() {
-				g.Await("drains", 1)
-				g.Release()
-			})
-			x.tr = start(t, x.e, context.Background(), whole(x.d, x.f, x.b.Ptr(), reader.route))
-			<-x.tr.Done()
-			if n := g.Count("copies_in_flight"); n != 0 {
-				t.Errorf("Done is closed with %d copies in flight", n)
-			}
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		x := newFailing(t, g, f, by)
+		g.Hold(0)
+		g.Fail("cuEventSynchronize", 0, 1_000_000, fakegpu.LaunchFailed)
+		g.Fail("cuEventQuery", 0, 1_000_000, fakegpu.LaunchFailed)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() {
+			g.Await("drains", 1)
 			g.Release()
-			x.checkNamed(t, "cuEvent")
-			x.checkOver(t)
 		})
-	}
+		x.tr = start(t, x.e, context.Background(), whole(x.d, x.f, x.b.Ptr(), by.route))
+		<-x.tr.Done()
+		if n := g.Count("copies_in_flight"); n != 0 {
+			t.Errorf("Done is closed with %d copies in flight", n)
+		}
+		g.Release()
+		x.checkNamed(t, "cuEvent")
+		x.checkOver(t)
+	})
 }
 
 func TestGPUMarksThatCannotBeMadeOrRecorded(t *testing.T) {
 	for fn, skip := range map[string]int{"cuEventCreate": 0, "cuEventRecord": 3} {
 		t.Run(fn, func(t *testing.T) {
-			eachReader(t, func(g *fakegpu.GPU) { g.Fail(fn, skip, 1, fakegpu.LaunchFailed) },
+			eachReader(t, fakegpu.FailingCall(fn, skip, fakegpu.LaunchFailed),
 				func(t *testing.T, x failing) {
 					x.checkNamed(t, fn)
 					x.checkOver(t)
@@ -367,11 +412,7 @@ func TestGPUMarksThatCannotBeMadeOrRecorded(t *testing.T) {
 }
 
 func TestGPUAFailedTransferLeavesTheOthersAlone(t *testing.T) {
-	path, want := writeFile(t, 2*units.MiB, 24)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	e := newEngine(t, small)
-	f := openFile(t, path)
+	g, d, e, f, want := gpuAndFile(t, 2*units.MiB, 24)
 	good, bad := alloc(t, d, f.Size()), alloc(t, d, f.Size()-1)
 	g.Hold(0)
 	a := start(t, e, context.Background(), whole(d, f, good.Ptr(), report.RouteBuffered))
@@ -394,11 +435,7 @@ func TestGPUAFailedTransferLeavesTheOthersAlone(t *testing.T) {
 }
 
 func TestGPUStagingThatCannotBePinnedStillWorks(t *testing.T) {
-	path, want := writeFile(t, 2*units.MiB, 25)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	e := newEngine(t, small)
-	f := openFile(t, path)
+	g, d, e, f, want := gpuAndFile(t, 2*units.MiB, 25)
 	g.Fail("cuMemHostRegister_v2", 0, 1000, fakegpu.OutOfMemory)
 	got, r := loadGPU(t, g, e, d, f, report.RouteBuffered)
 	if !bytes.Equal(got, want) {
@@ -456,18 +493,12 @@ func TestGPUTwoDevicesAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := g.Count("pageable_copies"); n != 0 {
-		t.Errorf("%d copies came from memory that is not pinned for their device", n)
-	}
+	g.CheckPinned()
 	g.CheckIdle()
 }
 
 func TestGPUCopiesBeginAfterTheCallersStream(t *testing.T) {
-	path, want := writeFile(t, 1*units.MiB, 26)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	e := newEngine(t, small)
-	f := openFile(t, path)
+	g, d, e, f, want := gpuAndFile(t, 1*units.MiB, 26)
 	b := alloc(t, d, f.Size())
 	theirs, err := hostmem.Map(f.Size())
 	if err != nil {
@@ -502,11 +533,7 @@ func TestGPUCopiesBeginAfterTheCallersStream(t *testing.T) {
 }
 
 func TestGPUAStreamThatCannotBeOrderedAfter(t *testing.T) {
-	path, want := writeFile(t, 64*units.KiB, 27)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	e := newEngine(t, small)
-	f := openFile(t, path)
+	g, d, e, f, want := gpuAndFile(t, 64*units.KiB, 27)
 	b := alloc(t, d, f.Size())
 	r := whole(d, f, b.Ptr(), report.RouteBuffered)
 	r.Stream, r.HasStream = 0xdead0, true
@@ -522,47 +549,26 @@ func TestGPUAStreamThatCannotBeOrderedAfter(t *testing.T) {
 
 func TestGPUCancelledInMidTransfer(t *testing.T) {
 	path, _ := writeFile(t, 3*units.MiB, 28)
-	for name, reader := range readers {
-		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			o := small
-			o.IO = reader.io
-			e, err := New(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x := failing{g: g, d: g.Open("cuda:0"), f: openFile(t, path), e: e}
-			requireDirect(t, x.f)
-			x.b = alloc(t, x.d, x.f.Size())
-			g.Hold(3)
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			x.tr = start(t, e, ctx, whole(x.d, x.f, x.b.Ptr(), reader.route))
-			g.Await("copies_held", 1) // three are done, one is in the middle
-			cancel()
-			waitFailed(x.tr)
-			if ended(x.tr) {
-				t.Error("Done is closed with copies in flight")
-			}
-			g.Release()
-			x.checkOver(t)
-			if err := x.tr.Err(); !errs.Is(err, errs.Cancelled) || !errors.Is(err, context.Canceled) ||
-				!strings.Contains(err.Error(), "cuda:0") {
-				t.Errorf("got %v", err)
-			}
-			if done, total := x.tr.Progress(); done >= total || total != x.f.Size() {
-				t.Errorf("progress %d of %d", done, total)
-			}
-		})
-	}
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		x := newFailing(t, g, f, by)
+		g.Hold(3)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		x.tr = start(t, x.e, ctx, whole(x.d, x.f, x.b.Ptr(), by.route))
+		cancelHeld(t, g, x.tr, cancel) // three are done, one is in the middle
+		x.checkOver(t)
+		if err := x.tr.Err(); !errs.Is(err, errs.Cancelled) || !errors.Is(err, context.Canceled) ||
+			!strings.Contains(err.Error(), "cuda:0") {
+			t.Errorf("got %v", err)
+		}
+		if done, total := x.tr.Progress(); done >= total || total != x.f.Size() {
+			t.Errorf("progress %d of %d", done, total)
+		}
+	})
 }
 
 func TestGPUACauseOfTheCallersIsStillACancellation(t *testing.T) {
-	path, _ := writeFile(t, 1*units.MiB, 29)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	e := newEngine(t, small)
-	f := openFile(t, path)
+	g, d, e, f, _ := gpuAndFile(t, 1*units.MiB, 29)
 	b := alloc(t, d, f.Size())
 	g.Hold(0)
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -578,8 +584,7 @@ func TestGPUACauseOfTheCallersIsStillACancellation(t *testing.T) {
 
 func TestGPUCloseRefusesWhileATransferRuns(t *testing.T) {
 	path, want := writeFile(t, 1*units.MiB, 31)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e, err := New(small)
 	if err != nil {
 		t.Fatal(err)
@@ -651,8 +656,7 @@ func TestGPUCloseRightAfterASmallLoad(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	path, want := writeFile(t, 4096, 33)
 	f := openFile(t, path)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	b := alloc(t, d, f.Size())
 	for range 20 {
 		e, err := New(Options{PoolSize: 128 * units.MiB})

@@ -83,8 +83,7 @@ func TestAGPUWithAShareWaitsForNoOther(t *testing.T) {
 }
 
 func TestOneGPUHasTheEnginesOwn(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	_, d := fakegpu.OpenOne(t)
 	o := small
 	o.Share = func(device.Info) (Share, bool) { return Share{}, false }
 	e := newEngine(t, o)

@@ -316,8 +316,7 @@ func inMidLoad(t *testing.T, io IO, route report.Route, size int64, change func(
 	got, want []byte) {
 	t.Helper()
 	path, want = writeFile(t, size, 55)
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	o := small
 	o.IO = io
 	e := newEngine(t, o)

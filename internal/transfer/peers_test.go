@@ -118,9 +118,7 @@ func TestPeersGetTheSameBytesFromOneRead(t *testing.T) {
 				if name != "given by others" && g.Count("peer_through_host") != 0 {
 					t.Error("a copy between GPUs went through the host")
 				}
-				if g.Count("pageable_copies") != 0 {
-					t.Error("a copy came from memory that is not pinned")
-				}
+				g.CheckPinned()
 				g.CheckIdle()
 			})
 		}
@@ -213,27 +211,19 @@ func TestPeersThatMakeNoSense(t *testing.T) {
 func TestPeersWhenTheDeviceFails(t *testing.T) {
 	path, _ := writeFile(t, 2*units.MiB, 75)
 	for name, arrange := range map[string]func(g *fakegpu.GPU){
-		"queue peer copy":   func(g *fakegpu.GPU) { g.Fail("cuMemcpyPeerAsync", 3, 1, fakegpu.InvalidValue) },
-		"queue staged copy": func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", 4, 1, fakegpu.InvalidValue) },
-		"copy":              func(g *fakegpu.GPU) { g.FailCopy(7, fakegpu.LaunchFailed, false) },
-		"copy, sticky":      func(g *fakegpu.GPU) { g.FailCopy(8, fakegpu.LaunchFailed, true) },
-		"order":             func(g *fakegpu.GPU) { g.Fail("cuStreamWaitEvent", 2, 1, fakegpu.InvalidValue) },
-		"record":            func(g *fakegpu.GPU) { g.Fail("cuEventRecord", 5, 1, fakegpu.InvalidValue) },
-		"make mark":         func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 2, 1, fakegpu.OutOfMemory) },
+		"queue peer copy":   fakegpu.FailingCall("cuMemcpyPeerAsync", 3, fakegpu.InvalidValue),
+		"queue staged copy": fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", 4, fakegpu.InvalidValue),
+		"copy":              fakegpu.FailingCopy(7, fakegpu.LaunchFailed, false),
+		"copy, sticky":      fakegpu.FailingCopy(8, fakegpu.LaunchFailed, true),
+		"order":             fakegpu.FailingCall("cuStreamWaitEvent", 2, fakegpu.InvalidValue),
+		"record":            fakegpu.FailingCall("cuEventRecord", 5, fakegpu.InvalidValue),
+		"make mark":         fakegpu.FailingCall("cuEventCreate", 2, fakegpu.OutOfMemory),
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := fakegpu.Build(t, fakegpu.Options{Devices: 3})
 			g.Peer(0, 2, false)
-			devices := g.OpenAll()
-			o := small
-			o.Poison = false
-			e, err := New(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
-			f := openFile(t, path)
-			r, _ := withPeers(t, f, devices...)
+			r, _ := withPeers(t, openFile(t, path), g.OpenAll()...)
+			e := engineOfBroken(t, small)
 			arrange(g)
 			tr := start(t, e, context.Background(), r)
 			if err := tr.Err(); !errs.Is(err, errs.Device) && !errs.Is(err, errs.NoMemory) {
@@ -258,13 +248,7 @@ func TestPeersCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g.Hold(3)
 	tr := start(t, e, ctx, r)
-	g.Await("copies_held", 1)
-	cancel()
-	waitFailed(tr)
-	if ended(tr) {
-		t.Error("ended while copies to a peer are under way")
-	}
-	g.Release()
+	cancelHeld(t, g, tr, cancel)
 	if err := tr.Err(); !errs.Is(err, errs.Cancelled) {
 		t.Fatal(err)
 	}
@@ -279,10 +263,8 @@ func TestPeersWaitForTheCallersStreamThere(t *testing.T) {
 	for _, p2p := range []bool{true, false} {
 		g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
 		g.Peer(0, 1, p2p)
-		devices := g.OpenAll()
+		r, at := withPeers(t, openFile(t, path), g.OpenAll()...)
 		e := newEngine(t, small)
-		f := openFile(t, path)
-		r, at := withPeers(t, f, devices...)
 		theirs := alloc(t, host.New(), 4096)
 		u := g.Thread(1)
 		s := u.NewStream()
@@ -290,14 +272,7 @@ func TestPeersWaitForTheCallersStreamThere(t *testing.T) {
 		u.Copy(s, at[1], g.Bytes(theirs.Ptr(), 4096))
 		r.Peers[0].Stream, r.Peers[0].HasStream = s, true
 		tr := start(t, e, context.Background(), r)
-		g.Await("waiting_for_event", 1)
-		if ended(tr) {
-			t.Error("ended before the caller's stream on the peer")
-		}
-		g.HoldStream(s, false)
-		if err := tr.Err(); err != nil {
-			t.Fatal(err)
-		}
+		releaseStream(t, g, s, tr)
 		checkPeers(t, g, at, want)
 		u.DestroyStream(s)
 		u.Leave()
@@ -308,10 +283,8 @@ func TestPeersWaitForTheCallersStreamThere(t *testing.T) {
 func TestAPeerIsNamedInErrors(t *testing.T) {
 	path, _ := writeFile(t, 100_000, 78)
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
-	devices := g.OpenAll()
+	r, _ := withPeers(t, openFile(t, path), g.OpenAll()...)
 	e := newEngine(t, small)
-	f := openFile(t, path)
-	r, _ := withPeers(t, f, devices...)
 	r.Peers[0].To += 1 << 30 // no memory of anybody
 	if err := start(t, e, context.Background(), r).Err(); err == nil || !strings.Contains(err.Error(), "copy to cuda:1") {
 		t.Error(err)

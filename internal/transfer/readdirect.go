@@ -13,41 +13,36 @@ import (
 
 // readInPlace reads a chunk with O_DIRECT directly into the destination.
 func readInPlace(t *Load, c plan.Chunk) {
-	f := t.req.Files[c.File]
 	buf := t.port.mapper.Map(c.Dst, c.Len)
-	err := t.truths[c.File].readDirect(&t.tally, c, buf, c.Len, func() error {
-		return f.ReadDirect(buf, c.Off,
-			int(c.Len))
-	})
-	if errors.Is(err, vfs.ErrDirectRefused) {
-		readAnotherWay(t, c)
-		return
+	if tryDirect(t, c, buf, c.Off, int(c.Len)) {
+		deliver(t, c, buf, nil)
 	}
-	if err != nil {
-		t.e.sched.failed(&t.task, err)
-		return
-	}
-	deliver(t, c, buf, nil)
 }
 
 // readDirect reads the aligned superset of a chunk into its slot with O_DIRECT.
 func readDirect(t *Load, c plan.Chunk, s *slot) {
 	f := t.req.Files[c.File]
 	lo, buf, need := superset(f, c, s.Mem)
-	err := t.truths[c.File].readDirect(&t.tally, c, buf, int64(need), func() error {
-		return f.ReadDirect(buf, lo,
-			need)
-	})
-	if errors.Is(err, vfs.ErrDirectRefused) {
+	if tryDirect(t, c, buf, lo, need) {
+		t.tally.Padded(int64(need) - c.Len)
+		deliver(t, c, buf[c.Off-lo:][:c.Len], s)
+	}
+}
+
+// tryDirect reads n bytes at off into buf with O_DIRECT and reports whether buf holds them. If the file system refuses
+// the read, another way reads the chunk. If the read fails, the transfer fails.
+func tryDirect(t *Load, c plan.Chunk, buf []byte, off int64, n int) bool {
+	f := t.req.Files[c.File]
+	err := t.truths[c.File].readDirect(&t.tally, c, buf, int64(n), func() error { return f.ReadDirect(buf, off, n) })
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, vfs.ErrDirectRefused):
 		readAnotherWay(t, c)
-		return
-	}
-	if err != nil {
+	default:
 		t.e.sched.failed(&t.task, err)
-		return
 	}
-	t.tally.Padded(int64(need) - c.Len)
-	deliver(t, c, buf[c.Off-lo:][:c.Len], s)
+	return false
 }
 
 // superset widens a chunk to aligned bounds. lo is the file offset of the read, buf the part of mem to fill, and need

@@ -158,156 +158,156 @@ func follow(t *testing.T, tr *Load, tg target, base device.Ptr, want []byte) (in
 	}
 }
 
+// drawFile writes a file of a random size that can be read with O_DIRECT.
+func drawFile(t *testing.T, rng *rand.Rand, seed uint64) (path string, size int64, content []byte) {
+	t.Helper()
+	size = 300_000 + rng.Int64N(400_000)
+	path, content = writeFile(t, size, seed)
+	requireDirect(t, openFile(t, path))
+	return path, size, content
+}
+
+// onEachArrival runs a test for every device and every way that bytes come, each with an engine of its own.
+func onEachArrival(t *testing.T, run func(t *testing.T, tg target, a arrival, e *Engine)) {
+	t.Helper()
+	for dname, tg := range targets(t) {
+		for aname, a := range arrivals() {
+			t.Run(dname+"/"+aname, func(t *testing.T) { run(t, tg, a, newEngine(t, a.opts)) })
+		}
+	}
+}
+
 // TestReadyPartsAreFinal follows loads on every device by every route, verified
 // or not, of good and damaged files: what is ready is right at that moment, and
 // of a damaged file nothing is ready that shares a block with the damage.
 func TestReadyPartsAreFinal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
-	for dname, tg := range targets(t) {
-		for aname, a := range arrivals() {
-			t.Run(dname+"/"+aname, func(t *testing.T) {
-				e := newEngine(t, a.opts)
-				for round := range 12 {
-					size := 300_000 + rng.Int64N(400_000)
-					path, want := writeFile(t, size, uint64(100+round))
-					requireDirect(t, openFile(t, path))
-					b := alloc(t, tg.dev, size)
-					r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass,
-						Segments: []Segment{{Len: size, Dst: b.Ptr()}},
-						Parts:    drawParts(rng, 0, size, b.Ptr())}
-					bad, block := int64(-1), int64(checksum.MinBlock)<<rng.IntN(7)
-					if round%3 > 0 {
-						r.Verify = []*checksum.Sums{sumsOf(t, path, block)}
-						r.Also = []Extent{{Len: 100}}
-					}
-					if round%3 == 2 {
-						bad = rng.Int64N(size)
-						flip(t, path, 8*bad)
-					}
-					f := a.prepared(t, path)
-					r.Files = []*vfs.File{f}
-					tr := start(t, e, context.Background(), r)
-					n, err := follow(t, tr, tg, b.Ptr(), want)
-					if bad < 0 && (err != nil || n != len(r.Parts)) {
-						t.Fatalf("%d of %d parts: %v", n, len(r.Parts), err)
-					}
-					if bad >= 0 && !errs.Is(err, errs.Corrupt) {
-						t.Fatalf("a flipped bit: %v", err)
-					}
-					for _, p := range r.Parts[:n] {
-						lo, hi := int64(p.Dst-b.Ptr())/block, (int64(p.Dst-b.Ptr())+p.Len-1)/block
-						if k := bad / block; bad >= 0 && p.Len > 0 && (lo <= k && k <= hi || k == 0) {
-							t.Fatalf("block %d is damaged, and a part over blocks %d to %d was called ready", k, lo, hi)
-						}
-					}
-					<-tr.Done()
-					tg.idle()
-					f.Close()
+	onEachArrival(t, func(t *testing.T, tg target, a arrival, e *Engine) {
+		for round := range 12 {
+			path, size, want := drawFile(t, rng, uint64(100+round))
+			b := alloc(t, tg.dev, size)
+			r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass,
+				Segments: []Segment{{Len: size, Dst: b.Ptr()}},
+				Parts:    drawParts(rng, 0, size, b.Ptr())}
+			bad, block := int64(-1), int64(checksum.MinBlock)<<rng.IntN(7)
+			if round%3 > 0 {
+				r.Verify = []*checksum.Sums{sumsOf(t, path, block)}
+				r.Also = []Extent{{Len: 100}}
+			}
+			if round%3 == 2 {
+				bad = rng.Int64N(size)
+				flip(t, path, 8*bad)
+			}
+			f := a.prepared(t, path)
+			r.Files = []*vfs.File{f}
+			tr := start(t, e, context.Background(), r)
+			n, err := follow(t, tr, tg, b.Ptr(), want)
+			if bad < 0 && (err != nil || n != len(r.Parts)) {
+				t.Fatalf("%d of %d parts: %v", n, len(r.Parts), err)
+			}
+			if bad >= 0 && !errs.Is(err, errs.Corrupt) {
+				t.Fatalf("a flipped bit: %v", err)
+			}
+			for _, p := range r.Parts[:n] {
+				lo, hi := int64(p.Dst-b.Ptr())/block, (int64(p.Dst-b.Ptr())+p.Len-1)/block
+				if k := bad / block; bad >= 0 && p.Len > 0 && (lo <= k && k <= hi || k == 0) {
+					t.Fatalf("block %d is damaged, and a part over blocks %d to %d was called ready", k, lo, hi)
 				}
-			})
+			}
+			<-tr.Done()
+			tg.idle()
+			f.Close()
 		}
-	}
+	})
 }
 
 // TestReadyBeforeTheEnd holds the later copies back: what came before is ready,
 // stays ready when the transfer is cancelled, and the error comes after it.
 func TestReadyBeforeTheEnd(t *testing.T) {
 	path, want := writeFile(t, 3*units.MiB, 73)
-	for name, reader := range readers {
-		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			o := small
-			o.IO, o.Workers, o.QueueDepth = reader.io, 1, 1
-			f := openFile(t, path)
-			requireDirect(t, f)
-			d := g.Open("cuda:0")
-			e := newEngine(t, o)
-			b := alloc(t, d, f.Size())
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			r := whole(d, f, b.Ptr(), reader.route)
-			for at := int64(0); at < f.Size(); at += 1024 {
-				r.Parts = append(r.Parts, Part{Dst: b.Ptr() + device.Ptr(at), Len: 1024})
-			}
-			g.Hold(4)
-			tr := start(t, e, ctx, r)
-			n, err := tr.Ready(context.Background(), 0)
-			if err != nil || n == 0 || n == len(r.Parts) || ended(tr) {
-				t.Fatalf("%d of %d parts are ready: %v", n, len(r.Parts), err)
-			}
-			g.Await("copies_held", 1)
-			for { // what has come is known; nothing more will come while copies are held
-				over, stop := context.WithCancel(context.Background())
-				stop()
-				more, err := tr.Ready(over, n)
-				if more == n {
-					if !errs.Is(err, errs.Cancelled) || !errors.Is(err, context.Canceled) {
-						t.Fatalf("nothing is ready: %v", err)
-					}
-					break
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		o := by.by(small)
+		o.Workers, o.QueueDepth = 1, 1
+		d := g.Open("cuda:0")
+		e := newEngine(t, o)
+		b := alloc(t, d, f.Size())
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		r := whole(d, f, b.Ptr(), by.route)
+		for at := int64(0); at < f.Size(); at += 1024 {
+			r.Parts = append(r.Parts, Part{Dst: b.Ptr() + device.Ptr(at), Len: 1024})
+		}
+		g.Hold(4)
+		tr := start(t, e, ctx, r)
+		n, err := tr.Ready(context.Background(), 0)
+		if err != nil || n == 0 || n == len(r.Parts) || ended(tr) {
+			t.Fatalf("%d of %d parts are ready: %v", n, len(r.Parts), err)
+		}
+		g.Await("copies_held", 1)
+		for { // what has come is known; nothing more will come while copies are held
+			over, stop := context.WithCancel(context.Background())
+			stop()
+			more, err := tr.Ready(over, n)
+			if more == n {
+				if !errs.Is(err, errs.Cancelled) || !errors.Is(err, context.Canceled) {
+					t.Fatalf("nothing is ready: %v", err)
 				}
-				n = more
+				break
 			}
-			equal(t, g.Bytes(b.Ptr(), int64(n)*1024), want[:n*1024])
-			cancel()
-			waitFailed(tr)
-			g.Release()
-			<-tr.Done()
-			last, err := tr.Ready(context.Background(), len(r.Parts))
-			if !errs.Is(err, errs.Cancelled) || last < n || last == len(r.Parts) {
-				t.Errorf("after the end %d parts are ready, %d were: %v", last, n, err)
-			}
-			equal(t, g.Bytes(b.Ptr(), int64(last)*1024), want[:last*1024])
-		})
-	}
+			n = more
+		}
+		equal(t, g.Bytes(b.Ptr(), int64(n)*1024), want[:n*1024])
+		cancel()
+		waitFailed(tr)
+		g.Release()
+		<-tr.Done()
+		last, err := tr.Ready(context.Background(), len(r.Parts))
+		if !errs.Is(err, errs.Cancelled) || last < n || last == len(r.Parts) {
+			t.Errorf("after the end %d parts are ready, %d were: %v", last, n, err)
+		}
+		equal(t, g.Bytes(b.Ptr(), int64(last)*1024), want[:last*1024])
+	})
 }
 
 // TestReadyPartsOfStridedSegments follows loads of columns: chunks are packed,
 // and their bytes belong to blocks of the file by where they came from.
 func TestReadyPartsOfStridedSegments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 11))
-	for dname, tg := range targets(t) {
-		for aname, a := range arrivals() {
-			t.Run(dname+"/"+aname, func(t *testing.T) {
-				e := newEngine(t, a.opts)
-				for round := range 8 {
-					size := 300_000 + rng.Int64N(400_000)
-					path, content := writeFile(t, size, uint64(300+round))
-					requireDirect(t, openFile(t, path))
-					var segs []Segment
-					var want []byte
-					for off := rng.Int64N(5000); off < size; off += rng.Int64N(3000) {
-						stride := 1 + rng.Int64N(9000)
-						width := 1 + rng.Int64N(stride)
-						s := Segment{Off: off, Len: min(size-off, (rng.Int64N(20))*stride+width), Width: width, Stride: stride,
-							Dst: device.Ptr(len(want))}
-						packed := make([]byte, s.Wanted())
-						s.Pack(packed, content[s.Off:s.Off+s.Len], s.Off)
-						want = append(want, packed...)
-						segs = append(segs, s)
-						off += s.Len
-					}
-					b := alloc(t, tg.dev, int64(len(want)))
-					for i := range segs {
-						segs[i].Dst += b.Ptr()
-					}
-					r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass, Segments: segs, Gap: DefaultGap,
-						Parts: drawParts(rng, 0, int64(len(want)), b.Ptr())}
-					if round%2 == 1 {
-						r.Verify = []*checksum.Sums{sumsOf(t, path, int64(checksum.MinBlock)<<rng.IntN(5))}
-						r.Also = []Extent{{Len: 100}}
-					}
-					f := a.prepared(t, path)
-					r.Files = []*vfs.File{f}
-					tr := start(t, e, context.Background(), r)
-					if n, err := follow(t, tr, tg, b.Ptr(), want); err != nil || n != len(r.Parts) {
-						t.Fatalf("%d of %d parts: %v", n, len(r.Parts), err)
-					}
-					<-tr.Done()
-					tg.idle()
-					f.Close()
-				}
-			})
+	onEachArrival(t, func(t *testing.T, tg target, a arrival, e *Engine) {
+		for round := range 8 {
+			path, size, content := drawFile(t, rng, uint64(300+round))
+			var segs []Segment
+			var want []byte
+			for off := rng.Int64N(5000); off < size; off += rng.Int64N(3000) {
+				stride := 1 + rng.Int64N(9000)
+				width := 1 + rng.Int64N(stride)
+				s := Segment{Off: off, Len: min(size-off, (rng.Int64N(20))*stride+width), Width: width, Stride: stride,
+					Dst: device.Ptr(len(want))}
+				packed := make([]byte, s.Wanted())
+				s.Pack(packed, content[s.Off:s.Off+s.Len], s.Off)
+				want = append(want, packed...)
+				segs = append(segs, s)
+				off += s.Len
+			}
+			b := alloc(t, tg.dev, int64(len(want)))
+			for i := range segs {
+				segs[i].Dst += b.Ptr()
+			}
+			r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass, Segments: segs, Gap: DefaultGap,
+				Parts: drawParts(rng, 0, int64(len(want)), b.Ptr())}
+			if round%2 == 1 {
+				r.Verify = []*checksum.Sums{sumsOf(t, path, int64(checksum.MinBlock)<<rng.IntN(5))}
+				r.Also = []Extent{{Len: 100}}
+			}
+			f := a.prepared(t, path)
+			r.Files = []*vfs.File{f}
+			tr := start(t, e, context.Background(), r)
+			if n, err := follow(t, tr, tg, b.Ptr(), want); err != nil || n != len(r.Parts) {
+				t.Fatalf("%d of %d parts: %v", n, len(r.Parts), err)
+			}
+			<-tr.Done()
+			tg.idle()
+			f.Close()
 		}
-	}
+	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -139,8 +140,7 @@ func (b *brokenSink) WriteBuffered(p []byte, off int64) error {
 }
 
 func TestASinkThatDeclinesDirectWritesIsWrittenThroughTheCache(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	_, d := fakegpu.OpenOne(t)
 	e := newEngine(t, smallSave)
 	path, s := handedOver(t, diskDir(t), units.MiB)
 	want, src := scattered(t, 7, units.MiB, d)
@@ -156,8 +156,7 @@ func TestASinkThatDeclinesDirectWritesIsWrittenThroughTheCache(t *testing.T) {
 }
 
 func TestASinkThatFails(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, smallSave)
 	_, s := handedOver(t, diskDir(t), units.MiB)
 	_, src := scattered(t, 7, units.MiB, d)
@@ -170,13 +169,7 @@ func TestASinkThatFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g.Hold(2)
 	tr = startWrite(t, e, ctx, WriteRequest{Sink: s, Sources: src, Checksums: true})
-	g.Await("copies_held", 1)
-	cancel()
-	waitFailed(tr)
-	if ended(tr) {
-		t.Error("ended with copies out of the caller's memory under way")
-	}
-	g.Release()
+	cancelHeld(t, g, tr, cancel)
 	if err := tr.Err(); !errs.Is(err, errs.Cancelled) ||
 		!strings.Contains(err.Error(), "bucket/key after "+units.Bytes(tr.Report().Bytes)) {
 		t.Fatalf("%v, the report has %d bytes", err, tr.Report().Bytes)
@@ -253,11 +246,7 @@ func BenchmarkSinkOfFewBytes(b *testing.B) {
 	defer s.Close()
 	for name, d := range map[string]device.Device{"host": host.New(), "gpu": g.Open("cuda:0")} {
 		b.Run(name, func(b *testing.B) {
-			m, err := d.Alloc(4096)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer m.Free()
+			m := devicetest.Buffer(b, d, 4096)
 			for b.Loop() {
 				tr, err := e.StartWrite(context.Background(), WriteRequest{Sink: s,
 					Sources: []Source{{Len: 4096, Device: d, Ptr: m.Ptr()}}, Checksums: true})

@@ -328,14 +328,13 @@ func TestUploadWhenTheDeviceFails(t *testing.T) {
 	size := int64(12 * units.MiB)
 	data := noise(size, 35)
 	for name, fail := range map[string]func(g *fakegpu.GPU){
-		"queue copy": func(g *fakegpu.GPU) { g.Fail("cuMemcpyDtoHAsync_v2", 5, 1, fakegpu.InvalidValue) },
-		"copy":       func(g *fakegpu.GPU) { g.FailCopy(6, fakegpu.LaunchFailed, false) },
-		"record":     func(g *fakegpu.GPU) { g.Fail("cuEventRecord", 3, 1, fakegpu.InvalidValue) },
-		"make mark":  func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 1, 1, fakegpu.OutOfMemory) },
+		"queue copy": fakegpu.FailingCall("cuMemcpyDtoHAsync_v2", 5, fakegpu.InvalidValue),
+		"copy":       fakegpu.FailingCopy(6, fakegpu.LaunchFailed, false),
+		"record":     fakegpu.FailingCall("cuEventRecord", 3, fakegpu.InvalidValue),
+		"make mark":  fakegpu.FailingCall("cuEventCreate", 1, fakegpu.OutOfMemory),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			d := g.Open("cuda:0")
+			g, d := fakegpu.OpenOne(t)
 			e := newEngine(t, Options{Poison: true})
 			b := memory(t, target{d, g.Bytes, g.CheckIdle}, data)
 			fail(g)

@@ -417,34 +417,21 @@ func TestVerifyMismatchWaitsForTheOtherCopies(t *testing.T) {
 func TestVerifyCancelled(t *testing.T) {
 	path, _ := writeFile(t, 3*units.MiB, 77)
 	sums := sumsOf(t, path, 64*units.KiB)
-	for name, reader := range readers {
-		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			o := small
-			o.IO = reader.io
-			d, e := g.Open("cuda:0"), newEngine(t, o)
-			f := openFile(t, path)
-			requireDirect(t, f)
-			b := alloc(t, d, f.Size())
-			g.Hold(3)
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			r := whole(d, f, b.Ptr(), reader.route)
-			r.Verify = []*checksum.Sums{sums}
-			tr := start(t, e, ctx, r)
-			g.Await("copies_held", 1)
-			cancel()
-			waitFailed(tr)
-			if ended(tr) {
-				t.Error("Done is closed with copies in flight")
-			}
-			g.Release()
-			if err := tr.Err(); !errs.Is(err, errs.Cancelled) {
-				t.Errorf("got %v", err)
-			}
-			g.CheckIdle()
-		})
-	}
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		d, e := g.Open("cuda:0"), newEngine(t, by.by(small))
+		b := alloc(t, d, f.Size())
+		g.Hold(3)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		r := whole(d, f, b.Ptr(), by.route)
+		r.Verify = []*checksum.Sums{sums}
+		tr := start(t, e, ctx, r)
+		cancelHeld(t, g, tr, cancel)
+		if err := tr.Err(); !errs.Is(err, errs.Cancelled) {
+			t.Errorf("got %v", err)
+		}
+		g.CheckIdle()
+	})
 }
 
 // Default sizes: the blocks of a warm file are judged whole, so that nothing of
@@ -453,8 +440,7 @@ func TestVerifyKeepsABadBlockOffTheDevice(t *testing.T) {
 	path, want := writeFile(t, 6*units.MiB, 76)
 	sums := sumsOf(t, path, checksum.DefaultBlock)
 	flip(t, path, 8*(3*units.MiB+1))
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, Options{Poison: true, VerifyOn: VerifyHost})
 	f := openFile(t, path)
 	warm(t, f)

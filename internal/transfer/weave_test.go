@@ -270,8 +270,7 @@ func TestGPUACopyOfAWovenChunkFails(t *testing.T) {
 	path, _ := writeFile(t, 300_000, 93)
 	for _, skip := range []int{0, 1, 5, 20} {
 		t.Run(fmt.Sprint(skip), func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			d := g.Open("cuda:0")
+			g, d := fakegpu.OpenOne(t)
 			e := newEngine(t, small)
 			f := openFile(t, path)
 			b := alloc(t, d, 600_000)

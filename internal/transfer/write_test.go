@@ -25,6 +25,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -107,15 +108,7 @@ func checkSums(t *testing.T, path string) {
 
 func namesIn(t *testing.T, dir string) []string {
 	t.Helper()
-	all, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, e := range all {
-		out = append(out, e.Name())
-	}
-	return out
+	return vfstest.Names(t, dir)
 }
 
 func onlyNames(t *testing.T, dir string, want ...string) {
@@ -162,9 +155,7 @@ func TestSaveIsExact(t *testing.T) {
 		}
 	}
 	g.CheckIdle()
-	if n := g.Count("pageable_copies"); n != 0 {
-		t.Errorf("%d copies went to memory that is not pinned", n)
-	}
+	g.CheckPinned()
 }
 
 // TestSaveWritesFromWhereItLies: aligned host memory needs no staging.
@@ -306,28 +297,34 @@ func TestSaveStepsInOrder(t *testing.T) {
 	}
 }
 
+// checkNotSaved fails the test unless the file at path still holds "old", alone in its directory, and no copy is
+// under way.
+func checkNotSaved(t *testing.T, g *fakegpu.GPU, path string) {
+	t.Helper()
+	if n := g.Count("copies_in_flight"); n != 0 {
+		t.Errorf("%d copies are still queued", n)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "old" {
+		t.Error("the old file is not as it was")
+	}
+	onlyNames(t, filepath.Dir(path), filepath.Base(path))
+}
+
 func TestSaveWhenTheDeviceFails(t *testing.T) {
 	for name, arrange := range map[string]func(g *fakegpu.GPU){
-		"queue copy":   func(g *fakegpu.GPU) { g.Fail("cuMemcpyDtoHAsync_v2", 5, 1, fakegpu.InvalidValue) },
-		"copy":         func(g *fakegpu.GPU) { g.FailCopy(6, fakegpu.LaunchFailed, false) },
-		"copy, sticky": func(g *fakegpu.GPU) { g.FailCopy(6, fakegpu.LaunchFailed, true) },
-		"record":       func(g *fakegpu.GPU) { g.Fail("cuEventRecord", 3, 1, fakegpu.InvalidValue) },
-		"query":        func(g *fakegpu.GPU) { g.Fail("cuEventQuery", 3, 1, fakegpu.LaunchFailed) },
-		"make mark":    func(g *fakegpu.GPU) { g.Fail("cuEventCreate", 1, 1, fakegpu.OutOfMemory) },
+		"queue copy":   fakegpu.FailingCall("cuMemcpyDtoHAsync_v2", 5, fakegpu.InvalidValue),
+		"copy":         fakegpu.FailingCopy(6, fakegpu.LaunchFailed, false),
+		"copy, sticky": fakegpu.FailingCopy(6, fakegpu.LaunchFailed, true),
+		"record":       fakegpu.FailingCall("cuEventRecord", 3, fakegpu.InvalidValue),
+		"query":        fakegpu.FailingCall("cuEventQuery", 3, fakegpu.LaunchFailed),
+		"make mark":    fakegpu.FailingCall("cuEventCreate", 1, fakegpu.OutOfMemory),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			d := g.Open("cuda:0")
+			g, d := fakegpu.OpenOne(t)
 			dir := diskDir(t)
 			path := filepath.Join(dir, "f")
 			_, src := scattered(t, 3, 2*units.MiB, d)
-			o := smallSave
-			o.Poison = false
-			e, err := New(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
+			e := engineOfBroken(t, smallSave)
 			if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -336,21 +333,14 @@ func TestSaveWhenTheDeviceFails(t *testing.T) {
 			if err := tr.Err(); !errs.Is(err, errs.Device) && !errs.Is(err, errs.NoMemory) {
 				t.Fatalf("err: %v", err)
 			}
-			if n := g.Count("copies_in_flight"); n != 0 {
-				t.Errorf("%d copies are still queued", n)
-			}
-			if b, _ := os.ReadFile(path); string(b) != "old" {
-				t.Error("the old file is not as it was")
-			}
-			onlyNames(t, dir, "f")
+			checkNotSaved(t, g, path)
 		})
 	}
 }
 
 // TestSaveWaitsForTheCallersStream: what the caller has queued comes first.
 func TestSaveWaitsForTheCallersStream(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, smallSave)
 	b := alloc(t, d, 200_000)
 	put(b.Ptr(), make([]byte, b.Size()))
@@ -367,21 +357,13 @@ func TestSaveWaitsForTheCallersStream(t *testing.T) {
 	tr := startWrite(t, e, context.Background(), WriteRequest{Path: path,
 		Sources:   []Source{{Len: b.Size(), Device: d, Ptr: b.Ptr()}},
 		Checksums: true, Streams: map[device.Device]uint64{d: stream}})
-	g.Await("waiting_for_event", 1)
-	if ended(tr) {
-		t.Error("the save ended before the caller's work")
-	}
-	g.HoldStream(stream, false)
-	if err := tr.Err(); err != nil {
-		t.Fatal(err)
-	}
+	releaseStream(t, g, stream, tr)
 	checkSaved(t, path, bytesOf(fresh))
 	caller.DestroyStream(stream)
 }
 
 func TestSaveCancelled(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, smallSave)
 	dir := diskDir(t)
 	path := filepath.Join(dir, "f")
@@ -392,23 +374,11 @@ func TestSaveCancelled(t *testing.T) {
 	g.Hold(3)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	tr := startWrite(t, e, ctx, WriteRequest{Path: path, Sources: src, Checksums: true})
-	g.Await("copies_held", 1)
-	cancel(errors.New("enough"))
-	waitFailed(tr)
-	if ended(tr) {
-		t.Error("the save ended with copies in flight")
-	}
-	g.Release()
+	cancelHeld(t, g, tr, func() { cancel(errors.New("enough")) })
 	if err := tr.Err(); !errs.Is(err, errs.Cancelled) || !strings.Contains(err.Error(), "enough") {
 		t.Fatalf("err: %v", err)
 	}
-	if n := g.Count("copies_in_flight"); n != 0 {
-		t.Errorf("%d copies are still queued", n)
-	}
-	if b, _ := os.ReadFile(path); string(b) != "old" {
-		t.Error("the old file is not as it was")
-	}
-	onlyNames(t, dir, "f")
+	checkNotSaved(t, g, path)
 	if r := tr.Report(); r.Error == "" || r.Save.Durable {
 		t.Errorf("report: %+v", r)
 	}
@@ -455,8 +425,7 @@ func TestSaversOfOneName(t *testing.T) {
 
 // TestSaveBesideLoads: both are exact and neither starves.
 func TestSaveBesideLoads(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, smallSave)
 	source, content := writeFile(t, 3*units.MiB+5, 31)
 	f := openFile(t, source)

@@ -5,16 +5,15 @@ package vfs_test
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/test/nobody"
 )
 
 // descriptions opens path as a server would; direct is -1 where the file system has none.
@@ -159,28 +158,12 @@ const nobodyEnv = "NEBULAIO_TEST_DESCRIPTORS"
 // TestDescriptorsAsNobody reads another user's file, of which it only has
 // descriptors, as a user without any right.
 func TestDescriptorsAsNobody(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to become nobody")
-	}
-	self, err := os.ReadFile(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for p := dir; strings.HasPrefix(p, os.TempDir()+"/"); p = filepath.Dir(p) {
-		if err := os.Chmod(p, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	bin, private := filepath.Join(dir, "test"), filepath.Join(dir, "private")
-	if err := os.WriteFile(bin, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	cmd, dir := nobody.Command(t, "TestNobodysDescriptors")
+	private := filepath.Join(dir, "private")
 	if err := os.Mkdir(private, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	path, _ := write(t, private, 2*mib+5)
-	cmd := exec.Command(bin, "-test.run", "^TestNobodysDescriptors$", "-test.v")
 	cmd.Env = append(os.Environ(), nobodyEnv+"=1")
 	buffered, direct := descriptions(t, path)
 	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(buffered), "buffered")}
@@ -191,11 +174,7 @@ func TestDescriptorsAsNobody(t *testing.T) {
 	for _, f := range cmd.ExtraFiles {
 		defer f.Close()
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestNobodysDescriptors") {
-		t.Errorf("%v\n%s", err, out)
-	}
+	nobody.Run(t, cmd, "TestNobodysDescriptors")
 }
 
 // TestNobodysDescriptors is what TestDescriptorsAsNobody runs as nobody.

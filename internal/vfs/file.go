@@ -99,15 +99,10 @@ func (f *File) stat() error {
 }
 
 func kindOfMode(m uint32) string {
-	switch m & unix.S_IFMT {
-	case unix.S_IFDIR:
-		return "a directory"
-	case unix.S_IFBLK, unix.S_IFCHR:
-		return "a device"
-	case unix.S_IFIFO:
-		return "a pipe"
-	case unix.S_IFSOCK:
-		return "a socket"
+	kinds := map[uint32]string{unix.S_IFDIR: "a directory", unix.S_IFBLK: "a device", unix.S_IFCHR: "a device",
+		unix.S_IFIFO: "a pipe", unix.S_IFSOCK: "a socket"}
+	if kind, ok := kinds[m&unix.S_IFMT]; ok {
+		return kind
 	}
 	return "not a regular file"
 }

@@ -68,21 +68,14 @@ func kernelFS(dir string) string {
 	if unix.Statfs(dir, &st) != nil {
 		return ""
 	}
-	switch int64(st.Type) {
-	case unix.PROC_SUPER_MAGIC:
-		return "procfs"
-	case unix.SYSFS_MAGIC:
-		return "sysfs"
-	case unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC:
-		return "cgroupfs"
-	case unix.DEBUGFS_MAGIC:
-		return "debugfs"
-	case unix.TRACEFS_MAGIC:
-		return "tracefs"
-	case unix.SECURITYFS_MAGIC:
-		return "securityfs"
-	case unix.BPF_FS_MAGIC:
-		return "bpffs"
-	}
-	return ""
+	return map[int64]string{
+		unix.PROC_SUPER_MAGIC:    "procfs",
+		unix.SYSFS_MAGIC:         "sysfs",
+		unix.CGROUP_SUPER_MAGIC:  "cgroupfs",
+		unix.CGROUP2_SUPER_MAGIC: "cgroupfs",
+		unix.DEBUGFS_MAGIC:       "debugfs",
+		unix.TRACEFS_MAGIC:       "tracefs",
+		unix.SECURITYFS_MAGIC:    "securityfs",
+		unix.BPF_FS_MAGIC:        "bpffs",
+	}[int64(st.Type)]
 }

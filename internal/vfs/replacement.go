@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,16 +27,10 @@ import (
 // Writes to a Replacement are safe for concurrent use. Only one goroutine may call the other methods of a
 // Replacement, after the writes. A successful Publish, or Abandon, ends a Replacement.
 type Replacement struct {
-	path     string // path that the caller gave
-	target   string // the file to replace: path, or the target of the link at path
-	temp     string
-	size     int64
-	fs       FSType
-	storage  lookedUp
-	buffered int
-	direct   int // -1 if O_DIRECT was refused
-	align    Alignment
-	refused  atomic.Pointer[Refusal]
+	path   string // path that the caller gave
+	target string // the file to replace: path, or the target of the link at path
+	temp   string
+	output
 	sparse   *Refusal // why blocks are not reserved; nil if they are
 	replaces bool
 	linked   bool // path is a link
@@ -70,7 +63,8 @@ func Create(path string, size int64) (*Replacement, error) {
 	if err := placeable(path, target); err != nil {
 		return nil, err
 	}
-	d := &Replacement{path: path, target: target, size: size, buffered: -1, direct: -1, linked: isLink(path)}
+	d := &Replacement{path: path, target: target, linked: isLink(path),
+		output: output{size: size, buffered: -1, direct: -1}}
 	if d.swept, err = Sweep(filepath.Dir(target)); err != nil {
 		return nil, d.fail("write", err)
 	}
@@ -268,10 +262,6 @@ func (d *Replacement) reserve() error {
 	}
 }
 
-func (d *Replacement) refuse(reason, fix string) {
-	d.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
-}
-
 // Path returns the path that was given to Create.
 func (d *Replacement) Path() string { return d.path }
 
@@ -280,23 +270,6 @@ func (d *Replacement) Target() string { return d.target }
 
 // Linked reports whether Path is a symbolic link.
 func (d *Replacement) Linked() bool { return d.linked }
-
-// Size returns the length in bytes that the file will have.
-func (d *Replacement) Size() int64 { return d.size }
-
-// FS returns the name of the file system and whether it keeps files in memory.
-func (d *Replacement) FS() FSType { return d.fs }
-
-// Align returns the alignment that writes with O_DIRECT need, or zero if O_DIRECT is refused.
-func (d *Replacement) Align() Alignment { return d.align }
-
-// Direct reports whether the file can be written with O_DIRECT; if not, the result `why` gives the reason.
-func (d *Replacement) Direct() (ok bool, why *Refusal) {
-	if r := d.refused.Load(); r != nil {
-		return false, r
-	}
-	return d.direct >= 0, nil
-}
 
 // Sparse returns the reason why disk blocks could not be reserved, or nil if they were reserved.
 func (d *Replacement) Sparse() *Refusal { return d.sparse }

@@ -5,7 +5,6 @@ package vfs
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -16,21 +15,15 @@ import (
 // the file durable and gives the file its name. Writes to a Sink are safe for concurrent use; Close must be the last
 // call.
 type Sink struct {
-	name     string
-	size     int64
-	fs       FSType
-	storage  lookedUp
-	buffered int
-	direct   int // -1 if O_DIRECT was refused
-	align    Alignment
-	refused  atomic.Pointer[Refusal]
+	name string
+	output
 }
 
 // SinkFromDescriptors returns a Sink for descriptors of one regular file that are open for writing. The Sink owns the
 // descriptors: Sink.Close closes them. If SinkFromDescriptors fails, it closes the descriptors. d.Buffered is
 // required; d.Direct may be missing or turn out to be unusable.
 func SinkFromDescriptors(d Descriptors) (*Sink, error) {
-	s := &Sink{name: d.Name, size: d.Size, buffered: d.Buffered, direct: d.Direct}
+	s := &Sink{name: d.Name, output: output{size: d.Size, buffered: d.Buffered, direct: d.Direct}}
 	if err := s.settle(d.Refused); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -70,32 +63,10 @@ func (s *Sink) settle(why string) error {
 	return nil
 }
 
-func (s *Sink) refuse(reason, fix string) {
-	s.refused.CompareAndSwap(nil, &Refusal{Reason: reason, Fix: fix})
-}
-
 // Name returns the name of the file in messages.
 func (s *Sink) Name() string { return s.name }
 
-// Size returns the number of bytes that the file will have.
-func (s *Sink) Size() int64 { return s.size }
-
-// FS returns the name of the file system and whether it keeps files in memory.
-func (s *Sink) FS() FSType { return s.fs }
-
-// Align returns the alignment that writes with O_DIRECT need, or zero if O_DIRECT is refused.
-func (s *Sink) Align() Alignment { return s.align }
-
-// Direct reports whether the file can be written with O_DIRECT; if not, the result `why` gives the reason.
-func (s *Sink) Direct() (ok bool, why *Refusal) {
-	if r := s.refused.Load(); r != nil {
-		return false, r
-	}
-	return s.direct >= 0, nil
-}
-
-// FD returns the file descriptor without O_DIRECT, for a library that needs a file descriptor. The Sink owns the
-// descriptor.
+// FD returns the file descriptor without O_DIRECT, for a library that needs one. The Sink owns the descriptor.
 func (s *Sink) FD() int { return s.buffered }
 
 // DirectFD returns the file descriptor with O_DIRECT, or -1 if there is none. The Sink owns the descriptor.

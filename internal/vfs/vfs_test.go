@@ -5,7 +5,6 @@ package vfs_test
 import (
 	"bytes"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -18,29 +17,20 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 )
 
 const mib = 1 << 20
 
 func write(t *testing.T, dir string, n int) (string, []byte) {
 	t.Helper()
-	data := make([]byte, n)
-	rand.NewChaCha8([32]byte{1}).Read(data)
 	path := filepath.Join(dir, "file")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path, data
+	return path, vfstest.Write(t, path, int64(n), 1)
 }
 
 func open(t *testing.T, path string) *vfs.File {
 	t.Helper()
-	f, err := vfs.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
+	return vfstest.Open(t, path)
 }
 
 func onDisk(t *testing.T, f *vfs.File) {
@@ -335,13 +325,20 @@ func TestMethodsAgreeOnResidency(t *testing.T) {
 	}
 }
 
-func TestReadBufferedTellsWhatWasCached(t *testing.T) {
+// halfCached returns a file of 2 MiB, of which the first MiB is in the page cache, and its bytes.
+func halfCached(t *testing.T) (*vfs.File, []byte) {
+	t.Helper()
 	path, data := write(t, t.TempDir(), 2*mib)
 	f := open(t, path)
 	onDisk(t, f)
 	dropped(t, f)
-	f.ExpectRandom(true) // nothing but what is asked for
 	fetch(t, path, 0, mib)
+	return f, data
+}
+
+func TestReadBufferedTellsWhatWasCached(t *testing.T) {
+	f, data := halfCached(t)
+	f.ExpectRandom(true) // nothing but what is asked for
 	got := make([]byte, 2*mib)
 	b, err := f.ReadBuffered(got, 0)
 	if err != nil || !bytes.Equal(got, data) || b.Cached < mib || b.Cached+b.Missed != 2*mib {
@@ -357,11 +354,7 @@ func TestReadBufferedTellsWhatWasCached(t *testing.T) {
 }
 
 func TestReadCachedStopsAtTheFirstAbsentPage(t *testing.T) {
-	path, data := write(t, t.TempDir(), 2*mib)
-	f := open(t, path)
-	onDisk(t, f)
-	dropped(t, f)
-	fetch(t, path, 0, mib)
+	f, data := halfCached(t)
 	got := make([]byte, 2*mib)
 	n := f.ReadCached(got, 0)
 	if n == 0 {

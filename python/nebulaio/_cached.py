@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 from . import _frameworks, _process
-from ._frameworks.numpy import _NAMES as _IN_BUFFERS
+from ._frameworks.plain import NAMES as _IN_BUFFERS
 
 LARGEST = 1 << 20
 """Largest tensor in bytes that Python reads. For larger tensors the engine's threads are faster."""

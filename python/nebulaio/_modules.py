@@ -26,7 +26,7 @@ def save_model(
             del state[name]
     if force_contiguous:
         state = {name: tensor.contiguous() for name, tensor in state.items()}
-    _save.save(state, filename, words, True, None)
+    _save.write(_save.prepare(state), filename, words, True, None)
 
 
 def load_model(

@@ -52,18 +52,11 @@ class Save(_handles.Job):
         )
 
 
-def save(
-    tensors: Mapping[str, Any],
-    path: str | os.PathLike[str],
-    metadata: Mapping[str, str] | None,
-    checksum: bool,
-    progress: _handles.ProgressCallback | None,
-    client: Any = None,
-) -> None:
-    """Save tensors to path. nebulaio.safetensors.save_file documents the behaviour."""
+def prepare(tensors: Mapping[str, Any]) -> list[Held]:
+    """Return the tensors of a save as `write` takes them. nebulaio.safetensors.save_file documents the errors."""
     held = [hold(key, tensor) for key, tensor in named(tensors)]
     refuse_shared(held)
-    write(held, path, metadata, checksum, progress, client)
+    return held
 
 
 def write(

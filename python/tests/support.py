@@ -8,6 +8,8 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,24 @@ def random_entry(seed: int, dtype: str, shape: list[int]) -> Entry:
     if dtype == "BOOL":
         data = bytes(b & 1 for b in data)
     return dtype, shape, data
+
+
+def odd_entries(dtypes: Iterable[str], seed: int, longest: int) -> dict[str, Entry]:
+    """A tensor of each dtype in random order. Before each stand 1 to `longest` bytes, so that it is misaligned."""
+    names = list(dtypes)
+    random.Random(seed).shuffle(names)
+    entries = {}
+    for number, dtype in enumerate(names):
+        entries[f"odd{number}"] = random_entry(number, "U8", [number % longest + 1])
+        entries[dtype] = random_entry(100 + number, dtype, [number + 1, 3])
+    return entries
+
+
+def in_threads(work: Callable[[int], None], count: int) -> None:
+    """Call work(0) to work(count - 1) at the same time, and raise the first error."""
+    with ThreadPoolExecutor(count) as threads:
+        for _ in threads.map(work, range(count)):
+            pass
 
 
 def encode(header: Any, data: bytes = b"", pad: int = 8) -> bytes:

@@ -21,7 +21,7 @@ import pytest
 import serving
 from nebulaio import GPUDirectClient
 from nebulaio.errors import AccessError, InvalidError, NebulaioError, NotFoundError, ReadError, UnsupportedError
-from support import python, random_entry, write, write_sharded
+from support import in_threads, python, random_entry, write, write_sharded
 
 SIZES = [0, 1, 4095, 4096, 16 << 10, (16 << 10) + 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5_000_001]
 
@@ -310,25 +310,16 @@ def test_futures_and_awaits(client: GPUDirectClient, server: serving.Server) -> 
 def test_threads(client: GPUDirectClient, server: serving.Server) -> None:
     want = data(70_001, 11)
     server.put("bucket", "threads", want.tobytes())
-    problems: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            got = numpy.zeros(want.size, numpy.uint8)
-            for _ in range(10):
-                got[:] = 0
-                client.read_to_gpu("bucket", "threads", got)
-                assert (got == want).all()
-            client.write_from_gpu("bucket", f"threads/{number}", got)
-        except BaseException as problem:  # noqa: BLE001
-            problems.append(problem)
+        got = numpy.zeros(want.size, numpy.uint8)
+        for _ in range(10):
+            got[:] = 0
+            client.read_to_gpu("bucket", "threads", got)
+            assert (got == want).all()
+        client.write_from_gpu("bucket", f"threads/{number}", got)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not problems
+    in_threads(work, 6)
 
 
 def test_cancelled_write_leaves_what_was_there(client: GPUDirectClient, server: serving.Server) -> None:

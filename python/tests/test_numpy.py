@@ -15,7 +15,7 @@ import pytest
 import safetensors.numpy
 from nebulaio.errors import NotFoundError, UnsupportedError
 from nebulaio.safetensors import inspect, load_file
-from support import BITS, NO_MEMORY, Entry, python, random_entry, write, write_sparse
+from support import BITS, NO_MEMORY, Entry, odd_entries, python, random_entry, write, write_sparse
 
 NUMPY = {
     "BOOL": numpy.bool_, "U8": numpy.uint8, "I8": numpy.int8, "I16": numpy.int16, "U16": numpy.uint16,
@@ -68,12 +68,7 @@ def test_without_ml_dtypes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_misaligned_tensors_come_out_aligned(tmp_path: Path) -> None:
     """Old writers put tensors at any byte; what is returned is aligned all the same."""
-    names = list(NUMPY)
-    random.Random(4).shuffle(names)
-    entries = {}
-    for number, dtype in enumerate(names):
-        entries[f"odd{number}"] = random_entry(number, "U8", [number % 5 + 1])
-        entries[dtype] = random_entry(100 + number, dtype, [number + 1, 3])
+    entries = odd_entries(NUMPY, 4, 5)
     out = load(write(tmp_path / "t.safetensors", entries, pad=1))
     check(out, entries)
     assert all(array.flags.aligned for array in out.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from nebulaio.errors import (
     from_status,
 )
 from nebulaio.safetensors import inspect, load_file, save_file
-from support import python, random_entry
+from support import in_threads, python, random_entry
 from test_numpy import NUMPY
 
 
@@ -217,22 +216,13 @@ def test_without_checksums_none_stay(tmp_path: Path) -> None:
 
 def test_many_threads(tmp_path: Path) -> None:
     tensors = [{"t": array("F32", [100, 100 + number], number)} for number in range(6)]
-    errors: list[BaseException] = []
 
     def run(number: int) -> None:
-        try:
-            for _ in range(3):
-                save_file(tensors[number], tmp_path / f"{number}.safetensors")
-                save_file(tensors[number], tmp_path / "all.safetensors")
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
+        for _ in range(3):
+            save_file(tensors[number], tmp_path / f"{number}.safetensors")
+            save_file(tensors[number], tmp_path / "all.safetensors")
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    in_threads(run, 6)
     for number in range(6):
         assert same(load_file(tmp_path / f"{number}.safetensors", "cpu", framework="numpy")["t"], tensors[number]["t"])
     last = load_file(tmp_path / "all.safetensors", "cpu", framework="numpy")["t"]

@@ -13,7 +13,7 @@ import nebulaio
 import pytest
 from nebulaio.errors import DeviceError, ForkError, UnsupportedError
 from nebulaio.safetensors import load_file, safe_open, stream
-from support import BITS, NO_MEMORY, Entry, python, random_entry, write, write_sparse
+from support import BITS, NO_MEMORY, Entry, odd_entries, python, random_entry, write, write_sparse
 
 pytestmark = pytest.mark.torch
 
@@ -62,12 +62,7 @@ def test_all_dtypes_of_the_table_are_torchs(torch: Any) -> None:
 
 
 def test_mixed_and_misaligned(torch: Any, tmp_path: Path) -> None:
-    names = list(TORCH)
-    random.Random(5).shuffle(names)
-    entries = {}
-    for number, dtype in enumerate(names):
-        entries[f"odd{number}"] = random_entry(number, "U8", [number % 7 + 1])
-        entries[dtype] = random_entry(100 + number, dtype, [number + 1, 3])
+    entries = odd_entries(TORCH, 5, 7)
     out = load_file(write(tmp_path / "t.safetensors", entries, pad=1), torch.device("cpu"))
     check(torch, out, entries)
     assert all(tensor.data_ptr() % tensor.itemsize == 0 for tensor in out.values())

@@ -261,6 +261,14 @@ func upload(t *testing.T, c *minio.Core, bucket, key string) (id string, put fun
 	return id, put, complete
 }
 
+// wantParts fails the test unless the object k consists of these parts, which what describes.
+func wantParts(t *testing.T, c *minio.Core, bucket, what string, parts ...[]byte) {
+	t.Helper()
+	if got := read(t, c, bucket, "k", minio.GetObjectOptions{}); !bytes.Equal(got, slices.Concat(parts...)) {
+		t.Errorf("%d bytes, and not those of %s", len(got), what)
+	}
+}
+
 func TestPartsOfOddSizes(t *testing.T) {
 	one, two, three := bytesOf(5*mib+1, 1), bytesOf(9*mib, 2), bytesOf(3, 3)
 	t.Run("last part first", func(t *testing.T) {
@@ -268,9 +276,7 @@ func TestPartsOfOddSizes(t *testing.T) {
 		_, put, complete := upload(t, c, bucket, "k")
 		p3, p1, p2 := put(3, three), put(1, one), put(2, two)
 		must(t, complete(p1, p2, p3))
-		if got := read(t, c, bucket, "k", minio.GetObjectOptions{}); !bytes.Equal(got, slices.Concat(one, two, three)) {
-			t.Errorf("%d bytes, and not those of the parts in order", len(got))
-		}
+		wantParts(t, c, bucket, "the parts in order", one, two, three)
 	})
 	t.Run("a part repeated and cut off", func(t *testing.T) {
 		c, bucket := client(t)
@@ -283,9 +289,7 @@ func TestPartsOfOddSizes(t *testing.T) {
 		must(t, err)
 		cutOff(t, u, 8*mib, bytesOf(4*mib, 8))
 		must(t, complete(p1, p2, p3))
-		if got := read(t, c, bucket, "k", minio.GetObjectOptions{}); !bytes.Equal(got, slices.Concat(one, two, three)) {
-			t.Errorf("%d bytes, and not those of the parts that were acknowledged last", len(got))
-		}
+		wantParts(t, c, bucket, "the parts that were acknowledged last", one, two, three)
 	})
 	t.Run("completed with one and three", func(t *testing.T) {
 		c, bucket := client(t)
@@ -294,9 +298,7 @@ func TestPartsOfOddSizes(t *testing.T) {
 		wantCode(t, complete(p2, p1), "InvalidPartOrder")
 		wantCode(t, complete(p1, minio.CompletePart{PartNumber: 3, ETag: p2.ETag}), "InvalidPart")
 		must(t, complete(p1, p3))
-		if got := read(t, c, bucket, "k", minio.GetObjectOptions{}); !bytes.Equal(got, slices.Concat(one, three)) {
-			t.Errorf("%d bytes, and not those of the first and the third part", len(got))
-		}
+		wantParts(t, c, bucket, "the first and the third part", one, three)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	devices "github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 )
@@ -30,36 +31,6 @@ func card(t *testing.T) device.Device {
 	return d
 }
 
-func queueOn(t *testing.T, d device.Device) device.Queue {
-	t.Helper()
-	q, err := d.NewQueue()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { q.Close() })
-	return q
-}
-
-func stampOn(t *testing.T, q device.Queue) device.Stamp {
-	t.Helper()
-	s, err := q.(device.Timer).NewStamp()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s
-}
-
-func markOn(t *testing.T, q device.Queue) device.Mark {
-	t.Helper()
-	m, err := q.NewMark()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	return m
-}
-
 func check(t *testing.T, all ...error) {
 	t.Helper()
 	if err := errors.Join(all...); err != nil {
@@ -70,8 +41,8 @@ func check(t *testing.T, all ...error) {
 // TestAStepTakesTheTimeItIsTold checks the duration of a step with the GPU's own clock. On a busy machine the host
 // sees the end of the step later, but never earlier.
 func TestAStepTakesTheTimeItIsTold(t *testing.T) {
-	q := queueOn(t, card(t))
-	a, b := stampOn(t, q), stampOn(t, q)
+	q := devicetest.Queue(t, card(t))
+	a, b := devicetest.Stamp(t, q), devicetest.Stamp(t, q)
 	check(t, q.(device.Stepper).Step(0), q.Drain()) // compiles the kernel
 	for _, want := range []time.Duration{20 * time.Millisecond, 2 * time.Millisecond} {
 		start := time.Now()
@@ -90,11 +61,11 @@ func TestAStepTakesTheTimeItIsTold(t *testing.T) {
 }
 
 func TestStampsAreMonotonic(t *testing.T) {
-	q := queueOn(t, card(t))
+	q := devicetest.Queue(t, card(t))
 	s := q.(device.Stepper)
 	var all []device.Stamp
 	for range 10 {
-		st := stampOn(t, q)
+		st := devicetest.Stamp(t, q)
 		check(t, st.Record(), s.Step(100*time.Microsecond))
 		all = append(all, st)
 	}
@@ -111,7 +82,7 @@ func TestStampsAreMonotonic(t *testing.T) {
 // a copy begins after it.
 func TestCopiesProceedWhileAStepRuns(t *testing.T) {
 	d := card(t)
-	compute, copies := queueOn(t, d), queueOn(t, d)
+	compute, copies := devicetest.Queue(t, d), devicetest.Queue(t, d)
 	const size = 64 << 20
 	mem, err := hostmem.Map(size)
 	check(t, err)
@@ -125,8 +96,9 @@ func TestCopiesProceedWhileAStepRuns(t *testing.T) {
 	defer buf.Free()
 	check(t, compute.(device.Stepper).Step(0), compute.Drain())
 
-	done := markOn(t, copies)
-	begin, end, copied, next := stampOn(t, compute), stampOn(t, compute), stampOn(t, copies), stampOn(t, compute)
+	done := devicetest.Mark(t, copies)
+	begin, end, next := devicetest.Stamp(t, compute), devicetest.Stamp(t, compute), devicetest.Stamp(t, compute)
+	copied := devicetest.Stamp(t, copies)
 	check(t, begin.Record(), compute.(device.Stepper).Step(200*time.Millisecond), end.Record(),
 		copies.CopyIn(buf.Ptr(), mem.Bytes()[:size]), copied.Record(), done.Record(),
 		compute.(device.Follower).Follow(done), next.Record())

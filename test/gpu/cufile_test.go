@@ -15,9 +15,10 @@ import (
 
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/device"
-	devices "github.com/nebulaio/nebulaio/internal/device/open"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -115,33 +116,11 @@ func TestFilesThroughCuFile(t *testing.T) {
 		return
 	}
 	const size = 64<<20 + 12345
-	set, err := devices.New(devices.Options{Mode: device.Require})
-	if err != nil {
-		t.Skipf("no GPU: %v", err)
-	}
-	t.Cleanup(func() { set.Close() })
-	dev, err := set.Open(t.Context(), "cuda:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := dev.Alloc(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Free()
-	mem, err := hostmem.Map(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mem.Unmap()
-	host := mem.Bytes()[:size]
+	dev := card(t)
+	b, host := devicetest.Buffer(t, dev, size), devicetest.HostBytes(t, size)
 	rand.NewChaCha8([32]byte{5}).Read(host)
 	want := bytes.Clone(host)
-	q, err := dev.NewQueue()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer q.Close()
+	q := devicetest.Queue(t, dev)
 	move := func(do func() error) {
 		t.Helper()
 		if err := do(); err != nil {
@@ -212,28 +191,9 @@ func TestDirectQueuesAndBatchesAreExact(t *testing.T) {
 	const size, piece = 32 << 20, 1 << 20
 	dev, d := direct(t)
 	name := filepath.Join(dir(t), "content")
-	want := make([]byte, size)
-	rand.NewChaCha8([32]byte{6}).Read(want)
-	if err := os.WriteFile(name, want, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	want := vfstest.Write(t, name, size, 6)
 	f := openFile(t, d, name, unix.O_RDONLY)
-	b, err := dev.Alloc(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Free()
-	mem, err := hostmem.Map(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mem.Unmap()
-	host := mem.Bytes()[:size]
-	q, err := dev.NewQueue()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer q.Close()
+	b, host, q := devicetest.Buffer(t, dev, size), devicetest.HostBytes(t, size), devicetest.Queue(t, dev)
 	check := func(what string) {
 		t.Helper()
 		if err := q.CopyOut(host, b.Ptr()); err != nil {

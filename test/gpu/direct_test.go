@@ -18,10 +18,11 @@ import (
 
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	devices "github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/doctor/facts"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 )
 
 // inChild marks a test that runs in its own process. cuFile takes its configuration from the environment at the start
@@ -128,27 +129,8 @@ func TestDirectReadsAndWritesAreExact(t *testing.T) {
 	const size = 16 << 20
 	dev, d := direct(t)
 	name := filepath.Join(dir(t), "content")
-	want := make([]byte, size)
-	rand.NewChaCha8([32]byte{7}).Read(want)
-	if err := os.WriteFile(name, want, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	mem, err := hostmem.Map(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mem.Unmap()
-	host := mem.Bytes()[:size]
-	q, err := dev.NewQueue()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer q.Close()
-	b, err := dev.Alloc(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Free()
+	want := vfstest.Write(t, name, size, 7)
+	host, q, b := devicetest.HostBytes(t, size), devicetest.Queue(t, dev), devicetest.Buffer(t, dev, size)
 	back := func() []byte {
 		t.Helper()
 		clear(host)

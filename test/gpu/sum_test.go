@@ -10,6 +10,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestTheCardSumsAsTheCPUDoes(t *testing.T) {
 	const room = 4 << 20
 	d := card(t)
-	q := queueOn(t, d)
+	q := devicetest.Queue(t, d)
 	began := time.Now()
 	sum, err := q.(device.Summer).NewSum(2000)
 	if err != nil {
@@ -26,7 +27,7 @@ func TestTheCardSumsAsTheCPUDoes(t *testing.T) {
 	}
 	defer sum.Close()
 	t.Logf("ready to sum after %v", time.Since(began))
-	mark := markOn(t, q)
+	mark := devicetest.Mark(t, q)
 	r, err := hostmem.Map(room)
 	if err != nil {
 		t.Fatal(err)
@@ -79,13 +80,13 @@ func TestTheCardSumsAsTheCPUDoes(t *testing.T) {
 func TestHowFastTheCardSums(t *testing.T) {
 	const chunk, rounds = 4 << 20, 200
 	d := card(t)
-	q := queueOn(t, d)
+	q := devicetest.Queue(t, d)
 	b, err := d.Alloc(8 * chunk)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Free()
-	mark := markOn(t, q)
+	mark := devicetest.Mark(t, q)
 	var sums []device.Sum
 	for range 8 {
 		s, err := q.(device.Summer).NewSum(chunk / device.SumTile)

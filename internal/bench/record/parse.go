@@ -92,19 +92,11 @@ func decode(b []byte, into any) error {
 }
 
 func article(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Int, reflect.Int64:
-		return "a whole number"
-	case reflect.Uint64:
-		return "a whole number of 0 or more"
-	case reflect.Float64:
-		return "a number"
-	case reflect.String:
-		return "text"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Slice:
-		return "a list"
+	kinds := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Int64: "a whole number",
+		reflect.Uint64: "a whole number of 0 or more", reflect.Float64: "a number", reflect.String: "text",
+		reflect.Bool: "true or false", reflect.Slice: "a list"}
+	if kind, ok := kinds[t.Kind()]; ok {
+		return kind
 	}
 	return "an object"
 }

@@ -199,15 +199,8 @@ func drawLegend(c *canvas, names []string, w float64) {
 	}
 }
 
-func sweepBars(f *record.File, sw record.Sweep, w float64, class string) template.HTML {
-	top, _, _ := sweepTop(f, sw)
-	const rowH, head = 50.0, 6.0
-	bottom := head + rowH*float64(len(sw.Points))
-	c := newCanvas(w, bottom+40)
-	sc := scale{hi: top * 1.02, from: 1, to: w - 14}
-	if top <= 0 {
-		sc.hi = 1
-	}
+// gridBelow draws the ticks of sc at bottom, and a line from each tick up to head. Zero has no line.
+func (c *canvas) gridBelow(sc scale, head, bottom float64) {
 	for _, t := range sc.ticks(4) {
 		anchor := "middle"
 		if t == 0 {
@@ -217,6 +210,18 @@ func sweepBars(f *record.File, sw record.Sweep, w float64, class string) templat
 		}
 		c.text("tick", anchor, sc.at(t), bottom+15, tickText(t))
 	}
+}
+
+func sweepBars(f *record.File, sw record.Sweep, w float64, class string) template.HTML {
+	top, _, _ := sweepTop(f, sw)
+	const rowH, head = 50.0, 6.0
+	bottom := head + rowH*float64(len(sw.Points))
+	c := newCanvas(w, bottom+40)
+	sc := scale{hi: top * 1.02, from: 1, to: w - 14}
+	if top <= 0 {
+		sc.hi = 1
+	}
+	c.gridBelow(sc, head, bottom)
 	for i, p := range sw.Points {
 		r := &f.Runs[p.Run]
 		y := head + rowH*float64(i)

@@ -27,15 +27,7 @@ func partBars(t *record.Train) figure {
 		// The values have a column of their own, which no bar reaches.
 		unit, per := timeUnit(top)
 		sc := scale{hi: top * per * 1.02, from: 1, to: w - 72}
-		for _, tk := range sc.ticks(4) {
-			anchor := "middle"
-			if tk == 0 {
-				anchor = "start"
-			} else {
-				c.line("grid", sc.at(tk), head, sc.at(tk), bottom)
-			}
-			c.text("tick", anchor, sc.at(tk), bottom+15, tickText(tk))
-		}
+		c.gridBelow(sc, head, bottom)
 		for i, p := range parts {
 			y := head + rowH*float64(i)
 			c.text("label", "start", 0, y+16, p.name)

@@ -169,13 +169,13 @@ func trainSentence(t *record.Train) string {
 }
 
 func boundWords(b record.Bound) string {
-	switch b {
-	case record.LoaderBound:
-		return "held back by reading"
-	case record.CopyBound:
-		return "held back by the copy into device memory"
-	case record.GPUBound:
-		return "held back by the accelerator itself, as it should be"
+	words := map[record.Bound]string{
+		record.LoaderBound: "held back by reading",
+		record.CopyBound:   "held back by the copy into device memory",
+		record.GPUBound:    "held back by the accelerator itself, as it should be",
+	}
+	if w, ok := words[b]; ok {
+		return w
 	}
 	return printable(string(b))
 }

@@ -178,20 +178,8 @@ func (c Config) check() (*plan, error) {
 			"there are none; expected at least one file of samples")
 	case c.SampleBytes <= 0 || c.SampleBytes > math.MaxInt64/maxBatch/2:
 		return nil, bad("sample_bytes", c.SampleBytes, "a positive number of bytes")
-	case c.Batch < 1 || c.Batch > maxBatch:
-		return nil, bad("batch", c.Batch, "1 to 1048576 samples")
-	case c.Steps < 1 || c.Steps > maxSteps:
-		return nil, bad("steps", c.Steps, "1 to 1048576")
-	case c.Warmup < 0 || c.Warmup > maxSteps:
-		return nil, bad("warmup", c.Warmup, "-1 (none) to 1048576")
 	case c.StepTime < 0 || c.StepTime > time.Hour:
 		return nil, bad("step_time", c.StepTime, "0 to 1h")
-	case c.Workers < 1 || c.Workers > maxWorkers:
-		return nil, bad("workers", c.Workers, "1 to 1024")
-	case c.Prefetch < 0 || c.Prefetch > maxPrefetch:
-		return nil, bad("prefetch", c.Prefetch, "0 to 1024 batches")
-	case c.Alone < 1 || c.Alone > maxAlone:
-		return nil, bad("alone", c.Alone, "1 to 10000 batches")
 	case c.Memory != Pageable && c.Memory != Pinned && c.Memory != Engine:
 		return nil, bad("memory", c.Memory, "pageable, pinned or engine")
 	case c.Pattern != Sequential && c.Pattern != Random:
@@ -199,6 +187,22 @@ func (c Config) check() (*plan, error) {
 	case c.Memory == Engine && c.Engine == nil:
 		return nil, errs.New(errs.Invalid, "configure training run", "memory=engine",
 			"needs a transfer engine, and none was given")
+	}
+	for _, x := range []struct {
+		name               string
+		value, least, most int
+		expected           string
+	}{
+		{"batch", c.Batch, 1, maxBatch, "1 to 1048576 samples"},
+		{"steps", c.Steps, 1, maxSteps, "1 to 1048576"},
+		{"warmup", c.Warmup, 0, maxSteps, "-1 (none) to 1048576"},
+		{"workers", c.Workers, 1, maxWorkers, "1 to 1024"},
+		{"prefetch", c.Prefetch, 0, maxPrefetch, "0 to 1024 batches"},
+		{"alone", c.Alone, 1, maxAlone, "1 to 10000 batches"},
+	} {
+		if x.value < x.least || x.value > x.most {
+			return nil, bad(x.name, x.value, x.expected)
+		}
 	}
 	p := &plan{Config: c, stride: Stride(c.SampleBytes), places: c.Prefetch + 1, route: route}
 	if p.layout, err = newLayout(c.Files, c.SampleBytes, p.stride); err != nil {

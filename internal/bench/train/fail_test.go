@@ -24,8 +24,7 @@ func TestCancelLeavesNothingQueued(t *testing.T) {
 	for _, memory := range []string{Pageable, Pinned, Engine} {
 		for _, what := range []string{"copies", "steps"} {
 			t.Run(memory+"/"+what, func(t *testing.T) {
-				g := fakegpu.Build(t, fakegpu.Options{})
-				d := g.Open("cuda:0")
+				g, d := fakegpu.OpenOne(t)
 				c := base(d, files)
 				c.Memory, c.Steps = memory, 1000
 				var e *transfer.Engine
@@ -91,8 +90,7 @@ func TestCancelBeforeTheRunBegins(t *testing.T) {
 }
 
 func TestAReadErrorEndsTheRun(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	files := dataset(t, 5000, 15)
 	boom := errs.New(errs.IO, "read", "sample 7", "the disk is gone")
 	var mu sync.Mutex
@@ -136,17 +134,16 @@ func TestAReadErrorEndsTheRun(t *testing.T) {
 func TestADeviceErrorEndsTheRun(t *testing.T) {
 	files := dataset(t, 5000, 15)
 	for name, fail := range map[string]func(g *fakegpu.GPU){
-		"a copy":          func(g *fakegpu.GPU) { g.FailCopy(7, fakegpu.LaunchFailed, false) },
-		"a copy for good": func(g *fakegpu.GPU) { g.FailCopy(7, fakegpu.LaunchFailed, true) },
-		"a step":          func(g *fakegpu.GPU) { g.FailStep(4, fakegpu.LaunchTimeout, false) },
-		"a step for good": func(g *fakegpu.GPU) { g.FailStep(4, fakegpu.LaunchTimeout, true) },
-		"a launch":        func(g *fakegpu.GPU) { g.Fail("cuLaunchKernel", 4, 1, fakegpu.LaunchFailed) },
-		"an order":        func(g *fakegpu.GPU) { g.Fail("cuStreamWaitEvent", 4, 1, fakegpu.LaunchFailed) },
-		"a queued copy":   func(g *fakegpu.GPU) { g.Fail("cuMemcpyHtoDAsync_v2", 6, 1, fakegpu.LaunchFailed) },
+		"a copy":          fakegpu.FailingCopy(7, fakegpu.LaunchFailed, false),
+		"a copy for good": fakegpu.FailingCopy(7, fakegpu.LaunchFailed, true),
+		"a step":          fakegpu.FailingStep(4, fakegpu.LaunchTimeout, false),
+		"a step for good": fakegpu.FailingStep(4, fakegpu.LaunchTimeout, true),
+		"a launch":        fakegpu.FailingCall("cuLaunchKernel", 4, fakegpu.LaunchFailed),
+		"an order":        fakegpu.FailingCall("cuStreamWaitEvent", 4, fakegpu.LaunchFailed),
+		"a queued copy":   fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", 6, fakegpu.LaunchFailed),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := fakegpu.Build(t, fakegpu.Options{})
-			d := g.Open("cuda:0")
+			g, d := fakegpu.OpenOne(t)
 			fail(g)
 			if _, err := Run(t.Context(), base(d, files)); !errs.Is(err, errs.Device) {
 				t.Errorf("got %v", err)
@@ -171,8 +168,7 @@ func TestWhatCannotBeOpenedIsGivenBack(t *testing.T) {
 		if fn == "cuModuleLoadData" {
 			skip = 0
 		}
-		g := fakegpu.Build(t, fakegpu.Options{})
-		d := g.Open("cuda:0")
+		g, d := fakegpu.OpenOne(t)
 		g.Fail(fn, skip, 1, code)
 		_, err := Run(t.Context(), base(d, files))
 		if !errs.Is(err, kind) {

@@ -100,14 +100,10 @@ func (r *rig) load(g *group, s stretch, free <-chan *place, out chan<- *place) {
 		defer close(jobs)
 		o := r.order()
 		for k := range s.batches {
-			pl, ok := take(g, free)
-			if !ok {
-				return nil
-			}
-			if err := r.turn(s, k); err != nil {
+			pl, err := nextPlace(r, g, s, k, free)
+			if pl == nil {
 				return err
 			}
-			pl.settle(k, r.Batch)
 			if !give(g, out, pl) {
 				return nil
 			}
@@ -138,6 +134,19 @@ func (r *rig) load(g *group, s stretch, free <-chan *place, out chan<- *place) {
 	}
 }
 
+// nextPlace takes a free place for batch k of s. It returns nil if the run has ended or failed.
+func nextPlace(r *rig, g *group, s stretch, k int, free <-chan *place) (*place, error) {
+	pl, ok := take(g, free)
+	if !ok {
+		return nil, nil
+	}
+	if err := r.turn(s, k); err != nil {
+		return nil, err
+	}
+	pl.settle(k, r.Batch)
+	return pl, nil
+}
+
 // read brings one sample into host memory.
 func (r *rig) read(sample int64, dst []byte) error {
 	if r.hooks.read != nil {
@@ -160,14 +169,10 @@ func (r *rig) loadByEngine(g *group, dev device.Device, s stretch, free <-chan *
 	g.run(func() error {
 		defer close(moving)
 		for k := range s.batches {
-			pl, ok := take(g, free)
-			if !ok {
-				return nil
-			}
-			if err := r.turn(s, k); err != nil {
+			pl, err := nextPlace(r, g, s, k, free)
+			if pl == nil {
 				return err
 			}
-			pl.settle(k, r.Batch)
 			t, err := r.Engine.Start(g.ctx, r.request(dev, pl.dev.Ptr(), s.from+int64(k)*int64(r.Batch)))
 			if err != nil {
 				return err

@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
 // content is what sample n of a test's data set holds.
@@ -38,16 +38,7 @@ func content(n, size int64) []byte {
 // dataset writes files with so many samples each and opens them.
 func dataset(t *testing.T, size int64, each ...int) []*vfs.File {
 	t.Helper()
-	dir := t.TempDir()
-	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC {
-		d, err := os.MkdirTemp(".", "disktest")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { os.RemoveAll(d) })
-		dir = d
-	}
+	dir := vfstest.DiskDir(t)
 	var files []*vfs.File
 	n := int64(0)
 	for i, samples := range each {
@@ -61,12 +52,7 @@ func dataset(t *testing.T, size int64, each ...int) []*vfs.File {
 		if err := os.WriteFile(path, all, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := vfs.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close() })
-		files = append(files, f)
+		files = append(files, vfstest.Open(t, path))
 	}
 	return files
 }
@@ -75,15 +61,7 @@ func newEngine(t *testing.T) *transfer.Engine {
 	t.Helper()
 	e, err := transfer.New(transfer.Options{PoolSize: 2 << 20, MaxTransfer: 128 << 10, Workers: 2, QueueDepth: 4,
 		Poison: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Errorf("close engine: %v", err)
-		}
-	})
-	return e
+	return closing.AtEnd(t, e, err)
 }
 
 // base is a small run that works everywhere.
@@ -260,17 +238,22 @@ func TestFiguresAreTheDevicesOwn(t *testing.T) {
 	}
 }
 
-// Time is made up: a read takes an hour, a look at the clock a millisecond, and
-// without prefetch no read happens while a step runs.
-func TestASlowLoaderIsNamed(t *testing.T) {
+// newClock returns a clock that moves on by d and tells the time after it. Nothing else moves the clock.
+func newClock() (pass func(d time.Duration) time.Time) {
 	var mu sync.Mutex
 	clock := time.Unix(0, 0)
-	pass := func(d time.Duration) time.Time {
+	return func(d time.Duration) time.Time {
 		mu.Lock()
 		defer mu.Unlock()
 		clock = clock.Add(d)
 		return clock
 	}
+}
+
+// Time is made up: a read takes an hour, a look at the clock a millisecond, and
+// without prefetch no read happens while a step runs.
+func TestASlowLoaderIsNamed(t *testing.T) {
+	pass := newClock()
 	h := hooks{
 		now:  func() time.Time { return pass(time.Millisecond) },
 		read: func(int64, []byte) error { pass(time.Hour); return nil },
@@ -345,14 +328,7 @@ func TestTheLoaderAloneReadsWhatTheRunDoesNot(t *testing.T) {
 // The first batch of each round takes ten times as long as the others, as first
 // reads into new memory may. The loop leaves its first batch out, and so do the rounds.
 func TestTheLoaderAloneIsWarmedUp(t *testing.T) {
-	var mu sync.Mutex
-	clock := time.Unix(0, 0)
-	pass := func(d time.Duration) time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		clock = clock.Add(d)
-		return clock
-	}
+	pass := newClock()
 	h := hooks{
 		now: func() time.Time { return pass(0) },
 		read: func(n int64, _ []byte) error {

@@ -9,27 +9,19 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-func newStamp(t *testing.T, q device.Queue) device.Stamp {
-	t.Helper()
-	s, err := q.(device.Timer).NewStamp()
-	must(t, err)
-	t.Cleanup(func() { s.Close() })
-	return s
-}
-
 func step(q device.Queue, d time.Duration) error { return q.(device.Stepper).Step(d) }
 
 func TestStepsAreTimedByTheDevice(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q := newQueue(t, d)
-	a, b, c := newStamp(t, q), newStamp(t, q), newStamp(t, q)
+	g, d := fakegpu.OpenOne(t)
+	q := devicetest.Queue(t, d)
+	a, b, c := devicetest.Stamp(t, q), devicetest.Stamp(t, q), devicetest.Stamp(t, q)
 	for _, want := range []time.Duration{20 * time.Millisecond, 250 * time.Microsecond, 0} {
 		must(t, errors.Join(a.Record(), step(q, want), b.Record(), step(q, -1), c.Record()))
 		if got, err := b.Since(a); err != nil || (got-want).Abs() > time.Microsecond {
@@ -52,10 +44,9 @@ func TestStepsAreTimedByTheDevice(t *testing.T) {
 }
 
 func TestSinceWaitsForTheStep(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q := newQueue(t, d)
-	a, b := newStamp(t, q), newStamp(t, q)
+	g, d := fakegpu.OpenOne(t)
+	q := devicetest.Queue(t, d)
+	a, b := devicetest.Stamp(t, q), devicetest.Stamp(t, q)
 	g.HoldSteps()
 	must(t, errors.Join(a.Record(), step(q, time.Second), b.Record()))
 	g.Await("steps_held", 1)
@@ -79,13 +70,13 @@ func TestSinceWaitsForTheStep(t *testing.T) {
 }
 
 func TestCopiesGoOnWhileAStepRunsElsewhere(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	compute, copies, b, mem := newQueue(t, d), newQueue(t, d), newBuffer(t, d, 4096), hostBytes(t, 4096)
+	g, d := fakegpu.OpenOne(t)
+	compute, copies := devicetest.Queue(t, d), devicetest.Queue(t, d)
+	b, mem := devicetest.Buffer(t, d, 4096), devicetest.HostBytes(t, 4096)
 	g.HoldSteps()
 	must(t, step(compute, time.Second))
 	g.Await("steps_held", 1)
-	m := newMark(t, copies)
+	m := devicetest.Mark(t, copies)
 	must(t, errors.Join(copies.CopyIn(b.Ptr(), mem), m.Record(), m.Wait()))
 	if n := g.Count("steps_done"); n != 0 {
 		t.Errorf("%d steps were done", n)
@@ -95,8 +86,9 @@ func TestCopiesGoOnWhileAStepRunsElsewhere(t *testing.T) {
 func TestAQueueFollowsAMarkOfAnother(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
 	d, other := g.Open("cuda:0"), g.Open("cuda:1")
-	copies, compute, b, mem := newQueue(t, d), newQueue(t, d), newBuffer(t, d, 4096), hostBytes(t, 4096)
-	m := newMark(t, copies)
+	copies, compute := devicetest.Queue(t, d), devicetest.Queue(t, d)
+	b, mem := devicetest.Buffer(t, d, 4096), devicetest.HostBytes(t, 4096)
+	m := devicetest.Mark(t, copies)
 	follow := compute.(device.Follower)
 	must(t, follow.Follow(m)) // never recorded: nothing to wait for
 	if n := g.Count("event_waits"); n != 0 {
@@ -104,7 +96,7 @@ func TestAQueueFollowsAMarkOfAnother(t *testing.T) {
 	}
 	g.CopyTakes(5 * time.Millisecond)
 	g.Hold(0)
-	end, begin := newStamp(t, copies), newStamp(t, compute)
+	end, begin := devicetest.Stamp(t, copies), devicetest.Stamp(t, compute)
 	must(t, errors.Join(copies.CopyIn(b.Ptr(), mem), end.Record(), m.Record(), follow.Follow(m), begin.Record(),
 		step(compute, time.Millisecond)))
 	g.Await("waiting_for_event", 1)
@@ -119,15 +111,16 @@ func TestAQueueFollowsAMarkOfAnother(t *testing.T) {
 	hq, err := host.New().NewQueue()
 	must(t, err)
 	defer hq.Close()
-	for name, m := range map[string]device.Mark{"another GPU": newMark(t, newQueue(t, other)), "host": newMark(t, hq)} {
+	for name, m := range map[string]device.Mark{"another GPU": devicetest.Mark(t, devicetest.Queue(t, other)),
+		"host": devicetest.Mark(t, hq)} {
 		if err := follow.Follow(m); !errs.Is(err, errs.Invalid) {
 			t.Errorf("a mark of %s: %v", name, err)
 		}
 	}
-	if _, err := begin.Since(newStamp(t, newQueue(t, other))); !errs.Is(err, errs.Invalid) {
+	if _, err := begin.Since(devicetest.Stamp(t, devicetest.Queue(t, other))); !errs.Is(err, errs.Invalid) {
 		t.Errorf("a stamp of another GPU: %v", err)
 	}
-	if _, err := begin.Since(newStamp(t, compute)); !errs.Is(err, errs.Invalid) {
+	if _, err := begin.Since(devicetest.Stamp(t, compute)); !errs.Is(err, errs.Invalid) {
 		t.Errorf("a stamp never recorded: %v", err)
 	}
 }
@@ -148,7 +141,7 @@ func TestOptionalSymbolsMayBeMissing(t *testing.T) {
 		}
 		must(t, s.Close())
 		d := g.Open("cuda:0")
-		q, b, mem := newQueue(t, d), newBuffer(t, d, 4096), hostBytes(t, 4096)
+		q, b, mem := devicetest.Queue(t, d), devicetest.Buffer(t, d, 4096), devicetest.HostBytes(t, 4096)
 		must(t, errors.Join(q.CopyIn(b.Ptr(), mem), q.Drain()))
 		_, timeErr := q.(device.Timer).NewStamp()
 		stepErr := step(q, time.Millisecond)
@@ -167,9 +160,8 @@ func TestOptionalSymbolsMayBeMissing(t *testing.T) {
 }
 
 func TestAKernelThatDoesNotCompileIsExplained(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q := newQueue(t, d)
+	g, d := fakegpu.OpenOne(t)
+	q := devicetest.Queue(t, d)
 	for _, c := range []struct {
 		code      int
 		kind      errs.Kind
@@ -200,7 +192,7 @@ func TestAKernelThatDoesNotCompileIsExplained(t *testing.T) {
 		!strings.Contains(err.Error(), "queue a step on cuda:0: cuLaunchKernel") {
 		t.Errorf("got %v", err)
 	}
-	s := newStamp(t, q)
+	s := devicetest.Stamp(t, q)
 	must(t, s.Record())
 	g.Fail("cuEventElapsedTime_v2", 0, 1, fakegpu.LaunchFailed)
 	if _, err := s.Since(s); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), "cuEventElapsedTime") {
@@ -212,10 +204,9 @@ func TestAKernelThatDoesNotCompileIsExplained(t *testing.T) {
 
 func TestAKernelThatIsKilledIsADeviceError(t *testing.T) {
 	for _, sticky := range []bool{false, true} {
-		g := fakegpu.Build(t, fakegpu.Options{})
-		d := g.Open("cuda:0")
-		q := newQueue(t, d)
-		m := newMark(t, q)
+		g, d := fakegpu.OpenOne(t)
+		q := devicetest.Queue(t, d)
+		m := devicetest.Mark(t, q)
 		g.FailStep(1, fakegpu.LaunchTimeout, sticky)
 		g.HoldSteps() // else a dead context refuses the record already
 		must(t, errors.Join(step(q, time.Millisecond), m.Record()))
@@ -230,8 +221,7 @@ func TestAKernelThatIsKilledIsADeviceError(t *testing.T) {
 }
 
 func TestCloseUnloadsTheKernel(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	q, err := d.NewQueue()
 	must(t, err)
 	must(t, errors.Join(step(q, time.Millisecond), q.Close(), d.Close()))

@@ -11,49 +11,16 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/cuda"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/hostmem"
 )
 
-func hostBytes(t *testing.T, n int64) []byte {
+// onePage opens a queue with a mark, and 4096 bytes on the device and on the host.
+func onePage(t *testing.T, d device.Device) (device.Queue, device.Mark, device.Buffer, []byte) {
 	t.Helper()
-	r, err := hostmem.Map(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Unmap() })
-	return r.Bytes()[:n]
-}
-
-func newQueue(t *testing.T, d device.Device) device.Queue {
-	t.Helper()
-	q, err := d.NewQueue()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { q.Close() })
-	return q
-}
-
-func newBuffer(t *testing.T, d device.Device, n int64) device.Buffer {
-	t.Helper()
-	b, err := d.Alloc(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Free() })
-	return b
-}
-
-func newMark(t *testing.T, q device.Queue) device.Mark {
-	t.Helper()
-	m, err := q.NewMark()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	return m
+	q := devicetest.Queue(t, d)
+	return q, devicetest.Mark(t, q), devicetest.Buffer(t, d, 4096), devicetest.HostBytes(t, 4096)
 }
 
 func must(t *testing.T, err error) {
@@ -64,10 +31,9 @@ func must(t *testing.T, err error) {
 }
 
 func TestBytesGoInAndComeOut(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q, b := newQueue(t, d), newBuffer(t, d, 1<<20)
-	in, out := hostBytes(t, 1<<20), hostBytes(t, 1<<20)
+	g, d := fakegpu.OpenOne(t)
+	q, b := devicetest.Queue(t, d), devicetest.Buffer(t, d, 1<<20)
+	in, out := devicetest.HostBytes(t, 1<<20), devicetest.HostBytes(t, 1<<20)
 	for i := range in {
 		in[i] = byte(i * 7)
 	}
@@ -89,10 +55,9 @@ func TestBytesGoInAndComeOut(t *testing.T) {
 }
 
 func TestAMarkIsDoneWhenWhatIsBeforeItIsDone(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q, b, src := newQueue(t, d), newBuffer(t, d, 8), hostBytes(t, 4096)
-	m := newMark(t, q)
+	g, d := fakegpu.OpenOne(t)
+	q, b, src := devicetest.Queue(t, d), devicetest.Buffer(t, d, 8), devicetest.HostBytes(t, 4096)
+	m := devicetest.Mark(t, q)
 	if done, err := m.Done(); !done || err != nil {
 		t.Fatalf("a mark never recorded is done: %v %v", done, err)
 	}
@@ -114,10 +79,9 @@ func TestAMarkIsDoneWhenWhatIsBeforeItIsDone(t *testing.T) {
 }
 
 func TestAfterWaitsForTheCallersStream(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q, b := newQueue(t, d), newBuffer(t, d, 8)
-	theirs, ours := hostBytes(t, 4096), hostBytes(t, 4096)
+	g, d := fakegpu.OpenOne(t)
+	q, b := devicetest.Queue(t, d), devicetest.Buffer(t, d, 8)
+	theirs, ours := devicetest.HostBytes(t, 4096), devicetest.HostBytes(t, 4096)
 	copy(theirs, "theirs..")
 	copy(ours, "ours....")
 	f := g.Thread(0)
@@ -158,7 +122,7 @@ func TestTheCallingThreadsContextIsLeftAsFound(t *testing.T) {
 	must(t, err)
 	m, err := q.NewMark()
 	must(t, err)
-	mem := hostBytes(t, 4096)
+	mem := devicetest.HostBytes(t, 4096)
 	unregister, err := d.Register(mem)
 	must(t, err)
 	_, ferr := d.Alloc(-1)
@@ -182,12 +146,11 @@ func TestTheCallingThreadsContextIsLeftAsFound(t *testing.T) {
 }
 
 func TestManyGoroutinesShareAQueue(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q := newQueue(t, d)
+	g, d := fakegpu.OpenOne(t)
+	q := devicetest.Queue(t, d)
 	const workers, each = 8, 50
-	b := newBuffer(t, d, workers*each)
-	src := hostBytes(t, workers*each)
+	b := devicetest.Buffer(t, d, workers*each)
+	src := devicetest.HostBytes(t, workers*each)
 	for i := range src {
 		src[i] = byte(i)
 	}
@@ -218,9 +181,8 @@ func TestManyGoroutinesShareAQueue(t *testing.T) {
 }
 
 func TestAllocation(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	b := newBuffer(t, d, 1000)
+	g, d := fakegpu.OpenOne(t)
+	b := devicetest.Buffer(t, d, 1000)
 	if b.Size() != 1000 || b.Ptr()%256 != 0 {
 		t.Errorf("%d bytes at 0x%x", b.Size(), b.Ptr())
 	}
@@ -246,7 +208,7 @@ func TestAllocation(t *testing.T) {
 func TestRegister(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
 	a, b := g.Open("cuda:0"), g.Open("cuda:1")
-	mem := hostBytes(t, 1<<20)
+	mem := devicetest.HostBytes(t, 1<<20)
 	first, err := a.Register(mem)
 	must(t, err)
 	second, err := b.Register(mem) // registered already: fine, and not its own to undo
@@ -255,7 +217,7 @@ func TestRegister(t *testing.T) {
 	if n := g.Count("registered_ranges"); n != 1 {
 		t.Fatalf("%d ranges are registered, expected 1", n)
 	}
-	q, dst := newQueue(t, b), newBuffer(t, b, 4096)
+	q, dst := devicetest.Queue(t, b), devicetest.Buffer(t, b, 4096)
 	must(t, q.CopyIn(dst.Ptr(), mem[:4096]))
 	must(t, q.Drain())
 	if g.Count("pageable_copies") != 0 {
@@ -275,10 +237,8 @@ func TestRegister(t *testing.T) {
 }
 
 func TestEveryCallThatFailsNamesItself(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q, b, mem := newQueue(t, d), newBuffer(t, d, 4096), hostBytes(t, 4096)
-	m := newMark(t, q)
+	g, d := fakegpu.OpenOne(t)
+	q, m, b, mem := onePage(t, d)
 	must(t, m.Record())
 	for fn, do := range map[string]func() error{
 		"cuStreamCreate":       func() error { _, err := d.NewQueue(); return err },
@@ -306,10 +266,8 @@ func TestEveryCallThatFailsNamesItself(t *testing.T) {
 }
 
 func TestAFailedCopyIsReportedByTheMarkBehindIt(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q, b, mem := newQueue(t, d), newBuffer(t, d, 4096), hostBytes(t, 4096)
-	m := newMark(t, q)
+	g, d := fakegpu.OpenOne(t)
+	q, m, b, mem := onePage(t, d)
 	g.FailCopy(2, fakegpu.LaunchFailed, false)
 	must(t, q.CopyIn(b.Ptr(), mem))
 	must(t, m.Record())
@@ -323,8 +281,7 @@ func TestAFailedCopyIsReportedByTheMarkBehindIt(t *testing.T) {
 }
 
 func TestCloseIsSafeTwice(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	must(t, d.Close())
 	must(t, d.Close())
 	g.CheckFreed()

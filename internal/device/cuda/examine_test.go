@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -15,12 +16,12 @@ import (
 func TestExamineSaysWhatIsWrongWithAnAddress(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
 	a, b := g.Open("cuda:0"), g.Open("cuda:1")
-	ours, theirs, gone := newBuffer(t, a, 4096), newBuffer(t, b, 4096), newBuffer(t, a, 1<<20)
-	pinned, plain := hostBytes(t, 1<<21), hostBytes(t, 4096)
+	ours, theirs, gone := devicetest.Buffer(t, a, 4096), devicetest.Buffer(t, b, 4096), devicetest.Buffer(t, a, 1<<20)
+	pinned, plain := devicetest.HostBytes(t, 1<<21), devicetest.HostBytes(t, 4096)
 	unregister, err := a.Register(pinned)
 	must(t, err)
 	defer unregister()
-	adopted := hostBytes(t, 8192) // of another library in this process
+	adopted := devicetest.HostBytes(t, 8192) // of another library in this process
 	g.Adopt(adopted, 0)
 	freed := gone.Ptr()
 	must(t, gone.Free())

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -17,13 +18,13 @@ import (
 func TestACopyToAPeerWaitsForItsMark(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
 	a, b := openTwo(t, g)
-	in := hostBytes(t, 1<<20)
+	in := devicetest.HostBytes(t, 1<<20)
 	for i := range in {
 		in[i] = byte(i * 11)
 	}
-	first, second := newBuffer(t, a, 1<<20), newBuffer(t, b, 1<<20)
-	main := newQueue(t, a)
-	m := newMark(t, main)
+	first, second := devicetest.Buffer(t, a, 1<<20), devicetest.Buffer(t, b, 1<<20)
+	main := devicetest.Queue(t, a)
+	m := devicetest.Mark(t, main)
 	for range 2 { // access that is given already is fine
 		q, err := a.(device.Peered).NewPeerQueue(b)
 		must(t, err)
@@ -85,11 +86,11 @@ func TestPeersThatDoNotReachEachOther(t *testing.T) {
 	}
 	q, err := p.NewPeerQueue(b)
 	must(t, err)
-	onA, onB := newBuffer(t, a, 4096), newBuffer(t, b, 4096)
+	onA, onB := devicetest.Buffer(t, a, 4096), devicetest.Buffer(t, b, 4096)
 	if err := q.CopyPeer(onA.Ptr(), onB.Ptr(), 4096); !errs.Is(err, errs.Device) {
 		t.Errorf("the wrong way round: %v", err)
 	}
-	if err := q.AfterMark(newMark(t, newQueue(t, b))); !errs.Is(err, errs.Invalid) {
+	if err := q.AfterMark(devicetest.Mark(t, devicetest.Queue(t, b))); !errs.Is(err, errs.Invalid) {
 		t.Errorf("a mark of another device: %v", err)
 	}
 	must(t, q.Close())

@@ -11,18 +11,11 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
-
-func newSum(t *testing.T, q device.Queue, tiles int) device.Sum {
-	t.Helper()
-	s, err := q.(device.Summer).NewSum(tiles)
-	must(t, err)
-	t.Cleanup(func() { s.Close() })
-	return s
-}
 
 // tilesOf is what a sum of data should have come to.
 func tilesOf(data []byte, first, size int64) (out []uint64) {
@@ -48,14 +41,13 @@ func same(t *testing.T, got, want []uint64) {
 
 // Several goroutines copy and sum on one queue at once, each with a sum of its own.
 func TestSumsAreOfWhatWasCopiedBefore(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q := newQueue(t, d)
+	g, d := fakegpu.OpenOne(t)
+	q := devicetest.Queue(t, d)
 	const room = 300_000
 	var group sync.WaitGroup
 	for w := range 6 {
-		b, mem := newBuffer(t, d, room), hostBytes(t, room)
-		sum, mark := newSum(t, q, 100), newMark(t, q)
+		b, mem := devicetest.Buffer(t, d, room), devicetest.HostBytes(t, room)
+		sum, mark := devicetest.Sum(t, q, 100), devicetest.Mark(t, q)
 		rng := rand.New(rand.NewPCG(uint64(w), 7))
 		group.Go(func() {
 			for range 40 {
@@ -86,11 +78,10 @@ func TestSumsAreOfWhatWasCopiedBefore(t *testing.T) {
 }
 
 func TestSumsWaitForTheirCopiesAndHoldNoOtherUp(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
-	q, b, mem := newQueue(t, d), newBuffer(t, d, 8192), hostBytes(t, 8192)
+	g, d := fakegpu.OpenOne(t)
+	q, b, mem := devicetest.Queue(t, d), devicetest.Buffer(t, d, 8192), devicetest.HostBytes(t, 8192)
 	copy(mem, "what is copied")
-	sum, mark, later := newSum(t, q, 1), newMark(t, q), newMark(t, q)
+	sum, mark, later := devicetest.Sum(t, q, 1), devicetest.Mark(t, q), devicetest.Mark(t, q)
 	must(t, sum.Wait()) // never started
 	g.Hold(0)
 	g.HoldSums()
@@ -114,8 +105,8 @@ func TestSumsWaitForTheirCopiesAndHoldNoOtherUp(t *testing.T) {
 func TestSumsRefuseWhatDoesNotFit(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
 	d, other := g.Open("cuda:0"), g.Open("cuda:1")
-	q, b := newQueue(t, d), newBuffer(t, d, 8192)
-	sum, mark := newSum(t, q, 2), newMark(t, q)
+	q, b := devicetest.Queue(t, d), devicetest.Buffer(t, d, 8192)
+	sum, mark, others := devicetest.Sum(t, q, 2), devicetest.Mark(t, q), devicetest.Mark(t, devicetest.Queue(t, other))
 	hq, err := host.New().NewQueue()
 	must(t, err)
 	defer hq.Close()
@@ -126,8 +117,8 @@ func TestSumsRefuseWhatDoesNotFit(t *testing.T) {
 		"a large tile":      func() error { return sum.Start(mark, b.Ptr(), 8, 8, 2*device.SumTile) },
 		"address 0":         func() error { return sum.Start(mark, 0, 8, 8, 8) },
 		"too many":          func() error { return sum.Start(mark, b.Ptr(), 12, 4, 4) },
-		"another device":    func() error { return sum.Start(newMark(t, newQueue(t, other)), b.Ptr(), 8, 8, 8) },
-		"host":              func() error { return sum.Start(newMark(t, hq), b.Ptr(), 8, 8, 8) },
+		"another device":    func() error { return sum.Start(others, b.Ptr(), 8, 8, 8) },
+		"host":              func() error { return sum.Start(devicetest.Mark(t, hq), b.Ptr(), 8, 8, 8) },
 		"room for none":     func() error { _, err := q.(device.Summer).NewSum(0); return err },
 		"room for too many": func() error { _, err := q.(device.Summer).NewSum(1 << 20); return err },
 	} {
@@ -143,14 +134,14 @@ func TestSumsRefuseWhatDoesNotFit(t *testing.T) {
 func TestADriverWithoutSumsSaysWhy(t *testing.T) {
 	for _, missing := range []string{"cuMemHostGetDevicePointer_v2", "cuModuleLoadData", "cuLaunchKernel"} {
 		g := fakegpu.Build(t, fakegpu.Options{Without: []string{missing}})
-		q := newQueue(t, g.Open("cuda:0"))
+		q := devicetest.Queue(t, g.Open("cuda:0"))
 		if _, err := q.(device.Summer).NewSum(1); !errs.Is(err, errs.Unsupported) ||
 			!strings.Contains(err.Error(), missing) || errs.FixOf(err) == "" {
 			t.Errorf("without %s: %v", missing, err)
 		}
 	}
 	g := fakegpu.Build(t, fakegpu.Options{})
-	q := newQueue(t, g.Open("cuda:0"))
+	q := devicetest.Queue(t, g.Open("cuda:0"))
 	for _, fn := range []string{"cuModuleLoadData", "cuStreamCreate", "cuMemHostRegister_v2",
 		"cuMemHostGetDevicePointer_v2", "cuEventCreate"} {
 		g.Fail(fn, 0, 1, fakegpu.OutOfMemory)
@@ -158,15 +149,14 @@ func TestADriverWithoutSumsSaysWhy(t *testing.T) {
 			t.Errorf("%s fails: %v", fn, err)
 		}
 	}
-	must(t, newSum(t, q, 1).Wait())
+	must(t, devicetest.Sum(t, q, 1).Wait())
 }
 
 func TestAFailedSumIsOutOfTheWay(t *testing.T) {
 	for _, sticky := range []bool{false, true} {
-		g := fakegpu.Build(t, fakegpu.Options{})
-		d := g.Open("cuda:0")
-		q, b := newQueue(t, d), newBuffer(t, d, 4096)
-		sum, mark := newSum(t, q, 1), newMark(t, q)
+		g, d := fakegpu.OpenOne(t)
+		q, b := devicetest.Queue(t, d), devicetest.Buffer(t, d, 4096)
+		sum, mark := devicetest.Sum(t, q, 1), devicetest.Mark(t, q)
 		g.FailSum(1, fakegpu.LaunchFailed, sticky)
 		g.HoldSums() // else a dead context refuses the record already
 		must(t, sum.Start(mark, b.Ptr(), 4096, 4096, 4096))
@@ -177,10 +167,9 @@ func TestAFailedSumIsOutOfTheWay(t *testing.T) {
 		g.CheckIdle()
 	}
 	for _, fn := range []string{"cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent"} {
-		g := fakegpu.Build(t, fakegpu.Options{})
-		d := g.Open("cuda:0")
-		q, b := newQueue(t, d), newBuffer(t, d, 4096)
-		sum, mark := newSum(t, q, 1), newMark(t, q)
+		g, d := fakegpu.OpenOne(t)
+		q, b := devicetest.Queue(t, d), devicetest.Buffer(t, d, 4096)
+		sum, mark := devicetest.Sum(t, q, 1), devicetest.Mark(t, q)
 		must(t, mark.Record())
 		g.Fail(fn, 0, 1, fakegpu.LaunchFailed)
 		if err := sum.Start(mark, b.Ptr(), 4096, 4096, 4096); !errs.Is(err, errs.Device) ||
@@ -194,8 +183,7 @@ func TestAFailedSumIsOutOfTheWay(t *testing.T) {
 }
 
 func TestClosingAQueueFreesItsSums(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	q, err := d.NewQueue()
 	must(t, err)
 	for range 40 { // more than a slab holds

@@ -32,7 +32,7 @@ import (
 //go:embed csrc/*.c
 var sources embed.FS
 
-// InvalidValue to DriverMismatch are the CUresult codes that tests of the fake driver use.
+// InvalidValue to DriverMismatch are the CUresult codes that tests use.
 const (
 	InvalidValue      = 1
 	OutOfMemory       = 2
@@ -91,6 +91,13 @@ func Build(tb testing.TB, o Options) *GPU {
 		tb.Fatal(err)
 	}
 	return g
+}
+
+// OpenOne builds the fake libraries of one GPU and opens its device. The device is closed when the test ends.
+func OpenOne(tb testing.TB) (*GPU, device.Device) {
+	tb.Helper()
+	g := Build(tb, Options{})
+	return g, g.Open("cuda:0")
 }
 
 // built caches compiled libraries by their arguments. The loader treats each copy of a file as a separate library
@@ -223,11 +230,10 @@ func (g *GPU) fn(name string) dl.Func {
 
 func cstring(s string) unsafe.Pointer { return unsafe.Pointer(&append([]byte(s), 0)[0]) }
 
-// Count returns the value of a counter of the fake CUDA driver by its name, such as "copies_done". The table named
-// counters in csrc/libcuda.c lists all counter names. Count fails the test if no counter has the given name. The
-// counter "failures" counts calls that the method Fail made fail. The counter "drains" counts waits for a whole
-// stream. The counter "peer_copies" counts copies between devices, and "peer_through_host" counts those without peer
-// access.
+// Count returns the value of a counter of the fake driver by its name, such as copies_done. The table counters in
+// csrc/libcuda.c lists all names. An unknown name fails the test. The counter failures counts calls that Fail made
+// fail. The counter drains counts waits for a whole stream. The counter peer_copies counts copies between devices,
+// and peer_through_host counts copies between devices without peer access.
 func (g *GPU) Count(name string) int64 {
 	v := int64(g.fn("fake_count").Call(cstring(name)))
 	if v == -1 {
@@ -252,20 +258,19 @@ const awaitSeconds = 60
 // settleSeconds is the longest wait of CheckIdle for calls in progress, in seconds.
 const settleSeconds = 10
 
-// Fail makes calls of a CUDA driver function return the given error code and do nothing. The parameter skip is the
-// number of calls that still succeed, and the parameter times is the number of calls after them that fail.
+// Fail makes calls of a CUDA driver function return code and do nothing. The argument skip is the number of calls
+// that still work, and times is the number of calls that then fail.
 func (g *GPU) Fail(fn string, skip, times, code int) {
 	g.fn("fake_fail").Call(cstring(fn), skip, times, code)
 }
 
-// FailCopy makes the nth copy from now on fail after the call that queued it has returned. After the failed copy, the
-// next event in the copy's stream returns the given error code. If the parameter sticky is true, every later call in
-// the same CUDA context also returns the error code.
+// FailCopy makes the nth copy from now on fail after the call that queued it has returned. The next event in the
+// copy's stream returns code. If sticky is set, every later call in the same context also returns code.
 func (g *GPU) FailCopy(nth, code int, sticky bool) {
 	g.fn("fake_fail_copy").Call(nth, code, flag(sticky))
 }
 
-// FailStep makes the nth step kernel from now on fail, as FailCopy does for copies.
+// FailStep makes the nth kernel from now on fail, as FailCopy does for copies.
 func (g *GPU) FailStep(nth, code int, sticky bool) {
 	g.fn("fake_fail_step").Call(nth, code, flag(sticky))
 }
@@ -309,8 +314,8 @@ func flag(b bool) int {
 	return 0
 }
 
-// Hold holds back device copies until Release is called, at the latest when the test ends. The parameter pass is the
-// number of copies that still run after the call of Hold.
+// Hold holds back copies until Release is called, at the latest when the test ends. The argument pass is the number
+// of copies that Hold still lets run.
 func (g *GPU) Hold(pass int) {
 	g.tb.Cleanup(g.Release)
 	g.fn("fake_gate").Call(pass)
@@ -319,7 +324,7 @@ func (g *GPU) Hold(pass int) {
 // Release lets all held copies run.
 func (g *GPU) Release() { g.fn("fake_gate").Call(-1) }
 
-// HoldStream holds back the copies of one stream if the parameter held is true, and lets them run if it is false.
+// HoldStream holds back the copies of one stream if held is true, and lets them run if it is false.
 func (g *GPU) HoldStream(stream uint64, held bool) {
 	g.fn("fake_hold").Call(stream, flag(held))
 }
@@ -350,7 +355,7 @@ type Foreign struct {
 	n int
 }
 
-// Thread locks the calling goroutine to its thread and makes the CUDA context of device n current on that thread, as
+// Thread locks the calling goroutine to its thread and makes the context of device n current on the thread, as
 // PyTorch does.
 func (g *GPU) Thread(n int) *Foreign {
 	g.tb.Helper()
@@ -362,7 +367,7 @@ func (g *GPU) Thread(n int) *Foreign {
 	return &Foreign{g: g, n: n}
 }
 
-// Leave reverses Thread. Leave must be called by the same goroutine that called Thread.
+// Leave reverses Thread. Leave must be called by the goroutine that called Thread.
 func (f *Foreign) Leave() {
 	var ctx uintptr
 	f.g.must("cuCtxPopCurrent_v2", unsafe.Pointer(&ctx))
@@ -382,8 +387,7 @@ func (f *Foreign) NewStream() uint64 {
 	return uint64(s)
 }
 
-// Copy queues a copy of the host memory mem to the device memory dst on a stream of the foreign user. The memory mem
-// must be outside the Go heap.
+// Copy queues a copy of mem to dst on a stream of the foreign user. The memory mem must be outside the Go heap.
 func (f *Foreign) Copy(stream uint64, dst device.Ptr, mem []byte) {
 	f.g.must("cuMemcpyHtoDAsync_v2", uint64(dst), unsafe.Pointer(&mem[0]), len(mem), stream)
 }

@@ -22,8 +22,7 @@ func pinnable(t *testing.T, n int64) []byte {
 }
 
 func TestACopyReadsItsSourceLater(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	q, err := d.NewQueue()
 	if err != nil {
 		t.Fatal(err)
@@ -55,8 +54,7 @@ func TestACopyReadsItsSourceLater(t *testing.T) {
 }
 
 func TestACopyOutsideAnAllocationIsRefused(t *testing.T) {
-	g := fakegpu.Build(t, fakegpu.Options{})
-	d := g.Open("cuda:0")
+	g, d := fakegpu.OpenOne(t)
 	q, err := d.NewQueue()
 	if err != nil {
 		t.Fatal(err)

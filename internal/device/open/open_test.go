@@ -14,20 +14,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/test/closing"
 )
 
 func newSet(t *testing.T, o open.Options) device.Set {
 	t.Helper()
 	s, err := open.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("close devices: %v", err)
-		}
-	})
-	return s
+	return closing.AtEnd(t, s, err)
 }
 
 func openDevice(t *testing.T, s device.Set, id string) device.Device {

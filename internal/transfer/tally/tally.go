@@ -72,28 +72,30 @@ func (y *Tally) route(r report.RouteTaken) *Account {
 // Read counts n bytes that were read by route r between the time `start` and now. If the parameter `extra` is set, the
 // bytes were read only for checksums.
 func (y *Tally) Read(extra bool, r report.RouteTaken, n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if extra {
-		y.sums.Extra.Note(n, start, end)
-		return
-	}
-	if n > 0 {
-		y.route(r).Note(n, start, end)
-	}
+	stage := &y.sums.Cached
 	switch r {
 	case report.RouteTakenDirect, report.RouteTakenDirectUnproven:
-		y.sums.Direct.Note(n, start, end)
+		stage = &y.sums.Direct
 	case report.RouteTakenNetwork:
-		y.sums.Network.Note(n, start, end)
-	default:
-		y.sums.Cached.Note(n, start, end)
+		stage = &y.sums.Network
 	}
+	y.noteRead(extra, n, start, stage, Part{Route: r, Bytes: n})
 }
 
 // ReadParts counts one O_DIRECT read of n bytes, whose parts took several routes.
 func (y *Tally) ReadParts(extra bool, n int64, parts []Part, start time.Time) {
+	y.noteRead(extra, n, start, &y.sums.Direct, parts...)
+}
+
+// ReadBuffered counts a read through the page cache. missed is the route of the bytes that were not cached.
+func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTaken, start time.Time) {
+	y.noteRead(extra, b.Cached+b.Missed, start, &y.sums.Cached,
+		Part{Route: report.RouteTakenCache, Bytes: b.Cached}, Part{Route: missed, Bytes: b.Missed})
+}
+
+// noteRead adds a read of n bytes that took from start until now to the account of its stage, and its parts to their
+// routes. Extra bytes only count as extra.
+func (y *Tally) noteRead(extra bool, n int64, start time.Time, stage *Account, parts ...Part) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -106,47 +108,17 @@ func (y *Tally) ReadParts(extra bool, n int64, parts []Part, start time.Time) {
 			y.route(p.Route).Note(p.Bytes, start, end)
 		}
 	}
-	y.sums.Direct.Note(n, start, end)
+	stage.Note(n, start, end)
 }
 
-// ReadBuffered counts a read through the page cache. The parameter `missed` is the route of the bytes that were not
-// cached.
-func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTaken, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if extra {
-		y.sums.Extra.Note(b.Cached+b.Missed, start, end)
-		return
-	}
-	if b.Cached > 0 {
-		y.route(report.RouteTakenCache).Note(b.Cached, start, end)
-	}
-	if b.Missed > 0 {
-		y.route(missed).Note(b.Missed, start, end)
-	}
-	y.sums.Cached.Note(b.Cached+b.Missed, start, end)
-}
-
-// ReadByCuFile counts n bytes that libcufile read. The route of the bytes is found later, from the counters of
-// libcufile.
-func (y *Tally) ReadByCuFile(n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.sums.CuFile.Note(n, start, end)
-}
+// ReadByCuFile counts n bytes that libcufile read. The counters of libcufile show their route later.
+func (y *Tally) ReadByCuFile(n int64, start time.Time) { y.note(n, start, &y.sums.CuFile) }
 
 // Padded counts n unwanted bytes that were read because of alignment or gaps.
 func (y *Tally) Padded(n int64) { y.padding.Add(n) }
 
-// Verified counts n bytes whose checksum the CPU computed between the time `start` and now.
-func (y *Tally) Verified(n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.sums.Verify.Note(n, start, end)
-}
+// Verified counts n bytes whose checksum the CPU computed since start.
+func (y *Tally) Verified(n int64, start time.Time) { y.note(n, start, &y.sums.Verify) }
 
 // VerifiedOnDevice counts n bytes whose checksum the device computed. The time between the time `start` and now is
 // counted as CPU time, not as the device's time.
@@ -158,13 +130,8 @@ func (y *Tally) VerifiedOnDevice(n int64, start time.Time) {
 	y.sums.OnDevice += n
 }
 
-// Packed counts n wanted bytes that were packed together between the time `start` and now.
-func (y *Tally) Packed(n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.sums.Packing.Note(n, start, end)
-}
+// Packed counts n wanted bytes that were packed together since start.
+func (y *Tally) Packed(n int64, start time.Time) { y.note(n, start, &y.sums.Packing) }
 
 // Copied counts a copy of n bytes that has just ended. The parameter `queued` is the time at which the copy was
 // queued. The parameter `waited` is the time at which a worker began to wait for the copy.
@@ -188,27 +155,34 @@ func (y *Tally) FoundDirty(n int64) { y.dirty.Add(n) }
 
 // Wrote counts n bytes that were written to a file by route r.
 func (y *Tally) Wrote(r report.RouteTaken, n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.route(r).Note(n, start, end)
-	y.sums.Writing.Note(n, start, end)
+	y.noteRoute(n, start, r, &y.sums.Writing)
 }
 
 // WroteByCuFile counts n bytes that libcufile wrote to a file.
 func (y *Tally) WroteByCuFile(n int64, start time.Time) {
-	end := time.Now()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.sums.CuFile.Note(n, start, end)
-	y.sums.Writing.Note(n, start, end)
+	y.note(n, start, &y.sums.CuFile, &y.sums.Writing)
 }
 
 // Sent counts n bytes that were sent between the time `start` and now and that the server has acknowledged.
 func (y *Tally) Sent(n int64, start time.Time) {
+	y.noteRoute(n, start, report.RouteTakenNetwork, &y.sums.Network)
+}
+
+// note adds n bytes that took from start until now to each account.
+func (y *Tally) note(n int64, start time.Time, accounts ...*Account) {
 	end := time.Now()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.route(report.RouteTakenNetwork).Note(n, start, end)
-	y.sums.Network.Note(n, start, end)
+	for _, a := range accounts {
+		a.Note(n, start, end)
+	}
+}
+
+// noteRoute adds n bytes that took from start until now to route r and to the account of their stage.
+func (y *Tally) noteRoute(n int64, start time.Time, r report.RouteTaken, stage *Account) {
+	end := time.Now()
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.route(r).Note(n, start, end)
+	stage.Note(n, start, end)
 }

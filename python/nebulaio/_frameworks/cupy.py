@@ -11,9 +11,10 @@ from .._device import index
 from .._handles import Destination, TensorLayout
 from ..errors import DeviceError, InvalidError, OutOfMemoryError
 from .numpy import numpy_dtypes
+from .plain import PlainFramework
 
 
-class CupyFramework:
+class CupyFramework(PlainFramework):
     """Framework "cupy"."""
 
     name = "cupy"
@@ -57,12 +58,6 @@ class CupyFramework:
     def stream(self, device: str) -> int:
         with self._cupy.cuda.Device(index(device)):
             return int(self._cupy.cuda.get_current_stream().ptr)
-
-    def lacks(self, dtype: str) -> str:
-        return "has no type for it"
-
-    def final(self, view: Any) -> Any:
-        return view
 
     def views(
         self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .._buffers import cuda_device
 from ..errors import InvalidError, UnsupportedError
-from .numpy import _ML_NAMES, _NAMES
+from .plain import NAMES, SHORT_FLOATS
 from .torch import _NAMES as _TORCH_NAMES
 
 
@@ -159,11 +159,11 @@ def _host(name: str, tensor: Any) -> Held:
 def _numpy_name(numpy: Any, name: str, dtype: Any) -> str:
     """Return the safetensors name of a NumPy dtype."""
     found = numpy.dtype(dtype)
-    for key, value in _NAMES.items():
+    for key, value in NAMES.items():
         if found == numpy.dtype(value):
             return key
     ml_dtypes = sys.modules.get("ml_dtypes")  # an array of its types has imported it
-    for key, value in _ML_NAMES.items():
+    for key, value in SHORT_FLOATS.items():
         scalar = getattr(ml_dtypes, value, None)
         if scalar is not None and found == numpy.dtype(scalar):
             return key

@@ -14,9 +14,10 @@ from .._device import index
 from .._handles import Destination, TensorLayout
 from ..errors import DeviceError, InvalidError, OutOfMemoryError
 from .numpy import numpy_dtypes
+from .plain import PlainFramework
 
 
-class NumbaFramework:
+class NumbaFramework(PlainFramework):
     """Framework "numba"."""
 
     name = "numba"
@@ -39,9 +40,6 @@ class NumbaFramework:
     def dtypes(self, names: set[str]) -> dict[str, Any]:
         # Numba's device arrays have NumPy's own types, none of ml_dtypes'.
         return {name: dtype for name, dtype in numpy_dtypes(self._numpy, names).items() if dtype.kind in "biufc"}
-
-    def lacks(self, dtype: str) -> str:
-        return "has no type for it"
 
     def allocate(self, size: int, align: int, device: str) -> Destination:
         if device == "host":
@@ -91,6 +89,3 @@ class NumbaFramework:
                 )
                 for tensor in tensors
             }
-
-    def final(self, view: Any) -> Any:
-        return view

@@ -9,45 +9,19 @@ from typing import Any
 
 from .._handles import Destination, TensorLayout
 from ..errors import InvalidError, OutOfMemoryError
-
-_NAMES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "I16": "int16",
-    "U16": "uint16",
-    "F16": "float16",
-    "I32": "int32",
-    "U32": "uint32",
-    "F32": "float32",
-    "C64": "complex64",
-    "F64": "float64",
-    "I64": "int64",
-    "U64": "uint64",
-}
-
-# Types of ml_dtypes with the same layout in memory as in a file. The 4-bit and 6-bit floats of
-# ml_dtypes are left out: they take one byte each in memory, and a file packs them.
-_ML_NAMES = {
-    "BF16": "bfloat16",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}
+from .plain import NAMES, SHORT_FLOATS, PlainFramework
 
 
 def numpy_dtypes(numpy: Any, names: set[str]) -> dict[str, Any]:
     """Return NumPy's dtype for each safetensors dtype in names, if NumPy has one."""
-    found = {name: numpy.dtype(_NAMES[name]) for name in names if name in _NAMES}
-    if not names.isdisjoint(_ML_NAMES):
+    found = {name: numpy.dtype(NAMES[name]) for name in names if name in NAMES}
+    if not names.isdisjoint(SHORT_FLOATS):
         try:
             ml_dtypes = importlib.import_module("ml_dtypes")
         except ImportError:
             return found
-        for name in names & _ML_NAMES.keys():
-            scalar = getattr(ml_dtypes, _ML_NAMES[name], None)
+        for name in names & SHORT_FLOATS.keys():
+            scalar = getattr(ml_dtypes, SHORT_FLOATS[name], None)
             if scalar is not None:
                 found[name] = numpy.dtype(scalar)
     return found
@@ -55,7 +29,7 @@ def numpy_dtypes(numpy: Any, names: set[str]) -> dict[str, Any]:
 
 def lacks(dtype: str) -> str:
     """Explain why NumPy has no dtype for a safetensors dtype. bfloat16 and 8-bit floats need another package."""
-    if dtype in _ML_NAMES and not _has_ml_dtypes():
+    if dtype in SHORT_FLOATS and not _has_ml_dtypes():
         return "has no type for it without the package ml_dtypes (pip install ml_dtypes)"
     return "has no type for it"
 
@@ -68,7 +42,7 @@ def _has_ml_dtypes() -> bool:
     return True
 
 
-class NumpyFramework:
+class NumpyFramework(PlainFramework):
     """Framework "numpy"."""
 
     name = "numpy"
@@ -100,9 +74,6 @@ class NumpyFramework:
 
     def lacks(self, dtype: str) -> str:
         return lacks(dtype)
-
-    def final(self, view: Any) -> Any:
-        return view
 
     def views(
         self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]

@@ -9,33 +9,13 @@ from typing import Any
 from .._device import index
 from .._handles import Destination, TensorLayout
 from ..errors import DeviceError, OutOfMemoryError
+from .plain import NAMES, SHORT_FLOATS, PlainFramework
 
 # safetensors dtype -> name in torch; a torch without the name does not support it.
-_NAMES = {
-    "BOOL": "bool",
-    "F4": "float4_e2m1fn_x2",
-    "U8": "uint8",
-    "I8": "int8",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "I16": "int16",
-    "U16": "uint16",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I32": "int32",
-    "U32": "uint32",
-    "F32": "float32",
-    "C64": "complex64",
-    "F64": "float64",
-    "I64": "int64",
-    "U64": "uint64",
-}
+_NAMES = {**NAMES, **SHORT_FLOATS, "F4": "float4_e2m1fn_x2"}
 
 
-class TorchFramework:
+class TorchFramework(PlainFramework):
     """Framework "pt"."""
 
     name = "pt"
@@ -74,12 +54,6 @@ class TorchFramework:
         if device == "host":
             return 0
         return int(self._torch.cuda.current_stream(index(device)).cuda_stream)
-
-    def lacks(self, dtype: str) -> str:
-        return "has no type for it"
-
-    def final(self, view: Any) -> Any:
-        return view
 
     def views(
         self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]

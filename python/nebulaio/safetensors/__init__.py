@@ -271,7 +271,7 @@ def save_file(
     KeyboardInterrupt. The function is thread-safe. `nebulaio.last_report()` has the report,
     even after a failure.
     """
-    _save.save(tensors, path, metadata, checksum, progress, client)
+    _save.write(_save.prepare(tensors), path, metadata, checksum, progress, client)
 
 
 def load(data: bytes, *, framework: FrameworkName | None = None) -> dict[str, Tensor]:

@@ -33,7 +33,7 @@ def save_file(
     tensor_dict: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
 ) -> None:
     """Save arrays to one durable .safetensors file. With `checksum`, write FILE.crc64nvme too."""
-    _save.save(tensor_dict, filename, metadata, checksum, None)
+    _save.write(_save.prepare(tensor_dict), filename, metadata, checksum, None)
 
 
 def save(tensor_dict: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:

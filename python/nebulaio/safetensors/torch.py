@@ -35,7 +35,7 @@ def save_file(
     tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
 ) -> None:
     """Save tensors to one durable .safetensors file. With `checksum`, write FILE.crc64nvme too."""
-    _save.save(tensors, filename, metadata, checksum, None)
+    _save.write(_save.prepare(tensors), filename, metadata, checksum, None)
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:

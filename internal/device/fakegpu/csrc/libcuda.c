@@ -9,6 +9,7 @@
  * hold copies back, and count. One mutex guards everything.
  */
 #define _GNU_SOURCE
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ static const struct { int code; const char *name, *text; } errors[] = {
 	{UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
-struct context { int dev, retained, error; long retains; struct stream *null; };
+struct context { int dev, retained, error, moving; long retains; struct stream *null; };
 struct event { struct context *ctx; unsigned long recorded, reached; int error, refs, untimed; uint64_t time; };
 struct op {
 	enum { COPY, ABORTED, RECORD, WAIT, SPIN, SUM } kind;
@@ -166,11 +167,11 @@ static int remove_range(struct range **list, uintptr_t lo)
 
 static int meets(uintptr_t a, size_t size, uintptr_t lo, uintptr_t hi) { return a < hi && a + size > lo; }
 
-/* Does a queued copy or sum still use memory in [lo, hi)? */
+/* Does a queued copy or sum still use memory in [lo, hi)? In a context that has ended none does any more. */
 static int in_use(uintptr_t lo, uintptr_t hi)
 {
 	for (struct stream *s = streams; s; s = s->next)
-		for (struct op *o = s->head; o; o = o->next)
+		for (struct op *o = s->ctx->error ? NULL : s->head; o; o = o->next)
 			if ((o->kind == COPY || o->kind == SUM) && (meets((uintptr_t)o->dst, o->kind == SUM ? 8 * o->tiles : o->n, lo, hi) || meets((uintptr_t)o->src, o->n, lo, hi)))
 				return 1;
 	return 0;
@@ -178,9 +179,12 @@ static int in_use(uintptr_t lo, uintptr_t hi)
 
 static void unref(struct event *e) { if (--e->refs == 0) free(e); }
 
-/* A sticky error ends the context: what is queued in it is never executed. */
+/* A sticky error ends the context: what is queued in it is never executed. What is being copied or summed ends first:
+ * a caller that sees the error may unmap the memory at once. */
 static void end_context(struct context *c, int code)
 {
+	while (c->moving)
+		pthread_cond_wait(&changed, &mu);
 	c->error = code;
 	for (struct stream *s = streams; s; s = s->next)
 		for (struct op *o = s->ctx == c && s->head ? s->head->next : NULL; o; o = o->next)
@@ -218,6 +222,27 @@ static void sum_tiles(const struct op *o)
 	}
 }
 
+/* wait_at waits while a test holds the gate closed, and counts the operations that wait. */
+static void wait_at(struct stream *s, int *closed, long *held)
+{
+	if (!*closed)
+		return;
+	count(held, 1);
+	while (*closed && !s->ctx->error)
+		pthread_cond_wait(&changed, &mu);
+	count(held, -1);
+}
+
+/* fails is whether this operation fails: a test chose it by its number, or the context has ended. */
+static int fails(struct stream *s, long *at, int code, int sticky)
+{
+	if (*at > 0 && --*at == 0) {
+		if (sticky) end_context(s->ctx, code); else s->error = code;
+		return 1;
+	}
+	return s->ctx->error != 0;
+}
+
 /* An operation stays at the head of its stream until it is done. */
 static void execute(struct stream *s, struct op *o)
 {
@@ -230,15 +255,14 @@ static void execute(struct stream *s, struct op *o)
 			count(&n.copies_held, -1);
 		}
 		if (gate > 0) gate--;
-		if (async_at > 0 && --async_at == 0) {
-			if (async_sticky) end_context(s->ctx, async_code); else s->error = async_code;
-			n.copies_failed++;
-		} else if (s->ctx->error) {
+		if (fails(s, &async_at, async_code, async_sticky)) {
 			n.copies_failed++;
 		} else {
+			s->ctx->moving++;
 			pthread_mutex_unlock(&mu);
 			memcpy(o->dst, o->src, o->n);
 			pthread_mutex_lock(&mu);
+			s->ctx->moving--;
 			if (flip_copy_at > 0 && --flip_copy_at == 0) ((char *)o->dst)[o->n / 2] ^= 1;
 			n.copies_done++;
 			s->now += copy_ns;
@@ -265,16 +289,8 @@ static void execute(struct stream *s, struct op *o)
 		unref(o->ev);
 		break;
 	case SPIN:
-		if (steps_gate) {
-			count(&n.steps_held, 1);
-			while (steps_gate && !s->ctx->error)
-				pthread_cond_wait(&changed, &mu);
-			count(&n.steps_held, -1);
-		}
-		if (kernel_at > 0 && --kernel_at == 0) {
-			if (kernel_sticky) end_context(s->ctx, kernel_code); else s->error = kernel_code;
-			n.steps_failed++;
-		} else if (s->ctx->error) {
+		wait_at(s, &steps_gate, &n.steps_held);
+		if (fails(s, &kernel_at, kernel_code, kernel_sticky)) {
 			n.steps_failed++;
 		} else {
 			s->now += o->ns;
@@ -283,21 +299,15 @@ static void execute(struct stream *s, struct op *o)
 		count(&n.steps_in_flight, -1);
 		break;
 	case SUM:
-		if (sums_gate) {
-			count(&n.sums_held, 1);
-			while (sums_gate && !s->ctx->error)
-				pthread_cond_wait(&changed, &mu);
-			count(&n.sums_held, -1);
-		}
-		if (sum_at > 0 && --sum_at == 0) {
-			if (sum_sticky) end_context(s->ctx, sum_code); else s->error = sum_code;
-			n.sums_failed++;
-		} else if (s->ctx->error) {
+		wait_at(s, &sums_gate, &n.sums_held);
+		if (fails(s, &sum_at, sum_code, sum_sticky)) {
 			n.sums_failed++;
 		} else {
+			s->ctx->moving++;
 			pthread_mutex_unlock(&mu);
 			sum_tiles(o);
 			pthread_mutex_lock(&mu);
+			s->ctx->moving--;
 			if (flip_sum_at > 0 && --flip_sum_at == 0) *(uint64_t *)o->dst ^= 1ull << 40;
 			n.sums_done++;
 			n.bytes_summed += o->n;
@@ -801,9 +811,8 @@ long fake_count(const char *name)
 	return v;
 }
 
-/* Blocks until the counter is at least v; returns 0 when that takes so many
- * seconds that it will never be. */
-long fake_await(const char *name, long v, long seconds)
+/* Blocks until the counter is from lo to hi; returns 0 when that takes longer than the seconds. */
+static long await_range(const char *name, long lo, long hi, long seconds)
 {
 	long ok = 1;
 	struct timespec until;
@@ -812,24 +821,23 @@ long fake_await(const char *name, long v, long seconds)
 	pthread_mutex_lock(&mu);
 	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
 		if (!strcmp(counters[i].name, name))
-			while (*counters[i].value < v && ok) ok = !pthread_cond_timedwait(&changed, &mu, &until);
+			while ((*counters[i].value < lo || *counters[i].value > hi) && ok)
+				ok = !pthread_cond_timedwait(&changed, &mu, &until);
 	pthread_mutex_unlock(&mu);
 	return ok;
+}
+
+/* Blocks until the counter is at least v; returns 0 when that takes so many
+ * seconds that it will never be. */
+long fake_await(const char *name, long v, long seconds)
+{
+	return await_range(name, v, LONG_MAX, seconds);
 }
 
 /* Blocks until the counter is 0, as long as fake_await does. */
 long fake_settle(const char *name, long seconds)
 {
-	long ok = 1;
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += seconds;
-	pthread_mutex_lock(&mu);
-	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
-		if (!strcmp(counters[i].name, name))
-			while (*counters[i].value != 0 && ok) ok = !pthread_cond_timedwait(&changed, &mu, &until);
-	pthread_mutex_unlock(&mu);
-	return ok;
+	return await_range(name, 0, 0, seconds);
 }
 
 /* After skip more calls of fn, the next times of them return code and do nothing. */
