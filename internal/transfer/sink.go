@@ -18,7 +18,7 @@ import (
 type Sink interface {
 	// Name returns the name of the sink in messages and reports.
 	Name() string
-	// FS returns the file system of the sink.
+	// FS returns the type of the file system on which the sink is, such as ext4.
 	FS() vfs.FSType
 	// Direct reports whether the sink can be written with O_DIRECT; if false, the Refusal gives the reason.
 	Direct() (bool, *vfs.Refusal)

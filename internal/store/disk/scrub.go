@@ -27,9 +27,9 @@ type ScrubOptions struct {
 
 // ScrubReport is the result of a scrub.
 type ScrubReport struct {
-	Objects int64 // number of versions with content that the scrub has read; Files counts those with a data file
-	Files   int64
-	Bytes   int64
+	Objects int64           // number of object versions whose content the scrub has read
+	Files   int64           // number of these versions that have a data file of their own
+	Bytes   int64           // bytes of content that the scrub has read
 	Damage  []object.Damage // the first damages found, at most MaxScrubDamage; Damaged counts all damages
 	Damaged int64
 }

@@ -220,7 +220,7 @@ type Counter struct {
 	Records int64
 }
 
-// Wrote counts the records in p, which are the bytes of the next write to the file.
+// Wrote records that the bytes p were written to the file, and counts the records in these bytes.
 func (c *Counter) Wrote(p []byte) {
 	for len(p) > 0 {
 		room := chunkBlock - c.Bytes%chunkBlock

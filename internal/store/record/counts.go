@@ -6,8 +6,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
-// Counts are the numbers of objects, versions and bytes in a bucket. Each batch of metadata changes adds its
-// differences to the Counts with a Pebble merge. Counts are exact even after a crash, and reading them needs no scan.
+// Counts are the numbers of objects, versions and bytes in a bucket. Each batch of metadata changes adds
+// what it changes in these numbers with a Pebble merge. Counts are exact even after a crash, and reading them needs no scan.
 type Counts struct {
 	Objects  int64 // keys with a current version that is not a delete marker
 	Versions int64 // noncurrent versions, without delete markers

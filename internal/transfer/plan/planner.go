@@ -39,8 +39,8 @@ type Planner struct {
 	Ask Inquiry // answers the planner's questions about the file
 	// Ramp is the number of small chunks from the page cache that the planner still has to yield at the beginning of a
 	// load. Ramps is the total number of small chunks at the beginning of a load, one for each worker. The first
-	// chunks grow from small to full size, so that the first copy starts early and the workers do not finish at the
-	// same time.
+	// chunks grow from small to full size, so that the first copy starts early and the workers end their first
+	// chunks at different times.
 	Ramp, Ramps int
 	// Dirty counts the bytes of ranges that are read through the page cache because they have dirty pages.
 	Dirty int64
