@@ -51,11 +51,16 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context,
 		return none, "", s3err.GetChecksumTypeMismatchOnMpErr(was)
 	}
 	have, err := b.allParts(ctx, ref, id)
-	if err != nil {
-		return none, "", err
+	var parts []object.CompletedPart
+	if err == nil {
+		parts, err = checkParts(in.MultipartUpload.Parts, have, of, id)
 	}
-	parts, err := checkParts(in.MultipartUpload.Parts, have, of, id)
 	if err != nil {
+		// If another request completed the upload since GetUpload, its parts are missing for that reason.
+		_, gone := b.store.GetUpload(patient(ctx), ref.Bucket, ref.Key, id)
+		if errors.Is(gone, object.ErrNoSuchUpload) {
+			return b.completedBefore(ctx, ref, in)
+		}
 		return none, "", err
 	}
 	var sum checksum
