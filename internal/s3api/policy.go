@@ -49,10 +49,48 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 	if ok && judgedForm(rctx) {
 		return fmt.Appendf(nil, formPolicyText, bk.Name), nil
 	}
-	if r.Conditional && ok && deletesMany(rctx) {
+	if !r.Conditional || !ok {
+		return text, nil
+	}
+	if text, err = compareStars(rctx, text); err != nil {
+		return nil, err
+	}
+	if deletesMany(rctx) {
 		return b.deletionPolicy(rctx, r, text)
 	}
 	return text, nil
+}
+
+// mostStars is the largest number of characters * in a row that the policy of a bucket is compared with.
+const mostStars = 64
+
+// compareStars prepares the conditions of a policy for the values of a request that contain the character *. See
+// policy.CompareStars.
+func compareStars(rctx *fasthttp.RequestCtx, text []byte) ([]byte, error) {
+	run := 0
+	count := func(value []byte) {
+		now := 0
+		for _, c := range value {
+			if now++; c != '*' {
+				now = 0
+			}
+			run = max(run, now)
+		}
+	}
+	for _, value := range rctx.QueryArgs().All() {
+		count(value)
+	}
+	for _, value := range rctx.Request.Header.All() {
+		count(value)
+	}
+	if run > mostStars {
+		return nil, refusal(http.StatusBadRequest, "InvalidArgument", fmt.Sprintf(
+			"The request has %d characters * in a row; this bucket's policy can be compared with %d", run, mostStars))
+	}
+	if run == 0 {
+		return text, nil
+	}
+	return policy.CompareStars(text, run)
 }
 
 // PutBucketPolicy stores the policy of a bucket. PutBucketPolicy fails if this server does not understand all parts

@@ -200,3 +200,52 @@ func patternWork(pattern string) int {
 	_, rest, _ := strings.Cut(pattern, "*")
 	return len(rest) - strings.Count(rest, "*")
 }
+
+// CompareStars rewrites the conditions of a policy for a request that has values with up to run characters * in a row.
+// If a value has a *, versitygw takes the wildcard * of a pattern for that character, and a Deny may not apply.
+// CompareStars writes run+1 wildcards for each one, so that at least one stays a wildcard.
+func CompareStars(text []byte, run int) ([]byte, error) {
+	var document map[string]json.RawMessage
+	if err := json.Unmarshal(text, &document); err != nil {
+		return nil, err
+	}
+	var statements []map[string]json.RawMessage
+	if err := json.Unmarshal(document["Statement"], &statements); err != nil {
+		return nil, err
+	}
+	for _, s := range statements {
+		if s["Condition"] == nil {
+			continue
+		}
+		var operators map[string]map[string]json.RawMessage
+		if err := json.Unmarshal(s["Condition"], &operators); err != nil {
+			return nil, err
+		}
+		for name, keys := range operators {
+			if op, ok := operatorOf(name); !ok || !op.like {
+				continue
+			}
+			for key, raw := range keys {
+				values, err := scalarsOf(raw)
+				if err != nil {
+					return nil, err
+				}
+				for i := range values {
+					values[i] = strings.ReplaceAll(values[i], "*", strings.Repeat("*", run+1))
+				}
+				if keys[key], err = json.Marshal(values); err != nil {
+					return nil, err
+				}
+			}
+		}
+		var err error
+		if s["Condition"], err = json.Marshal(operators); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if document["Statement"], err = json.Marshal(statements); err != nil {
+		return nil, err
+	}
+	return json.Marshal(document)
+}

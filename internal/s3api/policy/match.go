@@ -30,6 +30,9 @@ import (
 // keySeparator separates the characters and the bytes of a key. Valid UTF-8 never contains this byte.
 const keySeparator = "\xff"
 
+// keyStar stands for the character * of a key. Valid UTF-8 never contains this byte, so only wildcards match it.
+const keyStar = "\xfd"
+
 // Kinds of patterns for keys. The kind is the first byte of the pattern.
 const (
 	byBytes      = 'p' // a pattern without ?, for all keys
@@ -66,9 +69,11 @@ func Comparable(bucket, key string) string {
 	return comparableKey(key)
 }
 
+// comparableKey replaces each * of a key. In a pattern, * is always a wildcard; versitygw takes it for the * of a key,
+// and the rest of the key then matches nothing.
 func comparableKey(key string) string {
 	if ascii(key) {
-		return keySeparator + key
+		return keySeparator + strings.ReplaceAll(key, "*", keyStar)
 	}
 	out := make([]byte, 0, charLength*utf8.RuneCountInString(key)+1+len(key))
 	for _, r := range key {
@@ -76,7 +81,7 @@ func comparableKey(key string) string {
 	}
 	out = append(out, keySeparator...)
 	// Only a key of an older version is not UTF-8 and can contain the separator. No pattern contains 0xfe either.
-	return string(append(out, strings.ReplaceAll(key, keySeparator, "\xfe")...))
+	return string(out) + strings.NewReplacer(keySeparator, "\xfe", "*", keyStar).Replace(key)
 }
 
 // comparablePattern returns a pattern in the form that comparableKey produces. The first byte of the pattern is its
@@ -227,5 +232,6 @@ func RestoreMessage(text string) string {
 	if separator < 0 || slash < 0 || slash > separator {
 		return text
 	}
-	return text[:at] + strconv.Quote(arn[:slash+1]+arn[separator+1:]) + text[at+len(quoted):]
+	key := strings.ReplaceAll(arn[separator+1:], keyStar, "*")
+	return text[:at] + strconv.Quote(arn[:slash+1]+key) + text[at+len(quoted):]
 }
