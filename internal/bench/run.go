@@ -37,7 +37,7 @@ type Job struct {
 type Live struct {
 	Name    string
 	Done    int64 // bytes that the run has moved so far
-	Total   int64 // number of bytes that the run moves; 0 if a time ends the run
+	Total   int64 // number of bytes that the run moves; 0 if the run ends after a given time
 	Elapsed time.Duration
 	Limit   time.Duration // longest duration of the run; 0 if a number of bytes ends the run
 	GBps    float64       // rate of the last interval in GB/s

@@ -67,8 +67,8 @@ type Objects interface {
 	// copied bytes do not pass through the server's memory. An object may be copied onto itself with new
 	// attributes.
 	Copy(ctx context.Context, c Copy) (Info, error)
-	// SetAttributes changes the attributes of a version in place. The function change edits a copy of the attributes,
-	// which the store then saves. If the function change returns an error, the attributes stay as they are and
+	// SetAttributes changes the attributes of a version in place. The parameter `change` edits a copy of the attributes,
+	// which the store then saves. If `change` returns an error, the attributes stay as they are and
 	// SetAttributes returns that error. SetAttributes does not change the version's identifier, ETag and time of
 	// modification.
 	SetAttributes(ctx context.Context, ref Ref, change func(map[string]string) error) error

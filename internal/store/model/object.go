@@ -12,7 +12,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// holds checks c on a version; v is nil if there is none or a delete marker.
+// holds returns an error if the condition c is not met. v is the current version of the key, or nil if the key has
+// none. A delete marker counts as no version.
 func holds(op, key string, c object.Condition, v *version) error {
 	if v != nil && v.info.Marker {
 		v = nil
