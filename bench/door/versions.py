@@ -59,19 +59,21 @@ def table(rounds: list[dict[str, dict[str, float]]]) -> str:
     return "\n".join(out)
 
 
-def interleave(new: Path, before: Path, rounds: int, out: Path | None, run: Callable[[Path], tuple[dict[str, float], dict]]) -> list[dict]:
+Round = Callable[[list[tuple[str, Path]]], tuple[dict[str, dict[str, float]], dict]]
+
+
+def interleave(new: Path, before: Path, rounds: int, out: Path | None, one: Round) -> list[dict]:
     """Run both builds in rounds and return all rounds, including those that `out` already had.
 
-    `run` measures one build and returns seconds by row, and facts about the machine.
+    `one` measures one round. It gets the runs and their builds in the order of that round. It returns seconds by run
+    and row, and facts about the machine.
     """
     builds = {"new": new.resolve(), "before": before.resolve(), "before again": before.resolve()}
     kept = json.loads(out.read_text()) if out and out.exists() else {"rounds": []}
     for i in range(rounds):
-        found = {}
-        for j in range(len(RUNS)):
-            name = RUNS[(i + j) % len(RUNS)]
-            print(f"round {i + 1} of {rounds}: {name}", file=sys.stderr, flush=True)
-            found[name], kept["machine"] = run(builds[name])
+        order = [RUNS[(i + j) % len(RUNS)] for j in range(len(RUNS))]
+        print(f"round {i + 1} of {rounds}: {', '.join(order)}", file=sys.stderr, flush=True)
+        found, kept["machine"] = one([(name, builds[name]) for name in order])
         kept["rounds"].append(found)
         if out:
             out.write_text(json.dumps(kept, indent=1))
@@ -89,11 +91,11 @@ def main() -> None:
     a = p.parse_args()
     arguments = a.arguments or list(SECTIONS)
 
-    def run(build: Path) -> tuple[dict[str, float], dict]:
-        result = measure(build, arguments, a.workdir)
-        return ours(result), result["machine"]
+    def one(order: list[tuple[str, Path]]) -> tuple[dict[str, dict[str, float]], dict]:
+        results = {name: measure(build, arguments, a.workdir) for name, build in order}
+        return {name: ours(result) for name, result in results.items()}, results["new"]["machine"]
 
-    print(table(interleave(a.new, a.before, a.rounds, a.out, run)))
+    print(table(interleave(a.new, a.before, a.rounds, a.out, one)))
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def test_refused(tmp_path: Path) -> None:
         for bad in (cupy.zeros((8, 8))[:, ::2], cupy.zeros(8)[::-1]):
             with pytest.raises(InvalidError, match="contiguous"):
                 f.read(bad)
-        with pytest.raises(InvalidError, match="has 8 bytes"):
+        with pytest.raises(InvalidError, match="has only 8 bytes"):
             f.read(cupy.zeros(8, cupy.uint8), 9)
 
 

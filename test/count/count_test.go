@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -258,6 +259,23 @@ func TestOnlyTheEndOfItsTimeIsForgiven(t *testing.T) {
 	} {
 		if got := onlyTimeWasUp(c.said); got != c.want {
 			t.Errorf("%s: %v, expected %v", name, got, c.want)
+		}
+	}
+}
+
+// TestFailuresAreHeldBack gives the output in pieces. What comes before the failure is shown at once.
+func TestFailuresAreHeldBack(t *testing.T) {
+	const before, failure = "fuzz: elapsed: 5s\n", "--- FAIL: FuzzIt (5.09s)\n    context deadline exceeded\nFAIL\n"
+	for _, pieces := range [][]string{{before + failure}, {before, failure}, {before, failure[:30], failure[30:]}} {
+		var shown, held bytes.Buffer
+		u := &untilFailure{before: &shown, from: &held}
+		for _, p := range pieces {
+			if n, err := u.Write([]byte(p)); n != len(p) || err != nil {
+				t.Errorf("%q: %d, %v", p, n, err)
+			}
+		}
+		if shown.String() != before || held.String() != failure {
+			t.Errorf("%q: shown %q, held back %q", pieces, &shown, &held)
 		}
 	}
 }

@@ -92,6 +92,31 @@ func onlyTimeWasUp(said string) bool {
 		!strings.Contains(said, "Failing input written")
 }
 
+// untilFailure writes the output of go test to before, and everything from the first failure on to from. Its writes
+// are lines, as go test writes them.
+type untilFailure struct {
+	before, from io.Writer
+	failed       bool
+}
+
+// Write writes to one of the two writers, or splits p where the failure begins.
+func (u *untilFailure) Write(p []byte) (int, error) {
+	at := 0
+	if !u.failed {
+		at = len(p)
+		if i := bytes.Index(p, []byte("--- FAIL:")); i >= 0 {
+			at, u.failed = i, true
+		}
+	}
+	if at > 0 {
+		if n, err := u.before.Write(p[:at]); err != nil {
+			return n, err
+		}
+	}
+	n, err := u.from.Write(p[at:])
+	return at + n, err
+}
+
 // runFuzz runs every fuzzer of this module for a while and returns the first exit code that is not 0.
 func runFuzz(arguments []string, out io.Writer) (int, error) {
 	flags := flag.NewFlagSet("count fuzz", flag.ContinueOnError)
@@ -112,15 +137,19 @@ func runFuzz(arguments []string, out io.Writer) (int, error) {
 		fmt.Fprintf(out, "=== %d of %d: %s in %s\n", i+1, len(all), f.name, f.folder)
 		cmd := exec.Command(*goTool, "test", "./"+f.folder, "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", *each,
 			"-fuzzminimizetime", "1x")
-		var said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = io.MultiWriter(out, &said), os.Stderr
+		var said, failure bytes.Buffer
+		shown := &untilFailure{before: out, from: &failure}
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(shown, &said), os.Stderr
 		ended, err := exitCode(cmd.Run())
 		if err != nil {
 			return 1, err
 		}
-		if ended != 0 && onlyTimeWasUp(said.String()) {
+		forgiven := ended != 0 && onlyTimeWasUp(said.String())
+		if forgiven {
 			fmt.Fprintf(out, "%s found nothing: Go reported the end of its time as a failure (golang/go#75804)\n", f.name)
 			ended = 0
+		} else {
+			_, _ = failure.WriteTo(out)
 		}
 		if code == 0 {
 			code = ended

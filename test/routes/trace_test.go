@@ -71,13 +71,12 @@ func (tr *tracer) during(t *testing.T, path string, do func()) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of two files with one inode number, on two file systems, one is meant. btrfs
-	// traces the number of its own device, which stat does not tell.
-	dev := fmt.Sprintf(" dev %d:%d ", unix.Major(st.Dev), unix.Minor(st.Dev))
+	// Files of other file systems have the same inode number: of each btrfs, the first file is 257.
+	dev := " dev " + superblock(t, path) + " "
 	pages := map[int64]bool{} // a page that is dropped and comes again counts once
 	for line := range strings.Lines(string(text)) {
 		_, event, ok := strings.Cut(line, "mm_filemap_add_to_page_cache:")
-		if !ok || !strings.Contains(event, dev) && unix.Major(st.Dev) != 0 {
+		if !ok || !strings.Contains(event, dev) {
 			continue
 		}
 		first := number(event, "ofs=") / 4096
@@ -88,6 +87,27 @@ func (tr *tracer) during(t *testing.T, path string, do func()) int64 {
 		}
 	}
 	return int64(len(pages)) * 4096
+}
+
+// superblock returns the device number of the file system that contains path, as the kernel's trace names it. stat
+// returns another number on btrfs: one for each subvolume.
+func superblock(t *testing.T, path string) string {
+	t.Helper()
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &st); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 2 && f[0] == strconv.FormatUint(st.Mnt_id, 10) {
+			return f[2]
+		}
+	}
+	t.Fatalf("%s: no mount %d in mountinfo", path, st.Mnt_id)
+	return ""
 }
 
 // number returns the number after a word, or 0 if there is none.
