@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
-	"github.com/nebulaio/nebulaio/internal/bench/shuffle"
+	"github.com/nebulaio/nebulaio/internal/data/order"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
@@ -26,7 +26,7 @@ import (
 type engineMover struct {
 	Job
 	space *space
-	order shuffle.Order
+	order order.Permutation
 	files []*vfs.File
 	index []int // of each group's first file among files
 	dst   device.Buffer
@@ -62,7 +62,7 @@ func newEngineMover(j Job) (*engineMover, error) {
 		n += len(j.Set.Groups[g].Files)
 	}
 	if j.Spec.Pattern == Random {
-		e.order = shuffle.New(e.space.total, j.Spec.Seed+1)
+		e.order = order.NewPermutation(e.space.total, j.Spec.Seed+1)
 	}
 	want := j.Set.Bytes()
 	if total := j.Device.Info().TotalMemory; total > 0 {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/bench/dataset"
 	"github.com/nebulaio/nebulaio/internal/bench/record"
-	"github.com/nebulaio/nebulaio/internal/bench/shuffle"
+	"github.com/nebulaio/nebulaio/internal/data/order"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
@@ -26,7 +26,7 @@ type lanes struct {
 	Job
 	route   Route
 	space   *space
-	order   shuffle.Order
+	order   order.Permutation
 	endless bool
 	meter   *meter
 
@@ -91,7 +91,7 @@ func newLanes(ctx context.Context, j Job, route Route) (_ *lanes, err error) {
 	}
 	l := &lanes{Job: j, route: route, space: newSpace(j.Set, s.BlockSize)}
 	if s.Pattern == Random {
-		l.order = shuffle.New(l.space.total, s.Seed+1)
+		l.order = order.NewPermutation(l.space.total, s.Seed+1)
 	}
 	l.endless = s.Passes == 0 && (route == Direct || s.Cache != Cold || s.Op == Write)
 	defer func() {

@@ -69,8 +69,8 @@ type stretch struct {
 	batches int
 }
 
-func (r *rig) order() order {
-	return order{total: r.layout.total, random: r.Pattern == Random, seed: r.Seed}
+func (r *rig) order() epochs {
+	return epochs{total: r.layout.total, random: r.Pattern == Random, seed: r.Seed}
 }
 
 // turn drops the page cache where batch k of s is the first to reach into an

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sort"
 
-	"github.com/nebulaio/nebulaio/internal/bench/shuffle"
+	"github.com/nebulaio/nebulaio/internal/data/order"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
@@ -38,22 +38,22 @@ func (l *layout) at(n int64) (file int, off int64) {
 	return file, (n - l.first[file]) * l.stride
 }
 
-// order maps a position in the endless sequence of samples to a sample. Each epoch contains each sample once. Random
+// epochs maps a position in the endless sequence of samples to a sample. Each epoch contains each sample once. Random
 // orders are computed, not stored, so a data set of any size needs no memory.
-type order struct {
+type epochs struct {
 	total  int64
 	random bool
 	seed   uint64
 }
 
 // epoch returns the number of the epoch that contains position pos.
-func (o order) epoch(pos int64) int64 { return pos / o.total }
+func (o epochs) epoch(pos int64) int64 { return pos / o.total }
 
 // sample returns the sample at position pos.
-func (o order) sample(pos int64) int64 {
+func (o epochs) sample(pos int64) int64 {
 	i, e := pos%o.total, uint64(pos/o.total)
 	if !o.random || o.total < 2 {
 		return i
 	}
-	return shuffle.New(o.total, o.seed^shuffle.Mix(e+1)).At(i)
+	return order.NewPermutation(o.total, o.seed^order.Mix(e+1)).At(i)
 }

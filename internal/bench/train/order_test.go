@@ -14,7 +14,7 @@ import (
 func TestEachEpochHasEachSampleOnce(t *testing.T) {
 	for _, n := range []int64{1, 2, 3, 4, 5, 15, 16, 17, 100, 1023, 1024, 1025} {
 		for _, random := range []bool{false, true} {
-			o := order{total: n, random: random, seed: 7}
+			o := epochs{total: n, random: random, seed: 7}
 			var rows [][]int64
 			for e := range int64(3) {
 				row := make([]int64, n)
@@ -34,12 +34,12 @@ func TestEachEpochHasEachSampleOnce(t *testing.T) {
 			}
 		}
 	}
-	a, b := order{total: 1 << 40, random: true, seed: 1}, order{total: 1 << 40, random: true, seed: 2}
+	a, b := epochs{total: 1 << 40, random: true, seed: 1}, epochs{total: 1 << 40, random: true, seed: 2}
 	again := a
 	if a.sample(5) != again.sample(5) || a.sample(5) == b.sample(5) {
 		t.Error("a seed is to give one order, another seed another")
 	}
-	if o := (order{total: 10}); o.epoch(9) != 0 || o.epoch(10) != 1 {
+	if o := (epochs{total: 10}); o.epoch(9) != 0 || o.epoch(10) != 1 {
 		t.Error("epochs do not end where they should")
 	}
 }

@@ -84,7 +84,7 @@ func (w *witness) look(p Config, bytesAt func(device.Ptr, int64) []byte) hooks {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.batches = append(w.batches, batch)
-		o := order{random: p.Pattern == Random, seed: p.Seed}
+		o := epochs{random: p.Pattern == Random, seed: p.Seed}
 		for _, f := range p.Files {
 			o.total += f.Size() / Stride(p.SampleBytes)
 		}

@@ -46,9 +46,9 @@ func NewTable(file string, size int64, columns []string, room int) *Table {
 // Absent returns the extent of a column that a sample does not have.
 func Absent() Extent { return Extent{Offset: -1} }
 
-// Add appends a sample with one extent for each column, and Absent() where the sample has no such part. An extent outside
-// of the file or above MaxPart is an error of kind Corrupt, and the table stays as it was. Either all samples have a
-// key or none has.
+// Add appends a sample with one extent for each column, and Absent() where the sample has no such part. An extent
+// outside of the file or above MaxPart is an error of kind Corrupt, and the table stays as it was. Either all samples
+// have a key or none has.
 func (t *Table) Add(key string, parts ...Extent) error {
 	if len(parts) != len(t.columns) {
 		return errs.New(errs.Other, "list samples", t.file,
@@ -59,13 +59,15 @@ func (t *Table) Add(key string, parts ...Extent) error {
 			continue
 		}
 		if why := t.wrong(p); why != "" {
-			e := errs.New(errs.Corrupt, "list samples", t.file, fmt.Sprintf("sample %s, part %q: %s", t.name(key), t.columns[i], why))
+			e := errs.New(errs.Corrupt, "list samples", t.file,
+				fmt.Sprintf("sample %s, part %q: %s", t.name(key), t.columns[i], why))
 			e.Fix = "the file is damaged or truncated: copy it again, or pack it again"
 			return e
 		}
 	}
 	if n := t.Len(); (key != "") != (t.ends != nil) && n > 0 {
-		return errs.New(errs.Other, "list samples", t.file, fmt.Sprintf("sample %s: only some samples have keys", t.name(key)))
+		return errs.New(errs.Other, "list samples", t.file,
+			fmt.Sprintf("sample %s: only some samples have keys", t.name(key)))
 	}
 	for _, p := range parts {
 		t.offsets = append(t.offsets, p.Offset)

@@ -62,7 +62,8 @@ func TestPartsOutsideOfTheFileAreRefused(t *testing.T) {
 		part sample.Extent
 		says string
 	}{
-		{sample.Extent{Offset: 90, Size: 11}, `sample 1 ("b"), part "jpg": 11 bytes at offset 90 end after the file, which has 100 bytes`},
+		{sample.Extent{Offset: 90, Size: 11},
+			`sample 1 ("b"), part "jpg": 11 bytes at offset 90 end after the file, which has 100 bytes`},
 		{sample.Extent{Offset: 101}, "0 bytes at offset 101 end after the file"},
 		{sample.Extent{Offset: 1<<63 - 1, Size: 2}, "end after the file"},
 		{sample.Extent{Offset: -2, Size: 2}, "2 bytes at offset -2 are no range"},
