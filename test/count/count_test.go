@@ -93,6 +93,7 @@ cat >"$file" <<'EOF'
 <testcase classname="tests.test_a" name="test_two"><failure message="assert 1 == 2">E assert</failure></testcase>
 <testcase classname="tests.test_a" name="test_three"><error message="fixture">E</error></testcase>
 <testcase classname="tests.test_b" name="test_skip"><skipped type="pytest.skip" message="could not import 'torch'">x</skipped></testcase>
+<testcase classname="" name="tests.test_c"><skipped message="collection skipped">('/tests/test_c.py', 19, 'Skipped: jax is not installed')</skipped></testcase>
 <testcase classname="tests.test_b" name="test_known"><skipped type="pytest.xfail" message="known"/></testcase>
 </testsuite></testsuites>
 EOF
@@ -107,7 +108,8 @@ exit 1
 	}
 	expect(t, out.String(), []string{"E assert 1 == 2, in full"}, nil)
 	if r.Ran != 4 || r.Failed != 2 || r.Left != 12 ||
-		!slices.Equal(r.Skipped, []Skipped{{"tests.test_b.test_skip", "could not import 'torch'"}}) {
+		!slices.Equal(r.Skipped, []Skipped{{"tests.test_b.test_skip", "could not import 'torch'"},
+			{"tests.test_c", "jax is not installed"}}) {
 		t.Errorf("%+v", r)
 	}
 	if _, code, err := runPytest([]string{"sh", "-c", "exit 4"}, &out); err != nil || code != 4 {

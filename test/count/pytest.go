@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // suites is the report that pytest writes with --junit-xml.
@@ -25,9 +26,13 @@ type suites struct {
 		Skipped *struct {
 			Type    string `xml:"type,attr"`
 			Message string `xml:"message,attr"`
+			Text    string `xml:",chardata"`
 		} `xml:"skipped"`
 	} `xml:"testsuite>testcase"`
 }
+
+// whole matches what pytest says of a file that is skipped as a whole: its message does not have the reason.
+var whole = regexp.MustCompile(`(?s), \d+, ['"]Skipped: (.*)['"]\)`)
 
 // deselected matches the number of deselected tests in pytest's last line.
 var deselected = regexp.MustCompile(`(\d+) deselected`)
@@ -71,7 +76,11 @@ func readPytest(report string) (Result, error) {
 	for _, c := range s.Cases {
 		// A test that fails as it was marked to fail has run.
 		if c.Skipped != nil && c.Skipped.Type != "pytest.xfail" {
-			r.Skipped = append(r.Skipped, Skipped{Name: c.Class + "." + c.Name, Reason: c.Skipped.Message})
+			reason := c.Skipped.Message
+			if m := whole.FindStringSubmatch(c.Skipped.Text); m != nil && reason == "collection skipped" {
+				reason = m[1]
+			}
+			r.Skipped = append(r.Skipped, Skipped{Name: strings.TrimPrefix(c.Class+"."+c.Name, "."), Reason: reason})
 			continue
 		}
 		r.Ran++

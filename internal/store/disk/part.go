@@ -322,5 +322,11 @@ func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, li
 	if more {
 		err = nil
 	}
-	return parts, more, err
+	if err == nil { // if the upload ended meanwhile, some of its parts may already be gone
+		_, _, err = s.upload(op, bk, key, id)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return parts, more, nil
 }
