@@ -123,15 +123,15 @@ func (p parser) header(o Options) (x *Index, sequences, documents int64, err err
 	n, d := binary.LittleEndian.Uint64(h[18:]), binary.LittleEndian.Uint64(h[26:])
 	room := uint64(p.size) - uint64(headerSize)
 	if n > room/12 || d > room/8 {
-		return nil, 0, 0, p.corrupt("the index has %d sequences and %d document indices, and its %d bytes have no room for them",
-			n, d, p.size)
+		return nil, 0, 0, p.corrupt("the index of %d bytes has no room for %d sequences and %d document indices", p.size, n, d)
 	}
 	if d == 0 {
 		return nil, 0, 0, p.corrupt("the index has no document indices, expected at least one")
 	}
 	if rest := room - 12*n - 8*d; rest != 0 && rest != n {
-		return nil, 0, 0, p.corrupt("the index has %d bytes, expected %d for %d sequences and %d document indices, or %d with modes",
-			p.size, uint64(headerSize)+12*n+8*d, n, d, uint64(headerSize)+13*n+8*d)
+		whole := uint64(headerSize) + 12*n + 8*d
+		return nil, 0, 0, p.corrupt("the index has %d bytes, expected %d for %d sequences and %d document indices, "+
+			"or %d with modes", p.size, whole, n, d, whole+n)
 	}
 	return x, int64(n), int64(d), nil
 }

@@ -143,7 +143,8 @@ func (p parser) read(r io.ReaderAt, size int64) (text string, major byte, dataOf
 		return "", 0, 0, err
 	}
 	if got := string(b[:len(magic)]); got != magic {
-		return "", 0, 0, errs.New(errs.Corrupt, opOpen, p.name, fmt.Sprintf("the file begins with %q, expected %q", got, magic)).
+		msg := fmt.Sprintf("the file begins with %q, expected %q", got, magic)
+		return "", 0, 0, errs.New(errs.Corrupt, opOpen, p.name, msg).
 			WithFix("check that this is a .npy file: a .npz file is an archive of them")
 	}
 	major, minor := b[len(magic)], b[len(magic)+1]
@@ -162,7 +163,8 @@ func (p parser) read(r io.ReaderAt, size int64) (text string, major byte, dataOf
 		length = int64(binary.LittleEndian.Uint32(b[before:]))
 	}
 	if length > size-start {
-		return "", 0, 0, p.corrupt("the header has %d bytes, expected at most %d before the end of the file", length, size-start)
+		return "", 0, 0, p.corrupt("the header has %d bytes, expected at most %d before the end of the file", length,
+			size-start)
 	}
 	if length > maxHeader {
 		return "", 0, 0, p.unsupported("save each field of a structured array as an array of its own",

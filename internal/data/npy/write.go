@@ -33,7 +33,8 @@ func header(dtype format.DType, shape []int64, file string) ([]byte, error) {
 	}
 	name := descrOf(dtype)
 	if name == "" {
-		return nil, invalid("write the elements as integers of the same size", "the dtype is %q, expected a type of NumPy", dtype)
+		return nil, invalid("write the elements as integers of the same size",
+			"the dtype is %q, expected a type of NumPy", dtype)
 	}
 	if len(shape) == 0 || len(shape) > maxDimensions || slices.Min(shape) < 0 {
 		return nil, invalid("pass the size of each dimension", "the shape is %v, expected 1 to %d dimensions from 0 on", shape,
@@ -99,8 +100,8 @@ func (w *Writer) Add(row []byte) error {
 		return errs.New(errs.Invalid, opWrite, w.name, fmt.Sprintf("the array has %d rows, and this is one more", w.rows)).
 			WithFix("pass the number of rows to NewWriter")
 	case int64(len(row)) != w.row:
-		return errs.New(errs.Invalid, opWrite, w.name, fmt.Sprintf("row %d has %d bytes, expected %d", w.done, len(row), w.row)).
-			WithFix("pass whole rows of the dtype")
+		msg := fmt.Sprintf("row %d has %d bytes, expected %d", w.done, len(row), w.row)
+		return errs.New(errs.Invalid, opWrite, w.name, msg).WithFix("pass whole rows of the dtype")
 	}
 	if _, err := w.w.Write(row); err != nil {
 		w.err = errs.Wrap(opWrite, w.name, errs.WithoutPath(err))

@@ -41,8 +41,9 @@ type Shard struct {
 // Open lists the records of a TFRecord file of `size` bytes. The path or URL `name` is for messages and the table.
 // Open reads the length of each record and compares the length with its CRC. See OpenIndex for a list without a scan.
 //
-// A damaged file is an error of kind Corrupt. Open returns an error of kind Unsupported for a file compressed with GZIP
-// or ZLIB, and for a record of 4 GiB or more.
+// A damaged file is an error of kind Corrupt. A part of a record at the end of the file is damage too, while TensorFlow
+// ignores up to 11 bytes there. Open returns an error of kind Unsupported for a file compressed with GZIP or ZLIB, and
+// for a record of 4 GiB or more.
 func Open(r io.ReaderAt, size int64, name string, o Options) (*Shard, error) {
 	s := &Shard{Table: sample.NewTable(name, size, []string{Column}, 0), r: r}
 	w := &window{r: r, size: size, op: opScan, name: name, piece: firstPiece}
