@@ -168,7 +168,7 @@ func TestSequencesComeBack(t *testing.T) {
 		dtype, multimodal := dtypes[round%6], round%4 == 1
 		count := rng.IntN(50)
 		if round == 1 {
-			count = 300_000
+			count = 140_000
 		}
 		var bin, idx bytes.Buffer
 		w, err := megatron.NewWriter(&bin, "x.bin", dtype, multimodal)

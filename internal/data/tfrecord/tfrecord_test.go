@@ -160,7 +160,7 @@ func TestRecordsComeBack(t *testing.T) {
 		var records [][]byte
 		for range rng.IntN(60) {
 			size := rng.IntN(1 << (1 + round%12))
-			if round > 36 && rng.IntN(8) == 0 {
+			if round > 37 && rng.IntN(8) == 0 {
 				size = rng.IntN(3 << 20)
 			}
 			r := make([]byte, size)
@@ -345,7 +345,7 @@ func TestReadsAreFewAndSmall(t *testing.T) {
 		checkData                    bool
 		mostReads, mostBytesPerMille int
 	}{
-		{"short records", 100, 100_000, false, 20, 1000},
+		{"short records", 100, 40_000, false, 12, 1000},
 		{"long records", 1 << 20, 16, false, 17, 20},
 		{"long records with data", 1 << 20, 16, true, 20, 1001},
 	} {
