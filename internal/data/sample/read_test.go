@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sample_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/data/sample"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// failing is a file that cannot be read.
+type failing struct{ err error }
+
+func (f failing) ReadAt([]byte, int64) (int, error) { return 0, f.err }
+
+func TestReadFull(t *testing.T) {
+	r := strings.NewReader("hello")
+	b := make([]byte, 3)
+	if err := sample.ReadFull(r, b, 2, "list", "x"); err != nil || string(b) != "llo" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if err := sample.ReadFull(r, nil, 99, "list", "x"); err != nil {
+		t.Errorf("reading nothing: %v", err)
+	}
+	for _, c := range []struct {
+		r    io.ReaderAt
+		kind errs.Kind
+		says string
+	}{
+		{r, errs.IO, "list x: read 2 bytes at offset 3, expected 3: unexpected EOF"},
+		{failing{context.Canceled}, errs.Cancelled, "list x: read 0 bytes at offset 3, expected 3: context canceled"},
+		{failing{errors.New("broken")}, errs.IO, "list x: read 0 bytes at offset 3, expected 3: broken"},
+		{failing{}, errs.IO, "unexpected EOF"},
+	} {
+		err := sample.ReadFull(c.r, b, 3, "list", "x")
+		if !errs.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v of kind %v, expected %q", err, errs.KindOf(err), c.says)
+		}
+	}
+}
