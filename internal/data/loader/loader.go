@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/data/dataset"
+	"github.com/nebulaio/nebulaio/internal/data/order"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+)
+
+// Column is the part of a batch that one column of its samples makes.
+type Column struct {
+	// Memory has the samples one after the other. Memory can be larger than Size, and is nil if Size is 0.
+	Memory device.Buffer
+	Size   int64   // bytes of the samples
+	Ends   []int64 // where each sample ends in Memory
+}
+
+// Batch is a batch in device memory. The caller frees it.
+type Batch struct {
+	Samples []int64 // the numbers of the samples
+	Columns []Column
+	Epoch   int64
+	Last    bool        // whether this is the reader's last batch of the epoch
+	State   order.State // with which a later loader goes on after this batch
+
+	pool  *pool
+	load  *transfer.Load
+	files []*held
+	bytes int64
+}
+
+// Free gives the memory of the batch back. The caller must not use the batch or its memory afterwards.
+func (b *Batch) Free() {
+	for i := range b.Columns {
+		b.pool.put(b.Columns[i].Memory)
+		b.Columns[i].Memory = nil
+	}
+}
+
+// Loader reads the batches of one reader in their order. Only one goroutine at a time may call Next; any goroutine may
+// call Close and Stats.
+type Loader struct {
+	o     Options
+	ctx   context.Context //nolint:containedctx // of the loader's life, not of a call
+	stop  context.CancelFunc
+	ended chan struct{} // closed when the filler has ended
+	files *files
+	pool  *pool
+
+	mu     sync.Mutex
+	change sync.Cond // of ready, ahead, the tuner's depth or the filler's end
+	ready  []*Batch  // started and not taken, in order
+	ahead  int64     // bytes of ready
+	tuner  tuner     // of the most batches in ready, unless they are too large
+	err    error     // why the filler ended; io.EOF after the last batch
+	closed bool
+	stats  Stats
+	since  time.Time // when Next last returned
+}
+
+// New starts a loader, which begins to read at once. The caller closes it.
+func New(o Options) (*Loader, error) {
+	o, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	cursor, err := order.NewCursor(o.Set.Len(), o.Mixing, o.Split, o.State)
+	if err != nil {
+		return nil, err
+	}
+	l := &Loader{o: o, ended: make(chan struct{}), tuner: newTuner(), pool: &pool{device: o.Device, limit: o.Ahead},
+		files: &files{open: o.Open, idle: o.OpenFiles, all: map[int]*held{}}}
+	l.change.L = &l.mu
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	go l.fill(cursor)
+	return l, nil
+}
+
+// fill starts the batches, one after the other, until the last epoch or the loader ends.
+func (l *Loader) fill(cursor *order.Cursor) {
+	defer close(l.ended)
+	err := l.fillAll(cursor)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed { // else the reason is known already
+		l.err = err
+	}
+	l.change.Broadcast()
+}
+
+func (l *Loader) fillAll(cursor *order.Cursor) error {
+	last := l.o.State.Epoch + l.o.Epochs // the first epoch that is not read
+	for epoch := l.o.State.Epoch; l.o.Epochs == 0 || epoch < last; epoch++ {
+		if epoch > l.o.State.Epoch {
+			var err error
+			begin := order.State{Seed: l.o.State.Seed, Epoch: epoch}
+			if cursor, err = order.NewCursor(l.o.Set.Len(), l.o.Mixing, l.o.Split, begin); err != nil {
+				return err
+			}
+		}
+		for {
+			samples, more := cursor.Next(nil)
+			if !more {
+				break
+			}
+			state := cursor.State()
+			b := &Batch{Samples: samples, Epoch: epoch, Last: state.Epoch > epoch, State: state, pool: l.pool}
+			if err := l.start(b); err != nil {
+				return err
+			}
+		}
+	}
+	return io.EOF
+}
+
+// start waits for room, begins to read a batch, and queues it.
+func (l *Loader) start(b *Batch) error {
+	plans := make([]dataset.Batch, len(l.o.Columns))
+	for i, column := range l.o.Columns {
+		if err := l.o.Set.Gather(b.Samples, column, l.o.Ahead-b.bytes, &plans[i]); err != nil {
+			return err
+		}
+		b.bytes += plans[i].Size
+	}
+	if !l.room(b.bytes) {
+		return l.ctx.Err()
+	}
+	err := l.begin(b, plans)
+	if err != nil {
+		b.Free()
+		l.files.release(b.files)
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ready = append(l.ready, b)
+	l.ahead += b.bytes
+	l.change.Broadcast()
+	return nil
+}
+
+// room waits until n more bytes may be read ahead. It returns false if the loader is being closed.
+func (l *Loader) room(n int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !l.closed && len(l.ready) > 0 && (len(l.ready) >= l.tuner.depth || l.ahead+n > l.o.Ahead) {
+		l.change.Wait()
+	}
+	return !l.closed
+}
+
+// begin opens the files of a batch, takes memory for it and starts the transfer.
+func (l *Loader) begin(b *Batch, plans []dataset.Batch) error {
+	req := transfer.Request{Device: l.o.Device, Route: l.o.Route, Cache: l.o.Cache}
+	at := map[int]int{} // position in req.Files by number of the file
+	for _, plan := range plans {
+		c := Column{Size: plan.Size, Ends: plan.Ends}
+		if plan.Size > 0 {
+			var err error
+			if c.Memory, err = l.pool.get(plan.Size); err != nil {
+				return err
+			}
+		}
+		b.Columns = append(b.Columns, c)
+		for _, p := range plan.Pieces {
+			i, known := at[p.File]
+			if !known {
+				t := l.o.Set.Files()[p.File]
+				h, err := l.files.acquire(l.ctx, p.File, t.File(), t.Size())
+				if err != nil {
+					return err
+				}
+				b.files = append(b.files, h)
+				i = len(req.Files)
+				at[p.File] = i
+				req.Files = append(req.Files, h.file)
+			}
+			req.Segments = append(req.Segments, transfer.Segment{File: i, Off: p.Offset, Len: p.Size,
+				Dst: c.Memory.Ptr() + device.Ptr(p.At)})
+		}
+	}
+	if len(req.Segments) == 0 {
+		return nil // all samples are empty
+	}
+	var err error
+	b.load, err = l.o.Engine.Start(l.ctx, req)
+	return err
+}
+
+// Next returns the next batch as soon as it is in device memory. After the last batch it returns io.EOF. An error ends
+// the loader: later calls return it again. If ctx ends first, Next returns its error, and a later call goes on.
+func (l *Loader) Next(ctx context.Context) (*Batch, error) {
+	asked := time.Now()
+	b, err := l.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if b.load != nil {
+		select {
+		case <-b.load.Done():
+			err = b.load.Err()
+		case <-ctx.Done():
+			return nil, errs.Wrap("wait for batch", "", context.Cause(ctx))
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errClosed()
+	}
+	l.ready = l.ready[1:]
+	l.ahead -= b.bytes
+	l.files.release(b.files)
+	b.files = nil
+	if err != nil {
+		b.Free()
+		l.err, l.closed = l.explain(b, err), true
+		l.stop()
+		l.change.Broadcast()
+		return nil, l.err
+	}
+	l.count(b, asked)
+	l.change.Broadcast()
+	return b, nil
+}
+
+// take waits for the first batch of ready, which stays there.
+func (l *Loader) take(ctx context.Context) (*Batch, error) {
+	defer context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.change.Broadcast()
+	})()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		switch {
+		case len(l.ready) > 0 && !l.closed:
+			return l.ready[0], nil
+		case l.err != nil:
+			return nil, l.err
+		case l.closed:
+			return nil, errClosed()
+		case ctx.Err() != nil:
+			return nil, errs.Wrap("wait for batch", "", context.Cause(ctx))
+		}
+		l.change.Wait()
+	}
+}
+
+// explain says which samples the failed batch has.
+func (l *Loader) explain(b *Batch, err error) error {
+	return errs.Wrap("read batch", fmt.Sprintf("epoch %d, %d samples from %s on", b.Epoch, len(b.Samples),
+		l.o.Set.Name(b.Samples[0])), err)
+}
+
+func errClosed() error { return errs.New(errs.Closed, "wait for batch", "", "the loader is closed") }
+
+// Close ends all reads, frees the memory of batches that were not taken, and closes the files. Batches that the caller
+// has must be freed before the device is closed; their memory is freed at once after Close.
+func (l *Loader) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.stop()
+	l.change.Broadcast()
+	l.mu.Unlock()
+	<-l.ended
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.ready {
+		if b.load != nil {
+			<-b.load.Done()
+		}
+		b.Free()
+		l.files.release(b.files)
+	}
+	l.ready, l.ahead = nil, 0
+	return errors.Join(l.pool.close(), l.files.close())
+}

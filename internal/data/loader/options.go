@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loader reads batches of a data set into device memory, several batches ahead of their use.
+package loader
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nebulaio/nebulaio/internal/data/dataset"
+	"github.com/nebulaio/nebulaio/internal/data/order"
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
+)
+
+// Defaults of Options.
+const (
+	DefaultAhead     = 1 << 30 // bytes of batches that are read ahead
+	DefaultOpenFiles = 256
+)
+
+// Options describes a loader. Set, Open, Engine, Device, Columns, Mixing and Split are required.
+type Options struct {
+	Set *dataset.Set
+	// Open opens a file of the set by its name. The loader calls Open from a single goroutine, and closes the file.
+	Open    func(ctx context.Context, name string) (*vfs.File, error)
+	Engine  *transfer.Engine
+	Device  device.Device
+	Columns []int // columns of the set, in the order of Batch.Columns
+	Mixing  order.Mixing
+	Split   order.Split
+	State   order.State // where to begin
+	Epochs  int64       // number of epochs from State on, the first of which may be begun; 0 for no end
+	Route   report.Route
+	Cache   report.CachePolicy
+	// Ahead is the most bytes of batches that the caller has not taken yet; 0 means DefaultAhead. A single batch of
+	// more bytes is an error of Next.
+	Ahead     int64
+	OpenFiles int // the most files that stay open without being read; 0 means DefaultOpenFiles
+}
+
+// check returns the options with their defaults, or an error of kind Invalid.
+func (o Options) check() (Options, error) {
+	invalid := func(format string, args ...any) (Options, error) {
+		return o, errs.New(errs.Invalid, "make loader", "", fmt.Sprintf(format, args...))
+	}
+	if o.Ahead == 0 {
+		o.Ahead = DefaultAhead
+	}
+	if o.OpenFiles == 0 {
+		o.OpenFiles = DefaultOpenFiles
+	}
+	switch {
+	case o.Set == nil || o.Open == nil || o.Engine == nil || o.Device == nil:
+		return invalid("a data set, a way to open its files, an engine and a device are needed")
+	case len(o.Columns) == 0:
+		return invalid("no column is chosen; the samples have %q", o.Set.Columns())
+	case o.Ahead < 0:
+		return invalid("%d bytes ahead, expected more than 0", o.Ahead)
+	case o.OpenFiles < 0:
+		return invalid("%d open files, expected more than 0", o.OpenFiles)
+	case o.Epochs < 0:
+		return invalid("%d epochs, expected 0 or more", o.Epochs)
+	}
+	for _, c := range o.Columns {
+		if c < 0 || c >= len(o.Set.Columns()) {
+			return invalid("column %d, expected 0 to %d", c, len(o.Set.Columns())-1)
+		}
+	}
+	whole, err := order.NewCursor(o.Set.Len(), o.Mixing, o.Split, order.State{Seed: o.State.Seed, Epoch: o.State.Epoch})
+	if err != nil {
+		return o, err
+	}
+	if whole.Batches() == 0 {
+		e := errs.New(errs.Invalid, "make loader", "", fmt.Sprintf(
+			"the %d samples do not fill one batch of %d samples for each of %d ranks", o.Set.Len(), o.Split.Batch,
+			max(o.Split.World, 1)))
+		e.Fix = "use smaller batches, fewer ranks, or the tail pad or short"
+		return o, e
+	}
+	return o, nil
+}

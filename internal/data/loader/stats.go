@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loader
+
+import (
+	"maps"
+	"time"
+
+	"github.com/nebulaio/nebulaio/report"
+)
+
+// Stats counts what a loader delivered.
+type Stats struct {
+	Batches  int64
+	Samples  int64
+	Bytes    int64
+	Routes   map[report.RouteTaken]int64 // bytes by route
+	Limiting map[string]int64            // batches by the stage that limited their transfer
+	Wait     time.Duration               // how long Next waited for batches
+	Away     time.Duration               // how long the caller did other things between two calls of Next
+	Depth    int                         // the most batches that are read ahead now
+}
+
+// Stats returns the counts so far.
+func (l *Loader) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.stats
+	s.Routes, s.Limiting, s.Depth = maps.Clone(s.Routes), maps.Clone(s.Limiting), l.tuner.depth
+	return s
+}
+
+// count counts a batch that was taken. The caller holds mu.
+func (l *Loader) count(b *Batch, asked time.Time) {
+	now := time.Now()
+	s := &l.stats
+	s.Batches++
+	s.Samples += int64(len(b.Samples))
+	s.Bytes += b.bytes
+	s.Wait += now.Sub(asked)
+	if !l.since.IsZero() {
+		s.Away += asked.Sub(l.since)
+		l.tuner.observe(now.Sub(asked), asked.Sub(l.since))
+	}
+	l.since = now
+	if b.load == nil {
+		return
+	}
+	if s.Routes == nil {
+		s.Routes, s.Limiting = map[report.RouteTaken]int64{}, map[string]int64{}
+	}
+	r := b.load.Report()
+	for _, share := range r.Routes {
+		s.Routes[share.Route] += share.Bytes
+	}
+	s.Limiting[r.Limiting]++
+}
