@@ -12,11 +12,11 @@ import (
 // extended is what extended headers say of the next member.
 type extended struct {
 	present bool   // whether an extended header waits for its member
-	path    string // "" if the name is that of the header
+	named   bool   // whether path replaces the name of the header
+	path    string
 	size    int64  // -1 if the size is that of the header
 	sparse  bool   // whether the data has holes
 	pax     bool   // whether there was a PAX header
-	long    bool   // whether there was a GNU long name
 }
 
 // parse takes over what the body of a PAX header says of the next member. The result is the reason why the body is
@@ -47,10 +47,10 @@ func (x *extended) set(key, value []byte) string {
 		x.sparse = true
 	case len(value) == 0: // an empty value restores the field of the header
 	case string(key) == "path":
-		x.path = string(bytes.TrimRight(value, "/"))
-		if x.path == "" || bytes.IndexByte(value, 0) >= 0 {
-			return fmt.Sprintf("the PAX path %.200q is no name: it has a NUL, or only slashes", value)
+		if bytes.IndexByte(value, 0) >= 0 {
+			return fmt.Sprintf("the PAX path %.200q has a NUL", value)
 		}
+		x.named, x.path = true, string(bytes.TrimRight(value, "/"))
 	case string(key) == "size":
 		n, err := strconv.ParseUint(string(value), 10, 63)
 		if err != nil {

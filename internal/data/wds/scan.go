@@ -106,7 +106,7 @@ func (s *scanner) one(h header) error {
 
 // override applies the extended headers before a member to its header.
 func (s *scanner) override(h *header) {
-	if s.next.path != "" || s.next.long {
+	if s.next.named {
 		h.name = s.next.path
 	}
 	if s.next.size >= 0 && h.hasData() {
@@ -150,10 +150,10 @@ func (s *scanner) extend(h header, from int64) error {
 		s.next.present = true
 		return nil
 	case kindLongName:
-		if s.next.long || s.next.path != "" {
+		if s.next.named {
 			return s.corrupt(fmt.Sprintf("the header at offset %d gives the next member a second name", s.pos))
 		}
-		s.next.present, s.next.long, s.next.path = true, true, text(body)
+		s.next.present, s.next.named, s.next.path = true, true, text(body)
 		return nil
 	}
 	x := extended{size: -1}
@@ -161,20 +161,20 @@ func (s *scanner) extend(h header, from int64) error {
 	switch {
 	case why != "":
 		return s.corrupt(fmt.Sprintf("the header at offset %d: %s", s.pos, why))
-	case h.kind == kindGlobalPAX && (x.path != "" || x.size >= 0 || x.sparse):
+	case h.kind == kindGlobalPAX && (x.named || x.size >= 0 || x.sparse):
 		return s.unsupported(fmt.Sprintf("the global header at offset %d sets the name or the size of members", s.pos),
 			"pack the files again without global headers")
 	case h.kind == kindGlobalPAX:
 		return nil
 	case s.next.pax:
 		return s.corrupt(fmt.Sprintf("the header at offset %d is the second PAX header before one member", s.pos))
-	case s.next.long && x.path != "":
+	case s.next.named && x.named:
 		return s.corrupt(fmt.Sprintf("the header at offset %d gives the next member a second name", s.pos))
 	}
-	if s.next.long {
-		x.path = s.next.path
+	if s.next.named {
+		x.named, x.path = true, s.next.path
 	}
-	x.present, x.pax, x.long = true, true, s.next.long
+	x.present, x.pax = true, true
 	s.next = x
 	return nil
 }
