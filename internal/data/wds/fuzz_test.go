@@ -37,13 +37,14 @@ func inside(t *testing.T, table *sample.Table, size int64) {
 
 // FuzzOpen opens any bytes. What can be opened has all extents in the file, has an index, and can be written again.
 func FuzzOpen(f *testing.F) {
-	for _, name := range []string{"dali-odd", "gnutar-gnu", "gnutar-posix", "webdataset", "sparse-posix"} {
-		f.Add(fixture(f, name))
-	}
+	f.Add(bytes.TrimRight(fixture(f, "dali-odd"), "\x00")) // a small seed: large seeds slow the fuzzer down
+	f.Add(fixture(f, "webdataset-times")[:3*512])
 	f.Add([]byte(file("p", "14 path=k.jpg\n", 'x') + file("cut", "xyz", '0') + file("k.__bad__", "", '0')))
 	f.Add([]byte(file("L", "k.jpg", 'L') + file("cut", "xyz", '0') + end))
+	f.Add([]byte(file("K", "t", 'K') + file("L", "k.jpg", 'L') + file("p", "13 comment=x\n", 'x') + file("k.txt", "", '0')))
+	f.Add([]byte(file("g", "13 comment=x\n", 'g') + file("p", "9 size=3\n", 'x') + file("a.b", "xyz", '0')))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		fixSums(b)
+		b = fixSums(b)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		s, err := open(b)
@@ -63,8 +64,9 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// fixSums corrects the checksum of the first headers, so that the fuzzer reaches what is behind them.
-func fixSums(b []byte) {
+// fixSums corrects the checksums of the first headers, so that the fuzzer reaches what is behind them.
+func fixSums(b []byte) []byte {
+	b = bytes.Clone(b)
 	for at := 0; at+512 <= len(b) && at < 64*512; at += 512 {
 		if h := b[at : at+512]; h[257] == 'u' && h[258] == 's' {
 			sum := 8 * int(' ')
@@ -79,6 +81,7 @@ func fixSums(b []byte) {
 			h[154], h[155] = 0, ' '
 		}
 	}
+	return b
 }
 
 // rewrite writes the samples of an archive again, and expects to read the same. Names that a Writer refuses end the test.
@@ -173,8 +176,28 @@ func FuzzReadDALI(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v, of %q", err, &b)
 		}
+		for i := range table.Len() {
+			if i > 0 && table.Key(i) == table.Key(i-1) {
+				return // ReadDALI joins adjacent lines with the same key, as Open does with members
+			}
+		}
 		if table.Len() != again.Len() {
 			t.Fatalf("%d samples, expected %d, from %q", again.Len(), table.Len(), &b)
+		}
+		for i := range table.Len() {
+			for c, ext := range table.Columns() {
+				want, ok := table.Part(i, c)
+				if !ok {
+					want = sample.Absent()
+				}
+				got := sample.Absent()
+				if c := again.Column(ext); c >= 0 {
+					got, _ = again.Part(i, c)
+				}
+				if got != want || again.Key(i) != table.Key(i) {
+					t.Fatalf("sample %d, %q: %v, expected %v, from %q", i, ext, got, want, &b)
+				}
+			}
 		}
 	})
 }

@@ -72,22 +72,27 @@ func (h header) hasData() bool { return h.kind < '1' || h.kind > '6' }
 
 // sums returns the sum of a header with its checksum field as spaces. Old programs summed signed bytes.
 func sums(b []byte) (unsigned, signed int64) {
-	for i, c := range b {
-		if i >= 148 && i < 156 {
-			c = ' '
-		}
+	high := int64(0) // bytes with the highest bit, which are 256 less as signed bytes
+	for _, c := range b {
 		unsigned += int64(c)
-		signed += int64(int8(c))
+		high += int64(c >> 7)
 	}
-	return unsigned, signed
+	for _, c := range b[148:156] {
+		unsigned += ' ' - int64(c)
+		high -= int64(c >> 7)
+	}
+	return unsigned, unsigned - 256*high
 }
 
 // text returns the bytes of a field before its first NUL.
-func text(field []byte) string {
+func text(field []byte) string { return string(untilNUL(field)) }
+
+// untilNUL returns the part of a field before its first NUL.
+func untilNUL(field []byte) []byte {
 	if i := bytes.IndexByte(field, 0); i >= 0 {
-		field = field[:i]
+		return field[:i]
 	}
-	return string(field)
+	return field
 }
 
 // number parses a field with an octal number, or with the base-256 number of GNU tar. A base-256 number that int64
@@ -102,8 +107,7 @@ func number(field []byte) (n int64, ok bool) {
 		}
 		return n, true
 	}
-	digits := bytes.Trim([]byte(text(field)), " ")
-	for _, c := range digits {
+	for _, c := range bytes.Trim(untilNUL(field), " ") {
 		if c < '0' || c > '7' {
 			return 0, false
 		}

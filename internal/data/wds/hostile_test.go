@@ -37,6 +37,13 @@ func file(name, data string, kind byte) string {
 	return head(name, fmt.Sprintf("%011o", len(data)), kind) + data + strings.Repeat("\x00", (512-len(data)%512)%512)
 }
 
+// signed replaces the checksum of a header by the sum of its signed bytes. The name must have one byte above 127.
+func signed(member string) string {
+	sum := 0
+	fmt.Sscanf(member[148:154], "%o", &sum)
+	return member[:148] + fmt.Sprintf("%06o", sum-256) + member[154:]
+}
+
 var end = strings.Repeat("\x00", 1024)
 
 // TestOddButLegal reads archives with rare but legal content.
@@ -48,6 +55,7 @@ func TestOddButLegal(t *testing.T) {
 		{"one block of zeros", file("a.b", "xyz", '0') + end[:512], "a{b:xyz}"},
 		{"bytes after the end", file("a.b", "xyz", '0') + end + "garbage", "a{b:xyz}"},
 		{"only the end", end, ""},
+		{"signed sum", signed(file("\xe9.b", "xyz", '0')), "\xe9{b:xyz}"},
 		{"base 256", head("a.b", binary, '0') + "xyz" + strings.Repeat("\x00", 509), "a{b:xyz}"},
 		{"blank number", head("a.b", strings.Repeat(" ", 12), '0'), "a{b:}"},
 		{"old kind", file("a.b", "xyz", 0) + file("dir.d/", "", 0) + file("a.c", "", '7'), "a{b:xyz c:}"},

@@ -11,12 +11,12 @@ import (
 
 // extended is what extended headers say of the next member.
 type extended struct {
-	present bool   // whether an extended header waits for its member
-	named   bool   // whether path replaces the name of the header
+	present bool // whether an extended header waits for its member
+	named   bool // whether path replaces the name of the header
 	path    string
-	size    int64  // -1 if the size is that of the header
-	sparse  bool   // whether the data has holes
-	pax     bool   // whether there was a PAX header
+	size    int64 // -1 if the size is that of the header
+	sparse  bool  // whether the data has holes
+	pax     bool  // whether there was a PAX header
 }
 
 // parse takes over what the body of a PAX header says of the next member. The result is the reason why the body is
