@@ -36,8 +36,9 @@ type Part struct {
 }
 
 // Writer writes a WebDataset archive. Equal samples and options give equal bytes. Without alignment, the bytes are those
-// that webdataset's TarWriter writes with mtime=0, as long as the parts are sorted by extension. A Writer is not safe
-// for concurrent use.
+// that webdataset's TarWriter writes with mtime=0, as long as the parts are sorted by extension. Names above 100 bytes or
+// outside of ASCII need a PAX header. DALI finds such names only with an index, see WriteDALI. A Writer is not safe for
+// concurrent use.
 type Writer struct {
 	out     *bufio.Writer
 	name    string
