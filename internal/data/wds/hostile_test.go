@@ -195,13 +195,13 @@ func TestMemory(t *testing.T) {
 		return b.Bytes()
 	}
 	for name, b := range map[string][]byte{
-		"many samples":    repeat(8000, func(i int) string { return file(fmt.Sprintf("%d.a", i), "", '0') }),
-		"many extensions": repeat(8000, func(i int) string { return file(fmt.Sprintf("a.%d", i), "", '0') }),
-		"sparse": repeat(8000, func(i int) string {
+		"many samples":    repeat(3000, func(i int) string { return file(fmt.Sprintf("%d.a", i), "", '0') }),
+		"many extensions": repeat(3000, func(i int) string { return file(fmt.Sprintf("a.%d", i), "", '0') }),
+		"sparse": repeat(3000, func(i int) string {
 			return file(fmt.Sprintf("%d.%d", i, i%40), "", '0')
 		}),
-		"bad samples": repeat(8000, func(i int) string {
-			return file(fmt.Sprintf("%d.%d", i/2, i), "", '0') + file(fmt.Sprintf("%d.__bad__", i/2+i%2*8000), "1", '0')
+		"bad samples": repeat(3000, func(i int) string {
+			return file(fmt.Sprintf("%d.%d", i/2, i), "", '0') + file(fmt.Sprintf("%d.__bad__", i/2+i%2*3000), "1", '0')
 		}),
 		"long PAX": repeat(4, func(int) string {
 			return file("p", strings.Repeat("6 a=b\n", 1<<20/6), 'x') + file("a", "", '0')
