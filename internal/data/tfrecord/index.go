@@ -29,7 +29,7 @@ const (
 // with Shard.Check. A damaged index is an error of kind Corrupt.
 func OpenIndex(idx io.ReaderAt, idxSize int64, idxName string, r io.ReaderAt, size int64, name string) (*Shard, error) {
 	s := &Shard{Table: sample.NewTable(name, size, []string{Column}, 0), r: r}
-	lines := bufio.NewReaderSize(&sequential{r: idx, end: idxSize, name: idxName}, int(min(idxSize+1, largePiece)))
+	lines := bufio.NewReaderSize(&sequential{r: idx, end: idxSize, name: idxName}, int(min(idxSize+1, sample.LargePiece)))
 	for number := 1; ; number++ {
 		line, err := lines.ReadSlice('\n')
 		if len(line) == 0 && errors.Is(err, io.EOF) {

@@ -46,16 +46,16 @@ type Shard struct {
 // for a record of 4 GiB or more.
 func Open(r io.ReaderAt, size int64, name string, o Options) (*Shard, error) {
 	s := &Shard{Table: sample.NewTable(name, size, []string{Column}, 0), r: r}
-	w := &window{r: r, size: size, op: opScan, name: name, piece: firstPiece}
+	w := sample.NewWindow(r, size, opScan, name)
 	if o.CheckData {
-		w.piece = largePiece
+		w.ReadAll()
 	}
 	for at := int64(0); at < size; {
 		i := s.Table.Len()
 		if size-at < before+after {
 			return nil, s.corrupt(opScan, i, at, "it has %d bytes, expected at least %d", size-at, before+after)
 		}
-		head, err := w.bytes(at, before)
+		head, err := w.Bytes(at, before)
 		if err != nil {
 			return nil, err
 		}
@@ -116,22 +116,22 @@ func (s *Shard) CheckData(i int) error {
 		return err
 	}
 	data, _ := s.Table.Part(i, 0)
-	w := &window{r: s.r, size: data.Offset + data.Size + after, op: opCheck, name: s.Table.File(), piece: largePiece}
-	return s.checkData(opCheck, w, i, data)
+	w := sample.NewWindow(s.r, data.Offset+data.Size+after, opCheck, s.Table.File())
+	return s.checkData(opCheck, w.ReadAll(), i, data)
 }
 
 // checkData compares the data of a record with its CRC.
-func (s *Shard) checkData(op string, w *window, i int, data sample.Extent) error {
+func (s *Shard) checkData(op string, w *sample.Window, i int, data sample.Extent) error {
 	sum := uint32(0)
 	for at, end := data.Offset, data.Offset+data.Size; at < end; {
-		b, err := w.bytes(at, int(min(end-at, w.ready(at), largePiece)))
+		b, err := w.Bytes(at, int(min(end-at, w.Ready(at), sample.LargePiece)))
 		if err != nil {
 			return err
 		}
 		sum = crc32.Update(sum, castagnoli(), b)
 		at += int64(len(b))
 	}
-	tail, err := w.bytes(data.Offset+data.Size, after)
+	tail, err := w.Bytes(data.Offset+data.Size, after)
 	if err != nil {
 		return err
 	}

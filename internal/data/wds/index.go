@@ -100,7 +100,7 @@ func ReadIndex(r io.ReaderAt, size int64, name string) (*Shard, error) {
 		return nil, badIndex(name, fmt.Sprintf("it has %d bytes, expected at least %d", size, indexFixed+indexSum))
 	}
 	b := make([]byte, size)
-	if err := readFull(r, b, 0, name); err != nil {
+	if err := sample.ReadFull(r, b, 0, opRead, name); err != nil {
 		return nil, err
 	}
 	body := b[:size-indexSum]

@@ -13,7 +13,7 @@ import (
 )
 
 // maxExtended is the most bytes of an extended header that a scan reads.
-const maxExtended = windowSize
+const maxExtended = sample.LargePiece
 
 // Open scans the headers of a tar archive and groups its members into samples. The parameter size is the size of the
 // archive in bytes, and messages show the archive as `name`. Open reads pieces of up to 1 MiB and skips the data of
@@ -23,7 +23,7 @@ const maxExtended = windowSize
 // The error is of kind Unsupported for compressed archives, members with holes (GNU sparse), members above
 // sample.MaxPart bytes, and global headers that set names or sizes.
 func Open(r io.ReaderAt, size int64, name string) (*Shard, error) {
-	s := scanner{file: name, size: size, in: window{r: r, name: name, size: size}, next: extended{size: -1}}
+	s := scanner{file: name, size: size, in: sample.NewWindow(r, size, opOpen, name), next: extended{size: -1}}
 	if err := s.run(); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func Open(r io.ReaderAt, size int64, name string) (*Shard, error) {
 type scanner struct {
 	file  string
 	size  int64
-	in    window
+	in    *sample.Window
 	pos   int64 // of the next header
 	next  extended
 	found group
@@ -58,7 +58,7 @@ func (s *scanner) run() error {
 			return s.corrupt(fmt.Sprintf("the header at offset %d is truncated: %d bytes are left in the file, expected %d",
 				s.pos, s.size-s.pos, block))
 		}
-		b, err := s.in.at(s.pos, block)
+		b, err := s.in.Bytes(s.pos, block)
 		if err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (s *scanner) extend(h header, from int64) error {
 		return s.unsupported(fmt.Sprintf("the extended header at offset %d has %d bytes, at most %d are possible", s.pos, h.size,
 			maxExtended), "pack the files again with shorter names")
 	}
-	body, err := s.in.at(from, int(h.size))
+	body, err := s.in.Bytes(from, int(h.size))
 	if err != nil {
 		return err
 	}

@@ -100,10 +100,10 @@ func fingerprint(r io.ReaderAt, size int64, name string) (uint64, error) {
 	head := min(size, edge)
 	tail := min(size-head, edge)
 	b := make([]byte, head+tail)
-	if err := readFull(r, b[:head], 0, name); err != nil {
+	if err := sample.ReadFull(r, b[:head], 0, opOpen, name); err != nil {
 		return 0, err
 	}
-	if err := readFull(r, b[head:], size-tail, name); err != nil {
+	if err := sample.ReadFull(r, b[head:], size-tail, opOpen, name); err != nil {
 		return 0, err
 	}
 	return checksum.Of(b), nil

@@ -339,7 +339,7 @@ func TestScansReadLargePieces(t *testing.T) {
 	for _, c := range []struct {
 		samples      []read
 		reads, bytes int
-	}{{small, 9, 7 << 20}, {large, 8, 2 << 20}} {
+	}{{small, 12, 7 << 20}, {large, 8, 2 << 20}} {
 		b, _ := pack(t, c.samples, wds.Options{})
 		r := &countingReader{ReaderAt: bytes.NewReader(b)}
 		if _, err := wds.Open(r, int64(len(b)), "x.tar"); err != nil {
