@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package chunk reads the layout that MDS shards and litData chunks share: a count, a table of offsets, and samples.
+//
+// All numbers are 32-bit and little-endian. The file starts with the number of samples n, followed by n+1 offsets from
+// the start of the file. Each sample starts with its head: the sizes of the parts of variable size. The parts follow.
+package chunk
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+const (
+	piece      = 1 << 20  // bytes per read where samples are small
+	page       = 4 << 10  // bytes per read where only the heads of large samples are read
+	largeParts = 64 << 10 // mean size of a sample from which only the heads are read
+
+	damaged = "the file is damaged or truncated: copy it again, or pack it again"
+)
+
+// File is a shard or chunk to read.
+type File struct {
+	R    io.ReaderAt
+	Size int64  // of the whole file in bytes
+	Name string // path or URL, for messages
+	Op   string // what the caller does, for messages
+}
+
+// Start returns the position after the table of offsets of n samples.
+func Start(n int) int64 { return 4 + 4*(int64(n)+1) }
+
+// Corrupt returns an error of kind Corrupt about this file.
+func (f File) Corrupt(format string, args ...any) error {
+	e := errs.New(errs.Corrupt, f.Op, f.Name, fmt.Sprintf(format, args...))
+	e.Fix = damaged
+	return e
+}
+
+// Read fills p from position `at`. If the file ends before, the error is of kind Corrupt.
+func (f File) Read(p []byte, at int64) error {
+	n, err := f.R.ReadAt(p, at)
+	switch {
+	case n == len(p):
+		return nil
+	case err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return f.Corrupt("the file ends at offset %d, expected %d bytes", at+int64(n), f.Size)
+	}
+	return errs.Wrap(f.Op, f.Name, err)
+}
+
+// Offsets reads the table of offsets. The result has one entry more than there are samples, and at least one. All
+// offsets are inside of the file, after the table, and none is below the one before it.
+func (f File) Offsets() ([]uint32, error) {
+	if f.Size < Start(0) {
+		return nil, f.Corrupt("it has %d bytes, expected at least %d", f.Size, Start(0))
+	}
+	first := make([]byte, 4)
+	if err := f.Read(first, 0); err != nil {
+		return nil, err
+	}
+	n := int64(binary.LittleEndian.Uint32(first))
+	if most := (f.Size - Start(0)) / 4; n > most {
+		return nil, f.Corrupt("it says that it has %d samples, but its %d bytes have room for at most %d offsets",
+			n, f.Size, most)
+	}
+
+	offsets := make([]uint32, 0, n+1)
+	buf := make([]byte, min(piece, 4*(n+1)))
+	last := Start(int(n)) // the first sample starts after the table
+	for at := int64(4); len(offsets) < cap(offsets); {
+		part := buf[:min(int64(len(buf)), Start(int(n))-at)]
+		if err := f.Read(part, at); err != nil {
+			return nil, err
+		}
+		for ; len(part) > 0; part = part[4:] {
+			offset := binary.LittleEndian.Uint32(part)
+			if int64(offset) < last {
+				return nil, f.Corrupt("offset %d of the table is %d, expected at least %d", len(offsets), offset, last)
+			}
+			offsets, last = append(offsets, offset), int64(offset)
+			at += 4
+		}
+	}
+	if last > f.Size {
+		return nil, f.Corrupt("its samples end at offset %d, but the file has %d bytes", last, f.Size)
+	}
+	return offsets, nil
+}
+
+// Room returns the number of samples if the file is large enough for that many samples with these parts, and otherwise
+// 0. Use Room as the expected number of samples for a table, so that a hostile count allocates nothing.
+func Room(offsets []uint32, fixed []int64) int {
+	n := int64(len(offsets) - 1)
+	space := int64(offsets[n] - offsets[0])
+	for _, size := range fixed {
+		if size == 0 {
+			size = 4 // at least its size in the head
+		}
+		if space -= min(size, space+1) * n; space < 0 {
+			return 0
+		}
+	}
+	return int(n)
+}
+
+// Samples reads the head of each sample and calls `each` with the position of the first part and the sizes of all
+// parts. The parameter fixed has one size for each part, or 0 for a part of variable size. The sizes of a sample add up
+// to the size of that sample exactly. The slice `sizes` is only valid during the call.
+func (f File) Samples(offsets []uint32, fixed []int64, each func(at int64, sizes []uint32) error) error {
+	head, body := int64(0), int64(0)
+	for i, size := range fixed {
+		if size < 0 || size > 1<<32 {
+			return f.Corrupt("part %d of each sample has %d bytes, expected at most %d", i, size, int64(1)<<32)
+		}
+		body += size
+		if size == 0 {
+			head += 4
+		}
+	}
+	w := f.window(offsets, head)
+	sizes := make([]uint32, len(fixed))
+	for i, start := range offsets[:len(offsets)-1] {
+		size := int64(offsets[i+1] - start)
+		if size < head+body {
+			return f.Corrupt("sample %d at offset %d has %d bytes, expected at least %d", i, start, size, head+body)
+		}
+		words, err := w.head(int64(start))
+		if err != nil {
+			return err
+		}
+		sum := head + body
+		for j, known := range fixed {
+			if sizes[j] = uint32(known); known == 0 {
+				sizes[j] = binary.LittleEndian.Uint32(words)
+				sum += int64(sizes[j])
+				words = words[4:]
+			}
+		}
+		if sum != size {
+			return f.Corrupt("sample %d at offset %d has %d bytes, but the sizes in its head add up to %d bytes",
+				i, start, size, sum)
+		}
+		if err := each(int64(start)+head, sizes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// window reads the heads of samples, several heads with one read where they are close together.
+type window struct {
+	f     File
+	need  int64  // bytes of one head
+	size  int64  // bytes of one read
+	end   int64  // where the samples end
+	buf   []byte // what was read last
+	start int64  // where buf starts in the file
+}
+
+func (f File) window(offsets []uint32, need int64) *window {
+	n := len(offsets) - 1
+	w := &window{f: f, need: need, size: piece, end: int64(offsets[n])}
+	if n > 0 && (w.end-int64(offsets[0]))/int64(n) > largeParts {
+		w.size = page
+	}
+	w.size = max(w.size, need)
+	return w
+}
+
+// head returns the head at position `at`. The caller has checked that the sample is that long.
+func (w *window) head(at int64) ([]byte, error) {
+	if w.need == 0 {
+		return nil, nil
+	}
+	if at < w.start || at+w.need > w.start+int64(len(w.buf)) {
+		size := min(w.size, w.end-at)
+		if int64(cap(w.buf)) < size {
+			w.buf = make([]byte, size)
+		}
+		w.buf, w.start = w.buf[:size], at
+		if err := w.f.Read(w.buf, at); err != nil {
+			return nil, err
+		}
+	}
+	return w.buf[at-w.start:][:w.need], nil
+}
