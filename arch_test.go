@@ -33,7 +33,7 @@ var floors = map[string]int{
 	"internal/store/s3": 4, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6,
 	"internal/gpudirect/server": 6,
 	"internal/data/sample":      2,
-	"internal/data/chunk":       2, "internal/data/mds": 3,
+	"internal/data/chunk":       2, "internal/data/mds": 3, "internal/data/litdata": 3,
 	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3, "internal/bench/shuffle": 3,
 	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2,
 	"internal/plain": 2, "internal/nearest": 2, "internal/checksum": 2,

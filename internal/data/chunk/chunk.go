@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"strings"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -33,6 +35,13 @@ type File struct {
 
 // Start returns the position after the table of offsets of n samples.
 func Start(n int) int64 { return 4 + 4*(int64(n)+1) }
+
+// IsBelow reports whether a name in an index is the name of a file below the directory of the index. IsBelow accepts
+// relative names with slashes, and refuses names with elements "..", backslashes or colons.
+func IsBelow(name string) bool {
+	return name != "" && name != "." && name == path.Clean(name) && !path.IsAbs(name) && name != ".." &&
+		!strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\\:\x00")
+}
 
 // Corrupt returns an error of kind Corrupt about this file.
 func (f File) Corrupt(format string, args ...any) error {

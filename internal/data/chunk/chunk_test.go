@@ -44,7 +44,7 @@ func file(data []byte) chunk.File {
 // Samples of random sizes come back. Some tables of offsets are longer than one read.
 func TestSizesComeBack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	for _, count := range []int{0, 1, 2, 100, 1000, 300_000} {
+	for _, count := range []int{0, 1, 2, 100, 1000, 270_000} {
 		fixed := []int64{0, 3, 0}
 		var want [][]uint32
 		for range count {

@@ -7,9 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"path"
-	"strings"
 
+	"github.com/nebulaio/nebulaio/internal/data/chunk"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
@@ -201,9 +200,7 @@ func (r *fileRecord) file() (f File, why string) {
 // outside returns why a name cannot be a file below the directory of the index, or "". Names of files in subdirectories
 // are valid, because merge_index of mosaicml-streaming makes such names.
 func outside(basename string) string {
-	ok := basename != "" && basename != "." && basename == path.Clean(basename) && !path.IsAbs(basename) &&
-		basename != ".." && !strings.HasPrefix(basename, "../") && !strings.ContainsAny(basename, "\\:\x00")
-	if ok {
+	if chunk.IsBelow(basename) {
 		return ""
 	}
 	return fmt.Sprintf("basename %.200q, expected a file in the directory of the index", basename)
