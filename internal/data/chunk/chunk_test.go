@@ -99,7 +99,8 @@ func TestErrorsComeBack(t *testing.T) {
 	if !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), "read 11 bytes at offset 16, expected 19") {
 		t.Errorf("%v", err)
 	}
-	if err := file(data).Samples(offsets, []int64{0}, func(int64, []uint32) error { return io.ErrClosedPipe }); err != io.ErrClosedPipe {
+	if err := file(data).Samples(offsets, []int64{0},
+		func(int64, []uint32) error { return io.ErrClosedPipe }); err != io.ErrClosedPipe {
 		t.Errorf("%v", err)
 	}
 	if err := file(data).Samples(offsets, []int64{-1}, nil); !errs.Is(err, errs.Corrupt) {

@@ -110,18 +110,24 @@ func TestBadChunksAreRefused(t *testing.T) {
 			{"empty", func([]byte) []byte { return nil }, "it has 0 bytes, expected at least 8"},
 			{"count", func(d []byte) []byte { return u32(d, 0, 1<<30) }, "it says that it has 1073741824 samples"},
 			{"fewer", func(d []byte) []byte { return u32(d, 0, 2) }, "it has 2 items, but the index says 3"},
-			{"truncated", func(d []byte) []byte { return d[:len(d)-1] }, "its samples end at offset 140, but the file has 139 bytes"},
+			{"truncated", func(d []byte) []byte { return d[:len(d)-1] },
+				"its samples end at offset 140, but the file has 139 bytes"},
 			{"longer", func(d []byte) []byte { return append(d, 0) }, "its items end at offset 140, but the file has 141 bytes"},
-			{"longer without a mark", func(d []byte) []byte { return append(d, make([]byte, 99)...) }, "its items end at offset 140"},
-			{"table of another size", func(d []byte) []byte { return append(d, "1234\x05\x00\x00\x00LDARW01\x00"...) }, "its items end at offset 140"},
+			{"longer without a mark", func(d []byte) []byte { return append(d, make([]byte, 99)...) },
+				"its items end at offset 140"},
+			{"table of another size", func(d []byte) []byte { return append(d, "1234\x05\x00\x00\x00LDARW01\x00"...) },
+				"its items end at offset 140"},
 			{"gap", func(d []byte) []byte { return u32(d, 4, 21) }, "its first item is at offset 21, expected 20"},
 			{"back", func(d []byte) []byte { return u32(d, 8, 19) }, "offset 1 of the table is 19, expected at least 20"},
-			{"too short", func(d []byte) []byte { return u32(d, 8, 39) }, "sample 0 at offset 20 has 19 bytes, expected at least 20"},
-			{"head", func(d []byte) []byte { return u32(d, 20, 1) }, "sample 0 at offset 20 has 36 bytes, but the sizes in its head add up to 37"},
+			{"too short", func(d []byte) []byte { return u32(d, 8, 39) },
+				"sample 0 at offset 20 has 19 bytes, expected at least 20"},
+			{"head", func(d []byte) []byte { return u32(d, 20, 1) },
+				"sample 0 at offset 20 has 36 bytes, but the sizes in its head add up to 37"},
 			{"head too large", func(d []byte) []byte { return u32(d, 20, 1<<32-1) }, "but the sizes in its head add up to"},
 		},
 		"tokens": {
-			{"half a token", func(d []byte) []byte { return u32(d, 8, 45) }, "item 0 at offset 16 has 29 bytes, expected a multiple of 4"},
+			{"half a token", func(d []byte) []byte { return u32(d, 8, 45) },
+				"item 0 at offset 16 has 29 bytes, expected a multiple of 4"},
 		},
 	} {
 		x := parse(t, dataset)
@@ -215,7 +221,8 @@ func (failing) ReadAt([]byte, int64) (int, error) { return 0, errors.New("unplug
 func TestErrorsOfReadsComeBack(t *testing.T) {
 	x := parse(t, "tree")
 	_, err := litdata.Open(failing{}, 140, "x.bin", &x.Config, &x.Chunks[0])
-	if err == nil || !strings.Contains(err.Error(), "read litData chunk x.bin: read 0 bytes at offset 0, expected 4: unplugged") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "read litData chunk x.bin: read 0 bytes at offset 0, expected 4: unplugged") {
 		t.Errorf("%v", err)
 	}
 }

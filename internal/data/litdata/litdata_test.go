@@ -17,8 +17,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// The files below testdata are from litdata 0.2.76, and from litdata 0.2.17 where the name starts with "old". The program
-// testdata/make.py calls both. The file samples.txt has the leaves of every item.
+// The files below testdata are from litdata 0.2.76, and from litdata 0.2.17 where the name starts with "old". The
+// program testdata/make.py calls both. The file samples.txt has the leaves of every item.
 
 func load(t testing.TB, names ...string) []byte {
 	t.Helper()
@@ -82,7 +82,9 @@ func TestChunksOfThePeerAreRead(t *testing.T) {
 }
 
 func TestBlocksOfThePeerAreRead(t *testing.T) {
-	for dataset, kind := range map[string]litdata.TokenType{"tokens": {"int32", 4}, "numpy": {"uint16", 2}, "old-tokens": {"int32", 4}} {
+	for dataset, kind := range map[string]litdata.TokenType{
+		"tokens": {"int32", 4}, "numpy": {"uint16", 2}, "old-tokens": {"int32", 4},
+	} {
 		x := parse(t, dataset)
 		if got, err := x.Config.Tokens(dataset); err != nil || got != kind {
 			t.Errorf("%s: %v: %v", dataset, got, err)
@@ -108,9 +110,11 @@ func TestBlocksOfThePeerAreRead(t *testing.T) {
 }
 
 func TestOtherChunksOfThePeerAreRefused(t *testing.T) {
-	for dataset, says := range map[string]string{"arrow": "its items are rows of an Arrow table (fix: write the dataset again",
+	for dataset, says := range map[string]string{
+		"arrow":      "its items are rows of an Arrow table (fix: write the dataset again",
 		"zstd-batch": "the chunk is compressed (zstd) (fix: write the dataset again without compression)",
-		"zstd-file":  "the chunk is compressed (zstd)"} {
+		"zstd-file":  "the chunk is compressed (zstd)",
+	} {
 		x := parse(t, dataset)
 		for _, c := range x.Chunks {
 			if _, err := open(load(t, dataset, c.Filename), x.Config, c); !errs.Is(err, errs.Unsupported) ||

@@ -14,12 +14,12 @@ import (
 
 const operation = "read litData chunk"
 
-// Open reads the table of offsets and the heads of all items of a chunk. The result has a column for each leaf, with the
-// name of the leaf. The parameter size is the size of the file, and `name` is its path or URL for messages. The
+// Open reads the table of offsets and the heads of all items of a chunk. The result has a column for each leaf, with
+// the name of the leaf. The parameter size is the size of the file, and `name` is its path or URL for messages. The
 // parameter c is the entry of the index for this file.
 //
-// Chunks of the TokensLoader have one column, and each item is a row of tokens. To read blocks of equal size, as litData
-// does, use OpenBlocks. Compressed, encrypted and Arrow chunks are errors of kind Unsupported.
+// Chunks of the TokensLoader have one column, and each item is a row of tokens. To read blocks of equal size, as
+// litData does, use OpenBlocks. Compressed, encrypted and Arrow chunks are errors of kind Unsupported.
 func Open(r io.ReaderAt, size int64, name string, config *Config, c *Chunk) (*sample.Table, error) {
 	f := chunk.File{R: r, Size: size, Name: name, Op: operation}
 	offsets, err := offsets(f, config, c)
@@ -90,7 +90,8 @@ func readable(f chunk.File, config *Config) error {
 	case config.Encryption != "":
 		return unsupported(f, "write the dataset again without encryption", "the chunk is encrypted (%s)", config.Encryption)
 	case config.Compression != "":
-		return unsupported(f, "write the dataset again without compression", "the chunk is compressed (%s)", config.Compression)
+		return unsupported(f, "write the dataset again without compression",
+			"the chunk is compressed (%s)", config.Compression)
 	case config.Loader != "" && config.Loader != PyTreeLoader && config.Loader != TokensLoader:
 		return unsupported(f, "write the dataset again with the PyTreeLoader or the TokensLoader",
 			"the chunk is for the item loader %.100q", config.Loader)

@@ -56,8 +56,8 @@ func tokenTypes(serializer string) []TokenType {
 	return nil
 }
 
-// OpenBlocks reads a chunk of the TokensLoader as blocks of equal size. A block has `block` tokens and can start and end
-// inside of an item. The tokens after the last whole block are in no block. The blocks are those of litData with
+// OpenBlocks reads a chunk of the TokensLoader as blocks of equal size. A block has `block` tokens and can start and
+// end inside of an item. The tokens after the last whole block are in no block. The blocks are those of litData with
 // TokensLoader(block_size=block).
 func OpenBlocks(r io.ReaderAt, size int64, name string, config *Config, c *Chunk, block int) (*sample.Table, error) {
 	f := chunk.File{R: r, Size: size, Name: name, Op: operation}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// EncodingSize returns the size in bytes of every value of an encoding, or 0 if each value has its own size. EncodingSize
-// returns false for an encoding that mosaicml-streaming 0.13 does not have.
+// EncodingSize returns the size in bytes of every value of an encoding, or 0 if each value has its own size.
+// EncodingSize returns false for an encoding that mosaicml-streaming 0.13 does not have.
 func EncodingSize(encoding string) (size int64, known bool) {
 	name, shape, has := strings.Cut(encoding, ":")
 	if has {

@@ -100,14 +100,16 @@ func TestBadShardsAreRefused(t *testing.T) {
 		{"offset into the table", u32(data, 4, uint32(config-1)), "offset 0 of the table is"},
 		{"offset back", u32(data, 8, uint32(first-1)), "offset 1 of the table is"},
 		{"offset past the next", u32(data, 8, 1<<32-1), "offset 2 of the table is"},
-		{"offset past the file", u32(data, 4*(n+1), uint32(len(data)+1)), "its samples end at offset 646, but the file has 645"},
+		{"offset past the file", u32(data, 4*(n+1), uint32(len(data)+1)),
+			"its samples end at offset 646, but the file has 645"},
 		{"sample too short", u32(data, 8, uint32(first+3)), "sample 0 at offset"},
 		{"head too large", u32(data, first, 1<<32-1), "but the sizes in its head add up to"},
 		{"head too small", u32(data, first+4, 0), "but the sizes in its head add up to"},
 		{"moved border", u32(data, 8, second+1), "but the sizes in its head add up to"},
 		{"config cut", u32(data, 4, uint32(first-1)), "is not JSON"},
 		{"config of other version", bytes.Replace(data, []byte(`"version": 2`), []byte(`"version": 3`), 1), "version 3"},
-		{"config of other sizes", bytes.Replace(data, []byte(`[24, null, 8`), []byte(`[25, null, 8`), 1), "has size 25, but the index says"},
+		{"config of other sizes", bytes.Replace(data, []byte(`[24, null, 8`), []byte(`[25, null, 8`), 1),
+			"has size 25, but the index says"},
 	} {
 		shard := s
 		shard.Raw.Bytes = int64(len(c.data))
@@ -147,7 +149,8 @@ func TestTheIndexIsComparedWithTheShard(t *testing.T) {
 
 	// A shard without a configuration: 1 sample with the part "hi".
 	bare := []byte{1, 0, 0, 0, 12, 0, 0, 0, 18, 0, 0, 0, 2, 0, 0, 0, 'h', 'i'}
-	if _, err := open(bare, nil); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "does not describe its columns") {
+	if _, err := open(bare, nil); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "does not describe its columns") {
 		t.Errorf("%v", err)
 	}
 	s := mds.Shard{Columns: []mds.Column{{Name: "a"}}, Samples: 1, Raw: mds.File{Bytes: 18}}

@@ -17,8 +17,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// The files below testdata are from mosaicml-streaming 0.13.0, which testdata/make.py calls. The file samples.txt of each
-// dataset has the encoded values of every sample.
+// The files below testdata are from mosaicml-streaming 0.13.0, which testdata/make.py calls. The file samples.txt of
+// each dataset has the encoded values of every sample.
 
 // peerSamples returns the samples of a dataset below testdata, by column.
 func peerSamples(t testing.TB, dataset string) (samples []map[string][]byte) {
@@ -122,7 +122,8 @@ func TestShardsOfThePeerAreRead(t *testing.T) {
 func TestTheIndexOfThePeerIsRead(t *testing.T) {
 	x := parse(t, "mixed")
 	s := x.Shards[0]
-	want := []mds.Column{{"box", "ndarray:float32:2,3", 24}, {"image", "bytes", 0}, {"naïve 🙂", "int", 8}, {"text", "str", 0}}
+	want := []mds.Column{{"box", "ndarray:float32:2,3", 24}, {"image", "bytes", 0},
+		{"naïve 🙂", "int", 8}, {"text", "str", 0}}
 	if !slices.Equal(s.Columns, want) || s.SizeLimit != 700 || s.Compressed() || s.Zip != nil ||
 		!slices.Equal(s.Hashes, []string{"sha1", "sha256"}) || len(s.Raw.Hashes["sha1"]) != 40 {
 		t.Errorf("%+v", s)

@@ -81,7 +81,8 @@ func matches(f chunk.File, shard *Shard) error {
 	if shard.Zip != nil {
 		fix = fmt.Sprintf("decompress %q to %q, or %s", shard.Zip.Basename, shard.Raw.Basename, fix)
 	}
-	return errs.New(errs.Unsupported, f.Op, f.Name, fmt.Sprintf("the shard is compressed (%s)", shard.Compression)).WithFix(fix)
+	return errs.New(errs.Unsupported, f.Op, f.Name,
+		fmt.Sprintf("the shard is compressed (%s)", shard.Compression)).WithFix(fix)
 }
 
 // config reads the configuration between the table of offsets and the first sample. The result is nil if the shard has

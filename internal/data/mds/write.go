@@ -129,8 +129,8 @@ func (w *Writer) with(parts [][]byte) int64 {
 	return size
 }
 
-// Add appends a sample with one encoded value for each column, in the order of the columns of NewWriter. After an error,
-// the shard is as it was before. Add copies the values.
+// Add appends a sample with one encoded value for each column, in the order of the columns of NewWriter. After an
+// error, the shard is as it was before. Add copies the values.
 func (w *Writer) Add(parts ...[]byte) error {
 	fail := func(fix, format string, args ...any) error {
 		why := fmt.Sprintf("sample %d: ", w.Len()) + fmt.Sprintf(format, args...)

@@ -16,7 +16,8 @@ import (
 )
 
 // writeAll writes samples into as many shards as the size limit asks for.
-func writeAll(t testing.TB, columns []mds.Column, options mds.Options, samples []map[string][]byte) (files [][]byte, shards []mds.Shard) {
+func writeAll(t testing.TB, columns []mds.Column, options mds.Options,
+	samples []map[string][]byte) (files [][]byte, shards []mds.Shard) {
 	t.Helper()
 	w, err := mds.NewWriter(columns, options)
 	if err != nil {

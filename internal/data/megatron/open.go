@@ -63,8 +63,8 @@ func codes() [9]format.DType {
 // are for messages and for the table. Open does not read the .bin file and needs only its size, binSize.
 //
 // Open accepts sequences at any position inside the .bin file, see Index.Contiguous. If the sequences follow each
-// other, the last one must end at the end of the .bin file. A damaged index is an error of kind Corrupt. Open returns an
-// error of kind Unsupported for other versions, for the dtype codes 6 and 7, and for sequences of 4 GiB or more.
+// other, the last one must end at the end of the .bin file. A damaged index is an error of kind Corrupt. Open returns
+// an error of kind Unsupported for other versions, for the dtype codes 6 and 7, and for sequences of 4 GiB or more.
 func Open(r io.ReaderAt, size int64, name, bin string, binSize int64, o Options) (*Index, error) {
 	p := parser{r: r, size: size, name: name}
 	x, n, docs, err := p.header(o)
@@ -123,7 +123,8 @@ func (p parser) header(o Options) (x *Index, sequences, documents int64, err err
 	n, d := binary.LittleEndian.Uint64(h[18:]), binary.LittleEndian.Uint64(h[26:])
 	room := uint64(p.size) - uint64(headerSize)
 	if n > room/12 || d > room/8 {
-		return nil, 0, 0, p.corrupt("the index of %d bytes has no room for %d sequences and %d document indices", p.size, n, d)
+		return nil, 0, 0, p.corrupt("the index of %d bytes has no room for %d sequences and %d document indices",
+			p.size, n, d)
 	}
 	if d == 0 {
 		return nil, 0, 0, p.corrupt("the index has no document indices, expected at least one")

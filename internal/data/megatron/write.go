@@ -16,8 +16,8 @@ import (
 
 const opWrite = "write Megatron dataset"
 
-// Writer writes a dataset: first the tokens of all sequences, then the index. The memory of a Writer is 4 bytes for each
-// sequence, 8 for each document, and 1 for each mode. Several goroutines must not use one Writer at the same time.
+// Writer writes a dataset: first the tokens of all sequences, then the index. The memory of a Writer is 4 bytes for
+// each sequence, 8 for each document, and 1 for each mode. Several goroutines must not use one Writer at the same time.
 type Writer struct {
 	bin        io.Writer
 	name       string

@@ -218,7 +218,8 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		{"no shape", made(1, "{'descr': '<i2', 'fortran_order': False}", 12), errs.Corrupt, `has no key "shape"`},
 		{"a fourth key", made(1, shape("(2, 3), 'x': None"), 12), errs.Corrupt, "the header has 4 keys"},
 		{"a key twice", made(1, shape("(2, 3), 'shape': (2, 3)"), 12), errs.Corrupt, "expected different strings"},
-		{"order", made(1, text("'<i2'", "0", "(2, 3)"), 12), errs.Corrupt, "fortran_order is an integer, expected True or False"},
+		{"order", made(1, text("'<i2'", "0", "(2, 3)"), 12), errs.Corrupt,
+			"fortran_order is an integer, expected True or False"},
 		{"order None", made(1, text("'<i2'", "None", "(2, 3)"), 12), errs.Corrupt, "fortran_order is None"},
 		{"shape in brackets", made(1, shape("[2, 3]"), 12), errs.Corrupt, "shape is a list, expected a tuple of integers"},
 		{"shape without a comma", made(1, shape("(6)"), 12), errs.Corrupt, "shape is an integer, expected a tuple"},
@@ -234,8 +235,10 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 			"12 bytes after its header, expected 2305843009213693952 for shape [1152921504606846976] of I16"},
 		{"2^120 elements", made(1, shape("(1152921504606846976, 1152921504606846976)"), 12), errs.Corrupt, "more than 2^63"},
 		{"2^60 empty rows", made(1, shape("(1152921504606846976, 0)"), 0), errs.Unsupported, "have no elements"},
-		{"65 dimensions", made(1, shape("("+strings.Repeat("1,", 65)+")"), 2), errs.Corrupt, "65 dimensions, expected at most 64"},
-		{"one byte more", []byte(golden + "\x00"), errs.Corrupt, "9 bytes after its header, expected 8 for shape [2 2] of I16"},
+		{"65 dimensions", made(1, shape("("+strings.Repeat("1,", 65)+")"), 2), errs.Corrupt,
+			"65 dimensions, expected at most 64"},
+		{"one byte more", []byte(golden + "\x00"), errs.Corrupt,
+			"9 bytes after its header, expected 8 for shape [2 2] of I16"},
 		{"one byte less", []byte(golden[:len(golden)-1]), errs.Corrupt, "7 bytes after its header, expected 8"},
 		{"descr of a number", made(1, descr("2"), 12), errs.Corrupt, "descr is an integer, expected a string such as '<f4'"},
 		{"descr of rubbish", made(1, descr("'<f3'"), 12), errs.Corrupt, `descr is "<f3", expected a data type`},
@@ -310,7 +313,8 @@ func TestWrongWritesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Add(make([]byte, 5)); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "row 0 has 5 bytes, expected 6") {
+	if err := w.Add(make([]byte, 5)); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "row 0 has 5 bytes, expected 6") {
 		t.Errorf("a short row: %v", err)
 	}
 	if err := w.Finish(); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "0 rows were added, expected 1") {
@@ -319,7 +323,8 @@ func TestWrongWritesAreRefused(t *testing.T) {
 	if err := w.Add(make([]byte, 6)); err != nil || w.Finish() != nil {
 		t.Error(err, w.Finish())
 	}
-	if err := w.Add(make([]byte, 6)); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "has 1 rows, and this is one more") {
+	if err := w.Add(make([]byte, 6)); !errs.Is(err, errs.Invalid) ||
+		!strings.Contains(err.Error(), "has 1 rows, and this is one more") {
 		t.Errorf("one row more: %v", err)
 	}
 	const full = "write .npy file x.npy: disk full"

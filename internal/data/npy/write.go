@@ -37,8 +37,8 @@ func header(dtype format.DType, shape []int64, file string) ([]byte, error) {
 			"the dtype is %q, expected a type of NumPy", dtype)
 	}
 	if len(shape) == 0 || len(shape) > maxDimensions || slices.Min(shape) < 0 {
-		return nil, invalid("pass the size of each dimension", "the shape is %v, expected 1 to %d dimensions from 0 on", shape,
-			maxDimensions)
+		return nil, invalid("pass the size of each dimension",
+			"the shape is %v, expected 1 to %d dimensions from 0 on", shape, maxDimensions)
 	}
 	total, ok := elements(shape, int64(dtype.Bits()/8))
 	if !ok {

@@ -67,7 +67,8 @@ func FuzzOpen(f *testing.F) {
 // FuzzOpenIndex checks that no index makes OpenIndex panic or list a record outside of the file, and that an accepted
 // index that is written again lists the same records.
 func FuzzOpenIndex(f *testing.F) {
-	for _, seed := range []string{goldenIndex, "", "0 16", "0 16\r\n", "0 15\n", "90 16\n", "1 99999999999999999999\n", "0  16\n"} {
+	for _, seed := range []string{goldenIndex, "", "0 16", "0 16\r\n", "0 15\n", "90 16\n",
+		"1 99999999999999999999\n", "0  16\n"} {
 		f.Add(seed)
 	}
 	file := unhex(f, golden)

@@ -51,8 +51,9 @@ func OpenIndex(idx io.ReaderAt, idxSize int64, idxName string, r io.ReaderAt, si
 		case at > size || n > size-at:
 			return nil, corrupt("the record of %d bytes at offset %d ends after %s, which has %d bytes", n, at, name, size)
 		case n-before-after > sample.MaxPart:
-			return nil, errs.New(errs.Unsupported, opIndex, idxName, fmt.Sprintf("line %d: the data has %d bytes, expected at most %d",
-				number, n-before-after, int64(sample.MaxPart))).WithFix("write the TFRecord file again with smaller records")
+			return nil, errs.New(errs.Unsupported, opIndex, idxName, fmt.Sprintf(
+				"line %d: the data has %d bytes, expected at most %d", number, n-before-after, int64(sample.MaxPart))).
+				WithFix("write the TFRecord file again with smaller records")
 		}
 		if err := s.Table.Add("", sample.Extent{Offset: at + before, Size: n - before - after}); err != nil {
 			return nil, err

@@ -49,8 +49,8 @@ func open(file []byte, checkData bool) (*tfrecord.Shard, error) {
 
 // openIndex lists the records of a file in memory by its index.
 func openIndex(index string, file []byte) (*tfrecord.Shard, error) {
-	return tfrecord.OpenIndex(strings.NewReader(index), int64(len(index)), "x.idx", bytes.NewReader(file), int64(len(file)),
-		"x.tfrecord")
+	return tfrecord.OpenIndex(strings.NewReader(index), int64(len(index)), "x.idx",
+		bytes.NewReader(file), int64(len(file)), "x.tfrecord")
 }
 
 // contents returns the data of each record.
@@ -80,15 +80,16 @@ func write(t testing.TB, records [][]byte) (file []byte, index string) {
 }
 
 func TestGoldenRecords(t *testing.T) {
-	file, index := write(t, [][]byte{{}, []byte("hello"), []byte("123456789"), unhex(t, "0a0e0a0c0a016112071a050a03010203")})
+	file, index := write(t, [][]byte{{}, []byte("hello"), []byte("123456789"),
+		unhex(t, "0a0e0a0c0a016112071a050a03010203")})
 	if hex.EncodeToString(file) != golden || index != goldenIndex {
 		t.Errorf("file %x\nindex %q", file, index)
 	}
 }
 
 // TestFilesOfOthers reads files that others wrote. TensorFlow 2.21.0 wrote tensorflow.tfrecord with TFRecordWriter,
-// and the package tfrecord 1.14.6 of PyPI wrote pip.tfrecord with its TFRecordWriter. The indexes are from tfrecord2idx of
-// tfrecord 1.14.6, and expected.json has what TFRecordDataset of TensorFlow read.
+// and the package tfrecord 1.14.6 of PyPI wrote pip.tfrecord with its TFRecordWriter. The indexes are from tfrecord2idx
+// of tfrecord 1.14.6, and expected.json has what TFRecordDataset of TensorFlow read.
 func TestFilesOfOthers(t *testing.T) {
 	raw, err := os.ReadFile("testdata/expected.json")
 	if err != nil {
@@ -310,7 +311,8 @@ func TestCheckFindsAWrongIndex(t *testing.T) {
 	for i, says := range []string{"", "record 1 at offset 16: its data has 5 bytes, and 6 bytes in the index",
 		"record 2 at offset 17: the masked CRC-32C of its length field", ""} {
 		for _, err := range []error{s.Check(i), s.CheckData(i)} {
-			if (err == nil) != (says == "") || err != nil && (!errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), says)) {
+			if (err == nil) != (says == "") ||
+				err != nil && (!errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), says)) {
 				t.Errorf("record %d: %v, expected %q", i, err, says)
 			}
 		}
@@ -319,7 +321,8 @@ func TestCheckFindsAWrongIndex(t *testing.T) {
 	if s.Check(1) != nil || !errs.Is(s.CheckData(1), errs.Corrupt) {
 		t.Errorf("%v, %v", s.Check(1), s.CheckData(1))
 	}
-	s, _ = tfrecord.OpenIndex(strings.NewReader(goldenIndex), int64(len(goldenIndex)), "x.idx", bytes.NewReader(file[:20]), 94, "x")
+	s, _ = tfrecord.OpenIndex(strings.NewReader(goldenIndex), int64(len(goldenIndex)), "x.idx",
+		bytes.NewReader(file[:20]), 94, "x")
 	if !errs.Is(s.Check(1), errs.IO) || !errs.Is(s.CheckData(3), errs.IO) {
 		t.Errorf("a file that is shorter than its size: %v, %v", s.Check(1), s.CheckData(3))
 	}
@@ -394,7 +397,8 @@ func TestFailedWritesAreReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tfrecord.WriteIndex(broken{}, "x.idx", s.Table); err == nil || err.Error() != "write TFRecord index x.idx: disk full" {
+	if err := tfrecord.WriteIndex(broken{}, "x.idx", s.Table); err == nil ||
+		err.Error() != "write TFRecord index x.idx: disk full" {
 		t.Errorf("index: %v", err)
 	}
 }

@@ -30,13 +30,16 @@ func ReadDALI(text []byte, index, tar string, size int64) (*sample.Table, error)
 	head := strings.Fields(string(first[:min(len(first), 100)]))
 	switch {
 	case len(head) == 0 || !strings.HasPrefix(head[0], "v"):
-		return nil, badDALI(index, 1, fmt.Sprintf("the line is %.60q, expected %q and the number of samples", first, daliVersion))
+		return nil, badDALI(index, 1,
+			fmt.Sprintf("the line is %.60q, expected %q and the number of samples", first, daliVersion))
 	case head[0] != daliVersion:
-		e := errs.New(errs.Unsupported, opRead, index, fmt.Sprintf("DALI's index has version %.20q, expected %q", head[0], daliVersion))
+		e := errs.New(errs.Unsupported, opRead, index,
+			fmt.Sprintf("DALI's index has version %.20q, expected %q", head[0], daliVersion))
 		e.Fix = "make the index again with a current wds2idx"
 		return nil, e
 	case len(head) != 2:
-		return nil, badDALI(index, 1, fmt.Sprintf("the line is %.60q, expected %q and the number of samples", first, daliVersion))
+		return nil, badDALI(index, 1,
+			fmt.Sprintf("the line is %.60q, expected %q and the number of samples", first, daliVersion))
 	}
 	count, err := strconv.ParseUint(head[1], 10, 63)
 	if err != nil {
@@ -63,8 +66,8 @@ func ReadDALI(text []byte, index, tar string, size int64) (*sample.Table, error)
 func (g *group) daliLine(text, index string, line uint64) error {
 	fields := strings.Fields(text)
 	if len(fields) == 0 || len(fields)%4 != 0 {
-		return badDALI(index, line, fmt.Sprintf("there are %d fields, expected extension, offset, size and name for each part",
-			len(fields)))
+		return badDALI(index, line, fmt.Sprintf(
+			"there are %d fields, expected extension, offset, size and name for each part", len(fields)))
 	}
 	for ; len(fields) > 0; fields = fields[4:] {
 		ext, name := fields[0], fields[3]
@@ -102,13 +105,14 @@ func badDALI(index string, line uint64, why string) error {
 // is of kind Invalid, and nothing is written.
 func WriteDALI(w io.Writer, t *sample.Table) error {
 	if t.Len() == 0 {
-		return errs.New(errs.Invalid, opWrite, t.File(), "the archive has no samples, and DALI cannot read an index without samples")
+		return errs.New(errs.Invalid, opWrite, t.File(),
+			"the archive has no samples, and DALI cannot read an index without samples")
 	}
 	for i := range t.Len() {
 		for c, ext := range t.Columns() {
 			_, ok := t.Part(i, c)
-			if name := t.Key(i) + "." + ext; ok && (ext == "" || len(strings.Fields(name)) != 1 || strings.TrimSpace(name) != name ||
-				strings.Contains(name, `\`)) {
+			if name := t.Key(i) + "." + ext; ok && (ext == "" || len(strings.Fields(name)) != 1 ||
+				strings.TrimSpace(name) != name || strings.Contains(name, `\`)) {
 				e := errs.New(errs.Invalid, opWrite, t.File(), fmt.Sprintf(
 					"DALI cannot read the name %.200q: names must have an extension, and no white space or backslash", name))
 				e.Fix = "pack the samples again with other names, or use the index of NebulaIO"

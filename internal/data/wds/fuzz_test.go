@@ -41,7 +41,8 @@ func FuzzOpen(f *testing.F) {
 	f.Add(fixture(f, "webdataset-times")[:3*512])
 	f.Add([]byte(file("p", "14 path=k.jpg\n", 'x') + file("cut", "xyz", '0') + file("k.__bad__", "", '0')))
 	f.Add([]byte(file("L", "k.jpg", 'L') + file("cut", "xyz", '0') + end))
-	f.Add([]byte(file("K", "t", 'K') + file("L", "k.jpg", 'L') + file("p", "13 comment=x\n", 'x') + file("k.txt", "", '0')))
+	f.Add([]byte(file("K", "t", 'K') + file("L", "k.jpg", 'L') + file("p", "13 comment=x\n", 'x') +
+		file("k.txt", "", '0')))
 	f.Add([]byte(file("g", "13 comment=x\n", 'g') + file("p", "9 size=3\n", 'x') + file("a.b", "xyz", '0')))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = fixSums(b)
@@ -84,7 +85,8 @@ func fixSums(b []byte) []byte {
 	return b
 }
 
-// rewrite writes the samples of an archive again, and expects to read the same. Names that a Writer refuses end the test.
+// rewrite writes the samples of an archive again, and expects to read the same. Names that a Writer refuses end the
+// test.
 func rewrite(t *testing.T, s *wds.Shard, b []byte) {
 	t.Helper()
 	for _, align := range []int{0, 4096} {

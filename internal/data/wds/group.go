@@ -107,7 +107,8 @@ func (g *group) table(file string, size int64) (*sample.Table, error) {
 	g.flush()
 	if tooSparse(len(g.starts), len(g.columns), len(g.members)) {
 		e := errs.New(errs.Unsupported, opOpen, file,
-			fmt.Sprintf("%d samples have %d different extensions, and only %d parts", len(g.starts), len(g.columns), len(g.members)))
+			fmt.Sprintf("%d samples have %d different extensions, and only %d parts", len(g.starts),
+				len(g.columns), len(g.members)))
 		e.Fix = "give parts with the same meaning the same extension, and put the rest of the name before the first dot"
 		return nil, e
 	}

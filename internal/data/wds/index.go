@@ -25,8 +25,8 @@ const (
 	opWrite = "write index"
 )
 
-// WriteIndex writes the index of a shard in the format of the package comment. Equal shards have equal indexes. An extent
-// that does not begin at a multiple of 512 bytes is an error of kind Invalid.
+// WriteIndex writes the index of a shard in the format of the package comment. Equal shards have equal indexes. An
+// extent that does not begin at a multiple of 512 bytes is an error of kind Invalid.
 func WriteIndex(w io.Writer, s *Shard) error {
 	t := s.Table
 	b := make([]byte, 0, indexFixed+indexSum+t.Len()*(8+4*len(t.Columns())))
@@ -93,8 +93,8 @@ func sharedPrefix(before, key string) int {
 
 // ReadIndex reads an index that WriteIndex wrote. The parameters size and `name` are the size of the index in bytes and
 // its path. The table of the shard shows the path without Suffix as its file. ReadIndex does not see the archive: call
-// Check to find out whether the index belongs to it. A damaged index is an error of kind Corrupt, and a newer version of
-// the format is an error of kind Unsupported.
+// Check to find out whether the index belongs to it. A damaged index is an error of kind Corrupt, and a newer version
+// of the format is an error of kind Unsupported.
 func ReadIndex(r io.ReaderAt, size int64, name string) (*Shard, error) {
 	if size < indexFixed+indexSum || size > maxIndex {
 		return nil, badIndex(name, fmt.Sprintf("it has %d bytes, expected at least %d", size, indexFixed+indexSum))

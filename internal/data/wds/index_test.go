@@ -249,7 +249,8 @@ func TestHostileIndexesOfDALI(t *testing.T) {
 		`v1.2 1` + "\n" + `jpg 512 1 \303.jpg`:     "has a backslash",
 	} {
 		_, err := wds.ReadDALI([]byte(text), "x.idx", "x.tar", 10240)
-		if kind := errs.KindOf(err); kind != errs.Corrupt && kind != errs.Unsupported || !strings.Contains(err.Error(), says) {
+		if kind := errs.KindOf(err); kind != errs.Corrupt && kind != errs.Unsupported ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error is %v, expected %q", text, err, says)
 		}
 	}
@@ -267,7 +268,8 @@ func TestWriteDALIRefusesNames(t *testing.T) {
 			}
 		}
 		var b bytes.Buffer
-		if err := wds.WriteDALI(&b, table); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), c.says) || b.Len() > 0 {
+		if err := wds.WriteDALI(&b, table); !errs.Is(err, errs.Invalid) ||
+			!strings.Contains(err.Error(), c.says) || b.Len() > 0 {
 			t.Errorf("%q: error is %v, expected %q; wrote %q", c.key, err, c.says, &b)
 		}
 	}

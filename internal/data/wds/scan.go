@@ -90,7 +90,8 @@ func (s *scanner) one(h header) error {
 	default:
 		s.override(&h)
 		if s.next.sparse || h.kind == kindSparse {
-			return s.unsupported(fmt.Sprintf("%s has holes (GNU sparse)", s.name(h)), "pack the files again without tar's option --sparse")
+			return s.unsupported(fmt.Sprintf("%s has holes (GNU sparse)", s.name(h)),
+				"pack the files again without tar's option --sparse")
 		}
 		if err := s.fits(h, from); err != nil {
 			return err
@@ -121,8 +122,8 @@ func (s *scanner) take(h header, from int64) error {
 		return nil
 	}
 	if h.size > sample.MaxPart {
-		return s.unsupported(fmt.Sprintf("%s has %d bytes, at most %d are possible", s.name(h), h.size, int64(sample.MaxPart)),
-			"split the member into parts of less than 4 GiB")
+		return s.unsupported(fmt.Sprintf("%s has %d bytes, at most %d are possible", s.name(h), h.size,
+			int64(sample.MaxPart)), "split the member into parts of less than 4 GiB")
 	}
 	if why := s.found.add(h.name, sample.Extent{Offset: from, Size: h.size}); why != "" {
 		e := errs.New(errs.Corrupt, opOpen, s.file, fmt.Sprintf("%s: %s", s.name(h), why))
@@ -138,8 +139,8 @@ func (s *scanner) extend(h header, from int64) error {
 		return err
 	}
 	if h.size > maxExtended {
-		return s.unsupported(fmt.Sprintf("the extended header at offset %d has %d bytes, at most %d are possible", s.pos, h.size,
-			maxExtended), "pack the files again with shorter names")
+		return s.unsupported(fmt.Sprintf("the extended header at offset %d has %d bytes, at most %d are possible", s.pos,
+			h.size, maxExtended), "pack the files again with shorter names")
 	}
 	body, err := s.in.Bytes(from, int(h.size))
 	if err != nil {
@@ -210,7 +211,8 @@ func (s *scanner) noHeader(b []byte, why string) error {
 		}
 	}
 	e := errs.New(errs.Corrupt, opOpen, s.file, "the file does not begin with a tar header: "+why)
-	e.Fix = "check that the file is a tar archive; if it is, " + strings.TrimPrefix(damage, "the file is damaged or truncated: ")
+	e.Fix = "check that the file is a tar archive; if it is, " +
+		strings.TrimPrefix(damage, "the file is damaged or truncated: ")
 	return e
 }
 

@@ -2,11 +2,11 @@
 
 // Package wds reads and writes WebDataset shards: tar archives whose adjacent members form samples.
 //
-// A member "DIR/STEM.EXT" belongs to the sample with the key "DIR/STEM". The extension EXT, in lower case, is the name of
-// the column. The stem ends at the first dot after the last slash. Adjacent members with the same key form a sample.
+// A member "DIR/STEM.EXT" belongs to the sample with the key "DIR/STEM". The extension EXT, in lower case, is the name
+// of the column. The stem ends at the first dot after the last slash. Adjacent members with the same key form a sample.
 // The package follows the webdataset package for Python: links, directories, names without an extension and names such
-// as "__x__" are skipped. Unlike Python's tarfile, Open never takes a damaged header for the end of the archive.
-// Bytes after the first block of zeros are not read.
+// as "__x__" are skipped. Unlike Python's tarfile, Open never takes a damaged header for the end of the archive. Bytes
+// after the first block of zeros are not read.
 //
 // An index beside the archive saves the scan. The index of FILE is FILE.nbx. All fixed numbers are little-endian,
 // and a uvarint is a number in the encoding of package encoding/binary:
@@ -23,10 +23,10 @@
 //	…       …      for each sample: its key, then its parts by column
 //	end-8   8      CRC-64/NVME of everything before
 //
-// A key begins with one byte: the length of the prefix that it shares with the key before, at most 63. The uvarint length
-// of the rest and the rest follow. A part is the uvarint 0 if the sample has no such part. Otherwise a part
-// is two uvarints: 1 + the zigzag of its distance, and its size in bytes. The distance is counted in blocks of 512
-// bytes, from the end of the part before to the start of this part. The first part counts from the start of the file.
+// A key begins with one byte: the length of the prefix that it shares with the key before, at most 63. The uvarint
+// length of the rest and the rest follow. A part is the uvarint 0 if the sample has no such part. Otherwise a part is
+// two uvarints: 1 + the zigzag of its distance, and its size in bytes. The distance is counted in blocks of 512 bytes,
+// from the end of the part before to the start of this part. The first part counts from the start of the file.
 //
 // The fingerprint is the CRC-64/NVME of the first and the last 64 KiB of the archive, or of all its bytes if there are
 // fewer. Together with the size, the fingerprint recognizes another shard, a truncated or extended archive, and an

@@ -59,20 +59,23 @@ func wrongName(key, ext string) (why, fix string) {
 		return "the key has a dot after its last slash, and readers would end the key there",
 			fmt.Sprintf("replace the dots, for example by %.200q", key[:slash]+strings.ReplaceAll(stem, ".", "_"))
 	case strings.IndexByte(ext, '/') >= 0:
-		return fmt.Sprintf("the extension %.200q has a slash, and readers would drop the part", ext), "put folders into the key"
+		return fmt.Sprintf("the extension %.200q has a slash, and readers would drop the part", ext),
+			"put folders into the key"
 	case ext != lower(ext):
 		return fmt.Sprintf("the extension %.200q is not in lower case", ext), fmt.Sprintf("use %.200q", lower(ext))
 	case isMetadata(name):
 		return fmt.Sprintf("readers skip the name %.200q, because its first part begins and ends with two underscores", name),
 			"use another name: names such as __x__ are for metadata"
 	case strings.HasPrefix(ext, "__") && strings.HasSuffix(ext, "__"):
-		return fmt.Sprintf("webdataset reserves the extension %.200q", ext), "use an extension without underscores at both ends"
+		return fmt.Sprintf("webdataset reserves the extension %.200q", ext),
+			"use an extension without underscores at both ends"
 	case key[0] == '/' || slices.Contains(strings.Split(key, "/"), ".."):
 		return "the key begins with a slash or leads out of its folder", "use a key relative to the folder of the data set"
 	case len(name) > maxName:
 		return fmt.Sprintf("the name has %d bytes, expected at most %d", len(name), maxName), "use a shorter name"
 	case !ok || back != key || suffix != ext:
-		return fmt.Sprintf("readers would not find key and extension in the name %.200q", name), "remove newlines from the key"
+		return fmt.Sprintf("readers would not find key and extension in the name %.200q", name),
+			"remove newlines from the key"
 	}
 	return "", ""
 }

@@ -130,9 +130,9 @@ func pack(t testing.TB, all []read, o wds.Options) ([]byte, *wds.Shard) {
 	return b.Bytes(), shard
 }
 
-// TestArchivesOfPeers compares archives that other programs wrote with what webdataset reads from them. webdataset 1.0.2
-// on Python 3.11.7 read all of them. The archives webdataset*, dali were written by its TarWriter, with mtime=0 except
-// for webdataset-times; dali-odd by Python's tarfile; and gnutar-FORMAT by GNU tar 1.34 with --format=FORMAT.
+// TestArchivesOfPeers compares archives that other programs wrote with what webdataset reads from them. webdataset
+// 1.0.2 on Python 3.11.7 read all of them. The archives webdataset*, dali were written by its TarWriter, with mtime=0
+// except for webdataset-times; dali-odd by Python's tarfile; and gnutar-FORMAT by GNU tar 1.34 with --format=FORMAT.
 func TestArchivesOfPeers(t *testing.T) {
 	unusual := wds.Skipped{NotRegular: 4, NoExtension: 4, Metadata: 2}
 	for name, skipped := range map[string]wds.Skipped{
@@ -197,11 +197,13 @@ func TestAlignedArchiveByteByByte(t *testing.T) {
 	}
 	for at, n := range map[int]int{0: 3072, 7168: 4096} {
 		head := string(b[at:][:156])
-		if want := fmt.Sprintf("././@PaxHeader%s0000000\x000000000\x000000000\x00%011o\x0000000000000\x00", strings.Repeat("\x00", 86), n); head[:148] != want {
+		if want := fmt.Sprintf("././@PaxHeader%s0000000\x000000000\x000000000\x00%011o\x0000000000000\x00",
+			strings.Repeat("\x00", 86), n); head[:148] != want {
 			t.Errorf("the header is %q, expected %q", head[:148], want)
 		}
 		comment := fmt.Sprintf("%d comment=", n)
-		if got, want := string(b[at+512:][:n]), comment+strings.Repeat(" ", n-len(comment)-1)+"\n"; b[at+156] != 'x' || got != want {
+		if got, want := string(b[at+512:][:n]), comment+strings.Repeat(" ", n-len(comment)-1)+"\n"; b[at+156] != 'x' ||
+			got != want {
 			t.Errorf("the comment is %.40q…, expected %.40q…", got, want)
 		}
 		if b[at+512+n+156] != '0' {

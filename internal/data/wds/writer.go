@@ -35,10 +35,10 @@ type Part struct {
 	Data io.Reader // must end after Size bytes; can be nil if Size is 0
 }
 
-// Writer writes a WebDataset archive. Equal samples and options give equal bytes. Without alignment, the bytes are those
-// that webdataset's TarWriter writes with mtime=0, as long as the parts are sorted by extension. Names above 100 bytes or
-// outside of ASCII need a PAX header. DALI finds such names only with an index, see WriteDALI. A Writer is not safe for
-// concurrent use.
+// Writer writes a WebDataset archive. Equal samples and options give equal bytes. Without alignment, the bytes are
+// those that webdataset's TarWriter writes with mtime=0, as long as the parts are sorted by extension. Names above 100
+// bytes or outside of ASCII need a PAX header. DALI finds such names only with an index, see WriteDALI. A Writer is not
+// safe for concurrent use.
 type Writer struct {
 	out     *bufio.Writer
 	name    string
@@ -51,12 +51,13 @@ type Writer struct {
 	err     error // after a failed write, or after Close
 }
 
-// NewWriter returns a Writer to w. Messages show the archive as `name`. An alignment other than 0 or 4096 is an error of
-// kind Invalid.
+// NewWriter returns a Writer to w. Messages show the archive as `name`. An alignment other than 0 or 4096 is an error
+// of kind Invalid.
 func NewWriter(w io.Writer, name string, o Options) (*Writer, error) {
 	if o.Align != 0 && o.Align != pageSize || o.AlignFrom < 0 {
 		e := errs.New(errs.Invalid, opPack, name,
-			fmt.Sprintf("the alignment is %d from %d bytes on, expected an alignment of 0 or %d", o.Align, o.AlignFrom, pageSize))
+			fmt.Sprintf("the alignment is %d from %d bytes on, expected an alignment of 0 or %d",
+				o.Align, o.AlignFrom, pageSize))
 		e.Fix = fmt.Sprintf("use the alignment %d for direct reads of large parts, or 0", pageSize)
 		return nil, e
 	}
