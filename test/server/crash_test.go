@@ -83,6 +83,7 @@ func content(rnd *rand.Rand, n int) []byte {
 //
 // NEBULAIO_CRASH_ROUNDS sets the number of rounds; `make crash` runs 200.
 func TestKilledUnderLoad(t *testing.T) {
+	t.Parallel() // with TestIdleConnections, which waits
 	rounds := 8
 	if text := os.Getenv("NEBULAIO_CRASH_ROUNDS"); text != "" {
 		n, err := strconv.Atoi(text)
