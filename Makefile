@@ -85,9 +85,11 @@ lint: tools venv ## Check the sources: gofmt, golangci-lint (with go vet) and ru
 	$(PLACE) $(LINTER) sh -c '$(GO) build -C tools -o "$$STAGED" github.com/golangci/golangci-lint/v2/cmd/golangci-lint'
 	$(LINTER) run --timeout 15m --allow-parallel-runners ./...
 
+# The longest packages start first, so that no core waits for one of them at the end.
+LONGEST := ./test/server ./internal/store/disk ./test/s3suite ./internal/transfer
 .PHONY: test-go
 test-go: tools filesystems count ## Go tests with the race detector; fuzz seeds run as tests
-	$(COUNT) go -- $(GO) test -race -vet=off -timeout 30m ./... # make lint runs go vet
+	$(COUNT) go -- $(GO) test -race -vet=off -timeout 30m $(LONGEST) ./... # make lint runs go vet
 	$(COUNT) unraced -- $(GO) test -vet=off -timeout 30m # tests without threads of their own that take long under the detector
 
 # test/routes mounts these file systems where it runs as root, and fails where fewer than 60 situations can be made.

@@ -31,6 +31,8 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/tags"
 	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 const (
@@ -424,6 +426,7 @@ func TestChecksumsInSignedTrailers(t *testing.T) {
 // TestFiveGiB exceeds every 32-bit number. The object is written in parts of 640 MiB of zeros with a mark in each,
 // and read back in one request.
 func TestFiveGiB(t *testing.T) {
+	unraced.SingleThreaded(t)
 	const size, part, mark = 5<<30 + 1, 640 * mib, "here is part %02d"
 	if testing.Short() {
 		t.Skip("5 GiB are not short")

@@ -39,6 +39,7 @@ func directExpected() bool {
 // the counters. The child process ends while cuFile is counting, which must not crash it.
 func TestCuFileRoutes(t *testing.T) {
 	if os.Getenv(inChild) == "" {
+		needGPU(t) // before the child generates a model
 		again(t, "close")
 		return
 	}

@@ -32,6 +32,18 @@ func open(t *testing.T, o nebulaio.Options) *nebulaio.System {
 	return s
 }
 
+// needGPU skips the test if there is no GPU.
+func needGPU(t *testing.T) {
+	t.Helper()
+	s, err := nebulaio.NewSystem(nebulaio.Options{Devices: "require"})
+	if err != nil {
+		t.Skipf("no GPU: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // dir returns a directory on a disk, so that there is a route past the page cache.
 func dir(t *testing.T) string {
 	t.Helper()

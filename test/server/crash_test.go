@@ -5,6 +5,8 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -59,14 +61,19 @@ const (
 	partSize                     = 5 << 20
 )
 
+// content returns n random bytes that follow from rnd. It uses AES in counter mode, which is fast under the race
+// detector.
 func content(rnd *rand.Rand, n int) []byte {
-	b := make([]byte, n)
-	for i := 0; i+8 <= n; i += 8 {
-		v := rnd.Uint64()
-		for j := range 8 {
-			b[i+j] = byte(v >> (8 * j))
-		}
+	key := make([]byte, 16)
+	for i := range key {
+		key[i] = byte(rnd.Uint32())
 	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		panic(err) // 16 bytes are a key
+	}
+	b := make([]byte, n)
+	cipher.NewCTR(block, make([]byte, aes.BlockSize)).XORKeyStream(b, b)
 	return b
 }
 
@@ -76,6 +83,7 @@ func content(rnd *rand.Rand, n int) []byte {
 //
 // NEBULAIO_CRASH_ROUNDS sets the number of rounds; `make crash` runs 200.
 func TestKilledUnderLoad(t *testing.T) {
+	t.Parallel() // with TestIdleConnections, which waits
 	rounds := 8
 	if text := os.Getenv("NEBULAIO_CRASH_ROUNDS"); text != "" {
 		n, err := strconv.Atoi(text)

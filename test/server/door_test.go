@@ -44,7 +44,7 @@ func startDoor(t *testing.T, data string, args ...string) *server {
 
 func ptrOf(b []byte) nebulaio.Ptr { return nebulaio.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
-// stamped returns content that identifies itself: each 8 bytes encode the version and the offset.
+// stamped returns content that identifies itself: the first 8 bytes are the version, and the others follow from it.
 func stamped(version uint64, n int) []byte {
 	rnd := rand.New(rand.NewPCG(version, 6))
 	b := content(rnd, n)

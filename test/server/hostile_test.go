@@ -138,6 +138,7 @@ func bucketOn(t *testing.T, s *server, name string) *minio.Core {
 
 // TestIdleConnections checks that two thousand idle connections cost little memory, and none once they are closed.
 func TestIdleConnections(t *testing.T) {
+	t.Parallel() // most of its time it waits for the server to end idle goroutines
 	const count = 2000
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

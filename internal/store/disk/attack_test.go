@@ -216,6 +216,7 @@ func TestCopiedStores(t *testing.T) {
 
 // TestTwoCopiesOfOneFile: where data/ and tmp/ have different files of one number, the one of the right size stays.
 func TestTwoCopiesOfOneFile(t *testing.T) {
+	unraced.SingleThreaded(t)
 	for name, spoil := range map[string]func(data, tmp string) error{
 		"same content":  func(string, string) error { return nil },
 		"short in tmp":  func(_, tmp string) error { return os.Truncate(tmp, 5) },

@@ -93,6 +93,7 @@ func TestBlobFileDamagedWhileItRuns(t *testing.T) {
 // The end of a blob file is damaged or cut off. Salvage saves every value whose block is whole, and check names the
 // file.
 func TestSalvageOfBlobFilesWithoutTheirEnd(t *testing.T) {
+	unraced.SingleThreaded(t)
 	d := makeDamaged(t, true)
 	paths, sizes := blobFiles(t, d.clone())
 	for name, harm := range map[string]func(fs vfs.FS) (least int){

@@ -12,6 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // target opens stores in memory or on the real disk, with a check of all invariants before each reopening.
@@ -49,19 +50,42 @@ func target(t *testing.T, onDisk bool) storetest.Target {
 	}
 }
 
+// TestConformance makes calls one after the other on a store in memory. TestConformanceOnDisk makes the same calls under
+// the race detector, which finds the goroutines of the store itself.
 func TestConformance(t *testing.T) {
-	storetest.Run(t, target(t, false))
+	unraced.SingleThreaded(t)
+	storetest.RunSequential(t, target(t, false))
+	storetest.RunLists(t, target(t, false))
 }
 
-func TestConformanceOnDisk(t *testing.T) {
+func TestConformanceOfConcurrentCalls(t *testing.T) { storetest.RunConcurrent(t, target(t, false)) }
+
+// onDisk returns a target on the real disk, or skips a short test.
+func onDisk(t *testing.T) storetest.Target {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("the same in memory is enough for a quick look")
 	}
-	storetest.Run(t, target(t, true))
+	return target(t, true)
+}
+
+func TestConformanceOnDisk(t *testing.T) {
+	on := onDisk(t)
+	storetest.RunSequential(t, on)
+	storetest.RunConcurrent(t, on)
+}
+
+func TestConformanceOfListsOnDisk(t *testing.T) {
+	unraced.SingleThreaded(t)
+	storetest.RunLists(t, onDisk(t))
 }
 
 func TestRandom(t *testing.T) {
+	unraced.SingleThreaded(t)
 	for seed := range uint64(4) {
 		storetest.Random(t, seed, 600, target(t, false))
 	}
 }
+
+// TestRandomOnDisk is one walk of TestRandom on the real disk, under the race detector.
+func TestRandomOnDisk(t *testing.T) { storetest.Random(t, 0, 600, onDisk(t)) }

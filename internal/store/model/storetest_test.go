@@ -8,11 +8,21 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/model"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
+	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
-func TestConformance(t *testing.T) {
-	storetest.Run(t, storetest.Target{Open: func(t *testing.T) object.Store { return model.NewIn(storetest.Dir(t)) }})
+// target opens models in folders of their own.
+func target() storetest.Target {
+	return storetest.Target{Open: func(t *testing.T) object.Store { return model.NewIn(storetest.Dir(t)) }}
 }
+
+func TestConformance(t *testing.T) {
+	unraced.SingleThreaded(t)
+	storetest.RunSequential(t, target())
+	storetest.RunLists(t, target())
+}
+
+func TestConformanceOfConcurrentCalls(t *testing.T) { storetest.RunConcurrent(t, target()) }
 
 // TestRandom proves nothing of the model, which is compared with itself, but
 // that the comparison holds where nothing is wrong.

@@ -87,19 +87,21 @@ func (f *fixture) named(file *os.File, path string) {
 	}
 }
 
-// vanished ends the test unless nothing has that name, at the latest after a restart.
-func (f *fixture) vanished(path string) {
+// vanished ends the test unless nothing has one of these names, at the latest after a restart.
+func (f *fixture) vanished(paths ...string) {
 	f.Helper()
 	f.restart()
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		f.Fatalf("%s is still there: %v", path, err)
+	for _, path := range paths {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			f.Fatalf("%s is still there: %v", path, err)
+		}
 	}
 }
 
 // reads ends the test unless a file has these bytes.
 func (f *fixture) reads(file *os.File, data []byte) {
 	f.Helper()
-	got, err := io.ReadAll(io.NewSectionReader(file, 0, 1<<40))
+	got, err := readAll(io.NewSectionReader(file, 0, 1<<40), int64(len(data)))
 	f.ok(err, "read")
 	if !bytes.Equal(got, data) {
 		f.Fatalf("the file has %s, expected %s", brief(got), brief(data))
@@ -250,8 +252,7 @@ var handleTests = []test{
 				f.ok(first.Close(), "close")
 				f.named(later, other)
 				f.ok(second.Close(), "close")
-				f.vanished(path)
-				f.vanished(other)
+				f.vanished(path, other)
 				f.reads(late, data)
 			}
 		}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package storetest is the conformance suite for implementations of object.Store. Every implementation of object.Store
-// has to pass Run and Random.
+// has to pass RunSequential, RunLists, RunConcurrent and Random.
 //
-// After each test, Run closes the store and opens it again if Target.Reopen is set. Everything that was visible before
+// After each test, the suite closes the store and opens it again if Target.Reopen is set. Everything that was visible before
 // the store was closed must be visible and unchanged after it is opened again.
 package storetest
 
@@ -38,17 +38,38 @@ type Target struct {
 	Sizes []int
 }
 
-// Run tests everything that the contracts of package object promise.
-func Run(t *testing.T, target Target) {
-	for _, group := range []struct {
-		name  string
-		tests []test
-	}{
-		{"buckets", bucketTests}, {"records", recordTests}, {"objects", objectTests}, {"bodies", bodyTests},
-		{"conditions", conditionTests}, {"versions", versionTests}, {"deletes", deleteTests}, {"copies", copyTests},
-		{"lists", listTests}, {"uploads", uploadTests}, {"completions", completeTests}, {"races", raceTests},
-		{"judges", judgeTests}, {"handles", handleTests}, {"drafts", draftTests},
-	} {
+// group is a number of tests with a name.
+type group struct {
+	name  string
+	tests []test
+}
+
+// RunSequential tests everything that the contracts of package object promise to a caller whose calls follow each
+// other, except for the pages of listings.
+func RunSequential(t *testing.T, target Target) {
+	runGroups(t, target, []group{
+		{"records", recordTests}, {"objects", objectTests}, {"bodies", bodyTests}, {"conditions", conditionTests},
+		{"versions", versionTests}, {"deletes", deleteTests}, {"copies", copyTests}, {"uploads", uploadTests},
+		{"completions", completeTests},
+	})
+}
+
+// RunLists compares tens of thousands of pages of listings of an idle store with the expected pages.
+func RunLists(t *testing.T, target Target) {
+	runGroups(t, target, []group{{"lists", listTests}})
+}
+
+// RunConcurrent tests everything that the contracts promise to concurrent callers. It belongs under the race detector.
+func RunConcurrent(t *testing.T, target Target) {
+	runGroups(t, target, []group{
+		{"buckets", bucketTests}, {"races", raceTests}, {"judges", judgeTests}, {"handles", handleTests},
+		{"drafts", draftTests},
+	})
+}
+
+// runGroups runs every test of every group on a store of its own.
+func runGroups(t *testing.T, target Target, groups []group) {
+	for _, group := range groups {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
 				t.Run(test.name, func(t *testing.T) { run(t, target, test.run) })
@@ -248,7 +269,7 @@ func section(c object.Content, off, n int64) ([]byte, error) {
 	if b.Len() != n {
 		return nil, fmt.Errorf("a section of %d bytes has length %d", n, b.Len())
 	}
-	data, err := io.ReadAll(b)
+	data, err := readAll(b, n)
 	if err == nil && int64(len(data)) != n {
 		err = fmt.Errorf("a section of %d bytes gave %d", n, len(data))
 	}
@@ -256,6 +277,25 @@ func section(c object.Content, off, n int64) ([]byte, error) {
 		err = fmt.Errorf("a section that was read whole has length %d", b.Len())
 	}
 	return data, err
+}
+
+// readAll reads r to its end as io.ReadAll does, in pieces that grow from 512 bytes. The buffer has room for n bytes
+// from the beginning. Growing the buffer of io.ReadAll is slow under the race detector.
+func readAll(r io.Reader, n int64) ([]byte, error) {
+	data := make([]byte, 0, n+512)
+	for piece := 512; ; piece = min(2*piece, 1<<20) {
+		if len(data) == cap(data) {
+			data = append(data, 0)[:len(data)]
+		}
+		m, err := r.Read(data[len(data):min(cap(data), len(data)+piece)])
+		data = data[:len(data)+m]
+		if err == io.EOF {
+			return data, nil
+		}
+		if err != nil {
+			return data, err
+		}
+	}
 }
 
 // Bytes returns n pseudo-random bytes, always the same for one seed.
