@@ -62,7 +62,7 @@ type Loader struct {
 	ready  []*Batch  // started and not taken, in order
 	ahead  int64     // bytes of ready
 	tuner  tuner     // of the most batches in ready, unless they are too large
-	err    error     // why the filler ended; io.EOF after the last batch
+	err    error     // why no batch follows those of ready; io.EOF after the last one; set if closed
 	closed bool
 	stats  Stats
 	since  time.Time // when Next last returned
@@ -216,7 +216,7 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, errClosed()
+		return nil, l.err
 	}
 	l.ready = l.ready[1:]
 	l.ahead -= b.bytes
@@ -249,8 +249,6 @@ func (l *Loader) take(ctx context.Context) (*Batch, error) {
 			return l.ready[0], nil
 		case l.err != nil:
 			return nil, l.err
-		case l.closed:
-			return nil, errClosed()
 		case ctx.Err() != nil:
 			return nil, errs.Wrap("wait for batch", "", context.Cause(ctx))
 		}
@@ -266,10 +264,14 @@ func (l *Loader) explain(b *Batch, err error) error {
 
 func errClosed() error { return errs.New(errs.Closed, "wait for batch", "", "the loader is closed") }
 
-// Close ends all reads, frees the memory of batches that were not taken, and closes the files. Batches that the caller
-// has must be freed before the device is closed; their memory is freed at once after Close.
+// Close ends all reads, frees the memory of batches that were not taken, and closes the files. If batches
+// were left, later calls of Next return an error of kind Closed. Batches that the caller has must be freed before the
+// device is closed; their memory is freed at once after Close.
 func (l *Loader) Close() error {
 	l.mu.Lock()
+	if !l.closed && (l.err == nil || len(l.ready) > 0) { // else Next has said, or will say, why there is no batch
+		l.err = errClosed()
+	}
 	l.closed = true
 	l.stop()
 	l.change.Broadcast()

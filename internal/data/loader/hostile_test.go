@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loader
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/data/dataset"
+	"github.com/nebulaio/nebulaio/internal/data/order"
+	"github.com/nebulaio/nebulaio/internal/data/sample"
+	"github.com/nebulaio/nebulaio/internal/device/host"
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// emptySamples returns the options of a loader over 16 samples without bytes: two batches, which need no file.
+func emptySamples(t *testing.T) Options {
+	t.Helper()
+	table := sample.NewTable("empty", 0, []string{"x"}, 16)
+	for range 16 {
+		if err := table.Add("", sample.Extent{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set, err := dataset.New([]*sample.Table{table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(context.Context, string) (*vfs.File, error) { return nil, errors.New("no file is needed") }
+	return Options{Set: set, Open: open, Engine: &transfer.Engine{}, Device: host.New(), Columns: []int{0},
+		Mixing: order.Mixing{Shuffle: order.Full}, Split: order.Split{Batch: 8}, Epochs: 1}
+}
+
+// TestCloseIsNotTheEndOfTheData closes a loader that has started its last batch, and whose caller took only some.
+func TestCloseIsNotTheEndOfTheData(t *testing.T) {
+	for taken := range 3 {
+		l, err := New(emptySamples(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-l.ended
+		for range taken {
+			if _, err := l.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.Next(t.Context())
+		if taken < 2 && !errs.Is(err, errs.Closed) || taken == 2 && err != io.EOF {
+			t.Errorf("after %d of 2 batches and Close: %v", taken, err)
+		}
+	}
+}
