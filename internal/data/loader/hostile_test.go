@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/data/dataset"
@@ -55,5 +56,23 @@ func TestCloseIsNotTheEndOfTheData(t *testing.T) {
 		if taken < 2 && !errs.Is(err, errs.Closed) || taken == 2 && err != io.EOF {
 			t.Errorf("after %d of 2 batches and Close: %v", taken, err)
 		}
+	}
+}
+
+// TestTheMostEpochs goes on in epoch 1 with the largest number of epochs.
+func TestTheMostEpochs(t *testing.T) {
+	o := emptySamples(t)
+	o.State.Epoch, o.Epochs = 1, math.MaxInt64
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, err := l.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

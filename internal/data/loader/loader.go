@@ -99,9 +99,9 @@ func (l *Loader) fill(cursor *order.Cursor) {
 }
 
 func (l *Loader) fillAll(cursor *order.Cursor) error {
-	last := l.o.State.Epoch + l.o.Epochs // the first epoch that is not read
-	for epoch := l.o.State.Epoch; l.o.Epochs == 0 || epoch < last; epoch++ {
-		if epoch > l.o.State.Epoch {
+	first := l.o.State.Epoch
+	for epoch := first; l.o.Epochs == 0 || epoch-first < l.o.Epochs; epoch++ {
+		if epoch > first {
 			var err error
 			begin := order.State{Seed: l.o.State.Seed, Epoch: epoch}
 			if cursor, err = order.NewCursor(l.o.Set.Len(), l.o.Mixing, l.o.Split, begin); err != nil {
