@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/nebulaio/nebulaio/internal/data/dataset"
 	"github.com/nebulaio/nebulaio/internal/data/order"
@@ -74,5 +75,24 @@ func TestTheMostEpochs(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestWaitsThatEndAreCounted waits for a batch with a context that ends, and then again.
+func TestWaitsThatEndAreCounted(t *testing.T) {
+	l := &Loader{tuner: newTuner(), since: time.Now().Add(-time.Second)}
+	l.change.L = &l.mu
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := l.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	l.ready = []*Batch{{}}
+	l.files = &files{}
+	if _, err := l.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := l.Stats(); s.Wait < time.Millisecond || s.Away < time.Second {
+		t.Errorf("%v of waiting and %v of other things", s.Wait, s.Away)
 	}
 }

@@ -65,7 +65,8 @@ type Loader struct {
 	err    error     // why no batch follows those of ready; io.EOF after the last one; set if closed
 	closed bool
 	stats  Stats
-	since  time.Time // when Next last returned
+	since  time.Time     // when Next last returned a batch
+	vain   time.Duration // how long calls of Next since then waited and returned no batch
 }
 
 // New starts a loader, which begins to read at once. The caller closes it.
@@ -203,6 +204,7 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 	asked := time.Now()
 	b, err := l.take(ctx)
 	if err != nil {
+		l.gaveUp(asked)
 		return nil, err
 	}
 	if b.load != nil {
@@ -210,6 +212,7 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 		case <-b.load.Done():
 			err = b.load.Err()
 		case <-ctx.Done():
+			l.gaveUp(asked)
 			return nil, errs.Wrap("wait for batch", "", context.Cause(ctx))
 		}
 	}
