@@ -96,3 +96,25 @@ func TestWaitsThatEndAreCounted(t *testing.T) {
 		t.Errorf("%v of waiting and %v of other things", s.Wait, s.Away)
 	}
 }
+
+// TestStatesOfWorkers has three batches for two workers. After one batch of each, no state may leave out the third.
+func TestStatesOfWorkers(t *testing.T) {
+	o := emptySamples(t)
+	o.Split = order.Split{Batch: 5, Workers: 2}
+	for o.Split.Worker = range 2 {
+		l, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := l.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := (order.State{Position: 10}); b.State != want || b.Last != (o.Split.Worker == 1) {
+			t.Errorf("worker %d: %+v, last is %v", o.Split.Worker, b.State, b.Last)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -114,8 +114,7 @@ func (l *Loader) fillAll(cursor *order.Cursor) error {
 			if !more {
 				break
 			}
-			state := cursor.State()
-			b := &Batch{Samples: samples, Epoch: epoch, Last: state.Epoch > epoch, State: state, pool: l.pool}
+			b := &Batch{Samples: samples, Epoch: epoch, Last: cursor.Ended(), State: cursor.State(), pool: l.pool}
 			if err := l.start(b); err != nil {
 				return err
 			}

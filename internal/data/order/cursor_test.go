@@ -150,8 +150,13 @@ func TestWorkersShareTheBatches(t *testing.T) {
 			t.Fatalf("%d workers have %d batches, one reader has %d", workers, batches, one.Batches())
 		}
 		for i := 0; ; i++ {
-			if i%workers == 0 && i > 0 && one.State() != many[0].State() {
-				t.Fatalf("%d workers after %d batches: %+v, one reader %+v", workers, i, many[0].State(), one.State())
+			for w := range workers {
+				if i%workers == 0 && one.State() != many[w].State() {
+					t.Fatalf("worker %d of %d after %d batches: %+v, one reader %+v", w, workers, i, many[w].State(), one.State())
+				}
+			}
+			if one.Ended() != (one.Batches() == int64(i)) {
+				t.Fatalf("after %d of %d batches, ended is %v", i, one.Batches(), one.Ended())
 			}
 			want, more := one.Next(nil)
 			got, ok := many[i%workers].Next(nil)
