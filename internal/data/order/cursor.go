@@ -52,7 +52,7 @@ func (s Split) check() (Split, error) {
 	if s.Tail == "" {
 		s.Tail = Drop
 	}
-	const most = 1 << 24 // the product of three such numbers and a sample's number fits
+	const most = 1 << 24 // the samples of one step of the most ranks and the most samples fit into an int64 together
 	switch {
 	case s.Batch < 1 || s.Batch > most:
 		return invalid("batch %d, expected 1 to %d", s.Batch, most)
@@ -132,7 +132,8 @@ func (c *Cursor) Next(dst []int64) ([]int64, bool) {
 func (c *Cursor) share(first int64) (from, to int64) {
 	rank, world := int64(c.split.Rank), int64(c.split.World)
 	if left := c.sequence.n - first; left < c.wide() && c.split.Tail == Short {
-		return first + left*rank/world, first + left*(rank+1)/world
+		each, rest := left/world, left%world // left*rank would not fit
+		return first + each*rank + rest*rank/world, first + each*(rank+1) + rest*(rank+1)/world
 	}
 	return first + rank*c.split.Batch, first + (rank+1)*c.split.Batch
 }

@@ -199,3 +199,16 @@ func TestWrongSplitsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestLastShareOfTheLargestSplit looks at a short step of the most ranks, with many samples in a batch.
+func TestLastShareOfTheLargestSplit(t *testing.T) {
+	const world, each = 1 << 20, 12 << 20
+	s := order.Split{Batch: 1 << 24, World: world, Rank: world - 1, Tail: order.Short}
+	c, err := order.NewCursor(world*each, order.Mixing{Shuffle: order.Stored}, s, order.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if batch, _ := c.Next(make([]int64, 0, each)); len(batch) != each || batch[0] != (world-1)*each {
+		t.Errorf("%d samples from %d on, expected %d from %d on", len(batch), batch[0], each, (world-1)*each)
+	}
+}
