@@ -222,7 +222,7 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 	}
 	l.ready = l.ready[1:]
 	l.ahead -= b.bytes
-	l.files.release(b.files)
+	defer l.files.release(b.files) // after count, because the report of a load asks its files
 	b.files = nil
 	if err != nil {
 		b.Free()
