@@ -37,13 +37,14 @@ func New(files []*sample.Table) (*Set, error) {
 		s.first[i] = s.total
 		s.total += int64(f.Len())
 		for _, c := range f.Columns() {
-			if !slices.Contains(s.columns, c) {
-				s.columns = append(s.columns, c)
+			if slices.Contains(s.columns, c) {
+				continue
 			}
-		}
-		if len(s.columns) > MaxColumns {
-			return nil, errs.New(errs.Invalid, "open data set", f.File(),
-				fmt.Sprintf("the files have more than %d columns, the last is %.100q", MaxColumns, s.columns[MaxColumns]))
+			if len(s.columns) == MaxColumns { // here, because a hostile file has millions
+				return nil, errs.New(errs.Invalid, "open data set", f.File(),
+					fmt.Sprintf("the files have more than %d columns, the last is %.100q", MaxColumns, c))
+			}
+			s.columns = append(s.columns, c)
 		}
 	}
 	if s.total == 0 {

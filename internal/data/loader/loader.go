@@ -62,10 +62,11 @@ type Loader struct {
 	ready  []*Batch  // started and not taken, in order
 	ahead  int64     // bytes of ready
 	tuner  tuner     // of the most batches in ready, unless they are too large
-	err    error     // why the filler ended; io.EOF after the last batch
+	err    error     // why no batch follows those of ready; io.EOF after the last one; set if closed
 	closed bool
 	stats  Stats
-	since  time.Time // when Next last returned
+	since  time.Time     // when Next last returned a batch
+	vain   time.Duration // how long calls of Next since then waited and returned no batch
 }
 
 // New starts a loader, which begins to read at once. The caller closes it.
@@ -99,9 +100,9 @@ func (l *Loader) fill(cursor *order.Cursor) {
 }
 
 func (l *Loader) fillAll(cursor *order.Cursor) error {
-	last := l.o.State.Epoch + l.o.Epochs // the first epoch that is not read
-	for epoch := l.o.State.Epoch; l.o.Epochs == 0 || epoch < last; epoch++ {
-		if epoch > l.o.State.Epoch {
+	first := l.o.State.Epoch
+	for epoch := first; l.o.Epochs == 0 || epoch-first < l.o.Epochs; epoch++ {
+		if epoch > first {
 			var err error
 			begin := order.State{Seed: l.o.State.Seed, Epoch: epoch}
 			if cursor, err = order.NewCursor(l.o.Set.Len(), l.o.Mixing, l.o.Split, begin); err != nil {
@@ -113,8 +114,7 @@ func (l *Loader) fillAll(cursor *order.Cursor) error {
 			if !more {
 				break
 			}
-			state := cursor.State()
-			b := &Batch{Samples: samples, Epoch: epoch, Last: state.Epoch > epoch, State: state, pool: l.pool}
+			b := &Batch{Samples: samples, Epoch: epoch, Last: cursor.Ended(), State: cursor.State(), pool: l.pool}
 			if err := l.start(b); err != nil {
 				return err
 			}
@@ -203,6 +203,7 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 	asked := time.Now()
 	b, err := l.take(ctx)
 	if err != nil {
+		l.gaveUp(asked)
 		return nil, err
 	}
 	if b.load != nil {
@@ -210,17 +211,18 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 		case <-b.load.Done():
 			err = b.load.Err()
 		case <-ctx.Done():
+			l.gaveUp(asked)
 			return nil, errs.Wrap("wait for batch", "", context.Cause(ctx))
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, errClosed()
+		return nil, l.err
 	}
 	l.ready = l.ready[1:]
 	l.ahead -= b.bytes
-	l.files.release(b.files)
+	defer l.files.release(b.files) // after count, because the report of a load asks its files
 	b.files = nil
 	if err != nil {
 		b.Free()
@@ -249,8 +251,6 @@ func (l *Loader) take(ctx context.Context) (*Batch, error) {
 			return l.ready[0], nil
 		case l.err != nil:
 			return nil, l.err
-		case l.closed:
-			return nil, errClosed()
 		case ctx.Err() != nil:
 			return nil, errs.Wrap("wait for batch", "", context.Cause(ctx))
 		}
@@ -266,10 +266,14 @@ func (l *Loader) explain(b *Batch, err error) error {
 
 func errClosed() error { return errs.New(errs.Closed, "wait for batch", "", "the loader is closed") }
 
-// Close ends all reads, frees the memory of batches that were not taken, and closes the files. Batches that the caller
-// has must be freed before the device is closed; their memory is freed at once after Close.
+// Close ends all reads, frees the memory of batches that were not taken, and closes the files. If batches
+// were left, later calls of Next return an error of kind Closed. Batches that the caller has must be freed before the
+// device is closed; their memory is freed at once after Close.
 func (l *Loader) Close() error {
 	l.mu.Lock()
+	if !l.closed && (l.err == nil || len(l.ready) > 0) { // else Next has said, or will say, why there is no batch
+		l.err = errClosed()
+	}
 	l.closed = true
 	l.stop()
 	l.change.Broadcast()

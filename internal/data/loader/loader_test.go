@@ -328,6 +328,7 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 		"batch 0, expected 1 to":        func(o *loader.Options) { o.Split.Batch = 0 },
 		"position 6 of an epoch of 5":   func(o *loader.Options) { o.State.Position = 6 },
 		"the 5 samples do not fill one": func(o *loader.Options) { o.Split = order.Split{Batch: 3, World: 2} },
+		"of 1 ranks with 3 workers":     func(o *loader.Options) { o.Split = order.Split{Batch: 2, Workers: 3, Worker: 2} },
 	} {
 		o := r.options
 		change(&o)

@@ -76,9 +76,9 @@ func (o Options) check() (Options, error) {
 	}
 	if whole.Batches() == 0 {
 		e := errs.New(errs.Invalid, "make loader", "", fmt.Sprintf(
-			"the %d samples do not fill one batch of %d samples for each of %d ranks", o.Set.Len(), o.Split.Batch,
-			max(o.Split.World, 1)))
-		e.Fix = "use smaller batches, fewer ranks, or the tail pad or short"
+			"the %d samples do not fill one batch of %d samples for each of %d ranks with %d workers", o.Set.Len(),
+			o.Split.Batch, max(o.Split.World, 1), max(o.Split.Workers, 1)))
+		e.Fix = "use smaller batches, fewer ranks or workers, or the tail pad or short"
 		return o, e
 	}
 	return o, nil

@@ -33,16 +33,17 @@ func (l *Loader) Stats() Stats {
 // count counts a batch that was taken. The caller holds mu.
 func (l *Loader) count(b *Batch, asked time.Time) {
 	now := time.Now()
+	waited, away := now.Sub(asked)+l.vain, asked.Sub(l.since)-l.vain
 	s := &l.stats
 	s.Batches++
 	s.Samples += int64(len(b.Samples))
 	s.Bytes += b.bytes
-	s.Wait += now.Sub(asked)
+	s.Wait += waited
 	if !l.since.IsZero() {
-		s.Away += asked.Sub(l.since)
-		l.tuner.observe(now.Sub(asked), asked.Sub(l.since))
+		s.Away += away
+		l.tuner.observe(waited, away)
 	}
-	l.since = now
+	l.since, l.vain = now, 0
 	if b.load == nil {
 		return
 	}
@@ -54,4 +55,11 @@ func (l *Loader) count(b *Batch, asked time.Time) {
 		s.Routes[share.Route] += share.Bytes
 	}
 	s.Limiting[r.Limiting]++
+}
+
+// gaveUp counts the wait of a call of Next that returns no batch. A caller that waits in short pieces waits, too.
+func (l *Loader) gaveUp(asked time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.vain += time.Since(asked)
 }

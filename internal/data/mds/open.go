@@ -22,7 +22,7 @@ const mostConfig = 16 << 20
 // configuration in the shard.
 //
 // Open reads files without compression. If the index says that the shard is compressed, Open accepts only the file that
-// decompressing gives: a file with the name and size of shard.Raw. Another file is an error of kind Unsupported.
+// decompressing gives: a file with the size of shard.Raw. A file of another size is an error of kind Unsupported.
 func Open(r io.ReaderAt, size int64, name string, shard *Shard) (*sample.Table, error) {
 	f := chunk.File{R: r, Size: size, Name: name, Op: "read MDS shard"}
 	if shard != nil {

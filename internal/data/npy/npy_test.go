@@ -377,3 +377,26 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// TestTooManyRowsAreRefused opens the header of an array whose table would not fit into any memory.
+func TestTooManyRowsAreRefused(t *testing.T) {
+	text := "{'descr': '|u1', 'fortran_order': False, 'shape': (70368744177664,), }\n"
+	b := append([]byte("\x93NUMPY\x01\x00"), byte(len(text)), 0)
+	b = append(b, text...)
+	size := int64(len(b)) + 1<<46
+	_, err := npy.Open(begin{b}, size, "x.npy")
+	if !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "70368744177664 rows, expected at most") {
+		t.Errorf("%v", err)
+	}
+}
+
+// begin is a large file of zeros after its first bytes.
+type begin struct{ first []byte }
+
+func (f begin) ReadAt(p []byte, off int64) (int, error) {
+	clear(p)
+	if off < int64(len(f.first)) {
+		copy(p, f.first[off:])
+	}
+	return len(p), nil
+}

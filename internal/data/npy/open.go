@@ -22,6 +22,8 @@ const (
 	maxHeader = 64 << 10
 	// maxDimensions is the most dimensions of an array in NumPy 2.
 	maxDimensions = 64
+	// maxRows is the most rows of an array. Their table has 3 GiB, and a sample of one number is rarely meant.
+	maxRows = 1 << 28
 	// firstRead is the number of bytes that Open reads at once. Nearly all headers have 128 bytes.
 	firstRead = 4 << 10
 
@@ -48,7 +50,7 @@ type Array struct {
 //
 // A damaged file is an error of kind Corrupt. Open returns an error of kind Unsupported for arrays that have no rows of
 // plain numbers. Examples are Python objects, structures, text, big-endian numbers, a single number, and columns first
-// (Fortran order).
+// (Fortran order). More than 2^28 rows are Unsupported, too, because their table would need too much memory.
 func Open(r io.ReaderAt, size int64, name string) (*Array, error) {
 	p := parser{name: name}
 	text, major, dataOffset, err := p.read(r, size)
@@ -104,7 +106,11 @@ func (p parser) rows(a *Array, fortran bool, size, total int64) error {
 	case total == 0 && a.Shape[0] > 0:
 		return p.unsupported("save an array that has elements", "the rows of shape %v have no elements", a.Shape)
 	}
-	n := a.Shape[0] // at most total, so that the table is bounded by the size of the file
+	n := a.Shape[0]
+	if n > maxRows {
+		return p.unsupported("save the array with longer rows, such as numpy.reshape(a, (-1, 1024)), or in several files",
+			"the array has %d rows, expected at most %d", n, maxRows)
+	}
 	row := total / max(n, 1)
 	if row > sample.MaxPart {
 		return p.unsupported("save the array with smaller rows, such as numpy.reshape(a, (-1, 1024))",

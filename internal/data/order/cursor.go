@@ -52,7 +52,7 @@ func (s Split) check() (Split, error) {
 	if s.Tail == "" {
 		s.Tail = Drop
 	}
-	const most = 1 << 24 // the product of three such numbers and a sample's number fits
+	const most = 1 << 24 // the samples of one step of the most ranks and the most samples fit into an int64 together
 	switch {
 	case s.Batch < 1 || s.Batch > most:
 		return invalid("batch %d, expected 1 to %d", s.Batch, most)
@@ -116,7 +116,7 @@ func (c *Cursor) wide() int64 { return c.split.Batch * int64(c.split.World) }
 
 // Next appends the numbers of the samples of the next batch to dst, and returns false at the end of the epoch.
 func (c *Cursor) Next(dst []int64) ([]int64, bool) {
-	if c.step >= c.steps() {
+	if c.Ended() {
 		return dst, false
 	}
 	first := c.state.Position + c.step*c.wide()
@@ -132,17 +132,22 @@ func (c *Cursor) Next(dst []int64) ([]int64, bool) {
 func (c *Cursor) share(first int64) (from, to int64) {
 	rank, world := int64(c.split.Rank), int64(c.split.World)
 	if left := c.sequence.n - first; left < c.wide() && c.split.Tail == Short {
-		return first + left*rank/world, first + left*(rank+1)/world
+		each, rest := left/world, left%world // left*rank would not fit
+		return first + each*rank + rest*rank/world, first + each*(rank+1) + rest*(rank+1)/world
 	}
 	return first + rank*c.split.Batch, first + (rank+1)*c.split.Batch
 }
 
-// State returns the state with which this reader goes on after the batches that Next returned. At the end of an epoch,
-// that is the start of the next epoch. The workers of a rank have equal states after equal numbers of batches.
+// Ended reports whether this reader has all its batches of the epoch. Other workers can still have one.
+func (c *Cursor) Ended() bool { return c.step >= c.steps() }
+
+// State returns the state with which this reader goes on after the batches that Next returned. The workers of a rank
+// have equal states after equal numbers of batches. If all workers are at the end of the epoch then, the state is the
+// start of the next epoch. A worker that has ended keeps its place in the epoch while another has a batch left.
 func (c *Cursor) State() State {
-	if c.step >= c.steps() {
+	done := c.step - int64(c.split.Worker)
+	if done >= c.steps() {
 		return State{Seed: c.state.Seed, Epoch: c.state.Epoch + 1}
 	}
-	done := c.step - int64(c.split.Worker)
 	return State{Seed: c.state.Seed, Epoch: c.state.Epoch, Position: c.state.Position + done*c.wide()}
 }

@@ -150,8 +150,13 @@ func TestWorkersShareTheBatches(t *testing.T) {
 			t.Fatalf("%d workers have %d batches, one reader has %d", workers, batches, one.Batches())
 		}
 		for i := 0; ; i++ {
-			if i%workers == 0 && i > 0 && one.State() != many[0].State() {
-				t.Fatalf("%d workers after %d batches: %+v, one reader %+v", workers, i, many[0].State(), one.State())
+			for w := range workers {
+				if i%workers == 0 && one.State() != many[w].State() {
+					t.Fatalf("worker %d of %d after %d batches: %+v, one reader %+v", w, workers, i, many[w].State(), one.State())
+				}
+			}
+			if one.Ended() != (one.Batches() == int64(i)) {
+				t.Fatalf("after %d of %d batches, ended is %v", i, one.Batches(), one.Ended())
 			}
 			want, more := one.Next(nil)
 			got, ok := many[i%workers].Next(nil)
@@ -192,5 +197,18 @@ func TestWrongSplitsAreRefused(t *testing.T) {
 		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v, expected %q", c.s, err, c.says)
 		}
+	}
+}
+
+// TestLastShareOfTheLargestSplit looks at a short step of the most ranks, with many samples in a batch.
+func TestLastShareOfTheLargestSplit(t *testing.T) {
+	const world, each = 1 << 20, 12 << 20
+	s := order.Split{Batch: 1 << 24, World: world, Rank: world - 1, Tail: order.Short}
+	c, err := order.NewCursor(world*each, order.Mixing{Shuffle: order.Stored}, s, order.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if batch, _ := c.Next(make([]int64, 0, each)); len(batch) != each || batch[0] != (world-1)*each {
+		t.Errorf("%d samples from %d on, expected %d from %d on", len(batch), batch[0], each, (world-1)*each)
 	}
 }

@@ -43,3 +43,31 @@ func TestReadFull(t *testing.T) {
 		}
 	}
 }
+
+// once is a file that cannot be read the first time.
+type once struct {
+	io.ReaderAt
+	failed bool
+}
+
+func (o *once) ReadAt(p []byte, off int64) (int, error) {
+	if !o.failed {
+		o.failed = true
+		return 0, errors.New("broken")
+	}
+	return o.ReaderAt.ReadAt(p, off)
+}
+
+// TestWindowAfterAnError reads the same bytes again after a read that failed.
+func TestWindowAfterAnError(t *testing.T) {
+	w := sample.NewWindow(&once{ReaderAt: strings.NewReader("hello")}, 5, "list", "x")
+	if _, err := w.Bytes(0, 5); !errs.Is(err, errs.IO) {
+		t.Fatal(err)
+	}
+	if n := w.Ready(0); n != sample.LargePiece {
+		t.Errorf("%d bytes are ready", n)
+	}
+	if b, err := w.Bytes(0, 5); err != nil || string(b) != "hello" {
+		t.Errorf("%q, %v", b, err)
+	}
+}

@@ -53,6 +53,7 @@ func (w *Window) Bytes(at int64, n int) ([]byte, error) {
 		}
 		w.start, w.buf = at, w.buf[:want]
 		if err := ReadFull(w.r, w.buf, at, w.op, w.name); err != nil {
+			w.buf = w.buf[:0] // it has no bytes of the file
 			return nil, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/nebulaio/nebulaio/internal/data/sample"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -47,7 +48,7 @@ func ReadDALI(text []byte, index, tar string, size int64) (*sample.Table, error)
 	}
 	var g group
 	lines := uint64(0)
-	for len(bytes.TrimSpace(rest)) > 0 {
+	for rest = bytes.TrimRightFunc(rest, unicode.IsSpace); len(rest) > 0; {
 		var line []byte
 		line, rest, _ = bytes.Cut(rest, []byte{'\n'})
 		lines++

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -253,6 +254,20 @@ func TestHostileIndexesOfDALI(t *testing.T) {
 			!strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error is %v, expected %q", text, err, says)
 		}
+	}
+}
+
+// TestIndexOfDALIWithMuchSpace reads an index that ends with 16 MiB of spaces. With a look at all of them for each line,
+// ReadDALI would need minutes.
+func TestIndexOfDALIWithMuchSpace(t *testing.T) {
+	const n = 20000
+	text := fmt.Appendf(nil, "v1.2 %d\n", n)
+	for i := range n {
+		text = fmt.Appendf(text, "jpg 512 1 %d.jpg\n", i)
+	}
+	got, err := wds.ReadDALI(append(text, bytes.Repeat([]byte(" \n"), 8<<20)...), "x.idx", "x.tar", 10240)
+	if err != nil || got.Len() != n {
+		t.Errorf("%v", err)
 	}
 }
 
