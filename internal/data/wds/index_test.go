@@ -257,8 +257,8 @@ func TestHostileIndexesOfDALI(t *testing.T) {
 	}
 }
 
-// TestIndexOfDALIWithMuchSpace reads an index that ends with 16 MiB of spaces. With a look at all of them for each line,
-// ReadDALI would need minutes.
+// TestIndexOfDALIWithMuchSpace reads an index that ends with 16 MiB of spaces. ReadDALI would need minutes if it looked
+// at all of them for each line.
 func TestIndexOfDALIWithMuchSpace(t *testing.T) {
 	const n = 20000
 	text := fmt.Appendf(nil, "v1.2 %d\n", n)

@@ -59,7 +59,8 @@ func RunLists(t *testing.T, target Target) {
 	runGroups(t, target, []group{{"lists", listTests}})
 }
 
-// RunConcurrent tests everything that the contracts promise to concurrent callers. It belongs under the race detector.
+// RunConcurrent tests everything that the contracts promise to concurrent callers. Run RunConcurrent under the race
+// detector.
 func RunConcurrent(t *testing.T, target Target) {
 	runGroups(t, target, []group{
 		{"buckets", bucketTests}, {"races", raceTests}, {"judges", judgeTests}, {"handles", handleTests},
