@@ -16,14 +16,15 @@ type Piece struct {
 	At int64 // offset of the first byte in the batch
 }
 
-// Batch says which bytes make one column of a batch. The samples follow each other without gaps, in their order.
+// Batch lists the file ranges whose bytes, put one after the other, are one column of a batch of samples.
 type Batch struct {
 	Size   int64   // bytes of all samples together
 	Pieces []Piece // in the order of the batch; empty samples have none
 	Ends   []int64 // where each sample ends in the batch
 }
 
-// Same returns the size of each sample if all have the same size, and false if they differ.
+// Same returns the size in bytes of one sample, and true, if all samples have the same size. Otherwise Same returns
+// false.
 func (b *Batch) Same() (int64, bool) {
 	if len(b.Ends) == 0 {
 		return 0, false

@@ -127,7 +127,7 @@ func TestFilesOfMegatron(t *testing.T) {
 	}
 }
 
-// rewrite writes the content of an index again.
+// rewrite writes the sequences of x to a new .bin file and a new .idx file, and returns the bytes of both.
 func rewrite(t testing.TB, x *megatron.Index, bin []byte) (newBin, newIdx []byte) {
 	t.Helper()
 	var b, i bytes.Buffer

@@ -43,8 +43,8 @@ type Index struct {
 	Table *sample.Table
 	// DType is the type of one token.
 	DType format.DType
-	// Documents has one entry more than there are documents. Document i has the sequences from Documents[i] to
-	// Documents[i+1], without the latter. A document can be empty.
+	// Documents has one entry more than there are documents. The first sequence of document i is
+	// Documents[i], and its last is Documents[i+1]-1. A document without sequences has two equal entries.
 	Documents []int64
 	// Modes has the mode of each sequence of a multimodal dataset, and is nil for all others.
 	Modes []int8

@@ -13,11 +13,12 @@ type Tail string
 
 // The ways to end an epoch.
 const (
-	// Drop leaves them out of this epoch: all batches are full, and all ranks have the same number of batches.
+	// Drop leaves the samples at the end out of this epoch. All batches are full, and all ranks have the same number of
+	// batches.
 	Drop Tail = "drop"
 	// Pad fills the last batches with samples from the start of the epoch, so that some samples come twice.
 	Pad Tail = "pad"
-	// Short shares them out evenly: the last batches are smaller, and can be empty.
+	// Short divides the samples at the end evenly among the ranks. The last batch of a rank can be smaller, or empty.
 	Short Tail = "short"
 )
 

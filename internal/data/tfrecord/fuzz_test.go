@@ -12,8 +12,8 @@ import (
 )
 
 // FuzzOpen checks that no file makes Open panic, and that the records of an accepted file fill the file. If the data
-// has its CRCs, writing the records again gives the same file and index. The fuzzer cannot guess a CRC. So the fuzzer
-// also cuts each input into records, and the file with these records must be accepted.
+// has its CRCs, writing the records again gives the same file and index. The fuzzer cannot guess a CRC, so the
+// test also writes a valid file whose records are pieces of the input. Open must accept that file.
 func FuzzOpen(f *testing.F) {
 	f.Add(unhex(f, golden))
 	f.Add(unhex(f, golden)[:40])

@@ -27,7 +27,7 @@ const Column = "record"
 
 // Options changes how Open scans a file. The zero value is the default.
 type Options struct {
-	// CheckData compares the data of each record with its CRC. With CheckData, Open reads the whole file.
+	// If CheckData is true, Open reads the whole file and compares the data of each record with its CRC.
 	CheckData bool
 }
 
@@ -39,7 +39,8 @@ type Shard struct {
 }
 
 // Open lists the records of a TFRecord file of `size` bytes. The path or URL `name` is for messages and the table.
-// Open reads the length of each record and compares the length with its CRC. See OpenIndex for a list without a scan.
+// Open reads the length of each record and compares the length with its CRC. OpenIndex needs no scan, because it takes
+// the places of the records from an index file.
 //
 // A damaged file is an error of kind Corrupt. A part of a record at the end of the file is damage too, while TensorFlow
 // ignores up to 11 bytes there. Open returns an error of kind Unsupported for a file compressed with GZIP or ZLIB, and

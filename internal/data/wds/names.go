@@ -38,7 +38,8 @@ func isMetadata(name string) bool {
 	if !nested && strings.HasSuffix(name, "__") {
 		return true
 	}
-	// The $ of a Python expression also matches before a newline at the end.
+	// webdataset matches the name with a regular expression that ends in $. In Python, $ also matches before a final
+	// newline.
 	if !nested {
 		first = strings.TrimSuffix(first, "\n")
 	}
