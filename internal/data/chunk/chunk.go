@@ -148,3 +148,21 @@ func (f File) Samples(offsets []uint32, fixed []int64, each func(at int64, sizes
 	}
 	return nil
 }
+
+// Table reads the heads of all samples and lists their parts. Names and fixed have one entry for each part: its column,
+// and its size or 0, as for Samples.
+func (f File) Table(offsets []uint32, names []string, fixed []int64) (*sample.Table, error) {
+	table := sample.NewTable(f.Name, f.Size, names, Room(offsets, fixed))
+	parts := make([]sample.Extent, len(names))
+	err := f.Samples(offsets, fixed, func(at int64, sizes []uint32) error {
+		for i, size := range sizes {
+			parts[i] = sample.Extent{Offset: at, Size: int64(size)}
+			at += int64(size)
+		}
+		return table.Add("", parts...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return table, nil
+}

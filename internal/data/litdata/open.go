@@ -34,19 +34,7 @@ func Open(r io.ReaderAt, size int64, name string, config *Config, c *Chunk) (*sa
 	for i, leaf := range config.Leaves {
 		names[i] = leaf.Name
 	}
-	table := sample.NewTable(name, size, names, chunk.Room(offsets, fixed))
-	parts := make([]sample.Extent, len(names))
-	err = f.Samples(offsets, fixed, func(at int64, sizes []uint32) error {
-		for i, size := range sizes {
-			parts[i] = sample.Extent{Offset: at, Size: int64(size)}
-			at += int64(size)
-		}
-		return table.Add("", parts...)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return table, nil
+	return f.Table(offsets, names, fixed)
 }
 
 // offsets checks that the chunk can be read, and reads its table of offsets.

@@ -54,19 +54,7 @@ func Open(r io.ReaderAt, size int64, name string, shard *Shard) (*sample.Table, 
 	for i, c := range columns {
 		names[i], fixed[i] = c.Name, c.Size
 	}
-	table := sample.NewTable(name, size, names, chunk.Room(offsets, fixed))
-	parts := make([]sample.Extent, len(columns))
-	err = f.Samples(offsets, fixed, func(at int64, sizes []uint32) error {
-		for i, size := range sizes {
-			parts[i] = sample.Extent{Offset: at, Size: int64(size)}
-			at += int64(size)
-		}
-		return table.Add("", parts...)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return table, nil
+	return f.Table(offsets, names, fixed)
 }
 
 // matches compares the file with its entry in the index.
