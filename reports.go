@@ -11,6 +11,8 @@ type (
 	Report = report.Report
 	// ObjectReport describes a read or write of objects.
 	ObjectReport = report.Object
+	// FeedReport describes the batches that a Loader has delivered.
+	FeedReport = report.Feed
 	// Refusal names a faster route or method that was not available, the reason and the fix.
 	Refusal = report.Refusal
 	// Route is the route that a caller asks for.

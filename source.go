@@ -120,13 +120,22 @@ func (s *System) openSource(ctx context.Context, name string, tree *client.Tree,
 		return nil, err
 	}
 	src := &Source{sys: s.sys, dev: dev, model: m, refused: refused}
-	if dev.Info().Kind == device.Host && (o.Device == "" || o.Device == "auto") {
-		// Host memory was the second choice: the report gives the reason.
-		if v := s.sys.Devices.Survey(); v.NoGPU != "" {
-			src.refused = append(src.refused, report.Refusal{What: "gpu", On: "this machine", Reason: v.NoGPU, Fix: v.Fix})
-		}
+	if why := s.noGPU(dev, o.Device); why != nil {
+		src.refused = append(src.refused, *why)
 	}
 	return src, nil
+}
+
+// noGPU returns why host memory was chosen, or nil if the caller asked for it or a GPU was chosen.
+func (s *System) noGPU(dev device.Device, asked string) *report.Refusal {
+	if dev.Info().Kind != device.Host || asked != "" && asked != "auto" {
+		return nil
+	}
+	v := s.sys.Devices.Survey()
+	if v.NoGPU == "" {
+		return nil
+	}
+	return &report.Refusal{What: "gpu", On: "this machine", Reason: v.NoGPU, Fix: v.Fix}
 }
 
 // OpenSource reads and checks the headers of a model in a bucket. The key names a .safetensors object, an index object

@@ -11,7 +11,7 @@ import (
 
 // Piece is a range of a file and its place in a batch.
 type Piece struct {
-	File int // position in Set.Files
+	File int // number of the file, for Set.File
 	sample.Extent
 	At int64 // offset of the first byte in the batch
 }

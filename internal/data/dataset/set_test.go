@@ -49,14 +49,14 @@ func TestSamplesAreNumberedThrough(t *testing.T) {
 	files := []*sample.Table{table(t, rng, "a.tar", 10, "jpg", "cls"), table(t, rng, "b.tar", 0, "jpg"),
 		table(t, rng, "c.tar", 7, "txt", "jpg"), table(t, rng, "d.tar", 1, "cls")}
 	s := mustSet(t, files...)
-	if want := []string{"jpg", "cls", "txt"}; s.Len() != 18 || !slices.Equal(s.Columns(), want) || len(s.Files()) != 4 {
+	if want := []string{"jpg", "cls", "txt"}; s.Len() != 18 || !slices.Equal(s.Columns(), want) || s.Files() != 4 {
 		t.Fatalf("%d samples with %v", s.Len(), s.Columns())
 	}
 	n := int64(0)
 	for f, file := range files {
 		for i := range file.Len() {
-			if gotF, gotI := s.Locate(n); gotF != f || gotI != i {
-				t.Fatalf("sample %d is number %d of file %d, expected number %d of file %d", n, gotI, gotF, i, f)
+			if got, want := s.Key(n), file.Key(i); got != want {
+				t.Fatalf("sample %d has the key %q, expected %q", n, got, want)
 			}
 			for c, name := range s.Columns() {
 				gotFile, got, ok := s.Part(n, c)
@@ -69,6 +69,9 @@ func TestSamplesAreNumberedThrough(t *testing.T) {
 				}
 			}
 			n++
+		}
+		if name, size := s.File(f); name != file.File() || size != file.Size() {
+			t.Errorf("file %d is %s of %d bytes, expected %s of %d", f, name, size, file.File(), file.Size())
 		}
 	}
 	if got, want := s.Name(11), `sample 11 ("c.tar-1", number 1 of c.tar)`; got != want {

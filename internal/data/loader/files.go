@@ -8,14 +8,14 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/nebulaio/nebulaio/internal/data/dataset"
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
 // files keeps files open while batches read them, and some of them for longer. Only the filler opens files; any
 // goroutine may release them.
 type files struct {
-	open func(ctx context.Context, name string) (*vfs.File, error)
+	open func(ctx context.Context, names []string) ([]dataset.Opened, []error)
 	idle int // the most open files without a reader
 
 	mu   sync.Mutex
@@ -26,42 +26,59 @@ type files struct {
 
 // held is an open file and the number of batches that read it.
 type held struct {
+	dataset.Opened
 	number  int
-	file    *vfs.File
 	readers int
 	at      *list.Element // in rest, nil if there is a reader
 }
 
-// acquire returns a file of the set for reading. If the file has another size than its table says, the error is of
-// kind Corrupt.
-func (f *files) acquire(ctx context.Context, number int, name string, size int64) (*held, error) {
+// acquire returns files of the set for reading, in the order of their numbers. If a file cannot be opened, its entry is
+// nil and the error is in the map. If a file has another size than the set says, the error is of kind Corrupt.
+func (f *files) acquire(ctx context.Context, set *dataset.Set, numbers []int) ([]*held, map[int]error) {
+	out := make([]*held, len(numbers))
+	var missing []int // positions in numbers
 	f.mu.Lock()
-	h := f.all[number]
-	if h != nil {
+	for i, n := range numbers {
+		h := f.all[n]
+		if h == nil {
+			missing = append(missing, i)
+			continue
+		}
 		h.readers++
 		if h.at != nil {
 			f.rest.Remove(h.at)
 			h.at = nil
 		}
+		out[i] = h
 	}
 	f.mu.Unlock()
-	if h != nil {
-		return h, nil
+	if len(missing) == 0 {
+		return out, nil
 	}
-	file, err := f.open(ctx, name)
-	if err != nil {
-		return nil, err
+	names := make([]string, len(missing))
+	for k, i := range missing {
+		names[k], _ = set.File(numbers[i])
 	}
-	if file.Size() != size {
-		e := errs.New(errs.Corrupt, "read samples", name, sizes(file.Size(), size))
-		e.Fix = "make the index again, or copy the file again"
-		return nil, errors.Join(e, file.Close())
-	}
-	h = &held{number: number, file: file, readers: 1}
+	opened, fails := f.open(ctx, names)
+	bad := map[int]error{}
 	f.mu.Lock()
-	f.all[number] = h
-	f.mu.Unlock()
-	return h, nil
+	defer f.mu.Unlock()
+	for k, i := range missing {
+		n := numbers[i]
+		err := fails[k]
+		if _, size := set.File(n); err == nil && opened[k].File.Size() != size {
+			e := errs.New(errs.Corrupt, "read samples", names[k], sizes(opened[k].File.Size(), size))
+			e.Fix = "make the index again, or copy the file again"
+			err = errors.Join(e, opened[k].File.Close())
+		}
+		if err != nil {
+			bad[n] = err
+			continue
+		}
+		out[i] = &held{Opened: opened[k], number: n, readers: 1}
+		f.all[n] = out[i]
+	}
+	return out, bad
 }
 
 // release ends the reading of files. It closes those that have been unused for longest.
@@ -69,6 +86,9 @@ func (f *files) release(hs []*held) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range hs {
+		if h == nil {
+			continue
+		}
 		if h.readers--; h.readers == 0 {
 			h.at = f.rest.PushBack(h)
 		}
@@ -81,7 +101,7 @@ func (f *files) shrink(n int) {
 	for f.rest.Len() > n {
 		h := f.rest.Remove(f.rest.Front()).(*held)
 		delete(f.all, h.number)
-		f.err = errors.Join(f.err, h.file.Close())
+		f.err = errors.Join(f.err, h.File.Close())
 	}
 }
 

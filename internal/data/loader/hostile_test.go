@@ -16,7 +16,6 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer"
-	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
 // emptySamples returns the options of a loader over 16 samples without bytes: two batches, which need no file.
@@ -32,7 +31,7 @@ func emptySamples(t *testing.T) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := func(context.Context, string) (*vfs.File, error) { return nil, errors.New("no file is needed") }
+	open := func(context.Context, []string) ([]dataset.Opened, []error) { panic("no file is needed") }
 	return Options{Set: set, Open: open, Engine: &transfer.Engine{}, Device: host.New(), Columns: []int{0},
 		Mixing: order.Mixing{Shuffle: order.Full}, Split: order.Split{Batch: 8}, Epochs: 1}
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nebulaio/nebulaio/internal/data/dataset"
 	"github.com/nebulaio/nebulaio/internal/data/order"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -27,7 +26,7 @@ type Column struct {
 
 // Batch is a batch in device memory. The caller frees it.
 type Batch struct {
-	Samples []int64 // the numbers of the samples
+	Samples []int64 // the numbers of the samples; none if all of them were left out
 	Columns []Column
 	Epoch   int64
 	Last    bool        // whether this is the reader's last batch of the epoch
@@ -40,9 +39,15 @@ type Batch struct {
 }
 
 // Free gives the memory of the batch back. The caller must not use the batch or its memory afterwards.
-func (b *Batch) Free() {
+func (b *Batch) Free() { b.free(0, false) }
+
+// FreeAfter gives the memory of the batch back. The memory is used again only after the work that is now queued on a
+// CUDA stream of the caller has ended.
+func (b *Batch) FreeAfter(stream uint64) { b.free(stream, true) }
+
+func (b *Batch) free(stream uint64, has bool) {
 	for i := range b.Columns {
-		b.pool.put(b.Columns[i].Memory)
+		b.pool.put(b.Columns[i].Memory, stream, has)
 		b.Columns[i].Memory = nil
 	}
 }
@@ -61,6 +66,7 @@ type Loader struct {
 	change sync.Cond // of ready, ahead, the tuner's depth or the filler's end
 	ready  []*Batch  // started and not taken, in order
 	ahead  int64     // bytes of ready
+	using  int       // files of ready, counted once for each batch
 	tuner  tuner     // of the most batches in ready, unless they are too large
 	err    error     // why no batch follows those of ready; io.EOF after the last one; set if closed
 	closed bool
@@ -123,80 +129,6 @@ func (l *Loader) fillAll(cursor *order.Cursor) error {
 	return io.EOF
 }
 
-// start waits for room, begins to read a batch, and queues it.
-func (l *Loader) start(b *Batch) error {
-	plans := make([]dataset.Batch, len(l.o.Columns))
-	for i, column := range l.o.Columns {
-		if err := l.o.Set.Gather(b.Samples, column, l.o.Ahead-b.bytes, &plans[i]); err != nil {
-			return err
-		}
-		b.bytes += plans[i].Size
-	}
-	if !l.room(b.bytes) {
-		return l.ctx.Err()
-	}
-	err := l.begin(b, plans)
-	if err != nil {
-		b.Free()
-		l.files.release(b.files)
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ready = append(l.ready, b)
-	l.ahead += b.bytes
-	l.change.Broadcast()
-	return nil
-}
-
-// room waits until n more bytes may be read ahead. It returns false if the loader is being closed.
-func (l *Loader) room(n int64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for !l.closed && len(l.ready) > 0 && (len(l.ready) >= l.tuner.depth || l.ahead+n > l.o.Ahead) {
-		l.change.Wait()
-	}
-	return !l.closed
-}
-
-// begin opens the files of a batch, takes memory for it and starts the transfer.
-func (l *Loader) begin(b *Batch, plans []dataset.Batch) error {
-	req := transfer.Request{Device: l.o.Device, Route: l.o.Route, Cache: l.o.Cache}
-	at := map[int]int{} // position in req.Files by number of the file
-	for _, plan := range plans {
-		c := Column{Size: plan.Size, Ends: plan.Ends}
-		if plan.Size > 0 {
-			var err error
-			if c.Memory, err = l.pool.get(plan.Size); err != nil {
-				return err
-			}
-		}
-		b.Columns = append(b.Columns, c)
-		for _, p := range plan.Pieces {
-			i, known := at[p.File]
-			if !known {
-				t := l.o.Set.Files()[p.File]
-				h, err := l.files.acquire(l.ctx, p.File, t.File(), t.Size())
-				if err != nil {
-					return err
-				}
-				b.files = append(b.files, h)
-				i = len(req.Files)
-				at[p.File] = i
-				req.Files = append(req.Files, h.file)
-			}
-			req.Segments = append(req.Segments, transfer.Segment{File: i, Off: p.Offset, Len: p.Size,
-				Dst: c.Memory.Ptr() + device.Ptr(p.At)})
-		}
-	}
-	if len(req.Segments) == 0 {
-		return nil // all samples are empty
-	}
-	var err error
-	b.load, err = l.o.Engine.Start(l.ctx, req)
-	return err
-}
-
 // Next returns the next batch as soon as it is in device memory. After the last batch it returns io.EOF. An error ends
 // the loader: later calls return it again. If ctx ends first, Next returns its error, and a later call goes on.
 func (l *Loader) Next(ctx context.Context) (*Batch, error) {
@@ -222,6 +154,7 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 	}
 	l.ready = l.ready[1:]
 	l.ahead -= b.bytes
+	l.using -= len(b.files)
 	defer l.files.release(b.files) // after count, because the report of a load asks its files
 	b.files = nil
 	if err != nil {
@@ -288,6 +221,6 @@ func (l *Loader) Close() error {
 		b.Free()
 		l.files.release(b.files)
 	}
-	l.ready, l.ahead = nil, 0
+	l.ready, l.ahead, l.using = nil, 0, 0
 	return errors.Join(l.pool.close(), l.files.close())
 }

@@ -75,14 +75,25 @@ func newRig(t testing.TB, files, samples int, size func(*rand.Rand) int64) *rig 
 			t.Error(err)
 		}
 	})
-	open := func(_ context.Context, name string) (*vfs.File, error) {
+	open := each(func(name string) (*vfs.File, error) {
 		r.opened++
 		return vfs.Open(name)
-	}
+	})
 	r.options = loader.Options{Set: r.set, Open: open, Engine: e, Device: host.New(), Columns: []int{0, 1},
 		Mixing: order.Mixing{Shuffle: order.Full}, Split: order.Split{Batch: 8, Tail: order.Short}, Epochs: 1,
 		Route: "auto", Cache: "auto"}
 	return r
+}
+
+// each opens files one after the other.
+func each(open func(name string) (*vfs.File, error)) func(context.Context, []string) ([]dataset.Opened, []error) {
+	return func(_ context.Context, names []string) ([]dataset.Opened, []error) {
+		out, fails := make([]dataset.Opened, len(names)), make([]error, len(names))
+		for i, name := range names {
+			out[i].File, fails[i] = open(name)
+		}
+		return out, fails
+	}
 }
 
 func ragged(rng *rand.Rand) int64 { return rng.Int64N(3) * rng.Int64N(5000) }
@@ -101,6 +112,9 @@ func (r *rig) start() *loader.Loader {
 	})
 	return l
 }
+
+// first returns the name of a file.
+func first(name string, _ int64) string { return name }
 
 // check compares every byte of a batch, and frees the batch.
 func (r *rig) check(b *loader.Batch) {
@@ -249,7 +263,7 @@ func TestLoadersThatFail(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, 3, 20, ragged)
-			if err := c.spoil(r.set.Files()[1].File()); err != nil {
+			if err := c.spoil(first(r.set.File(1))); err != nil {
 				t.Fatal(err)
 			}
 			l := r.start()
@@ -274,10 +288,10 @@ func TestLoadersThatFail(t *testing.T) {
 func TestAWaitCanEnd(t *testing.T) {
 	r := newRig(t, 1, 20, ragged)
 	open, begun, goOn := r.options.Open, make(chan struct{}), make(chan struct{})
-	r.options.Open = func(ctx context.Context, name string) (*vfs.File, error) {
+	r.options.Open = func(ctx context.Context, names []string) ([]dataset.Opened, []error) {
 		close(begun)
 		<-goOn
-		return open(ctx, name)
+		return open(ctx, names)
 	}
 	l := r.start()
 	<-begun

@@ -12,7 +12,6 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer"
-	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -25,8 +24,9 @@ const (
 // Options describes a loader. Set, Open, Engine, Device, Columns, Mixing and Split are required.
 type Options struct {
 	Set *dataset.Set
-	// Open opens a file of the set by its name. The loader calls Open from a single goroutine, and closes the file.
-	Open    func(ctx context.Context, name string) (*vfs.File, error)
+	// Open opens files of the set by their names. The result has a file or an error for each name. The loader calls Open
+	// from a single goroutine, and closes the files.
+	Open    func(ctx context.Context, names []string) ([]dataset.Opened, []error)
 	Engine  *transfer.Engine
 	Device  device.Device
 	Columns []int // columns of the set, in the order of Batch.Columns
@@ -38,8 +38,13 @@ type Options struct {
 	Cache   report.CachePolicy
 	// Ahead is the most bytes of batches that the caller has not taken yet; 0 means DefaultAhead. A single batch of
 	// more bytes is an error of Next.
-	Ahead     int64
-	OpenFiles int // the most files that stay open without being read; 0 means DefaultOpenFiles
+	Ahead int64
+	// OpenFiles is the most files that stay open without being read; 0 means DefaultOpenFiles. Batches of so many files
+	// are read ahead that no more than OpenFiles files are being read, but always one batch.
+	OpenFiles int
+	// SkipBad leaves samples out of their batches if their files cannot be opened or have another size. Stats counts
+	// these samples. A batch can then have fewer samples, or none.
+	SkipBad bool
 }
 
 // check returns the options with their defaults, or an error of kind Invalid.

@@ -23,8 +23,17 @@ type pool struct {
 	mu     sync.Mutex
 	free   map[int64][]device.Buffer // by size
 	kept   int64
+	busy   []busy // memory that the caller's stream may still use, the oldest first
+	used   int64  // bytes of busy
+	queue  device.Queue
 	closed bool
 	err    error // of freeing memory
+}
+
+// busy is memory that is free when the mark is passed.
+type busy struct {
+	memory device.Buffer
+	mark   device.Mark
 }
 
 // rounded returns the size of the allocation for n bytes.
@@ -41,6 +50,7 @@ func (p *pool) get(n int64) (device.Buffer, error) {
 	n = rounded(n)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.settle(p.limit)
 	if have := p.free[n]; len(have) > 0 {
 		b := have[len(have)-1]
 		p.free[n] = have[:len(have)-1]
@@ -48,20 +58,80 @@ func (p *pool) get(n int64) (device.Buffer, error) {
 		return b, nil
 	}
 	b, err := p.device.Alloc(n)
-	if err != nil && p.kept > 0 {
+	if err != nil && p.kept+p.used > 0 {
+		p.settle(0)
 		p.drop()
 		b, err = p.device.Alloc(n)
 	}
 	return b, err
 }
 
-// put keeps the memory for later, or frees it. A nil buffer is ignored.
-func (p *pool) put(b device.Buffer) {
+// settle takes back memory that the caller's stream no longer uses. While more than `most` bytes are in use, settle
+// waits for the stream. The caller holds mu.
+func (p *pool) settle(most int64) {
+	for len(p.busy) > 0 {
+		first := p.busy[0]
+		if done, err := first.mark.Done(); !done && err == nil && p.used <= most {
+			return
+		}
+		p.err = errors.Join(p.err, first.mark.Wait(), first.mark.Close())
+		p.busy, p.used = p.busy[1:], p.used-first.memory.Size()
+		p.keep(first.memory)
+	}
+}
+
+// put keeps the memory for later, or frees it. If has is set, the memory is used again only after the work that is now
+// queued on the caller's stream. A nil buffer is ignored.
+func (p *pool) put(b device.Buffer, stream uint64, has bool) {
 	if b == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !has {
+		p.keep(b)
+		return
+	}
+	mark, err := p.after(stream)
+	if err != nil { // without a mark, only the whole device tells
+		p.err = errors.Join(p.err, err)
+		if p.queue != nil {
+			p.err = errors.Join(p.err, p.queue.Drain())
+		}
+		p.keep(b)
+		return
+	}
+	p.busy, p.used = append(p.busy, busy{b, mark}), p.used+b.Size()
+	if p.closed {
+		p.settle(0)
+		p.endQueue()
+	}
+}
+
+// after returns a mark that is passed after the work that is now queued on a stream.
+func (p *pool) after(stream uint64) (device.Mark, error) {
+	if p.queue == nil {
+		q, err := p.device.NewQueue()
+		if err != nil {
+			return nil, err
+		}
+		p.queue = q
+	}
+	if err := p.queue.After(stream); err != nil {
+		return nil, err
+	}
+	m, err := p.queue.NewMark()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Record(); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// keep keeps memory for later, or frees it. The caller holds mu.
+func (p *pool) keep(b device.Buffer) {
 	if p.closed || p.kept+b.Size() > p.limit || b.Size() != rounded(b.Size()) {
 		p.err = errors.Join(p.err, b.Free())
 		return
@@ -83,13 +153,23 @@ func (p *pool) drop() {
 	p.free, p.kept = nil, 0
 }
 
-// close frees what is kept. Memory that comes back later is freed at once.
+// close frees what is kept. Memory that comes back later is freed as soon as the caller's stream has passed.
 func (p *pool) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
+	p.settle(0)
 	p.drop()
+	p.endQueue()
 	return p.err
+}
+
+// endQueue closes the queue of marks. The caller holds mu.
+func (p *pool) endQueue() {
+	if p.queue != nil {
+		p.err = errors.Join(p.err, p.queue.Close())
+		p.queue = nil
+	}
 }
 
 // sizes describes a file that has another size than its table says.

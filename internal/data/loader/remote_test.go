@@ -49,10 +49,10 @@ func TestFilesAreNotUsedAfterClose(t *testing.T) {
 	r := newRig(t, 5, 41, ragged)
 	var late atomic.Int64
 	r.options.OpenFiles = 1
-	r.options.Open = func(_ context.Context, name string) (*vfs.File, error) {
+	r.options.Open = each(func(name string) (*vfs.File, error) {
 		content, err := os.ReadFile(name)
 		return vfs.NewRemote(name, int64(len(content)), &remote{content: content, late: &late}), err
-	}
+	})
 	if n := len(r.all(t)); n != 26 || late.Load() != 0 {
 		t.Errorf("%d batches; closed files were used %d times", n, late.Load())
 	}

@@ -4,10 +4,14 @@ package loader
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/nebulaio/nebulaio/report"
 )
+
+// mostBad is the most errors about bad files that Stats keeps.
+const mostBad = 16
 
 // Stats counts what a loader delivered.
 type Stats struct {
@@ -19,6 +23,9 @@ type Stats struct {
 	Wait     time.Duration               // how long Next waited for batches
 	Away     time.Duration               // how long the caller did other things between two calls of Next
 	Depth    int                         // the most batches that are read ahead now
+	Skipped  int64                       // samples that were left out because their files are bad
+	Bad      []string                    // the first errors about bad files
+	Refusals []report.Refusal            // faster routes that were refused, each once for each reason
 }
 
 // Stats returns the counts so far.
@@ -27,6 +34,7 @@ func (l *Loader) Stats() Stats {
 	defer l.mu.Unlock()
 	s := l.stats
 	s.Routes, s.Limiting, s.Depth = maps.Clone(s.Routes), maps.Clone(s.Limiting), l.tuner.depth
+	s.Bad, s.Refusals = slices.Clone(s.Bad), slices.Clone(s.Refusals)
 	return s
 }
 
@@ -55,6 +63,12 @@ func (l *Loader) count(b *Batch, asked time.Time) {
 		s.Routes[share.Route] += share.Bytes
 	}
 	s.Limiting[r.Limiting]++
+	for _, refused := range r.Refusals {
+		same := func(o report.Refusal) bool { return o.What == refused.What && o.Reason == refused.Reason }
+		if len(s.Refusals) < mostBad && !slices.ContainsFunc(s.Refusals, same) {
+			s.Refusals = append(s.Refusals, refused)
+		}
+	}
 }
 
 // gaveUp counts the wait of a call of Next that returns no batch. A caller that waits in short pieces waits, too.

@@ -80,6 +80,24 @@ func (t *Table) Add(key string, parts ...Extent) error {
 	return nil
 }
 
+// Without returns a table that leaves out the samples with these numbers.
+func (t *Table) Without(drop map[int]bool) *Table {
+	out := &Table{file: t.file, size: t.size, columns: t.columns}
+	for i := range t.Len() {
+		if drop[i] {
+			continue
+		}
+		from, to := i*len(t.columns), (i+1)*len(t.columns)
+		out.offsets = append(out.offsets, t.offsets[from:to]...)
+		out.sizes = append(out.sizes, t.sizes[from:to]...)
+		if t.ends != nil {
+			out.keys = append(out.keys, t.Key(i)...)
+			out.ends = append(out.ends, uint64(len(out.keys)))
+		}
+	}
+	return out
+}
+
 // wrong returns why an extent cannot be a part of a sample in this file, or "".
 func (t *Table) wrong(p Extent) string {
 	switch {

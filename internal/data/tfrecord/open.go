@@ -29,6 +29,9 @@ const Column = "record"
 type Options struct {
 	// If CheckData is true, Open reads the whole file and compares the data of each record with its CRC.
 	CheckData bool
+	// Skip, if not nil, is called with the error about a record whose data is damaged. If Skip returns true, the table
+	// leaves the record out, and the scan goes on.
+	Skip func(error) bool
 }
 
 // Shard is a TFRecord file and its records. Several goroutines can use a Shard if they can use its io.ReaderAt.
@@ -43,52 +46,67 @@ type Shard struct {
 // the places of the records from an index file.
 //
 // A damaged file is an error of kind Corrupt. A part of a record at the end of the file is damage too, while TensorFlow
-// ignores up to 11 bytes there. Open returns an error of kind Unsupported for a file compressed with GZIP or ZLIB, and
-// for a record of 4 GiB or more.
+// ignores up to 11 bytes there. With an error of kind Corrupt, the result has the records before the damage, or is nil
+// if there are none. Open returns an error of kind Unsupported for a file compressed with GZIP or ZLIB, and for a record
+// of 4 GiB or more.
 func Open(r io.ReaderAt, size int64, name string, o Options) (*Shard, error) {
 	s := &Shard{Table: sample.NewTable(name, size, []string{Column}, 0), r: r}
-	w := sample.NewWindow(r, size, opScan, name)
+	err := s.scan(size, name, o)
+	if err != nil && (!errs.Is(err, errs.Corrupt) || s.Table.Len() == 0) {
+		return nil, err
+	}
+	return s, err
+}
+
+// scan adds all records of a file to the table.
+func (s *Shard) scan(size int64, name string, o Options) error {
+	w := sample.NewWindow(s.r, size, opScan, name)
 	if o.CheckData {
 		w.ReadAll()
 	}
+	i := -1
 	for at := int64(0); at < size; {
-		i := s.Table.Len()
+		i++
 		if size-at < before+after {
-			return nil, s.corrupt(opScan, i, at, "it has %d bytes, expected at least %d", size-at, before+after)
+			return s.corrupt(opScan, i, at, "it has %d bytes, expected at least %d", size-at, before+after)
 		}
 		head, err := w.Bytes(at, before)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		length, ok := parseLength(head)
 		if !ok {
 			// A compressed file does not begin with a length. Its first bytes are a number above its size.
 			if kind := compression(head); kind != "" && at == 0 && length > uint64(size) {
-				return nil, compressed(name, kind)
+				return compressed(name, kind)
 			}
-			return nil, s.badLength(opScan, i, at, head)
+			return s.badLength(opScan, i, at, head)
 		}
 		if length > uint64(size-at-before-after) {
-			return nil, s.corrupt(opScan, i, at, "its data has %d bytes, expected at most %d before the end of the file",
+			return s.corrupt(opScan, i, at, "its data has %d bytes, expected at most %d before the end of the file",
 				length, size-at-before-after)
 		}
 		data := sample.Extent{Offset: at + before, Size: int64(length)}
 		if data.Size > sample.MaxPart {
-			return nil, errs.New(errs.Unsupported, opScan, name, fmt.Sprintf(
+			return errs.New(errs.Unsupported, opScan, name, fmt.Sprintf(
 				"record %d at offset %d: its data has %d bytes, expected at most %d", i, at, length, int64(sample.MaxPart))).
 				WithFix("write the file again with smaller records")
 		}
 		if o.CheckData {
 			if err := s.checkData(opScan, w, i, data); err != nil {
-				return nil, err
+				if o.Skip == nil || !errs.Is(err, errs.Corrupt) || !o.Skip(err) {
+					return err
+				}
+				at = data.Offset + data.Size + after
+				continue
 			}
 		}
 		if err := s.Table.Add("", data); err != nil {
-			return nil, err
+			return err
 		}
 		at = data.Offset + data.Size + after
 	}
-	return s, nil
+	return nil
 }
 
 // Check compares the length field of record i in the file with the size of the record in the table. Use Check for

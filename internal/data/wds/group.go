@@ -77,6 +77,14 @@ func (g *group) add(name string, e sample.Extent) string {
 	return ""
 }
 
+// abandon drops the open sample, because the archive is damaged in it or after it.
+func (g *group) abandon() {
+	g.bad = g.started
+	bad := g.skipped.Bad
+	g.flush()
+	g.skipped.Bad = bad
+}
+
 // flush ends the open sample, and drops it if it is bad.
 func (g *group) flush() {
 	if !g.started {

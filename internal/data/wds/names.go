@@ -11,6 +11,16 @@ import (
 // naming is webdataset's own expression for the key and the extension of a member.
 var naming = regexp.MustCompile(`^((?:.*/|)[^.]+)[.]([^/]*)$`)
 
+// Split returns the key of the sample and the column to which a file belongs by its name. The result ok is false if
+// webdataset drops the name.
+func Split(name string) (key, column string, ok bool) {
+	if isMetadata(name) {
+		return "", "", false
+	}
+	key, ext, ok := split(name)
+	return key, lower(ext), ok
+}
+
 // split returns the key and the extension of a member, as it is written. The result ok is false if webdataset drops
 // the name.
 func split(name string) (key, ext string, ok bool) {

@@ -19,13 +19,22 @@ const maxExtended = sample.LargePiece
 // archive in bytes, and messages show the archive as `name`. Open reads pieces of up to 1 MiB and skips the data of
 // large members.
 //
-// A damaged or truncated archive is an error of kind Corrupt, as is a sample with two parts of the same extension.
+// A damaged or truncated archive is an error of kind Corrupt, as is a sample with two parts of the same extension. With
+// an error of kind Corrupt, the result has the whole samples before the damage, or is nil if there are none.
 // The error is of kind Unsupported for compressed archives, members with holes (GNU sparse), members above
 // sample.MaxPart bytes, and global headers that set names or sizes.
 func Open(r io.ReaderAt, size int64, name string) (*Shard, error) {
 	s := scanner{file: name, size: size, in: sample.NewWindow(r, size, opOpen, name), next: extended{size: -1}}
 	if err := s.run(); err != nil {
-		return nil, err
+		if !errs.Is(err, errs.Corrupt) {
+			return nil, err
+		}
+		s.found.abandon()
+		t, failed := s.found.table(name, size)
+		if failed != nil || t.Len() == 0 {
+			return nil, err
+		}
+		return &Shard{Table: t, Skipped: s.found.skipped}, err
 	}
 	t, err := s.found.table(name, size)
 	if err != nil {

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package open
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/data/mds"
+	"github.com/nebulaio/nebulaio/internal/data/wds"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// formatOf returns the packed format of a file by its name, or "".
+func formatOf(name string) Format {
+	switch path.Ext(name) {
+	case ".tar":
+		return Tar
+	case ".mds":
+		return MDS
+	case ".tfrecord", ".tfrecords", ".tfrec":
+		return TFRecord
+	case ".idx", ".bin":
+		return Megatron
+	case ".npy":
+		return NPY
+	case ".safetensors":
+		return SafeTensors
+	}
+	if strings.Contains(path.Base(name), ".tfrecord-") { // such as train.tfrecord-00000-of-00128
+		return TFRecord
+	}
+	return ""
+}
+
+// isBeside reports whether a file only accompanies data: checksums, indexes and hidden files.
+func isBeside(name string) bool {
+	base := path.Base(name)
+	return strings.HasPrefix(base, ".") || strings.HasSuffix(base, wds.Suffix) ||
+		strings.HasSuffix(base, checksum.Suffix)
+}
+
+// find lists the files of one source. A name with braces or stars can also be the name of a file.
+func (w *work) find(ctx context.Context, source string) error {
+	if strings.ContainsAny(source, "{*?[") {
+		if _, _, err := w.place.Stat(ctx, source); err == nil {
+			return w.one(ctx, source, false)
+		}
+	}
+	names, err := expand(source)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.ContainsAny(name, "*?[") {
+			err = w.match(ctx, name)
+		} else {
+			err = w.one(ctx, name, len(names) > 1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one lists the files of a source without braces or patterns.
+func (w *work) one(ctx context.Context, name string, several bool) error {
+	if w.o.Format == Megatron || w.o.Format == Auto { // Megatron names a data set without an extension
+		if _, _, err := w.place.Stat(ctx, name+".idx"); err == nil {
+			return w.megatron(ctx, name)
+		}
+	}
+	e, folder, err := w.place.Stat(ctx, name)
+	switch {
+	case err != nil && several:
+		return w.bad(name, 0, err)
+	case err != nil:
+		return err
+	case folder:
+		return w.folder(ctx, name)
+	}
+	return w.file(ctx, e)
+}
+
+// file takes a single file that the caller named.
+func (w *work) file(ctx context.Context, e Entry) error {
+	f := w.o.Format
+	switch {
+	case path.Base(e.Name) == mds.IndexName && f != Files && f != Groups:
+		return w.index(ctx, e)
+	case f == Auto:
+		if f = formatOf(e.Name); f == "" {
+			return errs.New(errs.Invalid, "open data set", e.Name, fmt.Sprintf(
+				"the format cannot be told from the name; expected a folder, or one of %q", suffixes())).
+				WithFix("name the format, for example files")
+		}
+	}
+	switch f {
+	case Megatron:
+		return w.megatron(ctx, strings.TrimSuffix(strings.TrimSuffix(e.Name, ".idx"), ".bin"))
+	case Files, Groups:
+		return w.addLoose(f, strings.TrimSuffix(e.Name, path.Base(e.Name)), []Entry{e})
+	}
+	return w.packed(f, []Entry{e})
+}
+
+func suffixes() []string {
+	return []string{".tar", ".mds", ".tfrecord", ".bin", ".idx", ".npy", ".safetensors", mds.IndexName}
+}
+
+// folder takes the files of a folder or prefix.
+func (w *work) folder(ctx context.Context, name string) error {
+	root := strings.TrimSuffix(name, "/") + "/"
+	if f := w.o.Format; f == Auto || f == MDS || f == LitData {
+		if e, folder, err := w.place.Stat(ctx, root+mds.IndexName); err == nil && !folder {
+			return w.index(ctx, e)
+		}
+	}
+	var all []Entry
+	err := w.place.List(ctx, name, func(e Entry) error {
+		if isBeside(e.Name) {
+			return nil
+		}
+		if len(all) == mostFiles {
+			return errs.New(errs.Unsupported, "open data set", name, fmt.Sprintf("has more than %d files", mostFiles)).
+				WithFix("pack the files with nebulaio pack")
+		}
+		all = append(all, e)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.chosen(ctx, name, root, all)
+}
+
+// chosen takes those of the listed files that are data.
+func (w *work) chosen(ctx context.Context, source, root string, all []Entry) error {
+	if len(all) == 0 {
+		return errs.New(errs.NotFound, "open data set", source, "no file lies there").
+			WithFix("check the name, and list what is there")
+	}
+	f := w.o.Format
+	if f == Auto {
+		var err error
+		if f, err = w.guess(source, all); err != nil {
+			return err
+		}
+	}
+	if f == Files || f == Groups || f == "" {
+		return w.addLoose(f, root, all)
+	}
+	var mine []Entry
+	for _, e := range all {
+		if formatOf(e.Name) == f && (f != Megatron || strings.HasSuffix(e.Name, ".idx")) {
+			mine = append(mine, e)
+		} else if f != Megatron || !strings.HasSuffix(e.Name, ".bin") {
+			w.data.Ignored++
+		}
+	}
+	if len(mine) == 0 {
+		return errs.New(errs.NotFound, "open data set", source, fmt.Sprintf(
+			"none of its %d files has the format %s; the first is %s", len(all), f, all[0].Name))
+	}
+	if f == Megatron {
+		for _, e := range mine {
+			if err := w.megatron(ctx, strings.TrimSuffix(e.Name, ".idx")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return w.packed(f, mine)
+}
+
+// guess returns the packed format of the files of a folder. The result is "" if the files are samples themselves: rows
+// of .npy and .safetensors are samples only if the caller says so.
+func (w *work) guess(source string, all []Entry) (Format, error) {
+	var seen []Format
+	bins := map[string]bool{}
+	for _, e := range all {
+		if stem, ok := strings.CutSuffix(e.Name, ".bin"); ok {
+			bins[stem] = true
+		}
+	}
+	for _, e := range all {
+		f := formatOf(e.Name)
+		stem, isIndex := strings.CutSuffix(e.Name, ".idx")
+		packed := f == Tar || f == MDS || f == TFRecord || f == Megatron && isIndex && bins[stem]
+		if packed && !slices.Contains(seen, f) {
+			seen = append(seen, f)
+		}
+	}
+	switch len(seen) {
+	case 0:
+		return "", nil
+	case 1:
+		return seen[0], nil
+	}
+	return "", errs.New(errs.Invalid, "open data set", source, fmt.Sprintf("has files of the formats %q", seen)).
+		WithFix("name the format to read")
+}
+
+// maxIndex is the most bytes of an index.json. An index of a million shards has 300 MB.
+const maxIndex = 1 << 30
+
+// readAll returns the content of a small file.
+func (w *work) readAll(ctx context.Context, name string, limit int64) ([]byte, error) {
+	var out []byte
+	err := w.with(ctx, name, func(r io.ReaderAt, size int64) error {
+		if size > limit {
+			return errs.New(errs.Invalid, "open data set", name, fmt.Sprintf("has %d bytes, expected at most %d", size, limit))
+		}
+		out = make([]byte, size)
+		_, err := r.ReadAt(out, 0)
+		if err == io.EOF {
+			err = nil
+		}
+		return errs.Wrap("read", name, err)
+	})
+	return out, err
+}
+
+// with opens a file for the duration of a call.
+func (w *work) with(ctx context.Context, name string, use func(r io.ReaderAt, size int64) error) error {
+	got, fails := w.place.Open(ctx, []string{name})
+	if fails[0] != nil {
+		return fails[0]
+	}
+	defer got[0].File.Close()
+	return use(got[0].File, got[0].File.Size())
+}
+
+// index takes the shards of an index.json of MDS or litData.
+func (w *work) index(ctx context.Context, e Entry) error {
+	text, err := w.readAll(ctx, e.Name, maxIndex)
+	if err != nil {
+		return err
+	}
+	f, dir := w.o.Format, strings.TrimSuffix(e.Name, mds.IndexName)
+	if f == Auto {
+		f = MDS
+		var keys map[string]json.RawMessage
+		if json.NewDecoder(bytes.NewReader(text)).Decode(&keys) == nil && keys["chunks"] != nil {
+			f = LitData
+		}
+	}
+	switch f {
+	case MDS:
+		return w.mdsIndex(ctx, dir, e.Name, text)
+	case LitData:
+		return w.litdataIndex(ctx, dir, e.Name, text)
+	}
+	return errs.New(errs.Invalid, "open data set", e.Name, fmt.Sprintf("is no file of the format %s", f)).
+		WithFix("use the format mds or litdata for an index.json")
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package open
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/data/dataset"
+	"github.com/nebulaio/nebulaio/internal/data/sample"
+	"github.com/nebulaio/nebulaio/internal/errs"
+)
+
+// reading is the number of indexes that are read at the same time. Over a network, waiting is most of the work.
+const reading = 16
+
+// read reads the indexes of all packed files and makes the data set.
+func (w *work) read(ctx context.Context) error {
+	var err error
+	if len(w.loose) > 0 || len(w.parts) == 0 {
+		w.data.Set, err = w.looseSet()
+		return err
+	}
+	tables, columns, fails := w.tables(ctx)
+	if err := w.firstOf(ctx, fails); err != nil {
+		return err
+	}
+	good := tables[:0]
+	for i, p := range w.parts {
+		t := tables[i]
+		if fails[i] != nil {
+			if err := w.bad(p.file.Name, 0, fails[i]); err != nil {
+				return err
+			}
+		}
+		if t == nil {
+			continue
+		}
+		if t, err = w.limited(t); err != nil {
+			return err
+		}
+		good = append(good, t)
+		for _, c := range columns[i] {
+			w.column(c)
+		}
+	}
+	if w.data.Set, err = dataset.New(good); err != nil {
+		if len(w.data.Bad) > 0 {
+			return errs.New(errs.Invalid, "open data set", w.parts[0].file.Name, fmt.Sprintf(
+				"no sample is left: %d files are bad, the first because: %v", len(w.data.Bad), w.data.Bad[0].Why))
+		}
+		return err
+	}
+	for _, c := range w.data.Set.Columns() {
+		if _, told := w.known[c]; !told {
+			w.column(Column{Name: c})
+		}
+	}
+	return nil
+}
+
+// tables reads the indexes in parallel. The first error ends the work, unless bad files are skipped.
+func (w *work) tables(ctx context.Context) ([]*sample.Table, [][]Column, []error) {
+	tables, columns := make([]*sample.Table, len(w.parts)), make([][]Column, len(w.parts))
+	fails := make([]error, len(w.parts))
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	inParallel(len(w.parts), max(reading, runtime.GOMAXPROCS(0)), func(i int) {
+		if fails[i] = ctx.Err(); fails[i] != nil {
+			return
+		}
+		tables[i], columns[i], fails[i] = w.parts[i].table(ctx)
+		if fails[i] == nil && w.o.Verify {
+			fails[i] = w.verify(ctx, w.parts[i].file.Name)
+			if fails[i] != nil {
+				tables[i] = nil
+			}
+		}
+		if fails[i] != nil && !w.o.SkipBad {
+			tables[i] = nil
+			stop()
+		}
+	})
+	return tables, columns, fails
+}
+
+// firstOf returns the first error that ends the work, and no error of work that was ended by another.
+func (w *work) firstOf(ctx context.Context, fails []error) error {
+	if err := ctx.Err(); err != nil {
+		return errs.Wrap("open data set", w.parts[0].file.Name, err)
+	}
+	if w.o.SkipBad {
+		return nil
+	}
+	for _, err := range fails {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	return nil
+}
+
+// limited returns a table without the samples that are above the limit, or an error about the first of them.
+func (w *work) limited(t *sample.Table) (*sample.Table, error) {
+	if w.o.MaxSample == 0 {
+		return t, nil
+	}
+	drop := map[int]bool{}
+	for i := range t.Len() {
+		for c, column := range t.Columns() {
+			e, _ := t.Part(i, c)
+			if e.Size <= w.o.MaxSample {
+				continue
+			}
+			name := fmt.Sprintf("sample %d (%.200q) of %s, part %q", i, t.Key(i), t.File(), column)
+			if err := w.bad(name, 1, tooLarge(name, e.Size, w.o.MaxSample)); err != nil {
+				return nil, err
+			}
+			drop[i] = true
+			break
+		}
+	}
+	if len(drop) == 0 {
+		return t, nil
+	}
+	return t.Without(drop), nil
+}
+
+// verify compares a file with the checksums beside it. A file without checksums passes.
+func (w *work) verify(ctx context.Context, name string) error {
+	text, err := w.readAll(ctx, checksum.Path(name), maxIndex)
+	if errs.Is(err, errs.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	sums, err := checksum.Parse(checksum.Path(name), text)
+	if err != nil {
+		return err
+	}
+	return w.with(ctx, name, func(r io.ReaderAt, size int64) error {
+		if err := sums.CheckSize(name, size); err != nil {
+			return err
+		}
+		b := make([]byte, min(sums.Block, size))
+		for i, want := range sums.Blocks {
+			if err := ctx.Err(); err != nil {
+				return errs.Wrap("verify", name, err)
+			}
+			off, n := sums.Extent(int64(i))
+			if err := sample.ReadFull(r, b[:n], off, "verify", name); err != nil {
+				return err
+			}
+			if got := checksum.Of(b[:n]); got != want {
+				return errs.New(errs.Corrupt, "verify", name, fmt.Sprintf(
+					"bytes %d to %d have the checksum %016x, expected %016x", off, off+n, got, want)).
+					WithFix("copy the file again, or pack it again")
+			}
+		}
+		return nil
+	})
+}
