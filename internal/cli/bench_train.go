@@ -61,8 +61,8 @@ sample size and step time.`,
 	fs.Var(count(&f.c.Steps, defaultSteps, 1), "steps", "number of simulated training steps to measure")
 	fs.Var(count(&f.c.Workers, 4, 1), "workers", "number of threads that read samples")
 	fs.Var(count(&f.c.Prefetch, 2, 0), "prefetch", "number of batches to read before they are needed")
-	fs.Var(choice(&f.c.Memory, "MEMORY", train.Engine, train.Pinned, train.Pageable), "memory",
-		"method that moves batches to the device: engine, pinned or pageable")
+	fs.Var(choice(&f.c.Memory, "MEMORY", train.Engine, train.Loader, train.Pinned,
+		train.Pageable), "memory", "method that moves batches to the device: engine, loader, pinned or pageable")
 	fs.Var(choice(&f.c.Route, "ROUTE", "auto", "direct", "buffered"), "route",
 		"route of sample reads: auto, direct or buffered")
 	fs.Var(choice(&f.c.Pattern, "ORDER", train.Random, train.Sequential), "pattern",
@@ -85,7 +85,7 @@ sample size and step time.`,
 			}
 		}
 		f.data.Seed, f.c.Drop = f.c.Seed, !f.warm
-		if f.c.Memory == train.Engine {
+		if f.c.Memory == train.Engine || f.c.Memory == train.Loader {
 			f.forEngine(fs, f.c.Workers, 0, 0)
 		}
 		b, err := a.openBench(ctx, &f.benchFlags, args, true)

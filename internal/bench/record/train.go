@@ -25,7 +25,7 @@ type Train struct {
 	BatchBytes  int64   `json:"batch_bytes"`
 	Batch       int     `json:"batch"` // samples per batch
 	SampleBytes int64   `json:"sample_bytes"`
-	Memory      string  `json:"memory"` // "pageable", "pinned", "engine"
+	Memory      string  `json:"memory"` // "pageable", "pinned", "engine", "loader"
 	Route       string  `json:"route"`
 	Pattern     string  `json:"pattern"`
 	Workers     int     `json:"workers"`

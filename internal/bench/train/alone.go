@@ -76,7 +76,11 @@ func (r *rig) loaderRound(ctx context.Context, places []*place, progress func(do
 		free <- pl
 	}
 	start := r.hooks.now()
-	if r.Memory == Engine && r.Host != nil {
+	if r.Memory == Loader {
+		if err := r.loadByLoader(g, s, free, out); err != nil {
+			return 0, err
+		}
+	} else if r.Memory == Engine && r.Host != nil {
 		r.loadByEngine(g, r.Host, s, free, out, nil)
 	} else {
 		if r.Memory == Engine {
@@ -105,9 +109,11 @@ func (r *rig) loaderRound(ctx context.Context, places []*place, progress func(do
 			} else {
 				seconds = now.Sub(from).Seconds() / float64(k+1-left)
 				if late {
+					pl.giveBack()
 					return errEnough
 				}
 			}
+			pl.giveBack()
 			free <- pl
 		}
 		return nil
@@ -120,6 +126,12 @@ func (r *rig) loaderRound(ctx context.Context, places []*place, progress func(do
 
 // placesAlone returns the slots that the loader fills when it runs alone. done frees them.
 func (r *rig) placesAlone() (places []*place, done func(), err error) {
+	if r.Memory == Loader {
+		for range r.hostPlaces() {
+			places = append(places, &place{})
+		}
+		return places, func() {}, nil
+	}
 	if r.Memory != Engine || r.Host == nil {
 		return r.places[:r.hostPlaces()], func() {}, nil
 	}

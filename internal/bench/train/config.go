@@ -39,7 +39,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// Pageable, Pinned and Engine are the values of Config.Memory, the kind of host memory that batches pass through.
+// Pageable, Pinned, Engine and Loader are the values of Config.Memory: how batches get to the device.
 const (
 	// Pageable is ordinary host memory, as in a PyTorch DataLoader without pin_memory.
 	Pageable = "pageable"
@@ -47,6 +47,8 @@ const (
 	Pinned = "pinned"
 	// Engine lets the transfer engine read and copy the batches.
 	Engine = "engine"
+	// Loader lets the loader of training data read and copy the batches. The loader chooses how far it reads ahead.
+	Loader = "loader"
 )
 
 // Sequential and Random are the values of Config.Pattern, the order of the samples within an epoch.
@@ -58,7 +60,7 @@ const (
 // Config describes a run that simulates training.
 type Config struct {
 	Device device.Device    // the device that receives the batches and runs the steps
-	Engine *transfer.Engine // the transfer engine, needed only if Memory is Engine
+	Engine *transfer.Engine // the transfer engine, needed only if Memory is Engine or Loader
 	// Host is a device that stands for host memory. If Memory is Engine, the transfer engine reads into Host while
 	// the loader is measured alone. If Host is nil, worker threads read instead of the engine, and a note in the
 	// result says so.
@@ -75,7 +77,7 @@ type Config struct {
 
 	Workers  int    // number of threads that read; 0 means 4
 	Prefetch int    // number of batches loaded ahead of the running step; 0 loads only while no step runs
-	Memory   string // Pageable, Pinned or Engine; "" means Pinned
+	Memory   string // Pageable, Pinned, Engine or Loader; "" means Pinned
 	Route    string // "direct", "buffered" or "auto"; "" means "auto"
 	Pattern  string // Sequential or Random; "" means Sequential
 	Seed     uint64 // seed of the Random order
@@ -122,6 +124,9 @@ type plan struct {
 	route  report.Route
 }
 
+// engine reports whether the transfer engine reads and copies, for the run itself or for the loader.
+func (p *plan) engine() bool { return p.Memory == Engine || p.Memory == Loader }
+
 // slotBytes is the size of a slot's host memory, and also that of its device memory.
 func (p *plan) slotBytes() int64 { return p.stride * int64(p.Batch) }
 
@@ -129,7 +134,7 @@ func (p *plan) slotBytes() int64 { return p.stride * int64(p.Batch) }
 // When the loader runs alone, the engine needs three slots: two transfers are in progress while the third slot is
 // freed, as in the run.
 func (p *plan) hostPlaces() int {
-	if p.Memory == Engine {
+	if p.engine() {
 		return min(p.places, 3)
 	}
 	return p.places
@@ -180,12 +185,12 @@ func (c Config) check() (*plan, error) {
 		return nil, bad("sample_bytes", c.SampleBytes, "a positive number of bytes")
 	case c.StepTime < 0 || c.StepTime > time.Hour:
 		return nil, bad("step_time", c.StepTime, "0 to 1h")
-	case c.Memory != Pageable && c.Memory != Pinned && c.Memory != Engine:
-		return nil, bad("memory", c.Memory, "pageable, pinned or engine")
+	case c.Memory != Pageable && c.Memory != Pinned && c.Memory != Engine && c.Memory != Loader:
+		return nil, bad("memory", c.Memory, "pageable, pinned, engine or loader")
 	case c.Pattern != Sequential && c.Pattern != Random:
 		return nil, bad("pattern", c.Pattern, "sequential or random")
-	case c.Memory == Engine && c.Engine == nil:
-		return nil, errs.New(errs.Invalid, "configure training run", "memory=engine",
+	case (c.Memory == Engine || c.Memory == Loader) && c.Engine == nil:
+		return nil, errs.New(errs.Invalid, "configure training run", "memory="+c.Memory,
 			"needs a transfer engine, and none was given")
 	}
 	for _, x := range []struct {
@@ -232,7 +237,7 @@ func (p *plan) checkRoute() error {
 			}
 			return e.WithFix("use route buffered or auto, or keep the data set on ext4 or XFS")
 		}
-		if p.Memory != Engine && p.stride%max(f.Align().Offset, 1) != 0 {
+		if !p.engine() && p.stride%max(f.Align().Offset, 1) != 0 {
 			return errs.New(errs.Invalid, "read past the page cache", f.Path(), fmt.Sprintf(
 				"samples lie %d bytes apart and direct reads begin at multiples of %d", p.stride, f.Align().Offset)).
 				WithFix("use larger samples, route buffered, or memory engine, which reads around them")

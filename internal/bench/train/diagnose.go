@@ -118,7 +118,7 @@ func loaderNext(t record.Train, l Limits) (next []string) {
 
 // moreReaders suggests the number of workers that would be fast enough, limited by the number of processors.
 func moreReaders(t record.Train, l Limits) string {
-	if t.Memory == Engine {
+	if t.Memory == Engine || t.Memory == Loader {
 		return "raise the engine's queue depth, if the storage is not at its limit"
 	}
 	if l.CPUs > 0 && t.Workers >= l.CPUs {
@@ -157,7 +157,7 @@ func copyNext(t record.Train, saturated bool) (next []string) {
 		next = append(next, fmt.Sprintf("give the loader headroom, with more workers or larger reads: alone it already "+
 			"takes %.0f %% of a step", t.Isolated/t.Target*100))
 	}
-	if t.Memory != Engine {
+	if t.Memory != Engine && t.Memory != Loader {
 		next = append(next, "let the engine read and copy (memory engine)")
 	}
 	switch {

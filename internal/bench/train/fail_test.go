@@ -20,15 +20,15 @@ import (
 )
 
 func TestCancelLeavesNothingQueued(t *testing.T) {
-	files := dataset(t, 5000, 15)
-	for _, memory := range []string{Pageable, Pinned, Engine} {
+	files := writtenSet(t, 5000, 15)
+	for _, memory := range []string{Pageable, Pinned, Engine, Loader} {
 		for _, what := range []string{"copies", "steps"} {
 			t.Run(memory+"/"+what, func(t *testing.T) {
 				g, d := fakegpu.OpenOne(t)
 				c := base(d, files)
 				c.Memory, c.Steps = memory, 1000
 				var e *transfer.Engine
-				if memory == Engine {
+				if memory == Engine || memory == Loader {
 					e, _ = transfer.New(transfer.Options{PoolSize: 2 << 20, MaxTransfer: 128 << 10})
 					c.Engine, c.Host = e, host.New()
 				}
@@ -83,7 +83,7 @@ func TestCancelLeavesNothingQueued(t *testing.T) {
 func TestCancelBeforeTheRunBegins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	got, err := Run(ctx, base(host.New(), dataset(t, 5000, 15)))
+	got, err := Run(ctx, base(host.New(), writtenSet(t, 5000, 15)))
 	if !errs.Is(err, errs.Cancelled) || !got.Interrupted || got.Steps != 0 || got.Bound != "" {
 		t.Errorf("%v with %+v", err, got)
 	}
@@ -91,7 +91,7 @@ func TestCancelBeforeTheRunBegins(t *testing.T) {
 
 func TestAReadErrorEndsTheRun(t *testing.T) {
 	g, d := fakegpu.OpenOne(t)
-	files := dataset(t, 5000, 15)
+	files := writtenSet(t, 5000, 15)
 	boom := errs.New(errs.IO, "read", "sample 7", "the disk is gone")
 	var mu sync.Mutex
 	reads := 0
@@ -114,7 +114,7 @@ func TestAReadErrorEndsTheRun(t *testing.T) {
 		c := base(d, files)
 		c.Memory = memory
 		var e *transfer.Engine
-		if memory == Engine {
+		if memory == Engine || memory == Loader {
 			e, _ = transfer.New(transfer.Options{})
 			c.Engine, c.Host = e, host.New()
 		}
@@ -132,7 +132,7 @@ func TestAReadErrorEndsTheRun(t *testing.T) {
 }
 
 func TestADeviceErrorEndsTheRun(t *testing.T) {
-	files := dataset(t, 5000, 15)
+	files := writtenSet(t, 5000, 15)
 	for name, fail := range map[string]func(g *fakegpu.GPU){
 		"a copy":          fakegpu.FailingCopy(7, fakegpu.LaunchFailed, false),
 		"a copy for good": fakegpu.FailingCopy(7, fakegpu.LaunchFailed, true),
@@ -157,7 +157,7 @@ func TestADeviceErrorEndsTheRun(t *testing.T) {
 }
 
 func TestWhatCannotBeOpenedIsGivenBack(t *testing.T) {
-	files := dataset(t, 5000, 15)
+	files := writtenSet(t, 5000, 15)
 	for fn, kind := range map[string]errs.Kind{
 		"cuStreamCreate": errs.Device, "cuMemAlloc_v2": errs.NoMemory, "cuMemHostRegister_v2": errs.NoMemory,
 		"cuEventCreate": errs.Device, "cuModuleLoadData": errs.Unsupported,
@@ -191,7 +191,7 @@ func TestWhatCannotBeOpenedIsGivenBack(t *testing.T) {
 }
 
 func TestConfigurationIsChecked(t *testing.T) {
-	files := dataset(t, 5000, 15)
+	files := writtenSet(t, 5000, 15)
 	g := fakegpu.Build(t, fakegpu.Options{}) // a GiB
 	d := g.Open("cuda:0")
 	for name, c := range map[string]struct {
@@ -211,7 +211,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 		"workers":     {func(c *Config) { c.Workers = 5000 }, errs.Invalid, "workers=5000"},
 		"prefetch":    {func(c *Config) { c.Prefetch = -1 }, errs.Invalid, "prefetch=-1"},
 		"alone":       {func(c *Config) { c.Alone = -1 }, errs.Invalid, "alone=-1"},
-		"memory":      {func(c *Config) { c.Memory = "cold" }, errs.Invalid, "pageable, pinned or engine"},
+		"memory":      {func(c *Config) { c.Memory = "cold" }, errs.Invalid, "pageable, pinned, engine or loader"},
 		"route":       {func(c *Config) { c.Route = "north" }, errs.Invalid, "north"},
 		"pattern":     {func(c *Config) { c.Pattern = "zigzag" }, errs.Invalid, "sequential or random"},
 		"no engine":   {func(c *Config) { c.Memory = Engine }, errs.Invalid, "needs a transfer engine"},

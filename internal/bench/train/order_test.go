@@ -53,7 +53,7 @@ func TestStride(t *testing.T) {
 }
 
 func TestSamplesDoNotSpanFiles(t *testing.T) {
-	files := dataset(t, 5000, 2, 0, 3)
+	files := writtenSet(t, 5000, 2, 0, 3)
 	l, err := newLayout(files, 5000, Stride(5000))
 	if err != nil || l.total != 5 {
 		t.Fatalf("%+v, %v", l, err)

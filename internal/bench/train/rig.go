@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/data/loader"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
@@ -21,6 +22,7 @@ type place struct {
 	host  *hostmem.Region // nil if the engine reads
 	unpin func() error
 	dev   device.Buffer
+	fed   *loader.Batch // of the loader, in place of dev
 	// copied marks the end of the batch's copy, and ended the end of its step.
 	copied, ended device.Mark
 
@@ -37,6 +39,22 @@ func (pl *place) settle(batch, samples int) {
 	pl.batch = batch
 	pl.left.Store(int64(samples))
 	pl.loaded, pl.ready = make(chan struct{}), make(chan struct{})
+}
+
+// at returns the address of the batch on the device.
+func (pl *place) at() device.Ptr {
+	if pl.fed != nil {
+		return pl.fed.Columns[0].Memory.Ptr()
+	}
+	return pl.dev.Ptr()
+}
+
+// giveBack returns the memory of the batch to the loader, if there is one.
+func (pl *place) giveBack() {
+	if pl.fed != nil {
+		pl.fed.Free()
+		pl.fed = nil
+	}
 }
 
 // stampRing is the number of steps whose stamps are kept: the step that is waited for, the one before it, and those
@@ -185,6 +203,7 @@ func (r *rig) close() error {
 	}
 	for _, pl := range r.places {
 		all = append(all, pl.closeHost())
+		pl.giveBack()
 		for _, m := range []device.Mark{pl.copied, pl.ended} {
 			if m != nil {
 				all = append(all, m.Close())

@@ -81,7 +81,7 @@ func (r *rig) phases(ctx context.Context, t *record.Train, f *figures) (err erro
 	if err := r.copyAlone(ctx, t); err != nil {
 		return err
 	}
-	if r.Memory == Engine { // it has staging of its own
+	if r.engine() { // it has staging of its own
 		for _, pl := range r.places {
 			if err := pl.closeHost(); err != nil {
 				return err
@@ -121,7 +121,11 @@ func (r *rig) train(ctx context.Context, t *record.Train, f *figures) error {
 	toStep, stepped := make(chan *place, len(r.places)), make(chan *place)
 	g := newGroup(ctx)
 	start := r.hooks.now()
-	if r.Memory == Engine {
+	if r.Memory == Loader {
+		if err := r.loadByLoader(g, s, free, toStep); err != nil {
+			return err
+		}
+	} else if r.Memory == Engine {
 		r.loadByEngine(g, r.Device, s, free, toStep, func(rep report.Report) {
 			for _, way := range rep.Routes {
 				r.took.add(way.Route, way.Bytes)
@@ -159,7 +163,9 @@ func (r *rig) train(ctx context.Context, t *record.Train, f *figures) error {
 			if _, ok := take(g, pl.ready); !ok && g.ctx.Err() != nil {
 				return nil
 			}
-			if err := r.reap(pl, start, f); err != nil {
+			err := r.reap(pl, start, f)
+			pl.giveBack()
+			if err != nil {
 				return err
 			}
 			if r.Progress != nil {
@@ -213,7 +219,7 @@ func (r *rig) copy(g *group, s stretch, in <-chan *place, out chan<- *place) {
 // step queues the step of a batch behind the batch's copy. At most two steps are queued at a time, the running one
 // and the next, so that a stopped run ends soon.
 func (r *rig) step(g *group, pl *place) error {
-	if r.Memory != Engine {
+	if !r.engine() {
 		if r.follow != nil {
 			if err := r.follow.Follow(pl.copied); err != nil {
 				return err
@@ -256,7 +262,7 @@ func (r *rig) reap(pl *place, start time.Time, f *figures) error {
 	}
 	f.add(ready, max(idle, 0), max(busy, 0))
 	if r.hooks.step != nil {
-		r.hooks.step(k, pl.dev.Ptr())
+		r.hooks.step(k, pl.at())
 	}
 	return nil
 }

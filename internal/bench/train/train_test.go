@@ -35,8 +35,8 @@ func content(n, size int64) []byte {
 	return b
 }
 
-// dataset writes files with so many samples each and opens them.
-func dataset(t *testing.T, size int64, each ...int) []*vfs.File {
+// writtenSet writes files with so many samples each and opens them.
+func writtenSet(t *testing.T, size int64, each ...int) []*vfs.File {
 	t.Helper()
 	dir := vfstest.DiskDir(t)
 	var files []*vfs.File
@@ -89,8 +89,14 @@ func (w *witness) look(p Config, bytesAt func(device.Ptr, int64) []byte) hooks {
 			o.total += f.Size() / Stride(p.SampleBytes)
 		}
 		for i := range p.Batch {
-			want := o.sample(int64(batch*p.Batch + i))
-			got := bytesAt(at+device.Ptr(int64(i)*Stride(p.SampleBytes)), p.SampleBytes)
+			want, stride := o.sample(int64(batch*p.Batch+i)), Stride(p.SampleBytes)
+			if p.Memory == Loader { // its batches have no gaps
+				stride = p.SampleBytes
+			}
+			got := bytesAt(at+device.Ptr(int64(i)*stride), p.SampleBytes)
+			if p.Memory == Loader && p.Pattern == Random { // an order of its own: each sample names itself
+				want = int64(binary.LittleEndian.Uint64(got))
+			}
 			if !bytes.Equal(got, content(want, p.SampleBytes)) {
 				w.bad++
 			}
@@ -123,10 +129,10 @@ func (w *witness) check(t *testing.T, batches int, samples, epochs int) {
 }
 
 func TestEachStepHasTheBytesOfItsOwnSamples(t *testing.T) {
-	files := dataset(t, 5000, 4, 7, 4) // 15 samples, 5 batches of 3: two epochs in 10 steps
+	files := writtenSet(t, 5000, 4, 7, 4) // 15 samples, 5 batches of 3: two epochs in 10 steps
 	directOK, _ := files[0].Direct()
 	for _, dev := range []string{"gpu", "staged", "in place"} {
-		for _, memory := range []string{Pageable, Pinned, Engine} {
+		for _, memory := range []string{Pageable, Pinned, Engine, Loader} {
 			for _, route := range []string{"buffered", "direct", "auto"} {
 				for _, pattern := range []string{Sequential, Random} {
 					if route == "direct" && !directOK {
@@ -145,7 +151,7 @@ func TestEachStepHasTheBytesOfItsOwnSamples(t *testing.T) {
 						}
 						c := base(d, files)
 						c.Memory, c.Route, c.Pattern, c.Seed, c.Prefetch = memory, route, pattern, 42, len(pattern)%3
-						if memory == Engine {
+						if memory == Engine || memory == Loader {
 							c.Engine, c.Host = newEngine(t), host.New()
 						}
 						var w witness
@@ -164,7 +170,7 @@ func TestEachStepHasTheBytesOfItsOwnSamples(t *testing.T) {
 						var bytes int64
 						for _, r := range got.Routes {
 							// Reads into place take the ragged end of a sample through the page cache.
-							ragged := dev == "in place" && memory == Engine
+							ragged := dev == "in place" && (memory == Engine || memory == Loader)
 							if route == "direct" && r.Route != "direct" && !ragged || route == "buffered" && r.Route == "direct" {
 								t.Errorf("route %s was asked for and %s taken", route, r.Route)
 							}
@@ -214,7 +220,7 @@ func sane(t *testing.T, got record.Train, c Config) {
 func TestFiguresAreTheDevicesOwn(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{})
 	g.CopyTakes(5 * time.Millisecond)
-	c := base(g.Open("cuda:0"), dataset(t, 5000, 15))
+	c := base(g.Open("cuda:0"), writtenSet(t, 5000, 15))
 	c.StepTime, c.Steps = 2*time.Millisecond, 20
 	got, err := Run(t.Context(), c)
 	if err != nil {
@@ -260,7 +266,7 @@ func TestASlowLoaderIsNamed(t *testing.T) {
 	}
 	// Without timing events, else the steps' own clock is the fake driver's.
 	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuEventElapsedTime_v2"}})
-	c := base(g.Open("cuda:0"), dataset(t, 5000, 15))
+	c := base(g.Open("cuda:0"), writtenSet(t, 5000, 15))
 	c.Prefetch, c.Limits = 0, Limits{CPUs: 8}
 	got, err := run(t.Context(), c, h)
 	if err != nil {
@@ -279,7 +285,7 @@ func TestASlowLoaderIsNamed(t *testing.T) {
 }
 
 func TestColdEpochsComeFromStorage(t *testing.T) {
-	files := dataset(t, 5000, 15)
+	files := writtenSet(t, 5000, 15)
 	if left, err := files[0].DropCache(); err != nil || left != 0 {
 		t.Skipf("this file system keeps %d bytes: %v", left, err)
 	}
@@ -306,7 +312,7 @@ func TestColdEpochsComeFromStorage(t *testing.T) {
 func TestTheLoaderAloneReadsWhatTheRunDoesNot(t *testing.T) {
 	var mu sync.Mutex
 	var seen []int64
-	c := base(host.New(), dataset(t, 5000, 40)) // the run takes 30
+	c := base(host.New(), writtenSet(t, 5000, 40)) // the run takes 30
 	c.Workers = 1
 	_, err := run(t.Context(), c, hooks{read: func(n int64, _ []byte) error {
 		mu.Lock()
@@ -341,7 +347,7 @@ func TestTheLoaderAloneIsWarmedUp(t *testing.T) {
 		},
 	}
 	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuEventElapsedTime_v2"}})
-	c := base(g.Open("cuda:0"), dataset(t, 5000, 40))
+	c := base(g.Open("cuda:0"), writtenSet(t, 5000, 40))
 	c.Workers, c.Prefetch = 1, 0
 	got, err := run(t.Context(), c, h)
 	if err != nil {
