@@ -19,6 +19,7 @@ type slot struct {
 	// These fields are set while the slot is copied to the device or, with io_uring, while it is read.
 	t       *Load
 	reading plan.Chunk
+	joined  []plan.Chunk // the chunks of reading, if it is several
 	n       int64
 	mark    device.Mark
 	sum     device.Sum // runs after mark; nil if the chunk is summed already or not verified
@@ -169,14 +170,22 @@ func settle(s *slot) {
 
 // release counts a slot's copy as done, compares the checksums of the device, and frees the slot.
 func release(s *slot, waited time.Time, err error) {
-	t, n, sum := s.t, s.n, s.sum
-	s.t, s.sum = nil, nil
+	t, n, sum, joined := s.t, s.n, s.sum, s.joined
+	s.t, s.sum, s.joined = nil, nil, nil
 	t.tally.Copied(n, s.queued, waited)
 	if t.e.opts.Poison {
 		s.Poison()
 	}
 	if err != nil {
 		t.e.sched.failed(&t.task, copyError(t, s.reading, err))
+		t.e.sched.dropAll(&t.task, max(len(joined)-1, 0))
+		return
+	}
+	if joined != nil {
+		for _, c := range joined {
+			t.ready.landed(c)
+		}
+		t.e.sched.doneAll(&t.task, len(joined), n)
 		return
 	}
 	if sum != nil {

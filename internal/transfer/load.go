@@ -41,6 +41,7 @@ type Load struct {
 	truths []*truth // one for each file; nil before the load is planned
 	// policies are the cache policies in force for the files; nil before the load is planned.
 	policies []report.CachePolicy
+	small    []plan.Chunk // small chunks that no worker has yet; only the planner uses them
 
 	prepared [plan.Ways]bool // staging was asked for; guarded by lane.mu
 	packs    bool            // some chunks have a Weave and are packed in staging; guarded by lane.mu

@@ -69,6 +69,10 @@ func planLoad(ctx context.Context, t *Load) {
 			return
 		}
 	}
+	if !t.e.sched.addAll(&t.task, t.small) {
+		return
+	}
+	t.small = nil
 	t.tally.Planned(time.Since(start))
 }
 
@@ -115,8 +119,19 @@ func enqueue(t *Load, c plan.Chunk) bool {
 		t.e.sched.stop(&t.task, err)
 		return false
 	}
-	return t.e.sched.add(&t.task, c)
+	if c.Way != plan.ViaCache || len(t.req.Segments) < smallGroup || c.Len > t.e.opts.MaxTransfer/4 {
+		return t.e.sched.add(&t.task, c)
+	}
+	if t.small = append(t.small, c); len(t.small) < smallGroup {
+		return true
+	}
+	cs := t.small
+	t.small = nil
+	return t.e.sched.addAll(&t.task, cs)
 }
+
+// smallGroup is the number of small chunks that are queued together, so that workers find neighbours to join.
+const smallGroup = 32
 
 // inquirer answers the planner for one file of a load.
 type inquirer struct {

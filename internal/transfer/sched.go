@@ -83,6 +83,12 @@ func (s *sched[J]) requeue(t *task[J], c plan.Chunk) {
 // next takes up to n chunks of one transfer for way w. If there is no chunk and block is set, next waits until there
 // is one or the scheduler is closed.
 func (s *sched[J]) next(w plan.Way, n int, block bool) (job J, cs []plan.Chunk) {
+	return s.take(w, block, func(_ J, queue []plan.Chunk) int { return n })
+}
+
+// take takes the first chunks of one transfer for way w; count says how many. If there is no chunk and block is set,
+// take waits until there is one or the scheduler is closed.
+func (s *sched[J]) take(w plan.Way, block bool, count func(job J, queue []plan.Chunk) int) (job J, cs []plan.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.turns[w]) == 0 {
@@ -93,7 +99,7 @@ func (s *sched[J]) next(w plan.Way, n int, block bool) (job J, cs []plan.Chunk) 
 	}
 	t := s.turns[w][0]
 	s.turns[w] = s.turns[w][1:]
-	n = min(n, len(t.queue[w]))
+	n := min(count(t.job, t.queue[w]), len(t.queue[w]))
 	cs = t.queue[w][:n:n]
 	t.queue[w] = t.queue[w][n:]
 	if len(t.queue[w]) > 0 {
@@ -119,11 +125,20 @@ func (s *sched[J]) failed(t *task[J], err error) {
 	s.settle(t, 1)
 }
 
+// doneAll records that several chunks of n bytes together have been delivered.
+func (s *sched[J]) doneAll(t *task[J], chunks int, n int64) {
+	t.delivered.Add(n)
+	s.dropAll(t, chunks)
+}
+
 // drop removes one chunk from the count of outstanding chunks, without delivering it.
-func (s *sched[J]) drop(t *task[J]) {
+func (s *sched[J]) drop(t *task[J]) { s.dropAll(t, 1) }
+
+// dropAll removes several chunks from the count of outstanding chunks, without delivering them.
+func (s *sched[J]) dropAll(t *task[J], n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settle(t, 1)
+	s.settle(t, n)
 }
 
 // stop fails a transfer because of a cancelled context or an error of the planner.

@@ -24,18 +24,14 @@ type worker struct {
 const fillRun = 128
 
 func (w *worker) run() {
-	run := 1
-	if w.way == plan.ViaFill {
-		run = fillRun
-	}
 	for {
-		t, cs := w.e.sched.next(w.way, run, false)
+		t, cs := w.e.sched.take(w.way, false, w.count)
 		if t == nil {
 			// No work: settle the running copies before sleeping.
 			for _, s := range w.slots {
 				settle(s)
 			}
-			if t, cs = w.e.sched.next(w.way, run, true); t == nil {
+			if t, cs = w.e.sched.take(w.way, true, w.count); t == nil {
 				return
 			}
 		}
@@ -43,8 +39,30 @@ func (w *worker) run() {
 			w.fill(t, cs)
 			continue
 		}
+		if len(cs) > 1 {
+			w.doJoined(t, cs)
+			continue
+		}
 		w.do(t, cs[0])
 	}
+}
+
+// count returns how many of a transfer's queued chunks the worker takes at once. Small chunks that follow each other in
+// the destination share a slot, as far as other workers have work, too.
+func (w *worker) count(t *Load, queue []plan.Chunk) int {
+	if w.way == plan.ViaFill {
+		return fillRun
+	}
+	if len(queue) < 2 || !w.joins(t, &queue[0], &queue[1]) {
+		return 1
+	}
+	share := (len(queue) + w.e.opts.Workers - 1) / w.e.opts.Workers
+	n, size := 1, queue[0].Len
+	for n < min(share, len(queue)) && w.joins(t, &queue[n-1], &queue[n]) && size+queue[n].Len <= w.e.opts.MaxTransfer {
+		size += queue[n].Len
+		n++
+	}
+	return n
 }
 
 func (w *worker) do(t *Load, c plan.Chunk) {

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+)
+
+// joins reports whether chunk b can follow chunk a in the same staging slot, so that one copy brings both to the device.
+// A copy costs the driver 15 µs on an H200, as long as the copy of 800 KB: without joins, samples of 256 KiB from many
+// places reached 18 GB/s.
+func (w *worker) joins(t *Load, a, b *plan.Chunk) bool {
+	return w.way == plan.ViaCache && t.port.mapper == nil && a.Dst+device.Ptr(a.Len) == b.Dst && t.plain(a) && t.plain(b)
+}
+
+// plain reports whether a chunk is read from the page cache and copied as a whole.
+func (t *Load) plain(c *plan.Chunk) bool {
+	return !c.NoWait && !c.Extra && c.Weave == nil && (t.verify.on != VerifyDevice || !t.verify.covers(c.File))
+}
+
+// doJoined reads several chunks into one slot, and queues one copy of all. The chunks follow each other in the
+// destination.
+func (w *worker) doJoined(t *Load, cs []plan.Chunk) {
+	s := w.slot(t)
+	if s == nil {
+		w.e.sched.dropAll(&t.task, len(cs))
+		return
+	}
+	all := cs[0]
+	all.Len = 0
+	for i := range cs {
+		c := &cs[i]
+		if err := readJoined(t, c, s.Mem[all.Len:all.Len+c.Len]); err != nil {
+			w.e.sched.failed(&t.task, err)
+			w.e.sched.dropAll(&t.task, len(cs)-1)
+			return
+		}
+		all.Len += c.Len
+	}
+	data := s.Mem[:all.Len]
+	all.Summed = true // each chunk by itself, if its file is verified
+	send(t, all, data, s, nil, func() error { return t.port.queue.CopyIn(all.Dst, data) })
+	if s.t == nil { // send has counted one chunk as failed
+		w.e.sched.dropAll(&t.task, len(cs)-1)
+		return
+	}
+	s.joined = cs
+}
+
+// readJoined reads one of several chunks, and compares its checksums if its file is verified.
+func readJoined(t *Load, c *plan.Chunk, buf []byte) error {
+	f := t.req.Files[c.File]
+	if err := f.Pin(); err != nil {
+		return err
+	}
+	defer f.Unpin()
+	if t.verify.covers(c.File) {
+		c.Summed = true
+		return readSummed(t, *c, buf)
+	}
+	start := time.Now()
+	b, err := f.ReadBuffered(buf, c.Off)
+	if err != nil {
+		return err
+	}
+	t.truths[c.File].countBuffered(&t.tally, *c, b, start)
+	return nil
+}
