@@ -7,7 +7,12 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
 )
+
+// mostJoined is the most bytes of chunks that share a slot. On an H200, 1 MiB was slower by 6 %, and 4 MiB as fast.
+const mostJoined = 2 * units.MiB
 
 // joins reports whether chunk b can follow chunk a in the same staging slot, so that one copy brings both to the device.
 // A copy costs the driver 15 µs on an H200, as long as the copy of 800 KB: without joins, samples of 256 KiB from many
@@ -62,9 +67,14 @@ func readJoined(t *Load, c *plan.Chunk, buf []byte) error {
 		return readSummed(t, *c, buf)
 	}
 	start := time.Now()
-	b, err := f.ReadBuffered(buf, c.Off)
-	if err != nil {
-		return err
+	// The bytes that the kernel returns without I/O were in the page cache: no other call needs to ask.
+	b := vfs.Buffered{Cached: f.ReadCached(buf, c.Off)}
+	if n := b.Cached; n < c.Len {
+		rest, err := f.ReadBuffered(buf[n:], c.Off+n)
+		if err != nil {
+			return err
+		}
+		b.Cached, b.Missed = n+rest.Cached, rest.Missed
 	}
 	t.truths[c.File].countBuffered(&t.tally, *c, b, start)
 	return nil

@@ -58,7 +58,7 @@ func (w *worker) count(t *Load, queue []plan.Chunk) int {
 	}
 	share := (len(queue) + w.e.opts.Workers - 1) / w.e.opts.Workers
 	n, size := 1, queue[0].Len
-	for n < min(share, len(queue)) && w.joins(t, &queue[n-1], &queue[n]) && size+queue[n].Len <= w.e.opts.MaxTransfer {
+	for n < min(share, len(queue)) && w.joins(t, &queue[n-1], &queue[n]) && size+queue[n].Len <= min(mostJoined, w.e.opts.MaxTransfer) {
 		size += queue[n].Len
 		n++
 	}

@@ -4,9 +4,10 @@ package loader
 
 import "time"
 
-// Bounds of the number of batches that are read ahead.
+// Bounds of the number of batches that are read ahead. With batches of 64 MiB in the page cache and an H200, 2 batches
+// ahead gave 35 GB/s, 4 gave 42 GB/s and 8 gave 43 GB/s.
 const (
-	firstDepth = 2
+	firstDepth = 8
 	mostDepth  = 64
 )
 
@@ -55,6 +56,6 @@ func (t *tuner) observe(waited, away time.Duration) {
 		t.rest--
 	default:
 		t.before, t.rate = t.depth, rate
-		t.depth = min(mostDepth, t.depth+max(1, t.depth/2))
+		t.depth = min(mostDepth, 2*t.depth)
 	}
 }

@@ -25,10 +25,10 @@ func TestDepthFollowsTheWait(t *testing.T) {
 		latency, interval, step time.Duration
 		least, most             int
 	}{
-		{"a caller that never waits", 2 * ms, 1 * ms, 50 * ms, 2, 2},
-		{"storage that is the limit", 10 * ms, 10 * ms, 1 * ms, 2, 3},
-		{"storage with a long latency", 100 * ms, 5 * ms, 10 * ms, 10, 16},
-		{"a latency that no depth hides", time.Hour, 1 * ms, 1 * ms, 42, mostDepth},
+		{"a caller that never waits", 2 * ms, 1 * ms, 50 * ms, 8, 8},
+		{"storage that is the limit", 10 * ms, 10 * ms, 1 * ms, 8, 8},
+		{"storage with a long latency", 100 * ms, 5 * ms, 10 * ms, 16, 16},
+		{"a latency that no depth hides", time.Hour, 1 * ms, 1 * ms, mostDepth, mostDepth},
 	} {
 		if got := simulate(5000, c.latency, c.interval, c.step); got.depth < c.least || got.depth > c.most {
 			t.Errorf("%s: depth %d, expected %d to %d", c.name, got.depth, c.least, c.most)
