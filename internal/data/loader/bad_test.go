@@ -9,11 +9,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/data/dataset"
 	"github.com/nebulaio/nebulaio/internal/data/loader"
+	"github.com/nebulaio/nebulaio/internal/data/order"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
@@ -114,4 +116,44 @@ func TestWholeFilesAreVerified(t *testing.T) {
 	if _, err := r.start().Next(t.Context()); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), name) {
 		t.Errorf("the damaged file: %v", err)
 	}
+}
+
+// TestALimitOfOpenFilesIsRespected lets the place of the files refuse more than six of them.
+func TestALimitOfOpenFilesIsRespected(t *testing.T) {
+	r := newRig(t, 12, 8, ragged)
+	var opened atomic.Int64
+	most := int64(0)
+	r.options.Split.Batch, r.options.Mixing.Shuffle, r.options.Epochs = 4, order.Stored, 2
+	r.options.Open = each(func(name string) (*vfs.File, error) {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		n := opened.Add(1)
+		if n > 6 {
+			opened.Add(-1)
+			return nil, errs.New(errs.Unsupported, "open", name, "six objects are open")
+		}
+		most = max(most, n)
+		late := new(atomic.Int64)
+		return vfs.NewRemote(name, int64(len(content)), &counted{remote{content: content, late: late}, &opened}), nil
+	})
+	seen, err := r.drain(r.start())
+	if !errors.Is(err, io.EOF) || len(seen) != 2*96 {
+		t.Errorf("%d samples, %v", len(seen), err)
+	}
+	if most != 6 {
+		t.Errorf("at most %d files were open, expected 6", most)
+	}
+}
+
+// counted counts itself as closed.
+type counted struct {
+	remote
+	opened *atomic.Int64
+}
+
+func (c *counted) Close() error {
+	c.opened.Add(-1)
+	return c.remote.Close()
 }

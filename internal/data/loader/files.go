@@ -60,6 +60,7 @@ func (f *files) acquire(ctx context.Context, set *dataset.Set, numbers []int) ([
 		names[k], _ = set.File(numbers[i])
 	}
 	opened, fails := f.open(ctx, names)
+	f.again(ctx, names, opened, fails)
 	bad := map[int]error{}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,6 +80,33 @@ func (f *files) acquire(ctx context.Context, set *dataset.Set, numbers []int) ([
 		f.all[n] = out[i]
 	}
 	return out, bad
+}
+
+// again closes all files that are not being read and opens the failed ones once more: a limit of open files of this
+// process, or of handles of a server, can be reached. After that, fewer files stay open. Missing and damaged files are
+// not tried again.
+func (f *files) again(ctx context.Context, names []string, opened []dataset.Opened, fails []error) {
+	var at []int
+	var want []string
+	for i, err := range fails {
+		if err != nil && !errs.Is(err, errs.NotFound) && !errs.Is(err, errs.Corrupt) {
+			at, want = append(at, i), append(want, names[i])
+		}
+	}
+	f.mu.Lock()
+	crowded := len(at) > 0 && f.rest.Len() > 0
+	if crowded {
+		f.idle = max(f.rest.Len()/2, 1)
+		f.shrink(0)
+	}
+	f.mu.Unlock()
+	if !crowded {
+		return
+	}
+	files, errors := f.open(ctx, want)
+	for k, i := range at {
+		opened[i], fails[i] = files[k], errors[k]
+	}
 }
 
 // release ends the reading of files. It closes those that have been unused for longest.

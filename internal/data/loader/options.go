@@ -13,13 +13,27 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/report"
+	"golang.org/x/sys/unix"
 )
 
-// Defaults of Options.
+// DefaultAhead is the default of Options.Ahead.
+const DefaultAhead = 1 << 30
+
+// Bounds of the files that stay open without being read, if the caller names no number.
 const (
-	DefaultAhead     = 1 << 30 // bytes of batches that are read ahead
-	DefaultOpenFiles = 256
+	fewestOpen = 64
+	mostOpen   = 16384
 )
+
+// openFiles returns how many files stay open by default: half of the limit of this process, because an open file has
+// two descriptors, and half of that for the rest of the process.
+func openFiles() int {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		return fewestOpen
+	}
+	return int(min(max(l.Cur/4, fewestOpen), mostOpen))
+}
 
 // Options describes a loader. Set, Open, Engine, Device, Columns, Mixing and Split are required.
 type Options struct {
@@ -39,8 +53,9 @@ type Options struct {
 	// Ahead is the most bytes of batches that the caller has not taken yet; 0 means DefaultAhead. A single batch of
 	// more bytes is an error of Next.
 	Ahead int64
-	// OpenFiles is the most files that stay open without being read; 0 means DefaultOpenFiles. Batches of so many files
-	// are read ahead that no more than OpenFiles files are being read, but always one batch.
+	// OpenFiles is the most files that stay open without being read; 0 means a quarter of the limit of open files of
+	// this process, from 64 to 16384. Batches of so many files are read ahead that no more than OpenFiles files are
+	// being read, but always one batch.
 	OpenFiles int
 	// SkipBad leaves samples out of their batches if their files cannot be opened or have another size. Stats counts
 	// these samples. A batch can then have fewer samples, or none.
@@ -56,7 +71,7 @@ func (o Options) check() (Options, error) {
 		o.Ahead = DefaultAhead
 	}
 	if o.OpenFiles == 0 {
-		o.OpenFiles = DefaultOpenFiles
+		o.OpenFiles = openFiles()
 	}
 	switch {
 	case o.Set == nil || o.Open == nil || o.Engine == nil || o.Device == nil:

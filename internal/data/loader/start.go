@@ -114,17 +114,37 @@ func (l *Loader) acquire(b *Batch, plans []dataset.Batch) ([]int, []dataset.Batc
 		if len(bad) == 0 {
 			return nums, plans, nil
 		}
-		if err := l.fatal(bad); err != nil {
-			return nil, nil, err
-		}
 		l.files.release(b.files)
 		b.files = nil
+		if err := l.fatal(bad); err != nil {
+			if l.fewer() {
+				continue
+			}
+			return nil, nil, err
+		}
 		l.leaveOut(b, bad)
 		var err error
 		if plans, err = l.plan(b); err != nil {
 			return nil, nil, err
 		}
 	}
+}
+
+// fewer waits until a batch that is read ahead is taken, so that its files can be closed: a limit of open files can be
+// the reason why no more can be opened. From then on, fewer files are read at once. If no batch is read ahead, fewer
+// returns false.
+func (l *Loader) fewer() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.ready)
+	if n == 0 {
+		return false
+	}
+	l.o.OpenFiles = max(l.using, 1)
+	for !l.closed && len(l.ready) >= n {
+		l.change.Wait()
+	}
+	return !l.closed
 }
 
 // fatal returns the error that ends the loader, or nil if the samples of all bad files can be left out.
