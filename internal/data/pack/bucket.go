@@ -87,6 +87,21 @@ func (b *bucket) Create(ctx context.Context, name string) (File, error) {
 	return &upload{ctx: ctx, up: up}, nil
 }
 
+func (b *bucket) Put(ctx context.Context, name string, content io.WriterTo) error {
+	f, err := b.Create(ctx, name)
+	if err != nil {
+		return err
+	}
+	if _, err := content.WriteTo(f); err != nil {
+		f.Abort()
+		return err
+	}
+	return f.Commit()
+}
+
+// Flush does nothing: an object is durable when the server has acknowledged it.
+func (b *bucket) Flush(context.Context) error { return nil }
+
 // bucketReader reads objects.
 type bucketReader struct {
 	b    *bucket
@@ -166,9 +181,6 @@ type upload struct {
 func (u *upload) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
-		if u.buf == nil {
-			u.buf = make([]byte, 0, uploadPart)
-		}
 		take := min(len(p), uploadPart-len(u.buf))
 		u.buf = append(u.buf, p[:take]...)
 		if p = p[take:]; len(u.buf) == uploadPart {

@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -39,7 +42,13 @@ func changed(name string, want, got int64) error {
 }
 
 // folder is a folder of this machine.
-type folder struct{ path string }
+type folder struct {
+	path string
+
+	made sync.Map // folders that Put has made
+	mu   sync.Mutex
+	root *os.Root // nil before the first Put
+}
 
 // NewFolder returns the folder at a path. The folder need not exist.
 func NewFolder(path string) Place { return &folder{path: path} }
@@ -73,7 +82,15 @@ func (d *folder) Lock(context.Context) (func(), error) {
 		dir.Close()
 		return nil, errs.Wrap(op, d.path, errs.WithoutPath(err))
 	}
-	return func() { dir.Close() }, nil
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.root != nil {
+			d.root.Close()
+			d.root = nil
+		}
+		dir.Close()
+	}, nil
 }
 
 func (d *folder) Create(_ context.Context, name string) (File, error) {
@@ -83,6 +100,53 @@ func (d *folder) Create(_ context.Context, name string) (File, error) {
 		return nil, errs.Wrap("create", d.Shown(name), errs.WithoutPath(err))
 	}
 	return &newFile{f: f, temp: temp, path: d.Shown(name)}, nil
+}
+
+// Put writes a file through os.Root, so that no name and no link leads out of the folder.
+func (d *folder) Put(_ context.Context, name string, content io.WriterTo) error {
+	wrap := func(err error) error { return errs.Wrap("write", d.Shown(name), errs.WithoutPath(err)) }
+	root, err := d.opened()
+	if err != nil {
+		return wrap(err)
+	}
+	if dir := path.Dir(name); dir != "." {
+		if _, made := d.made.Load(dir); !made {
+			if err := root.MkdirAll(dir, 0o777); err != nil {
+				return wrap(err)
+			}
+			d.made.Store(dir, true)
+		}
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return wrap(err)
+	}
+	_, err = content.WriteTo(f)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return wrap(err)
+}
+
+// opened returns the folder as a root, which stays open while the folder is locked.
+func (d *folder) opened() (*os.Root, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var err error
+	if d.root == nil {
+		d.root, err = os.OpenRoot(d.path)
+	}
+	return d.root, err
+}
+
+// Flush syncs the file system, because a sync of each small file would take far longer.
+func (d *folder) Flush(context.Context) error {
+	dir, err := os.Open(d.path)
+	if err != nil {
+		return errs.Wrap("sync", d.path, errs.WithoutPath(err))
+	}
+	defer dir.Close()
+	return errs.Wrap("sync", d.path, unix.Syncfs(int(dir.Fd())))
 }
 
 func (d *folder) Remove(_ context.Context, name string) error {

@@ -31,6 +31,11 @@ type Place interface {
 	NewReader() Reader
 	// Create begins a file. The file is visible under its name, complete and durable, after Commit and Sync.
 	Create(ctx context.Context, name string) (File, error)
+	// Put writes a whole file, and makes the folders above it. The file is durable after Flush. A process that is
+	// killed can leave a part of the file.
+	Put(ctx context.Context, name string, content io.WriterTo) error
+	// Flush makes the files of Put durable.
+	Flush(ctx context.Context) error
 	// Remove deletes a file. A missing file is no error.
 	Remove(ctx context.Context, name string) error
 	// Sync makes the names of committed and removed files durable.
