@@ -177,7 +177,7 @@ func TestHostileKeysWriteNothingElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := &Packed{Set: set, Open: func(context.Context, string) (PackFile, error) { return memory{bytes.NewReader(data)}, nil }}
+		in := &Packed{Set: set, Open: func(context.Context, string) (Opened, error) { return memory{bytes.NewReader(data)}, nil }}
 		top := t.TempDir()
 		out := filepath.Join(top, "deep", "out")
 		if _, err = Unpack(t.Context(), in, NewFolder(out), UnpackOptions{}); err == nil {

@@ -71,9 +71,7 @@ func makePlan(ctx context.Context, src Place, o *Options) (*plan, error) {
 	slices.SortFunc(listed, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) })
 	p.listed, p.digest = len(listed), digestOf(listed)
 	p.files = make([]source, 0, len(listed))
-	for _, b := range odd {
-		p.bad = append(p.bad, b)
-	}
+	p.bad = append(p.bad, odd...)
 	for _, e := range listed {
 		f, why := newSource(e, o.Format)
 		if why != "" {

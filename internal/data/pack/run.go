@@ -278,7 +278,7 @@ func (p *packer) finish(ctx context.Context, now *state, res *Result) error {
 	t.Bad, t.BadCount = p.plan.bad, len(p.plan.bad)
 	for _, r := range p.records {
 		t.Samples += r.Samples
-		t.Documents += r.Empty
+		t.Empty += r.Empty
 		t.BadCount += len(r.Bad)
 		t.Bad = append(t.Bad, r.Bad...)
 		files = append(files, r.Files...)
