@@ -255,11 +255,11 @@ func (j packJSON) print(w io.Writer) {
 			fmt.Fprintf(w, "  %s: %s\n", printable(b.Name), printable(b.Reason))
 		}
 	}
-	verified := "no"
 	if j.Verified {
-		verified = "yes: all files equal their checksums"
+		field(w, "verified", "yes: all files equal their checksums")
+	} else if !j.Complete {
+		field(w, "verified", "no")
 	}
-	field(w, "verified", "%s", verified)
 	field(w, "time", "%s", seconds(j.Seconds))
 }
 

@@ -142,6 +142,34 @@ func TestSamplesThatDifferAreRefused(t *testing.T) {
 	}
 }
 
+// TestTooManyExtensions packs files whose names have dots in their keys.
+func TestTooManyExtensions(t *testing.T) {
+	src := fresh(t)
+	files := map[string][]byte{}
+	for i := range 1100 {
+		files[fmt.Sprintf("image.%d.jpg", i)] = nil
+	}
+	write(t, src, files)
+	_, err := Run(t.Context(), NewFolder(src), NewFolder(fresh(t)), Options{Format: MDS})
+	if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "1100 extensions") || errs.FixOf(err) == "" {
+		t.Error(err)
+	}
+}
+
+// TestAFolderAndABucketAreApart compares names of different kinds.
+func TestAFolderAndABucketAreApart(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := apart(NewFolder("."), NewBucket(nil, "box", "x")); err != nil {
+		t.Error(err)
+	}
+	if err := apart(NewBucket(nil, "box", "x"), NewBucket(nil, "box", "x/y")); !errs.Is(err, errs.Invalid) {
+		t.Error(err)
+	}
+	if err := apart(NewBucket(nil, "box", "x"), NewBucket(nil, "box", "xy")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTwoPacksAtOnceAreRefused locks the destination.
 func TestTwoPacksAtOnceAreRefused(t *testing.T) {
 	src, out := t.TempDir(), fresh(t)
