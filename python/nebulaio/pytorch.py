@@ -267,5 +267,6 @@ def _forked(what: str) -> ForkError:
     return ForkError(
         f"{what}: this process was forked from one that has used CUDA, and CUDA does not survive fork "
         ""
-        "(fix: pass multiprocessing_context='spawn' to the DataLoader, or num_workers=0, or make the data set with device='cpu')"
+        "(fix: pass multiprocessing_context='spawn' to the DataLoader, or num_workers=0, "
+        "or make the data set with device='cpu')"
     )

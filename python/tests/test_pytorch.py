@@ -53,10 +53,16 @@ def keys(monkeypatch: pytest.MonkeyPatch, server: serving.Server) -> None:
     monkeypatch.setenv("NEBULAIO_SECRET_KEY", serving.SECRET)
 
 
+@pytest.fixture
+def no_gpu(torch: Any) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("needs a machine without a GPU; test_pytorch_cuda.py has the same for a GPU")
+
+
 def dataset(*arguments: Any, **options: Any) -> Any:
     from nebulaio.pytorch import GPUDirectDataset
 
-    return GPUDirectDataset(*arguments, **options)
+    return GPUDirectDataset(*arguments, **{"device": "cpu", **options})
 
 
 def saved(torch: Any, value: Any, **options: Any) -> bytes:
@@ -72,7 +78,7 @@ def npy(array: Any, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_the_block_with_four_workers_and_two_epochs(tmp_path: Path, server: serving.Server, method: str) -> None:
+def test_the_block_with_four_workers_and_two_epochs(tmp_path: Path, server: serving.Server, no_gpu: None, method: str) -> None:
     done = run_block(tmp_path, server, EPOCHS, method, "cpu")
     assert (done.returncode, done.stdout) == (0, "two epochs on host\n"), done.stderr[-3000:]
 
@@ -263,9 +269,8 @@ def test_threads_share_a_data_set(torch: Any) -> None:
     assert problems == []
 
 
-def test_a_device_that_is_not_there() -> None:
-    if nebulaio.devices()["devices"][0]["id"] != "host":
-        pytest.skip("needs a machine without a GPU")
+def test_a_device_that_is_not_there(no_gpu: None) -> None:
+    assert dataset("training-data", "batches/", device="auto").device == "host"
     for device in ("cuda", "cuda:3", 0):
         with pytest.raises(DeviceError, match=r"make a data set on cuda.*device='cpu'"):
             dataset("training-data", "batches/", device=device)
@@ -314,7 +319,7 @@ if __name__ == "__main__":
 """
 
 
-def test_failures_in_workers(tmp_path: Path, server: serving.Server) -> None:
+def test_failures_in_workers(tmp_path: Path, server: serving.Server, no_gpu: None) -> None:
     done = run_block(tmp_path, server, FAILURES)
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 2, done.stdout + done.stderr[-3000:]
 
