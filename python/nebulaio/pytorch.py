@@ -18,8 +18,9 @@ imports torch.
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from . import _device, _load, _npy, _prefix, _process, _torchfile
 from ._prefix import Tail
@@ -55,12 +56,19 @@ Kind = Literal["auto", "pt", "npy", "safetensors", "raw"]
 _KINDS = {".pt": "pt", ".pth": "pt", ".npy": "npy", ".safetensors": "safetensors"}
 
 
+class _Found(NamedTuple):
+    """What the first use of a data set finds out."""
+
+    objects: _prefix.Objects
+    share: _prefix.Share
+    device: str
+
+
 class GPUDirectDataset(_Dataset):
     """A map-style data set with one sample per object below a prefix.
 
     A subclass overrides `__getitem__` and calls `load_to_gpu`. Without a subclass, item `i` is the content
-    of the object `names[i]`. All methods are thread-safe. `device` is where the tensors are: "host" on a
-    machine without a GPU, and "cuda:N" otherwise.
+    of the object `names[i]`. All methods are thread-safe.
     """
 
     def __init__(
@@ -102,25 +110,31 @@ class GPUDirectDataset(_Dataset):
             raise InvalidError(f"prefix={prefix!r} is not text")
         self.bucket, self.prefix = bucket, prefix
         self.client = GPUDirectClient(endpoint, access_key, secret_key, **client_options)
-        wanted = _device.canonical(device)
-        if wanted != "host" and _process.current().cuda_is_lost():
-            raise _forked(f"make a data set on {wanted}")
-        self._objects = _prefix.list_objects(self.client, bucket, prefix, suffix)
-        self._share = _prefix.Share(len(self._objects), rank, world_size, tail)
-        self.device = self._choose(wanted)
+        self._wanted = _device.canonical(device), suffix, rank, world_size, tail
+        self._found: _Found | None = None
+        # A spawned worker and a fork server import the program again, and make its data set without using it.
+        if not getattr(multiprocessing.current_process(), "_inheriting", False):
+            self._find()
+
+    @property
+    def device(self) -> str:
+        """The device of the tensors: "host", or "cuda:N"."""
+        return self._find().device
 
     @property
     def names(self) -> list[str]:
         """The names of this rank's objects, in the order of their keys. A name is a key without the prefix."""
-        return [self._objects[at][len(self.prefix) :] for at in self._share]
+        found = self._find()
+        return [found.objects[at][len(self.prefix) :] for at in found.share]
 
     def __len__(self) -> int:
         """Return the number of this rank's objects."""
-        return len(self._share)
+        return len(self._find().share)
 
     def __getitem__(self, index: int) -> Any:
         """Return the content of the object `names[index]`."""
-        return self._load(self._objects[self._share[index]], "auto")
+        found = self._find()
+        return self._load(found.objects[found.share[index]], "auto")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(s3://{self.bucket}/{self.prefix}, {len(self)} objects, {self.device})"
@@ -155,6 +169,16 @@ class GPUDirectDataset(_Dataset):
         """Wait for running reads and close the connections of this process. A second call does nothing."""
         self.client.close()
 
+    def _find(self) -> _Found:
+        """List the objects and choose the device at the first call."""
+        if self._found is None:
+            wanted, suffix, rank, world_size, tail = self._wanted
+            if wanted != "host" and _process.current().cuda_is_lost():
+                raise _forked(f"make a data set on {wanted}")
+            objects = _prefix.list_objects(self.client, self.bucket, self.prefix, suffix)
+            self._found = _Found(objects, _prefix.Share(len(objects), rank, world_size, tail), self._choose(wanted))
+        return self._found
+
     def _load(self, key: str, kind: str) -> Any:
         what = f"load s3://{self.bucket}/{key}"
         if self.device != "host" and _process.current().cuda_is_lost():
@@ -174,21 +198,23 @@ class GPUDirectDataset(_Dataset):
             return self._read(key, self._empty((size,), torch.uint8, what), size, what)
         except NotFoundError as missing:
             self._check(key)
-            first = self._objects[self._share[0]][len(self.prefix) :]
+            first = self._find().objects[0][len(self.prefix) :]
             raise NotFoundError(
                 f"{what}: there is no such object "
                 f"(fix: pass a name that follows the prefix {self.prefix!r}, such as {first!r})"
             ) from missing
 
     def _size(self, key: str) -> int:
-        at = self._objects.find(key)
-        return self.client.stat(self.bucket, key).size if at is None else self._objects.size(at)
+        objects = self._find().objects
+        at = objects.find(key)
+        return self.client.stat(self.bucket, key).size if at is None else objects.size(at)
 
     def _check(self, key: str) -> None:
         """Raise an error if an object of the listing is gone or has another size now."""
-        at = self._objects.find(key)
+        objects = self._find().objects
+        at = objects.find(key)
         if at is not None:
-            _prefix.check_unchanged(self.client, self.bucket, self._objects, at)
+            _prefix.check_unchanged(self.client, self.bucket, objects, at)
 
     def _read(self, key: str, buffer: Any, size: int, what: str) -> Any:
         """Read an object of `size` bytes into a buffer of that size, and return the buffer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import multiprocessing
 import pickle
 import subprocess
 import threading
@@ -251,6 +252,16 @@ def test_a_pickle_has_no_connection_and_no_keys_of_the_environment(torch: Any) -
     again.close()
     again.close()
     assert torch.equal(data[5], data.load_to_gpu(data.names[5]))
+
+
+def test_a_program_that_is_imported_again_makes_its_data_set_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork server that had used CUDA could not start workers that use it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+        data = dataset("training-data", "batches/", rank=1, world_size=2, device="auto")
+        assert data.client._client is None and data._found is None
+        assert pickle.loads(pickle.dumps(data))._found is None
+    assert len(data) == 20 and data.client._client is not None
 
 
 def test_threads_share_a_data_set(torch: Any) -> None:
