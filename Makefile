@@ -53,7 +53,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
-SLOW ?= test-torch test-release crash fuzz
+SLOW ?= test-torch test-dali test-release crash fuzz
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
 
@@ -64,7 +64,7 @@ test: count ## Everything that CI runs on each change: lint and all tests but th
 	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: test-slow
-test-slow: count ## The slow suites: torch, a release, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
+test-slow: count ## The slow suites: torch, DALI, a release, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
 	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
 
 .PHONY: ci
@@ -134,7 +134,7 @@ test-native: native build ## C and C++ programs over the shared library, on host
 .PHONY: test-python
 test-python: lib build venv count ## Python package against the real library on host
 	cd python && NEBULAIO_LIBRARY=$(LIB) $(PY) -m mypy --strict nebulaio
-	cd python && PATH=$(VENV)/bin:$$PATH NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(PY) -m pytest -q -m 'not cuda and not torch'
+	cd python && PATH=$(VENV)/bin:$$PATH NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(PY) -m pytest -q -m 'not cuda and not torch and not dali'
 
 .PHONY: test-examples
 test-examples: lib build venv ## The examples run as their readers would run them
@@ -167,6 +167,21 @@ test-torch: lib build clients venv-torch count ## Torch and transformers on host
 venv-torch: $(if $(PYTHON_TORCH),,$(VENV_TORCH)/.ready) ## Make the Python environment of test-torch, .venv-torch
 $(VENV_TORCH)/.ready: python/tests/requirements-torch.txt python/tests/requirements.txt
 	PIP_NO_CACHE_DIR=1 bash test/setup/venv.sh $(PYTHON) $(VENV_TORCH) $<
+
+VENV_DALI := $(ROOT)/.venv-dali
+
+# DALI's tests find torch, which DALI's iterator needs, in .venv-torch.
+.PHONY: test-dali
+test-dali: lib build clients venv-torch venv-dali count ## DALI pipelines on the CPU, tests and snippets, in .venv-dali with torch of .venv-torch
+	@cd / && $(VENV_DALI)/bin/python -c 'import nvidia.dali' # the tests would skip themselves without it
+	torch=$$($(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])') && \
+		export PYTHONPATH=$$torch && (cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(VENV_DALI)/bin/python -m pytest -q -m 'dali and not cuda') && \
+		$(VENV_DALI)/bin/python $(SNIPPETS) --needs dali
+
+.PHONY: venv-dali
+venv-dali: $(VENV_DALI)/.ready ## Make the Python environment of test-dali, .venv-dali
+$(VENV_DALI)/.ready: python/tests/requirements-dali.txt
+	PIP_NO_CACHE_DIR=1 bash test/setup/venv.sh $(PYTHON) $(VENV_DALI) $<
 
 .PHONY: test-bench
 test-bench: lib build venv count ## The benchmark harness's own tests; no speed is asserted
@@ -279,4 +294,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock
+	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-dali .venv-dali.lock

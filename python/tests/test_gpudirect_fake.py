@@ -142,6 +142,50 @@ client.async_read("bucket", "stream", source, stream=stream.value).result(60)
 assert source.get() == data  # what was queued did not land on top of what was read
 """
 
+BATCHES = """
+# The batches of a DALI pipeline, with arrays of the driver in place of torch's.
+import io, math, numpy
+from contextlib import nullcontext
+from types import SimpleNamespace
+from nebulaio import _batches, _prefix
+
+class Memory:
+    on_host, stream = False, None
+    def active(self): return nullcontext()
+    def empty(self, size): return Array(size)
+    def typed(self, array, header):
+        content = array.get()[header.offset : header.offset + header.size]
+        return numpy.frombuffer(content, header.dtype).reshape(header.shape)
+
+def batches(prefix, is_array, read_ahead):
+    objects = _prefix.list_objects(client, "bucket", prefix, None)
+    order = _batches.Order(len(objects), 4, 0, 1, False, 0, False)
+    source = _batches.Batches(client, "bucket", objects, Memory(), order, is_array=is_array, read_ahead=read_ahead, report=reports.append)
+    for epoch in range(2):
+        for number in range(3):
+            yield from source(SimpleNamespace(epoch_idx=epoch, iteration=number))
+        try:
+            source(SimpleNamespace(epoch_idx=epoch, iteration=3))
+        except StopIteration:
+            continue
+        raise AssertionError("the epoch did not end")
+    yield from source(SimpleNamespace(epoch_idx=5, iteration=1))  # as after a restored checkpoint
+
+contents = [os.urandom(1 + 5000 * number) for number in range(10)]
+arrays = [numpy.full((number, 700), number, "<i4") for number in range(10)]
+for number in range(10):
+    client.write_from_gpu("bucket", f"raw/{number}", contents[number])
+    file = io.BytesIO()
+    numpy.save(file, arrays[number])
+    client.write_from_gpu("bucket", f"npy/{number}.npy", file.getvalue())
+for read_ahead in (0, 2, 9):
+    reports = []
+    assert [one.get() for one in batches("raw/", False, read_ahead)] == contents * 2 + contents[4:8]
+    assert {one["device"]["id"] for one in reports} == {"cuda:0"}
+    found = list(batches("npy/", True, read_ahead))
+    assert all(numpy.array_equal(one, expected) for one, expected in zip(found, arrays * 2 + arrays[4:8])) and len(found) == 24
+"""
+
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -160,7 +204,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[serving.Server]
 
 
 @pytest.mark.parametrize("door", ["require", "off"])
-@pytest.mark.parametrize("script", [MOVES, PEERS, ERRORS, STREAMS], ids=["moves", "peers", "errors", "streams"])
+@pytest.mark.parametrize("script", [MOVES, PEERS, ERRORS, STREAMS, BATCHES], ids=["moves", "peers", "errors", "streams", "batches"])
 def test_on_a_driver_without_a_gpu(driver: Path, server: serving.Server, door: str, script: str) -> None:
     python(COMMON + script, server.endpoint, serving.ACCESS, serving.SECRET, door, env={"LD_LIBRARY_PATH": str(driver)})
 

@@ -94,6 +94,7 @@ var places = []struct {
 	{regexp.MustCompile(`(?i)server that was given`), "runs against a server that the test starts: make test-go"},
 	{regexp.MustCompile(`(?i)race detector`), "runs in the second call of go test, without the race detector"},
 	{regexp.MustCompile(`(?i)\bgpu|cuda|cufile|cupy|numba|jax`), "needs a GPU: make gpu-bundle, build/gpu/run.sh test"},
+	{regexp.MustCompile(`(?i)\bdali`), "needs DALI: make test-dali"},
 	{regexp.MustCompile(`(?i)torch|transformers`), "needs torch: make test-torch"},
 	{regexp.MustCompile(`(?i)\broot\b|mount|privilege|cgroup|namespace|memory controller|overlay|no disk to fill|not permitted`),
 		"needs root and the right to mount: sudo make test-go"},
@@ -149,7 +150,7 @@ func printSkipped(out io.Writer, r Result) {
 		}
 	}
 	if r.Left > 0 {
-		fmt.Fprintf(out, "left out: %d tests marked torch or cuda: make test-torch; make gpu-bundle, build/gpu/run.sh test\n",
+		fmt.Fprintf(out, "left out: %d tests marked torch, dali or cuda: make test-torch; make test-dali; make gpu-bundle, build/gpu/run.sh test\n",
 			r.Left)
 	}
 }

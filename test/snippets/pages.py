@@ -18,7 +18,7 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
-NEEDS = ("gpu", "install", "network", "root", "systemd", "torch")
+NEEDS = ("dali", "gpu", "install", "network", "root", "systemd", "torch")
 SHELL = ("sh", "bash", "console")
 LANGUAGES = (*SHELL, "python", "go", "c", "cpp", "yaml", "json", "doctest")
 KINDS = ("run", "server", "server stopped", "output", "fragment")
@@ -168,10 +168,15 @@ def go_documentation(path: str, text: str) -> None:
 SERVER = "NEBULAIO_GPUDIRECT_ENABLED=true nebulaio server --data data\n"
 BUCKETS = """export NEBULAIO_ACCESS_KEY=minioadmin NEBULAIO_SECRET_KEY=minioadmin
 export AWS_ACCESS_KEY_ID=minioadmin AWS_SECRET_ACCESS_KEY=minioadmin AWS_DEFAULT_REGION=us-east-1
-for bucket in models my-bucket; do aws --endpoint-url http://localhost:9000 s3 mb s3://$bucket; done
+for bucket in models my-bucket training-data; do aws --endpoint-url http://localhost:9000 s3 mb s3://$bucket; done
 """
-WITH_SERVER = ("gpudirect.py", "gpudirect.h")
-MODULE_NEEDS = {"huggingface.py": frozenset({"torch"}), "torch.py": frozenset({"torch"})}
+WITH_SERVER = ("gpudirect.py", "gpudirect.h", "pytorch.py", "dali.py")
+MODULE_NEEDS = {
+    "huggingface.py": frozenset({"torch"}),
+    "torch.py": frozenset({"torch"}),
+    "pytorch.py": frozenset({"torch"}),
+    "dali.py": frozenset({"dali"}),
+}
 
 
 def set_up(page: Page, needs: frozenset[str] = frozenset()) -> None:
@@ -189,8 +194,9 @@ def module(path: str, text: str, package: str) -> Page:
         file = Path(path)
         parts = [*file.parts[file.parts.index(package) : -1], file.stem]
         name = ".".join(parts[:-1] if file.stem == "__init__" else parts)
-        set_up(page)
-        page.blocks.append(Block(path, lines[0], "doctest", name, needs=MODULE_NEEDS.get(file.name, frozenset())))
+        needs = MODULE_NEEDS.get(file.name, frozenset())
+        set_up(page, needs)
+        page.blocks.append(Block(path, lines[0], "doctest", name, needs=needs))
     return page
 
 
