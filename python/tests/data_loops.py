@@ -72,5 +72,5 @@ LOOPS: dict[str, list[tuple[Callable[[], Callable[..., Any]], float, float, dict
     ],
     "loader-bound": [(lambda: maker(Samples(read=0.02), workers=1), 0.0, 0.001, {})],
     "copy-bound": [(lambda: maker(Samples()), 0.06, 0.001, {})],
-    "compute-bound": [(lambda: maker(Samples(), workers=1), 0.0, 0.06, {})],
+    "compute-bound": [(lambda: maker(Samples(), workers=1), 0.0, 0.1, {})],
 }

@@ -171,7 +171,19 @@ DECODES, READS = Split(1, 0.9, 0.1, "", None), Split(1, 0.1, 0.9, "", None)
     ],
 )
 def test_verdicts(rounds: list[tuple[float, float, float]], loading: Split, verdict: str) -> None:
-    assert judge(measured(*rounds), loading, 0.1)[0] == verdict
+    assert judge(measured(*rounds), measured(*rounds), loading, 0.1)[0] == verdict
+
+
+def test_a_short_wait_is_not_the_fault_of_fast_workers() -> None:
+    loop = measured((0.2, 0.0, 0.8))
+    fast, slow = Measurement(2, rounds=[Round(1, 0.3, 0, 0)]), Measurement(2, rounds=[Round(1, 0.9, 0, 0)])
+    assert judge(fast, loop, READS, 0.1)[0] == "compute-bound"
+    assert judge(slow, loop, READS, 0.1)[0] == "loader-bound"
+    assert judge(fast, measured((0.4, 0.0, 0.6)), READS, 0.1)[0] == "loader-bound"
+
+
+def test_time_without_a_processor_is_no_wait_for_the_loader() -> None:
+    assert Round(1, seconds=1.0, copy=0.1, step=0.5, queued=0.3).wait == pytest.approx(0.1)
 
 
 def candidate(workers: int, *rates: float) -> Candidate:

@@ -21,8 +21,11 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(autouse=True)
-def no_worker_stays() -> Iterator[None]:
-    """No call leaves a worker behind."""
+def on_the_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tests of this file use no GPU, and leave no worker behind."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     yield
     assert multiprocessing.active_children() == []
 

@@ -15,7 +15,8 @@ from . import _profile_clock as _clock
 from ._profile_factory import Factory, cuda, settings_of
 from ._profile_result import Profile, Variant
 from ._profile_run import Feed, Measurement, measure, repeat
-from ._profile_split import Split, hooked, owner_of, split
+from ._profile_split import Split, hooked, one_thread, owner_of, split
+from ._profile_text import duration
 from ._profile_verdict import advise, explain, judge
 
 _CALL = "profile"
@@ -56,8 +57,8 @@ def profile(
             none. Default: the number of usable processors, at most 4.
         tolerated_idle: Share of the loop's time that the device may wait in a compute-bound loop.
         seconds: Duration of each measurement. A measurement has at least three rounds.
-        max_seconds: Time after which no measurement starts and no batch is asked for. The call can last
-            longer by the batch and the step that run then.
+        max_seconds: Time after which no batch is asked for. The call can last longer by the batch and the
+            step that run then, and by up to a second in which decode and read are told apart.
 
     Returns:
         A `Profile` with the verdict, a sentence with the figures behind it, and all figures.
@@ -107,8 +108,8 @@ class _Session:
         batch, configured = self._first()
         figures = self._parts(batch)
         variants, found = self._variants(configured, workers)
-        loading = self._split(found)
-        verdict, agree = judge(found["as configured"][1], loading, tolerated_idle)
+        loading = self._split(found["as configured"][0])
+        verdict, agree = judge(*found["as configured"], loading, tolerated_idle)
         first = variants[0]
         figures |= {
             "loader_alone": first.alone,
@@ -118,6 +119,7 @@ class _Session:
             "step": first.step,
             "busy_share": first.busy,
             "samples_per_second": first.samples_per_second,
+            "queued": found["as configured"][1].per_batch(lambda each: each.queued),
             "batch_samples": found["as configured"][1].samples,
             "batch_bytes": _clock.bytes_of(batch) or None,
             "in_process": loading.total,
@@ -128,6 +130,11 @@ class _Session:
             "rounds_that_agree": agree,
             "timing": _clock.meter(None, None).timing,
         }
+        if figures["queued"] > 0.05 * first.together:
+            self.notes.append(
+                f"this machine is loaded: for {duration(figures['queued'])} per batch the loop was ready to take a batch and had "
+                "no processor, which counts as no one's fault"
+            )
         if agree < 0.5:
             self.notes.append(f"only {agree * 100:.0f} % of the rounds gave the same verdict: measure longer (seconds=)")
         sentence = explain(verdict, first, loading, figures)
@@ -202,15 +209,18 @@ class _Session:
             raise InvalidError(f"{_CALL}: the time was over before the loop gave a second batch (fix: {fix})")
         return variants, found
 
-    def _split(self, found: dict[str, tuple[Measurement, Measurement]]) -> Split:
-        """Split the time of loading into decode and read, in this process if the loader can run here."""
+    def _split(self, configured: Measurement) -> Split:
+        """Split the time of loading into decode and read: in this process, if the loader can run here, else in its workers."""
+        if configured.lanes and "num_workers" not in self._factory.names:
+            return split(configured, None)
+        settings = {"num_workers": 0} if configured.lanes else {}
+        deadline = max(self._deadline, perf_counter() + min(1.0, self._seconds))  # without it there is no verdict
         if self._decode is None:
-            here = next((alone for alone, _ in found.values() if alone.lanes == 0 and alone.rounds), None)
-            return split(here or found["as configured"][0], None)
-        settings = {"num_workers": 0} if "num_workers" in self._factory.names else {}
-        with hooked(self._factory, self._decode, _CALL) as (make, hook):
-            with Feed(lambda: make(settings), self._deadline, _CALL) as feed:
-                alone = measure(feed, None, self._seconds, max(self._deadline, perf_counter() + self._seconds), hook)
+            with one_thread(), self._feed(settings) as feed:
+                return split(measure(feed, None, self._seconds, deadline), None)
+        with hooked(self._factory, self._decode) as (make, hook):
+            with one_thread(), Feed(lambda: make(settings), deadline, _CALL) as feed:
+                alone = measure(feed, None, self._seconds, deadline, hook)
             if hook.calls == 0:
                 fix = "name the function that the data set calls in this process"
                 raise InvalidError(f"{_CALL}: decode={self._decode!r} was not called while batches were loaded (fix: {fix})")

@@ -35,11 +35,12 @@ class Round:
     seconds: float
     copy: float
     step: float
+    queued: float = 0.0  # in which a batch was taken, and the thread was ready to run but had no processor
 
     @property
     def wait(self) -> float:
-        """Seconds in which the device had neither a copy nor a step: it waited for the loader."""
-        return max(0.0, self.seconds - self.copy - self.step)
+        """Seconds in which the device waited for the loader: it had neither a copy nor a step, and the loop a processor."""
+        return max(0.0, self.seconds - self.copy - self.step - self.queued)
 
 
 @dataclass
@@ -146,9 +147,17 @@ class _Log:
     def __init__(self, meter: Meter | None) -> None:
         self._meter = meter
         self.ends: list[float] = []
+        self._queued: list[float] = []
 
-    def add(self, batch: Any) -> None:
-        if self._meter is not None:
+    def take(self, feed: Feed) -> None:
+        """Take a batch, and run copy and step."""
+        if self._meter is None:
+            feed.take()
+            self._queued.append(0.0)
+        else:
+            before = _profile_usage.queued()
+            batch = feed.take()
+            self._queued.append(_profile_usage.queued() - before)
             self._meter.run(batch)
         self.ends.append(perf_counter())
 
@@ -158,9 +167,10 @@ class _Log:
         rounds = []
         for last in range(size, len(self.ends) + 1, size):
             copies, steps = zip(*parts[last - size : last])
-            rounds.append(Round(size, self.ends[last - 1] - begin, sum(copies), sum(steps)))
+            queued = sum(self._queued[last - size : last])
+            rounds.append(Round(size, self.ends[last - 1] - begin, sum(copies), sum(steps), queued))
             begin = self.ends[last - 1]
-        self.ends = []
+        self.ends, self._queued = [], []
         return rounds
 
 
@@ -178,7 +188,9 @@ def measure(
     log = _Log(meter)
     batch = feed.take()
     found = Measurement(lanes_of(feed.loader), _samples(feed.loader, batch), perf_counter() - started)
-    log.add(batch)
+    if meter is not None:
+        meter.run(batch)
+        meter.finish()
     before, began = _profile_usage.now(hook), perf_counter()
     if not _inside_epochs(feed, log, found, seconds, deadline):
         found.whole_epochs = True
@@ -193,15 +205,17 @@ def _inside_epochs(feed: Feed, log: _Log, found: Measurement, seconds: float, de
     lanes = max(1, found.lanes)
     size = lanes * math.ceil(_ROUND / lanes)
     until = perf_counter() + seconds
+    skipped = lanes - 1  # the first batch has been taken
     while True:
         count, ended, begin = 0, False, perf_counter()
         try:
-            while len(log.ends) < lanes and perf_counter() < deadline:
-                log.add(feed.take())
-            log.cut(begin, len(log.ends))
+            while len(log.ends) < skipped and perf_counter() < deadline:
+                log.take(feed)
+            skipped = lanes
+            log.cut(begin, max(1, len(log.ends)))
             begin = perf_counter()
             while (at := perf_counter()) < deadline and (at < until or len(found.rounds) + count // size < _LEAST):
-                log.add(feed.take())
+                log.take(feed)
                 count += 1
         except StopIteration:
             ended = True
@@ -222,7 +236,7 @@ def _whole_epochs(feed: Feed, log: _Log, found: Measurement, seconds: float, dea
         feed.begin()
         try:
             while True:
-                log.add(feed.take())
+                log.take(feed)
                 if perf_counter() >= deadline:
                     found.partial = True
                     break
@@ -237,8 +251,15 @@ def _joined(rounds: list[Round]) -> list[Round]:
     joined = []
     for number in range(count):
         part = rounds[number * len(rounds) // count : (number + 1) * len(rounds) // count]
-        sums = (sum(each.seconds for each in part), sum(each.copy for each in part), sum(each.step for each in part))
-        joined.append(Round(sum(each.batches for each in part), *sums))
+        joined.append(
+            Round(
+                sum(each.batches for each in part),
+                sum(each.seconds for each in part),
+                sum(each.copy for each in part),
+                sum(each.step for each in part),
+                sum(each.queued for each in part),
+            )
+        )
     return joined
 
 

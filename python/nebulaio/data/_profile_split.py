@@ -11,6 +11,7 @@ waits is only seen if the caller names it.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,8 +54,23 @@ def split(alone: Measurement, hook: Timed | None) -> Split:
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute with one thread, as in a worker. Idle threads of torch spin, which looks like decoding."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "set_num_threads"):
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def hooked(
-    factory: Factory, decode: str | Callable[..., Any], call: str
+    factory: Factory, decode: str | Callable[..., Any]
 ) -> Iterator[tuple[Callable[[dict[str, Any]], Any], Timed]]:
     """Yield a function that makes loaders whose decode is timed, and the timer. Attributes are restored at the end."""
     if callable(decode):
@@ -66,7 +82,7 @@ def hooked(
 
     def make(settings: dict[str, Any]) -> Any:
         loader = factory.make(settings)
-        owner = owner_of(loader, decode, call)
+        owner = owner_of(loader, decode, "profile")
         function = getattr(owner, decode)
         if function is not timer:
             own = decode in getattr(owner, "__dict__", {})

@@ -79,7 +79,7 @@ def now(hook: Timed | None = None) -> Usage:
         read = _storage(str(pid))
         storage = storage + read if storage >= 0 and read >= 0 else storage
     inside = (hook.seconds, hook.processor) if hook is not None else (0.0, 0.0)
-    return Usage(user, system, _queued(), storage, *inside)
+    return Usage(user, system, queued(), storage, *inside)
 
 
 def worker_pids() -> list[int]:
@@ -110,7 +110,7 @@ def _storage(pid: str) -> int:
     return -1
 
 
-def _queued() -> float:
+def queued() -> float:
     """Return the seconds that this thread has waited for a processor; 0 if the kernel does not count them."""
     try:
         with open("/proc/thread-self/schedstat", encoding="ascii") as file:

@@ -16,39 +16,50 @@ from ._profile_text import duration, number
 LOADER, DECODE, COPY, COMPUTE, UNCLEAR = "loader-bound", "decode-bound", "copy-bound", "compute-bound", "no clear verdict"
 
 
-def judge(together: Measurement, loading: Split, tolerated_idle: float) -> tuple[str, float]:
+# A loader that alone needs less than this share of a step has workers enough: a short wait is not its fault.
+_FAST = 0.5
+# Share of the time that steps take at least in a compute-bound loop with such a loader.
+_MOSTLY = 0.75
+
+
+def judge(alone: Measurement, together: Measurement, loading: Split, tolerated_idle: float) -> tuple[str, float]:
     """Return the verdict of most rounds, and the share of rounds that gave it.
 
-    If the device waits less than the tolerated share of the time, the loop is compute-bound. Otherwise the
-    longer of the two waits decides: for the copy, or for the loader. A loader that mostly decodes is
-    decode-bound.
+    If the device waits less than the tolerated share of the time, the loop is compute-bound. So it is if
+    steps take most of the time, and workers alone are twice as fast as the steps. Otherwise the longer of
+    the two waits decides: for the copy, or for the loader. A loader that mostly decodes is decode-bound.
     """
-    votes = Counter(_judge(each, loading, tolerated_idle) for each in together.rounds)
+    workers = alone.per_batch() if alone.lanes else math.inf
+    votes = Counter(_judge(each, workers, loading, tolerated_idle) for each in together.rounds)
     verdict, count = votes.most_common(1)[0]
     share = count / votes.total()
     return (verdict, share) if share >= 0.5 else (UNCLEAR, share)
 
 
-def _judge(each: Round, loading: Split, tolerated_idle: float) -> str:
-    if each.wait + each.copy <= tolerated_idle * each.seconds:
+def _judge(each: Round, workers: float, loading: Split, tolerated_idle: float) -> str:
+    waits = each.wait + each.copy
+    total = waits + each.step
+    if waits <= tolerated_idle * total:
         return COMPUTE
     if each.copy > each.wait:
         return COPY
+    if workers * each.batches <= _FAST * each.step and each.step >= _MOSTLY * total:
+        return COMPUTE
     return DECODE if loading.decodes else LOADER
 
 
 def explain(verdict: str, first: Variant, loading: Split, figures: dict[str, Any]) -> str:
     """Return the verdict as one sentence with the figures behind it."""
-    copied = f"the copy {duration(first.copy)}" if figures.get("copy_alone") is not None else "no device copy any time"
-    loop = (
-        f"of {duration(first.together)} per batch, the step takes {duration(first.step)} ({first.busy * 100:.0f} %), "
-        f"the wait for the loader {duration(first.wait)} and {copied}"
-    )
+    loop = f"of {duration(first.together)} per batch, the step takes {duration(first.step)} ({first.busy * 100:.0f} %)"
+    if figures.get("copy_alone") is None:
+        loop += f" and the wait for the loader {duration(first.wait)}"
+    else:
+        loop += f", the wait for the loader {duration(first.wait)} and the copy {duration(first.copy)}"
     parts = f"a batch takes {duration(loading.total)} in one process, {duration(loading.decode)} of it decode and {duration(loading.read)} read and wait"
     if math.isnan(loading.total):
         parts = "the loader alone was not measured"
     if verdict == COMPUTE:
-        return f"{verdict}: {loop}, so the loader and the copy keep up."
+        return f"{verdict}: {loop}, so the data keeps up with the step."
     if verdict == COPY:
         return f"{verdict}: {loop}, while the loader alone needs {duration(first.alone)}."
     if verdict in (LOADER, DECODE):
