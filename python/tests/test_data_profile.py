@@ -141,6 +141,7 @@ def test_errors_of_the_loop_pass_through() -> None:
         (lambda: profile(lambda: [1] * 9, pause(0), decode=pause(0), seconds=0.01), "takes no decode"),
         (lambda: autotune(lambda: [1]), "no setting to tune"),
         (lambda: autotune(lambda num_workers: [1], max_seconds=0), "max_seconds=0"),
+        (lambda: autotune(lambda num_workers: [1], seconds=0), "seconds=0"),
         (lambda: autotune(lambda num_workers: [1], tolerance=1), "tolerance=1"),
         (lambda: autotune(lambda num_workers: [1], max_workers=-1), "max_workers=-1"),
         (lambda: autotune(lambda num_workers: [1], prefetch_factors=[0]), r"prefetch_factors=\[0\]"),
@@ -187,7 +188,7 @@ def test_time_without_a_processor_is_no_wait_for_the_loader() -> None:
 
 
 def candidate(workers: int, *rates: float) -> Candidate:
-    return Candidate({"num_workers": workers}, list(rates))
+    return Candidate({"num_workers": workers}, list(rates), list(rates))
 
 
 def test_the_smallest_candidate_within_noise_is_chosen() -> None:
@@ -221,7 +222,7 @@ def test_autotune_finds_the_number_of_useful_workers(useful: int, monkeypatch: p
     assert found.settings == {"num_workers": expected}, str(found)
     assert found.complete and found.seconds <= 60
     assert max(each.rate for each in found.tried) == pytest.approx(100 * max(1, useful))
-    assert all(each.runs for each in found.tried)
+    assert all(each.rates for each in found.tried)
     content = json.loads(found.to_json())
     assert [entry["rate"] for entry in content["tried"]] == [each.rate for each in found.tried]
     assert f"num_workers={expected}: " in str(found)

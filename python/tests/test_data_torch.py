@@ -96,7 +96,7 @@ def test_autotune_finds_the_workers_that_can_decode_at_once() -> None:
     from data_loops import Samples, maker
 
     slots = multiprocessing.Semaphore(3)
-    found = autotune(maker(Samples(decode=0.02, slots=slots)), max_seconds=16, max_workers=8)
+    found = autotune(maker(Samples(decode=0.02, slots=slots)), seconds=0.5, max_seconds=60, max_workers=8)
     assert abs(found.settings["num_workers"] - 3) <= 1, str(found)
     assert found.settings["persistent_workers"] is True and found.settings["pin_memory"] is False
     assert set(found.reasons) == set(found.settings)
@@ -107,7 +107,7 @@ def test_autotune_finds_the_workers_that_feed_a_step() -> None:
     """A batch takes 80 ms and a step 40 ms: two workers feed the step, and more only wait."""
     from data_loops import Samples, maker, pause
 
-    found = autotune(maker(Samples(decode=0.04)), pause(0.04), max_seconds=16, max_workers=8)
+    found = autotune(maker(Samples(decode=0.04)), pause(0.04), seconds=0.5, max_seconds=60, max_workers=8)
     assert abs(found.settings["num_workers"] - 2) <= 1, str(found)
     best = max(found.tried, key=lambda each: each.rate)
     assert found.settings["num_workers"] <= best.settings["num_workers"]
@@ -117,7 +117,7 @@ def test_autotune_without_gain_advises_no_workers() -> None:
     """A slow step hides the loader, so workers help nothing."""
     from data_loops import Samples, maker, pause
 
-    found = autotune(maker(Samples()), pause(0.05), max_seconds=10, max_workers=4)
+    found = autotune(maker(Samples()), pause(0.05), seconds=0.3, max_seconds=60, max_workers=4)
     assert found.settings["num_workers"] == 0, str(found)
     assert "prefetch_factor" not in found.settings and "persistent_workers" not in found.settings
 
@@ -126,7 +126,7 @@ def test_short_epochs_are_measured_whole() -> None:
     """An epoch of two batches has no round of four: epochs are timed from their start to their end."""
     from data_loops import Samples, maker
 
-    found = autotune(maker(Samples(decode=0.01, length=4)), max_seconds=10, max_workers=1)
+    found = autotune(maker(Samples(decode=0.01, length=4)), seconds=0.3, max_seconds=30, max_workers=1)
     assert any("each round is a whole epoch" in note for note in found.notes)
     # Rates of whole epochs cannot be faster than the samples of one process, or of both batches at once.
     assert all(each.rate <= 110 * 2 for each in found.tried), str(found)

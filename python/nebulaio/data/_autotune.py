@@ -15,6 +15,10 @@ from ._profile_factory import SETTINGS, Factory, cuda
 from ._profile_text import duration, number
 
 _CALL = "autotune"
+# Share of the best rate from which a candidate is measured again.
+_CLOSE = 0.75
+# How often such candidates are measured: on a quiet machine, and on one whose rounds differ.
+_RUNS, _RUNS_IN_NOISE = 2, 3
 
 
 def autotune(
@@ -22,6 +26,7 @@ def autotune(
     step: Callable[[Any], Any] | None = None,
     *,
     copy: Callable[[Any], Any] | None = None,
+    seconds: float | None = None,
     max_seconds: float = 60.0,
     max_workers: int | None = None,
     prefetch_factors: Sequence[int] = (2, 4),
@@ -33,7 +38,7 @@ def autotune(
 
     `autotune` doubles num_workers until more workers do not help, and then narrows the number down. It
     measures the finalists again with fresh workers. A setting is chosen only if a smaller one is slower by
-    more than the noise. The start of workers and the first batch of each worker are not part of a rate.
+    more than the noise. The start of workers and the batches that they load ahead are not part of a rate.
 
     Args:
         loader_factory: Function that returns a new loader. It takes some of the keywords num_workers,
@@ -42,6 +47,8 @@ def autotune(
         step: Function that is called with each batch. With a step, settings are judged by the rate of
             the whole loop, so that no workers are added beyond what the step uses up.
         copy: Function that moves a batch to the device, as in `profile`.
+        seconds: Duration of each measurement. A measurement has at least three rounds. Default: a 24th of
+            max_seconds, at most 1.
         max_seconds: Duration of the search. No batch is asked for afterwards: the call can last longer
             only by the batch, the step and the end of the workers that run then.
         max_workers: Largest number of workers to try. Default: twice the number of usable processors, at
@@ -65,6 +72,9 @@ def autotune(
     begin = perf_counter()
     if not max_seconds > 0:
         raise InvalidError(f"{_CALL}: max_seconds={max_seconds!r}, expected a positive number")
+    seconds = min(1.0, max_seconds / 24) if seconds is None else seconds
+    if not 0 < seconds <= max_seconds:
+        raise InvalidError(f"{_CALL}: seconds={seconds!r}, expected a positive number up to max_seconds={max_seconds!r}")
     if not 0 < tolerance < 1:
         raise InvalidError(f"{_CALL}: tolerance={tolerance!r}, expected a share between 0 and 1")
     if not prefetch_factors or not all(isinstance(each, int) and each > 0 for each in prefetch_factors):
@@ -78,7 +88,7 @@ def autotune(
     if not factory.names:
         fix = f"let it take some of {', '.join(SETTINGS)}, or return a torch DataLoader"
         raise InvalidError(f"{_CALL}: loader_factory has no setting to tune (fix: {fix})")
-    search = Search(factory, step, copy, begin + max_seconds, max_seconds, tolerance, before, progress)
+    search = Search(factory, step, copy, begin + max_seconds, seconds, tolerance, before, progress)
     return _Choice(search, factory, tuple(dict.fromkeys(prefetch_factors)), max_workers).run(begin, max_seconds)
 
 
@@ -147,14 +157,21 @@ class _Choice:
                     break
             fastest = max(fastest, found.rate)
         self._narrow()
-        # Fresh workers may be luckier or not: the chosen number and the next smaller one are measured again.
-        for _ in range(2):
-            chosen = self._finish_workers()
-            for count in {chosen, max(0, chosen - 1), self._fastest()}:
-                if search.count(self._with(count)) < 2:
-                    search.try_(self._with(count), again=True)
-        self._narrow()
-        self._finish_workers()
+        # Fresh workers may be luckier or not, so that all that come close are measured again.
+        while close := self._close():
+            for count in close:
+                search.try_(self._with(count), again=True)
+            self._narrow()
+
+    def _close(self) -> list[int]:
+        """Return the numbers of workers that might be the smallest nearly best one, and were not measured often enough."""
+        rates = self._rates()
+        if not rates:  # no candidate gave a batch in time
+            return []
+        top = rates[self._fastest()]
+        runs = _RUNS if top.noise <= self._search.tolerance else _RUNS_IN_NOISE
+        close = [count for count, each in rates.items() if each.rate >= _CLOSE * top.rate]
+        return [count for count in close if count <= self._fastest() and len(rates[count].rates) < runs]
 
     def _narrow(self) -> None:
         """Measure numbers between the largest that is too slow and the smallest that is nearly the best."""

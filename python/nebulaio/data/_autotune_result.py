@@ -17,25 +17,24 @@ class Candidate:
     """One tried setting of the loader, with what it gave."""
 
     settings: dict[str, Any]
-    rates: list[float] = field(default_factory=list)  # samples per second of each measured round
+    rates: list[float] = field(default_factory=list)  # samples per second of each run, with fresh workers
+    rounds: list[float] = field(default_factory=list)  # samples per second of each round, of all runs
     seconds: float = 0.0  # spent on the candidate, with the start and the end of its workers
     start: float = 0.0  # seconds until the first batch, with the start of workers; not part of any rate
-    runs: int = 0  # how often fresh workers were measured
     batch_seconds: float = 0.0  # median seconds per batch
     storage_bytes: int | None = None  # bytes that came from storage during the rounds; None if the kernel does not say
     remark: str = ""  # why there is no rate, or why the rate is to be read with care
 
     @property
     def rate(self) -> float:
-        """Samples per second: the median over all rounds. 0 if nothing was measured."""
+        """Samples per second: the median over all runs. 0 if nothing was measured."""
         return statistics.median(self.rates) if self.rates else 0.0
 
     @property
     def noise(self) -> float:
-        """The spread of the rounds: median distance from the rate, as a share of the rate."""
-        if len(self.rates) < 2 or self.rate <= 0:
-            return 0.0
-        return statistics.median(abs(each - self.rate) for each in self.rates) / self.rate
+        """The spread of the rounds: their median distance from the middle one, as a share of it."""
+        middle = statistics.median(self.rounds) if self.rounds else 0.0
+        return statistics.median(abs(each - middle) for each in self.rounds) / middle if middle > 0 else 0.0
 
     @property
     def name(self) -> str:
@@ -76,8 +75,8 @@ class Tuning:
                 each.name,
                 number(each.rate) if each.rates else "-",
                 f"{each.noise * 100:.0f} %",
+                str(len(each.rounds)),
                 str(len(each.rates)),
-                str(each.runs),
                 duration(each.start),
                 f"{each.seconds:.2f}",
                 "?" if each.storage_bytes is None else size(each.storage_bytes),

@@ -16,8 +16,6 @@ from ._profile_text import number, size
 
 # The noise of a candidate counts up to this share. More would hide the gain of an eighth worker.
 _MOST_NOISE = 0.1
-# Measurements that the time of a search is planned for.
-_PLANNED = 24
 
 
 class OutOfTimeError(NebulaioError):
@@ -40,7 +38,7 @@ class Search:
         step: Callable[[Any], Any] | None,
         copy: Callable[[Any], Any] | None,
         deadline: float,
-        max_seconds: float,
+        seconds: float,
         tolerance: float,
         before: Callable[[], Any] | None,
         progress: Callable[[str], Any] | None,
@@ -48,7 +46,7 @@ class Search:
         self._factory, self._deadline = factory, deadline
         self._step = step
         self._copy = copy if copy is not None else _clock.to_cuda if cuda() is not None else None
-        self._seconds = min(1.0, max_seconds / _PLANNED)
+        self._seconds = seconds
         self._before, self._progress = before, progress
         self.tolerance = tolerance
         self.whole_epochs = False
@@ -60,11 +58,6 @@ class Search:
     def key(settings: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
         """Return settings as a key of `tried`. Ordinary memory is the default of pin_memory."""
         return tuple(sorted(item for item in settings.items() if item != ("pin_memory", False)))
-
-    def count(self, settings: dict[str, Any]) -> int:
-        """Return how often settings were measured."""
-        found = self.tried.get(self.key(settings))
-        return found.runs if found else 0
 
     def best(self) -> Candidate | None:
         """Return the fastest candidate, or None if none has a rate."""
@@ -108,7 +101,6 @@ class Search:
                 return
             ended = perf_counter()
         self._closing = max(self._closing, perf_counter() - ended)
-        candidate.runs += 1
         candidate.start = run.start
         if run.rounds:
             candidate.batch_seconds = run.per_batch()
@@ -117,7 +109,8 @@ class Search:
         if not run.rounds or run.partial and run.lanes:  # batches of workers come in bursts: part of a round misleads
             candidate.remark = "the time was over before a round was"
             return
-        candidate.rates += run.rates()
+        candidate.rates.append(run.samples * sum(each.batches for each in run.rounds) / max(run.seconds, 1e-9))
+        candidate.rounds += run.rates()
 
     def notes(self) -> list[str]:
         """Return what makes the figures doubtful."""

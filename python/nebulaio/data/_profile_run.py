@@ -179,8 +179,8 @@ def measure(
 ) -> Measurement:
     """Run a loader and return its rounds.
 
-    The first batch of each worker is left out: it contains the start of the worker. The run ends
-    after `seconds` and at least three rounds, and in any case with the first batch after `deadline`.
+    The first batches of each worker are left out, as many as workers load ahead: they contain the start of
+    the workers, and batches that were ready before. The run ends after `seconds` and at least three rounds, and in any case with the first batch after `deadline`.
     Without a meter the loader runs alone.
     """
     started = perf_counter()
@@ -201,19 +201,20 @@ def measure(
 
 
 def _inside_epochs(feed: Feed, log: _Log, found: Measurement, seconds: float, deadline: float) -> bool:
-    """Cut rounds out of epochs, without the first batch of each worker. Return False if epochs are shorter than a round."""
+    """Cut rounds out of epochs, without the first batches. Return False if epochs are shorter than a round."""
     lanes = max(1, found.lanes)
     size = lanes * math.ceil(_ROUND / lanes)
-    until = perf_counter() + seconds
-    skipped = lanes - 1  # the first batch has been taken
+    ahead = max(1, found.lanes * (getattr(feed.loader, "prefetch_factor", None) or 2))
+    until = math.inf
     while True:
         count, ended, begin = 0, False, perf_counter()
         try:
-            while len(log.ends) < skipped and perf_counter() < deadline:
+            # Slow steps fill the queue again at once, so that they need not use it up.
+            while len(log.ends) < ahead and (at := perf_counter()) < deadline and (len(log.ends) < lanes or at < begin + seconds):
                 log.take(feed)
-            skipped = lanes
             log.cut(begin, max(1, len(log.ends)))
             begin = perf_counter()
+            until = min(until, begin + seconds)
             while (at := perf_counter()) < deadline and (at < until or len(found.rounds) + count // size < _LEAST):
                 log.take(feed)
                 count += 1
