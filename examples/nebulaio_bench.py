@@ -189,22 +189,29 @@ def advise_workers(points, cpus):
     """The number of workers that follows from a sweep of workers, and the sentences that say why.
 
     Only reads from storage count. The number is the smallest that gives nearly the best rate, so it is never
-    above the number that was measured best. Where reading keeps the processors busy, it is not above their number.
+    above the number that was measured best. More workers than processors need a reason: reading has to leave
+    the processors idle, and has to be faster by a quarter, because a worker of a DataLoader is a process.
     """
     cold, from_storage = uncached(points)
     row = series(cold)
-    knee, top = enough(row), best(row)
-    workers = int(knee[1])
-    why = [f"{rate(get(knee[3], 'gbps'))} with {workers}, nearly the most there is ({rate(get(top[3], 'gbps'))} with {int(top[1])})"]
+    few = [p for p in row if p[1] <= cpus] or [min(row, key=lambda p: p[1])]
+    knee, top = enough(row, 0.9), best(row)
+    why = []
     if not from_storage:
         why.append("no run read from storage, so this holds for cached data alone")
-    busy = cpus_used(knee[3])
-    if workers > cpus and (busy > 0.5 * cpus or not from_storage):
-        workers = cpus
-        why.append(f"capped at the {cpus} processors: {busy:.1f} of them are busy with reading alone")
-    elif workers > cpus:
-        why.append(f"more than the {cpus} processors, because such workers wait for storage and do not compute; workers that decode need a processor each")
-    return workers, why
+    if knee[1] > cpus:
+        gain = get(knee[3], "gbps") / max(get(best(few)[3], "gbps"), 1e-9)
+        busy = cpus_used(knee[3])
+        if not from_storage or busy > 0.5 * cpus:
+            knee = enough(few)
+            why.append(f"not above the {cpus} processors, because reading alone keeps {busy:.1f} of them busy")
+        elif gain < 1.25:
+            knee = enough(few)
+            why.append(f"not above the {cpus} processors, because more of them read only {gain:.2f} times as fast")
+        else:
+            why.append(f"more than the {cpus} processors, because such workers wait for storage; workers that decode need a processor each")
+    figures = f"{rate(get(knee[3], 'gbps'))} with {int(knee[1])}, and the most there is is {rate(get(top[3], 'gbps'))} with {int(top[1])}"
+    return int(knee[1]), [figures, *why]
 
 
 def processors():

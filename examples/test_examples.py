@@ -67,8 +67,12 @@ class Advice(unittest.TestCase):
 
     def test_cached_rates_do_not_count(self):
         workers, why = nebulaio_bench.advise_workers(self.COLD + self.WARM, 2)
-        self.assertEqual(workers, 4)
+        self.assertEqual(workers, 2)
         self.assertEqual(nebulaio_bench.advise_workers(self.COLD, 2), (workers, why))
+
+    def test_workers_that_wait_may_be_more_than_processors(self):
+        waiting = [point("from storage", n, min(n, 8) * 0.5, cpu=0.01) for n in (1, 2, 4, 8, 16)]
+        self.assertEqual(nebulaio_bench.advise_workers(waiting, 2)[0], 8)
 
     def test_never_above_what_was_measured_best(self):
         for top in range(5):
@@ -84,7 +88,13 @@ class Advice(unittest.TestCase):
         for cpus in (1, 2, 4):
             workers, why = nebulaio_bench.advise_workers(busy, cpus)
             self.assertEqual(workers, cpus)
-            self.assertIn(f"capped at the {cpus} processors", " ".join(why))
+            self.assertIn(f"not above the {cpus} processors", " ".join(why))
+
+    def test_a_small_gain_is_no_reason_for_more_workers_than_processors(self):
+        rates = ((1, 3.27), (2, 2.93), (4, 3.88), (8, 1.08), (16, 0.32), (32, 4.15))  # of a disk that others use, too
+        workers, why = nebulaio_bench.advise_workers([point("from storage", n, g) for n, g in rates], 2)
+        self.assertEqual(workers, 1)
+        self.assertIn("only 1.19 times as fast", " ".join(why))
 
     def test_with_cached_rates_alone_it_says_so_and_stays_at_the_processors(self):
         workers, why = nebulaio_bench.advise_workers(self.WARM, 2)

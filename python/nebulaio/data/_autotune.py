@@ -210,7 +210,9 @@ class _Choice:
             below = slower[-1]
             reason += f"; {below.settings['num_workers']} gives {number(below.rate)}, {(1 - below.rate / top.rate) * 100:.0f} % less than the best"
         if more:
-            reason += f"; more ({', '.join(map(str, more))}) give at most {number(max(rates[each].rate for each in more))}, within {limit * 100:.0f} %"
+            most = max(rates[each].rate for each in more)
+            gain = f", which is within {limit * 100:.0f} %" if most > chosen.rate else ""
+            reason += f"; more ({', '.join(map(str, more))}) give at most {number(most)}{gain}"
         elif count and count == self._max_workers:
             reason += f"; more than {count} were not tried (max_workers)"
         self._settings.update(self._with(count))
