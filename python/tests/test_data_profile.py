@@ -10,7 +10,7 @@ from typing import Any
 
 import nebulaio.data
 import pytest
-from nebulaio.data import _profile_run, autotune, profile
+from nebulaio.data import _profile_clock, _profile_run, autotune, profile
 from nebulaio.data._autotune_result import Candidate
 from nebulaio.data._autotune_search import smallest
 from nebulaio.data._profile_run import Measurement, Round
@@ -241,6 +241,52 @@ def test_autotune_ends_in_its_time(limit: float, monkeypatch: pytest.MonkeyPatch
         assert any("ended early" in note for note in found.notes)
     best = max(found.tried, key=lambda each: each.rate)
     assert found.settings["num_workers"] <= best.settings["num_workers"]
+
+
+class Device:
+    """Stands for torch with a CUDA device: work is queued, and takes its time on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.cuda = self
+        self.host = self.device = 0.0
+        self.ahead = 0.0  # the most that the device had left to do when the host went on
+
+    def queue(self, seconds: float) -> None:
+        self.device = max(self.device, self.host) + seconds
+
+    def synchronize(self, until: float | None = None) -> None:
+        self.host = max(self.host, self.device if until is None else until)
+
+    def Event(self, *, enable_timing: bool) -> Any:
+        device = self
+
+        class Mark:
+            def record(self) -> None:
+                self.at = max(device.device, device.host)
+
+            def synchronize(self) -> None:
+                device.synchronize(self.at)
+                device.ahead = max(device.ahead, device.device - device.host)
+
+            def elapsed_time(self, other: Any) -> float:
+                return (other.at - self.at) * 1e3
+
+        return Mark()
+
+
+def test_events_time_work_that_returns_at_once() -> None:
+    """Copy and step of a GPU return before they have ended. Events say how long they took."""
+    device = Device()
+    meter = _profile_clock.EventMeter(device, lambda batch: device.queue(0.002), lambda batch: device.queue(0.01))
+    for _ in range(3):
+        meter.run(0)
+    meter.forget()
+    for _ in range(5):
+        device.host += 0.02  # the loader is slower than the device
+        meter.run(0)
+    assert meter.finish() == [(pytest.approx(0.002), pytest.approx(0.01))] * 5
+    assert meter.finish() == []
+    assert device.ahead <= 2 * 0.012 + 1e-9, "the host runs at most two batches ahead"
 
 
 def test_rounds_are_joined() -> None:

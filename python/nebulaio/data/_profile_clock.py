@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Protocol
@@ -28,6 +29,9 @@ class Meter(Protocol):
     def finish(self) -> list[tuple[float, float]]:
         """Wait for the device. Return (copy, step) in seconds for each batch since the last call."""
 
+    def forget(self) -> None:
+        """Drop the times of the batches so far, without waiting for the device."""
+
 
 class ClockMeter:
     """Meter of a machine without CUDA: both functions are over when they return."""
@@ -51,6 +55,9 @@ class ClockMeter:
         times, self._times = self._times, []
         return times
 
+    def forget(self) -> None:
+        self._times = []
+
 
 class EventMeter:
     """Meter of a CUDA device: events on the current stream mark the begin and the end of copy and step."""
@@ -60,6 +67,7 @@ class EventMeter:
     def __init__(self, torch: Any, copy: Copy | None, step: Step | None) -> None:
         self._torch, self._copy, self._step = torch, copy, step
         self._marks: list[tuple[Any, Any, Any]] = []
+        self._ends: deque[Any] = deque()  # of the batches that may still run
 
     def _mark(self) -> Any:
         event = self._torch.cuda.Event(enable_timing=True)
@@ -73,14 +81,20 @@ class EventMeter:
         copied = self._mark()
         if self._step is not None:
             self._step(batch)
-        self._marks.append((begin, copied, self._mark()))
-        if len(self._marks) > _AHEAD:
-            self._marks[-1 - _AHEAD][2].synchronize()
+        end = self._mark()
+        self._marks.append((begin, copied, end))
+        self._ends.append(end)
+        if len(self._ends) > _AHEAD:
+            self._ends.popleft().synchronize()
 
     def finish(self) -> list[tuple[float, float]]:
         self._torch.cuda.synchronize()
+        self._ends.clear()
         marks, self._marks = self._marks, []
         return [(a.elapsed_time(b) / 1e3, b.elapsed_time(c) / 1e3) for a, b, c in marks]
+
+    def forget(self) -> None:
+        self._marks = []
 
 
 def meter(copy: Copy | None, step: Step | None) -> Meter:

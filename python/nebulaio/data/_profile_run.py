@@ -161,6 +161,12 @@ class _Log:
             self._meter.run(batch)
         self.ends.append(perf_counter())
 
+    def drop(self) -> None:
+        """Forget the batches so far. The device goes on: a pause would change the first round."""
+        if self._meter is not None:
+            self._meter.forget()
+        self.ends, self._queued = [], []
+
     def cut(self, begin: float, size: int) -> list[Round]:
         """Return the rounds of `size` batches since begin; batches that do not fill a round are left out."""
         parts = self._meter.finish() if self._meter is not None else [(0.0, 0.0)] * len(self.ends)
@@ -180,8 +186,8 @@ def measure(
     """Run a loader and return its rounds.
 
     The first batches of each worker are left out, as many as workers load ahead: they contain the start of
-    the workers, and batches that were ready before. The run ends after `seconds` and at least three rounds, and in any case with the first batch after `deadline`.
-    Without a meter the loader runs alone.
+    the workers, and batches that were ready before. The run ends after `seconds` and at least three rounds,
+    and in any case with the first batch after `deadline`. Without a meter the loader runs alone.
     """
     started = perf_counter()
     feed.begin()
@@ -190,7 +196,7 @@ def measure(
     found = Measurement(lanes_of(feed.loader), _samples(feed.loader, batch), perf_counter() - started)
     if meter is not None:
         meter.run(batch)
-        meter.finish()
+        meter.forget()
     before, began = _profile_usage.now(hook), perf_counter()
     if not _inside_epochs(feed, log, found, seconds, deadline):
         found.whole_epochs = True
@@ -212,7 +218,7 @@ def _inside_epochs(feed: Feed, log: _Log, found: Measurement, seconds: float, de
             # Slow steps fill the queue again at once, so that they need not use it up.
             while len(log.ends) < ahead and (at := perf_counter()) < deadline and (len(log.ends) < lanes or at < begin + seconds):
                 log.take(feed)
-            log.cut(begin, max(1, len(log.ends)))
+            log.drop()
             begin = perf_counter()
             until = min(until, begin + seconds)
             while (at := perf_counter()) < deadline and (at < until or len(found.rounds) + count // size < _LEAST):
@@ -235,15 +241,17 @@ def _whole_epochs(feed: Feed, log: _Log, found: Measurement, seconds: float, dea
     until = perf_counter() + seconds
     while (at := perf_counter()) < deadline and (at < until or len(found.rounds) < _LEAST):
         feed.begin()
+        over = False
         try:
-            while True:
+            while not over:
                 log.take(feed)
-                if perf_counter() >= deadline:
-                    found.partial = True
-                    break
+                over = perf_counter() >= deadline
         except StopIteration:
-            pass
-        found.rounds += log.cut(at, len(log.ends))
+            over = False
+        rounds = log.cut(at, len(log.ends))
+        if not over or not found.rounds:  # part of an epoch is better than no figure at all
+            found.rounds += rounds
+            found.partial = over
 
 
 def _joined(rounds: list[Round]) -> list[Round]:
