@@ -8,20 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 
 class Samples(Dataset[Any]):
     """A data set whose samples are read in `read` seconds and decoded in `decode` seconds.
 
-    With `slots`, a semaphore that workers share, only so many of them decode at a time: more workers
-    than slots do not help. With `burns`, a decode takes seconds of a processor; without, it sleeps.
+    With `useful`, so many workers are the best: with more of them, each decode takes longer by the square
+    of their number, as on a disk that is slowed down by many readers. With `burns`, a decode takes
+    seconds of a processor; without, it sleeps.
     """
 
     def __init__(
-        self, *, read: float = 0.0, decode: float = 0.0, slots: Any = None, burns: bool = False, length: int = 1 << 20
+        self, *, read: float = 0.0, decode: float = 0.0, useful: int = 0, burns: bool = False, length: int = 1 << 20
     ) -> None:
-        self._read, self._decode, self._slots, self._burns, self._length = read, decode, slots, burns, length
+        self._read, self._decode, self._useful, self._burns, self._length = read, decode, useful, burns, length
 
     def __len__(self) -> int:
         return self._length
@@ -32,15 +33,14 @@ class Samples(Dataset[Any]):
         return self.transform(number)
 
     def transform(self, number: int) -> Any:
-        if self._slots is not None:
-            with self._slots:
-                time.sleep(self._decode)
-        elif self._burns:
+        if self._burns:
             until = time.thread_time() + self._decode
             while time.thread_time() < until:
                 sum(range(500))
         elif self._decode:
-            time.sleep(self._decode)
+            worker = get_worker_info()
+            crowd = max(1.0, worker.num_workers / self._useful) if worker and self._useful else 1.0
+            time.sleep(self._decode * crowd**2)
         return torch.full((8,), float(number))
 
 

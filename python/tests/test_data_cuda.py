@@ -69,6 +69,6 @@ def test_a_slow_step_is_found_although_it_returns_at_once() -> None:
 def test_autotune_compares_pinned_memory() -> None:
     from data_loops import Samples, maker
 
-    found = autotune(maker(Samples(decode=0.02)), multiply(20), max_seconds=40, max_workers=8)
+    found = autotune(maker(Samples(decode=0.02, useful=2)), multiply(20), max_seconds=40, max_workers=8)
     assert abs(found.settings["num_workers"] - 2) <= 1, str(found)
     assert "faster by more than" in found.reasons["pin_memory"]

@@ -91,16 +91,11 @@ def test_errors_of_workers_pass_through() -> None:
         autotune(maker(Broken([1, 2, 3, 4])), max_seconds=5)
 
 
-def test_autotune_finds_the_workers_that_can_decode_at_once() -> None:
-    """A semaphore lets three workers decode at a time: two are a third slower, and a fourth gives nothing.
-
-    A batch takes 160 ms, many times as long as a loaded machine needs to let a worker go on. With short
-    batches, more workers than three would help to hide that time.
-    """
+def test_autotune_finds_the_workers_that_decode_best() -> None:
+    """Three workers give the best rate. Two give 67 % of it, four 75 %, one 33 % and five 60 %."""
     from data_loops import Samples, maker
 
-    slots = multiprocessing.Semaphore(3)
-    make = maker(Samples(decode=0.16, slots=slots), batch_size=1)
+    make = maker(Samples(decode=0.08, useful=3), batch_size=1)
     found = autotune(make, seconds=0.3, max_seconds=90, max_workers=6, prefetch_factors=[2])
     assert abs(found.settings["num_workers"] - 3) <= 1, str(found)
     assert found.settings["persistent_workers"] is True and found.settings["pin_memory"] is False
@@ -109,10 +104,11 @@ def test_autotune_finds_the_workers_that_can_decode_at_once() -> None:
 
 
 def test_autotune_finds_the_workers_that_feed_a_step() -> None:
-    """A batch takes 80 ms and a step 40 ms: two workers feed the step, and more only wait."""
+    """A batch takes 80 ms and a step 40 ms: two workers feed the step, one gives half of that, and four give half, too."""
     from data_loops import Samples, maker, pause
 
-    found = autotune(maker(Samples(decode=0.04)), pause(0.04), seconds=0.5, max_seconds=60, max_workers=8)
+    make = maker(Samples(decode=0.08, useful=2), batch_size=1)
+    found = autotune(make, pause(0.04), seconds=0.3, max_seconds=90, max_workers=6)
     assert abs(found.settings["num_workers"] - 2) <= 1, str(found)
     best = max(found.tried, key=lambda each: each.rate)
     assert found.settings["num_workers"] <= best.settings["num_workers"]

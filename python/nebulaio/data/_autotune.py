@@ -55,7 +55,7 @@ def autotune(
             least 8 and at most 64.
         prefetch_factors: Values of prefetch_factor to try. The first one is used while workers are counted.
         tolerance: Difference of two rates, as a share, that is not worth a larger setting. If the noise
-            of the best setting is larger, the noise counts, up to 0.1.
+            of one of both rates is larger, the noise counts, up to 0.15.
         before: Function that is called before each measurement, for example to drop the data from the
             page cache. Its time counts as part of the search.
         progress: Function that is called with a line of text after each measurement.

@@ -14,8 +14,8 @@ from ._profile_factory import Factory, cuda
 from ._profile_run import Feed, StalledError, measure
 from ._profile_text import number, size
 
-# The noise of a candidate counts up to this share. More would hide the gain of an eighth worker.
-_MOST_NOISE = 0.1
+# The noise of a candidate counts up to this share. More would hide the gain of a sixth worker.
+_MOST_NOISE = 0.15
 
 
 class OutOfTimeError(NebulaioError):
@@ -23,10 +23,16 @@ class OutOfTimeError(NebulaioError):
 
 
 def smallest(tried: Sequence[Candidate], tolerance: float) -> tuple[Candidate, float]:
-    """Return the first candidate that is nearly the best, and the share that counts as nearly."""
+    """Return the first candidate that is nearly the best, and the share that counts as nearly.
+
+    Two rates that differ by less than the noise of one of them are equal, as far as one can tell.
+    """
     best = max(tried, key=lambda each: each.rate)
-    limit = max(tolerance, min(best.noise, _MOST_NOISE))
-    return next(each for each in tried if each.rate >= best.rate * (1 - limit)), limit
+    for each in tried:
+        limit = max(tolerance, min(max(best.noise, each.noise), _MOST_NOISE))
+        if each.rate >= best.rate * (1 - limit):
+            return each, limit
+    return best, tolerance
 
 
 class Search:
