@@ -12,7 +12,22 @@ pageable memory, and how to watch the disk and the GPU while it runs.
 
 import sys
 
-from nebulaio_bench import best, enough, follows, get, heading, main, rate, say, seconds, series, size, sweep, table
+import dataloader
+from nebulaio_bench import (
+    advise_workers,
+    best,
+    follows,
+    get,
+    heading,
+    main,
+    processors,
+    rate,
+    say,
+    seconds,
+    size,
+    sweep,
+    table,
+)
 
 
 def gpudirect(bench):
@@ -73,17 +88,18 @@ def pattern(bench):
 
 
 def workers(bench):
-    points, file = sweep(bench, "3. How many workers", "workers")
-    row = series(points)
-    knee, top = enough(row), best(row)
-    cpus = (file.get("machine") or {}).get("cpus", 0)
+    points, _ = sweep(bench, "3. How many workers", "workers")
+    count, why = advise_workers(points, processors())
     follows(
-        f"""num_workers={int(knee[1])}: {rate(get(knee[3], 'gbps'))}, nearly the most there is
-        ({rate(get(top[3], 'gbps'))} with {int(top[1])}). More workers only take memory and processors"""
-        + (f" (there are {cpus})." if cpus else ".")
-        + """ That is for reading alone: decoding needs workers on top. persistent_workers=True keeps
-        them between epochs."""
+        f"""num_workers={count}: {'; '.join(why)}. That is for reading alone. persistent_workers=True keeps
+        workers between epochs."""
     )
+    tuning = dataloader.tune(bench)
+    if tuning is not None:
+        follows(
+            f"""num_workers={tuning.settings['num_workers']} for a real DataLoader, whose workers are processes that also
+            collate batches: {tuning.reasons['num_workers']} This figure counts, not the one of the threads above."""
+        )
 
 
 def memory(bench):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls the nebulaio command and reads its JSON, for the two examples beside it.
+"""Calls the nebulaio command and reads its JSON, for the two examples of DataLoader settings.
 
 The command is looked for in $NEBULAIO_CLI, then as bin/nebulaio in this
 checkout, then on the PATH. Only the standard library is needed.
@@ -45,6 +45,8 @@ class Bench:
         self.time = options.time or ("400ms" if options.quick else "2s")
         self.rounds = ["--rounds", "2"] if options.quick else []
         self.device = options.device
+        self.quick = options.quick
+        self.torch = options.torch
 
     def run(self, *words, ok=(0,)):
         """Run a command and return its JSON; progress goes to the terminal."""
@@ -168,14 +170,65 @@ def series(points):
     return [p for p in points if p[0] == name]
 
 
+def uncached(points):
+    """The points whose bytes came from storage, and whether there are any; all points if there are none.
+
+    Rates from the page cache say nothing about storage: they grow with processors, not with requests.
+    """
+    cold = [p for p in points if (p[3].get("cache") or {}).get("verdict") != "memory" and (p[3].get("settings") or {}).get("cache") != "warm"]
+    return (cold, True) if cold else (points, False)
+
+
+def cpus_used(run):
+    """How many processors a run kept busy; 0 if it does not say."""
+    per_gib = (run.get("cpu") or {}).get("seconds_per_gib", 0)
+    return per_gib * get(run, "gbps") * 1e9 / (1 << 30)
+
+
+def advise_workers(points, cpus):
+    """The number of workers that follows from a sweep of workers, and the sentences that say why.
+
+    Only reads from storage count. The number is the smallest that gives nearly the best rate, so it is never
+    above the number that was measured best. More workers than processors need a reason: reading has to leave
+    the processors idle, and has to be faster by a quarter, because a worker of a DataLoader is a process.
+    """
+    cold, from_storage = uncached(points)
+    row = series(cold)
+    few = [p for p in row if p[1] <= cpus] or [min(row, key=lambda p: p[1])]
+    knee, top = enough(row, 0.9), best(row)
+    why = []
+    if not from_storage:
+        why.append("no run read from storage, so this holds for cached data alone")
+    if knee[1] > cpus:
+        gain = get(knee[3], "gbps") / max(get(best(few)[3], "gbps"), 1e-9)
+        busy = cpus_used(knee[3])
+        if not from_storage or busy > 0.5 * cpus:
+            knee = enough(few)
+            why.append(f"not above the {cpus} processors, because reading alone keeps {busy:.1f} of them busy")
+        elif gain < 1.25:
+            knee = enough(few)
+            why.append(f"not above the {cpus} processors, because more of them read only {gain:.2f} times as fast")
+        else:
+            why.append(f"more than the {cpus} processors, because such workers wait for storage; workers that decode need a processor each")
+    figures = f"{rate(get(knee[3], 'gbps'))} with {int(knee[1])}, and the most there is is {rate(get(top[3], 'gbps'))} with {int(top[1])}"
+    return int(knee[1]), [figures, *why]
+
+
+def processors():
+    """The number of processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def main(doc, body):
     """Parse the arguments, run body(bench), and end with 1 and a message where it cannot."""
     parser = argparse.ArgumentParser(description=doc.strip().splitlines()[0])
     parser.add_argument("dir", nargs="?", default=".", help="folder on the storage to look at; files are made there and removed (default: .)")
-    parser.add_argument("--quick", action="store_true", help="small files and short runs, about 10 s in all: enough to see it work, not to trust a number")
+    parser.add_argument("--quick", action="store_true", help="small files and short runs, under a minute in all: enough to see it work, not to trust a number")
     parser.add_argument("--size", help="size of the file to make, such as 4GiB")
     parser.add_argument("--time", help="how long each run lasts, such as 5s")
     parser.add_argument("--device", help="auto, host, cuda or cuda:N")
+    parser.add_argument("--torch", choices=("auto", "no", "require"), default="auto",
+                        help="measure real DataLoaders: where torch is installed (auto), never (no), or fail without torch (require)")
     options = parser.parse_args()
     try:
         if not os.path.isdir(options.dir):

@@ -4,15 +4,32 @@
 
     python examples/storage_io_optimization.py /mnt/data [--quick]
 
-Measures the limits of the machine, the size of a read, the batches ahead and a
-training-shaped run, explains each figure, and ends with the settings that follow.
+Measures the limits of the machine, the size of a read, the batches ahead, a
+training-shaped run and the number of workers, explains each figure, and ends with
+the settings that follow. Only reads from storage count, not reads from the page
+cache. Where torch is installed, the settings are measured with a real DataLoader.
 """
 
 import math
-import os
 import sys
 
-from nebulaio_bench import enough, follows, get, heading, main, rate, say, seconds, series, size, sweep
+import dataloader
+from nebulaio_bench import (
+    advise_workers,
+    enough,
+    follows,
+    get,
+    heading,
+    main,
+    processors,
+    rate,
+    say,
+    seconds,
+    series,
+    size,
+    sweep,
+    uncached,
+)
 
 
 def ceilings(bench):
@@ -35,7 +52,7 @@ def ceilings(bench):
 
 def read_size(bench):
     points, _ = sweep(bench, "2. How large a read should be", "block-size")
-    row = series(points)
+    row = series(uncached(points)[0])
     knee = enough(row, 0.9)
     follows(
         f"""reads of {size(knee[1])} and more give 90 % of the best. Samples smaller than that belong together in
@@ -46,7 +63,7 @@ def read_size(bench):
 
 def prefetch(bench):
     points, _ = sweep(bench, "3. How many batches ahead", "prefetch")
-    row = series(points)
+    row = series(uncached(points)[0])
     knee = enough(row)
     follows(f"{int(knee[1])} batches ahead are enough here. A DataLoader holds num_workers x prefetch_factor of them; each costs a batch of host memory.")
     return int(knee[1])
@@ -75,29 +92,47 @@ def train(bench):
     return t
 
 
-def settings(bench, limits, read, ahead, t):
-    heading("5. The loader settings that follow")
-    used = t.get("workers") or 1
+def workers(bench):
+    points, _ = sweep(bench, "5. How many workers", "workers")
+    count, why = advise_workers(points, processors())
+    follows(f"at most {count} workers are worth having for reading: {'; '.join(why)}.")
+    return count
+
+
+def settings(bench, limits, read, ahead, t, most):
+    heading("6. The loader settings that follow")
     target, isolated = get(t, "target_seconds"), get(t, "isolated_seconds")
-    workers, short = used, False
-    if target > 0 and isolated > target and t.get("memory") != "engine":
-        need = math.ceil(used * isolated / target)
-        workers = min(need, max(used, os.cpu_count() or used))
-        short = workers < need
-    factor = max(1, -(-ahead // max(1, workers)))
-    gpu = "wait on host" not in get(t, "step")
-    print(f"  DataLoader(num_workers={workers}, prefetch_factor={factor}, pin_memory={gpu}, persistent_workers=True)")
-    if short:
-        say(f"num_workers={workers}: as many as there are processors; {need} would be needed for a step of {seconds(target)}.")
+    tuning = dataloader.tune(bench, target)
+    if tuning is not None:
+        shown = ", ".join(f"{name}={value}" for name, value in tuning.settings.items())
+        print(f"  DataLoader({shown})")
+        for name, reason in tuning.reasons.items():
+            say(f"{name}={tuning.settings[name]}: {reason}")
     else:
-        say(f"num_workers={workers}: so many keep up with a step of {seconds(target)}, if each gives what it gave in this run.")
-    say(f"prefetch_factor={factor}: with {workers} workers at least {ahead} batches are ahead.")
-    say(f"pin_memory={gpu}: " + ("the copy overlaps with the step only from pinned memory." if gpu else "no GPU took part; set it to True where one does."))
+        threads(t, ahead, most, target, isolated)
     say(f"read at least {size(read)} at a time; keep samples in shards of many such pieces.")
     storage = limits.get("storage_read")
     need = get(t, "batch_bytes") / target / 1e9 if target > 0 else 0
     if storage and need > storage:
         follows(f"no setting is enough: such steps need {rate(need)} and storage gives {rate(storage)}; it takes faster storage or smaller samples.")
+
+
+def threads(t, ahead, most, target, isolated):
+    """Print the settings that follow from nebulaio bench alone, without a DataLoader."""
+    used = t.get("workers") or 1
+    need = max(1, math.ceil(used * isolated / target)) if target > 0 else most
+    workers = min(need, most)
+    factor = max(1, -(-ahead // workers))
+    gpu = "wait on host" not in get(t, "step")
+    print(f"  DataLoader(num_workers={workers}, prefetch_factor={factor}, pin_memory={gpu}, persistent_workers=True)")
+    if workers < need:
+        say(f"num_workers={workers}: {need} would be needed for a step of {seconds(target)}, but 5. shows that more than {workers} do not read faster.")
+    else:
+        say(f"num_workers={workers}: so many keep up with a step of {seconds(target)}, if each gives what each of {used} gave in 4.")
+    say(f"""These are workers that read. Workers that decode keep a processor busy each: for them, more than the
+        {processors()} processors here do not help.""")
+    say(f"prefetch_factor={factor}: with so many workers, at least {ahead} batches are ahead.")
+    say(f"pin_memory={gpu}: " + ("the copy overlaps with the step only from pinned memory." if gpu else "no GPU took part; set it to True where one does."))
 
 
 def body(bench):
@@ -106,7 +141,8 @@ def body(bench):
     read = read_size(bench)
     ahead = prefetch(bench)
     t = train(bench)
-    settings(bench, limits, read, ahead, t)
+    most = workers(bench)
+    settings(bench, limits, read, ahead, t, most)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_wheel_without_go_or_library_says_so(tmp_path: Path) -> None:
     assert "/nowhere.so" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("module", [nebulaio, nebulaio.errors, nebulaio.gpudirect, nebulaio.safetensors])
+@pytest.mark.parametrize("module", [nebulaio, nebulaio.data, nebulaio.errors, nebulaio.gpudirect, nebulaio.safetensors])
 def test_public_names_are_documented(module: object) -> None:
     assert inspect.getdoc(module)
     for name in module.__all__:
