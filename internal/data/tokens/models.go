@@ -78,10 +78,16 @@ func (t *unigramToken) UnmarshalJSON(raw []byte) error {
 	if err := json.Unmarshal(pair[0], &t.token); err != nil {
 		return errs.Wrap("read", "model.vocab", err)
 	}
-	if err := json.Unmarshal(pair[1], &t.score); err != nil {
+	var number json.Number
+	if err := json.Unmarshal(pair[1], &number); err != nil {
 		return errs.Wrap("read", "model.vocab", err)
 	}
-	return nil
+	if number == "" || pair[1][0] == '"' {
+		return corrupt("model.vocab", fmt.Sprintf("the score of %.80q is %.40s, expected a number", t.token, pair[1]))
+	}
+	var err error
+	t.score, err = parseScore(string(number))
+	return err
 }
 
 // wordPieceFile is a model of type WordPiece in a file.
