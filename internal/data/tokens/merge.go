@@ -46,6 +46,11 @@ func (w *mergeWork) mergeAll(m *bpe, out []uint32) []uint32 {
 	if len(w.symbols) <= shortWord {
 		return w.mergeShort(m, out)
 	}
+	return w.mergeLong(m, out)
+}
+
+// mergeLong is mergeAll for long words.
+func (w *mergeWork) mergeLong(m *bpe, out []uint32) []uint32 {
 	w.symbols[len(w.symbols)-1].next = -1
 	w.heap = w.heap[:0]
 	for i := 0; i+1 < len(w.symbols); i++ {

@@ -14,7 +14,7 @@ import (
 
 // Limits of the sequences in a file.
 const (
-	maxParts  = 64 // normalizers or pre-tokenizers
+	maxParts  = 16 // normalizers or pre-tokenizers
 	maxNested = 8  // sequences inside sequences
 )
 

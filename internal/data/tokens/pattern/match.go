@@ -115,6 +115,14 @@ func Literal(text string) (*Pattern, error) {
 
 // first returns the characters that a match of t can begin with, and whether t can match the empty text.
 func (t *tree) first() (set *charset.Set, empty bool) {
+	if t.begins == nil {
+		t.begins, t.empty = t.findFirst()
+	}
+	return t.begins, t.empty
+}
+
+// findFirst computes the result of first.
+func (t *tree) findFirst() (set *charset.Set, empty bool) {
 	switch t.kind {
 	case kindSet:
 		return t.set, false

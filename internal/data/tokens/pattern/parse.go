@@ -19,8 +19,8 @@ import (
 // Limits of a pattern.
 const (
 	maxBytes = 16 << 10 // of the pattern's text
-	maxNodes = 4096     // after repetitions of groups are written out
-	maxDepth = 64       // of nested groups and classes
+	maxNodes = 512      // after repetitions of groups are written out
+	maxDepth = 16       // of nested groups and classes
 )
 
 // kind says what a node of a syntax tree matches.
@@ -44,6 +44,9 @@ type tree struct {
 	min, max   int // max is -1 without a limit
 	lazy       bool
 	possessive bool
+
+	begins *charset.Set // what first returned
+	empty  bool
 }
 
 // parser reads a pattern.
