@@ -99,11 +99,12 @@ func (t *trie) longest(text []byte) (int, uint32) { return t.longestFrom(0, text
 
 // longestFrom is longest for keys below a node. The empty key does not count.
 func (t *trie) longestFrom(node uint32, text []byte) (n int, value uint32) {
-	ok := true
 	for i, b := range text {
-		if node, ok = t.step(node, b); !ok {
+		to, ok := t.step(node, b)
+		if !ok {
 			break
 		}
+		node = to
 		if v := t.value[node]; v != none {
 			n, value = i+1, v
 		}

@@ -88,11 +88,13 @@ func (m *unigram) word(c *coder, word []byte, out []uint32) ([]uint32, error) {
 // extend goes on from the best path to at with each token there. extend reports whether the character at at, of the
 // given width, is a token.
 func (m *unigram) extend(best []bestPath, word []byte, at, width int) (known bool) {
-	node, ok := uint32(0), true
+	node := uint32(0)
 	for i := at; i < len(word); i++ {
-		if node, ok = m.trie.step(node, word[i]); !ok {
+		to, ok := m.trie.step(node, word[i])
+		if !ok {
 			break
 		}
+		node = to
 		id := m.trie.value[node]
 		if id == none {
 			continue

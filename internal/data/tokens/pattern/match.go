@@ -248,9 +248,9 @@ func (c *compiler) repeat(t *tree, next *inst) (*inst, error) {
 
 // Limits of the work on one text.
 const (
-	freeSteps  = 10_000_000 // for a text of any length
-	byteSteps  = 512        // more for each byte
-	maxNesting = 200_000    // of attempts inside attempts
+	freeSteps  = 1_000_000 // for a text of any length
+	byteSteps  = 512       // more for each byte
+	maxNesting = 200_000   // of attempts inside attempts
 )
 
 // Matcher finds the matches of a pattern in one text. A Matcher belongs to one goroutine.
@@ -406,7 +406,7 @@ func (m *Matcher) choose(in *inst, i *int) *inst {
 // runOf matches a run of characters. If only one length of the run is left to try, runOf returns its end and true.
 // Otherwise runOf returns the end of the whole match, or -1, and false.
 func (m *Matcher) runOf(in *inst, i int) (int, bool) {
-	count, least := 0, i
+	count := 0
 	for count < in.min {
 		n := m.width(in.set, i)
 		if n == 0 {
@@ -414,7 +414,7 @@ func (m *Matcher) runOf(in *inst, i int) (int, bool) {
 		}
 		i, count = i+n, count+1
 	}
-	least = i
+	least := i
 	if in.lazy {
 		for {
 			if end := m.run(in.next, i); end >= 0 || m.failed {
