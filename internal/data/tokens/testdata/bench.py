@@ -12,7 +12,7 @@ from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-from tokenizers import Tokenizer  # noqa: E402 (the variable is read at import)
+from tokenizers import Tokenizer
 
 folder = Path(sys.argv[1])
 raw = (folder / "corpus.txt").read_bytes()[:4_000_000]

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import sentencepiece
-from tokenizers import AddedToken, Regex, Tokenizer
+from tokenizers import AddedToken, Regex, Tokenizer, processors, trainers
 from tokenizers import models as M
 from tokenizers import normalizers as N
 from tokenizers import pre_tokenizers as P
-from tokenizers import processors, trainers
 
 HERE = Path(__file__).parent
 OUT = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
