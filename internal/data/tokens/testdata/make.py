@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the test vectors: small tokenizers, texts, and the ids that the Python package tokenizers gives them.
 
-The tokenizers are trained on the texts in this file, in the style of published tokenizers. The package tokenizers is
+The tokenizers are trained on the texts in this file, in the style of published tokenizers. Training breaks ties at random,
+so that another run makes other tokenizers, with ids that match them. The package tokenizers is
 the reference for the ids.
 
 Run: python make.py [FOLDER] (with tokenizers==0.23.3 and sentencepiece==0.2.2 installed)
