@@ -36,8 +36,9 @@ var floors = map[string]int{
 	"internal/data/chunk":       3, "internal/data/mds": 4, "internal/data/litdata": 4,
 	"internal/data/sample": 2, "internal/data/wds": 3,
 	"internal/data/tfrecord": 3, "internal/data/megatron": 4, "internal/data/npy": 4, "internal/data/order": 3,
-	"internal/data/dataset": 3, "internal/data/pack": 5,
-	"internal/device":       3, "internal/format": 3, "internal/bench/record": 3,
+	"internal/data/dataset": 3, "internal/data/pack": 5, "internal/data/tokens": 4,
+	"internal/data/tokens/charset": 2, "internal/data/tokens/pattern": 3,
+	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3,
 	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2,
 	"internal/plain": 2, "internal/nearest": 2, "internal/checksum": 2,
 	"internal/errs": 1, "fault": 0, // fault is public: the errors
@@ -82,6 +83,9 @@ var doors = map[string]struct{ by, why string }{
 		"requests to other servers are signed in one place"},
 	"go.yaml.in/yaml/v3": {"internal/config", "there is one reader of configuration"},
 	"C":                  {"capi", "cgo is for the C ABI alone"},
+
+	"golang.org/x/text/unicode/norm": {"internal/data/tokens", "only tokenizers change the characters of a text"},
+	"github.com/rivo/uniseg":         {"internal/data/tokens", "only tokenizers change the characters of a text"},
 
 	"github.com/versity/versitygw": {"internal/s3api/...", "the front end can be replaced"},
 	"github.com/gofiber/fiber/v3":  {"internal/s3api/...", "the front end can be replaced"},

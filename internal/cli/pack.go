@@ -4,14 +4,18 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nebulaio/nebulaio/internal/data/pack"
+	"github.com/nebulaio/nebulaio/internal/data/tokens"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/format"
 	"github.com/nebulaio/nebulaio/internal/store/s3"
@@ -118,11 +122,32 @@ func tokenType(name string) format.DType {
 	return format.DType(strings.ToUpper(strings.NewReplacer("uint", "u", "int", "i").Replace(name)))
 }
 
-// openTokenizer opens a tokenizer. It is replaced when the tokenizer library is part of the program.
-func openTokenizer(path string) (pack.Encoder, error) {
-	return nil, errs.New(errs.Unsupported, "open tokenizer", path, "this build has no tokenizer library").
-		WithFix("encode the text before, and pack .npy files of tokens")
+// encoder is a tokenizer for packs.
+type encoder struct {
+	*tokens.Tokenizer
+	sum string // of tokenizer.json
 }
+
+// openTokenizer opens a tokenizer.json. Its checksum tells another run whether it packs with the same tokenizer.
+func openTokenizer(path string) (pack.Encoder, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, errs.Wrap("open tokenizer", path, errs.WithoutPath(err))
+	}
+	defer f.Close()
+	sum := sha256.New()
+	t, err := tokens.Read(io.TeeReader(f, sum), path, tokens.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &encoder{Tokenizer: t, sum: hex.EncodeToString(sum.Sum(nil))}, nil
+}
+
+// VocabularySize returns a number above all tokens.
+func (e *encoder) VocabularySize() int { return e.Size() }
+
+// Identity returns the checksum of tokenizer.json.
+func (e *encoder) Identity() string { return e.sum }
 
 func (a *app) pack(ctx context.Context, from, to string, f packFlags) error {
 	if f.o.Format == "" {
@@ -194,10 +219,8 @@ func (f *packFlags) tokens() error {
 		f.o.EOD = uint32(n)
 		return nil
 	}
-	if names, ok := f.o.Encoder.(interface {
-		Token(text string) (uint32, bool)
-	}); ok {
-		if f.o.EOD, ok = names.Token(f.eod); ok {
+	if e, ok := f.o.Encoder.(*encoder); ok {
+		if f.o.EOD, ok = e.ID(f.eod); ok {
 			return nil
 		}
 	}

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+	"github.com/nebulaio/nebulaio/internal/data/tokens"
 )
 
 // sampleFiles writes n files of lo to hi bytes, two for each sample, and returns their folder.
@@ -221,4 +223,51 @@ func TestKilledPacks(t *testing.T) {
 	if killed < kills {
 		t.Errorf("only %d of %d runs were killed", killed, kills)
 	}
+}
+
+// TestPackText packs text with a tokenizer, and compares the tokens with those of the tokenizer itself.
+func TestPackText(t *testing.T) {
+	dir := t.TempDir()
+	src, out := filepath.Join(dir, "src"), filepath.Join(dir, "out")
+	texts := []string{"Hello world, this is the first document.\n", "The second: naïve café, 你好!\n"}
+	if err := os.Mkdir(src, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i, text := range texts {
+		if err := os.WriteFile(filepath.Join(src, fmt.Sprintf("%d.txt", i)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const tokenizer = "../data/tokens/testdata/gpt2.json"
+	run(t, []string{"pack", src, out, "--format", "bin", "--tokenizer", tokenizer, "--append-eod", "<|endoftext|>"}).
+		want(t, 0, "samples   2")
+	know, err := tokens.Open(tokenizer, tokens.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eod, ok := know.ID("<|endoftext|>")
+	if !ok {
+		t.Fatal("the tokenizer has no end of a document")
+	}
+	var want []byte
+	for _, text := range texts {
+		ids, err := know.Encode([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range append(ids, eod) {
+			want = binary.LittleEndian.AppendUint16(want, uint16(id))
+		}
+	}
+	bins, err := filepath.Glob(filepath.Join(out, "*.bin"))
+	if err != nil || len(bins) != 1 {
+		t.Fatalf("files %v, %v", bins, err)
+	}
+	if got, err := os.ReadFile(bins[0]); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes of tokens, expected %d; %v", len(got), len(want), err)
+	}
+	other := []string{"pack", src, filepath.Join(dir, "other"), "--format", "bin", "--tokenizer"}
+	run(t, append(other, filepath.Join(dir, "none.json"))).want(t, 3, "none.json")
+	run(t, append(other, "pack_test.go")).want(t, 5, "pack_test.go")
+	run(t, append(other, tokenizer, "--append-eod", "no such token")).want(t, 2, "no such token")
 }
