@@ -192,24 +192,27 @@ func TestKilledPacks(t *testing.T) {
 		return v
 	}
 	began := time.Now()
-	finish(whole)
+	shards := finish(whole).Shards
 	took := time.Since(began)
 	killed, ended, resumed := 0, 0, 0
 	for killed < kills && ended < 10*kills {
 		out := filepath.Join(t.TempDir(), "out")
 		cmd := command(out)
-		began := time.Now()
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		timer := time.AfterFunc(time.Duration(rng.Int64N(int64(took))), func() { _ = cmd.Process.Kill() })
-		if err := cmd.Wait(); err != nil {
-			killed++
-		} else { // the run was faster than the kill
-			ended++
-			took = min(took, time.Since(began))
+		over := make(chan error)
+		go func() { over <- cmd.Wait() }()
+		// One kill comes after some time, the next one after some files are there: each shard has three and a record.
+		after, files := time.Duration(rng.Int64N(int64(took))), 1<<30
+		if killed%2 == 1 {
+			after, files = patience, 1+rng.IntN(4*shards)
 		}
-		timer.Stop()
+		if killedWhen(cmd, over, out, time.Now().Add(after), files) {
+			killed++
+		} else {
+			ended++
+		}
 		if v := finish(out); v.Resumed > 0 && !v.Complete {
 			resumed++
 		}
@@ -270,4 +273,36 @@ func TestPackText(t *testing.T) {
 	run(t, append(other, filepath.Join(dir, "none.json"))).want(t, 3, "none.json")
 	run(t, append(other, "pack_test.go")).want(t, 5, "pack_test.go")
 	run(t, append(other, tokenizer, "--append-eod", "no such token")).want(t, 2, "no such token")
+}
+
+// killedWhen kills a program at a time, or when a folder has so many files. The result is false if the program ends
+// before.
+func killedWhen(cmd *exec.Cmd, over <-chan error, folder string, at time.Time, files int) bool {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-over:
+			return err != nil
+		case now := <-tick.C:
+			if there, _ := os.ReadDir(folder); now.After(at) || len(there) >= files {
+				_ = cmd.Process.Kill()
+				return <-over != nil
+			}
+		}
+	}
+}
+
+// TestInterruptPack interrupts a pack and goes on with it.
+func TestInterruptPack(t *testing.T) {
+	src, out, back := sampleFiles(t, 600, 100, 9000), filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "back")
+	args := []string{"pack", src, out, "--format", "tfrecord", "--shard-size", "64KiB"}
+	past := func(done int64) bool { return done > 1<<20 }
+	run(t, args, interruptWhen(os.Interrupt, past)).want(t, 130, "nebulaio: pack "+out+": interrupted by SIGINT\n",
+		"fix: run the same command again")
+	run(t, args).want(t, 0, "resumed", "of an earlier run", "samples   300")
+	undo := []string{"unpack", out, back}
+	run(t, undo, interruptWhen(os.Interrupt, underWay)).want(t, 130, "nebulaio: unpack "+back+": interrupted by SIGINT\n")
+	run(t, undo).want(t, 0, "samples   300")
+	equalFolders(t, back, src, ".nebulaio-")
 }

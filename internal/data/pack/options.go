@@ -77,7 +77,8 @@ type Options struct {
 	// EOD is the token that is appended to each document, if HasEOD is set.
 	EOD    uint32
 	HasEOD bool
-	// Progress receives the number of source bytes that are packed, and the total. Calls do not overlap.
+	// Progress receives the number of source bytes that are packed, and the total, without the shards that an earlier
+	// run has finished. Calls do not overlap.
 	Progress func(done, total int64)
 	// Verifying receives the number of written bytes that are compared, and the total. Calls do not overlap.
 	Verifying func(done, total int64)

@@ -37,9 +37,10 @@ type packer struct {
 	format   shape
 	records  []*record
 
-	mu   sync.Mutex
-	next int   // the next shard to look at
-	done int64 // source bytes that are packed
+	mu    sync.Mutex
+	next  int   // the next shard to look at
+	done  int64 // source bytes that this run has packed
+	total int64 // source bytes that this run packs: without the shards of an earlier run
 }
 
 // Run packs src to out. If an earlier run with the same source and options was interrupted, Run goes on with it. The
@@ -209,10 +210,8 @@ func (p *packer) clear(ctx context.Context, listed []Entry) error {
 // pack writes the shards that have no record, several at the same time.
 func (p *packer) pack(ctx context.Context) error {
 	for i, r := range p.records {
-		if r != nil {
-			for at := p.plan.shards[i]; at < p.plan.shards[i+1]; at++ {
-				p.done += p.plan.at(at).size
-			}
+		for at := p.plan.shards[i]; r == nil && at < p.plan.shards[i+1]; at++ {
+			p.total += p.plan.at(at).size
 		}
 	}
 	lanes := p.o.lanes
@@ -269,7 +268,7 @@ func (p *packer) moved(n int64) {
 	defer p.mu.Unlock()
 	p.done += n
 	if p.o.Progress != nil {
-		p.o.Progress(p.done, p.plan.bytes)
+		p.o.Progress(p.done, p.total)
 	}
 }
 
