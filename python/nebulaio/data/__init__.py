@@ -2,7 +2,7 @@
 """Training data: find out what slows a training loop down, and which settings of its loader help.
 
     >>> from nebulaio.data import profile
-    >>> found = profile(lambda: [b"sample"] * 8, step=lambda batch: sum(range(20000)), seconds=0.01)
+    >>> found = profile(lambda: [b"sample"] * 8, step=lambda batch: sum(range(500_000)), seconds=0.01)
     >>> found.verdict
     'compute-bound'
 
