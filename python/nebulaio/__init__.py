@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import cufile as cufile
+    from . import data as data
     from . import errors, safetensors
     from . import gpudirect as gpudirect
     from .cufile import CuFile
     from .gpudirect import GPUDirectClient
 
-__all__ = ["CuFile", "GPUDirectClient", "__version__", "configure", "devices", "errors", "last_report", "library_path", "safetensors", "version"]
+__all__ = ["CuFile", "GPUDirectClient", "__version__", "configure", "data", "devices", "errors", "last_report", "library_path", "safetensors", "version"]
 
 
 def _close() -> None:
@@ -143,6 +144,7 @@ _LATE = {
     "CuFile": "cufile",
     "GPUDirectClient": "gpudirect",
     "cufile": "cufile",
+    "data": "data",
     "errors": "errors",
     "gpudirect": "gpudirect",
     "safetensors": "safetensors",
