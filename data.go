@@ -164,6 +164,21 @@ func (d *Data) Sample(n int64) (DataSample, error) {
 	return s, nil
 }
 
+// Keys returns the keys of samples. If a sample has no key in its format, its number takes the place of the key.
+func (d *Data) Keys(samples []int64) ([]string, error) {
+	set := d.data.Set
+	out := make([]string, len(samples))
+	for i, n := range samples {
+		if n < 0 || n >= set.Len() {
+			return nil, errs.New(errs.Invalid, "find sample", fmt.Sprint(n), fmt.Sprintf("expected 0 to %d", set.Len()-1))
+		}
+		if out[i] = set.Key(n); out[i] == "" {
+			out[i] = fmt.Sprint(n)
+		}
+	}
+	return out, nil
+}
+
 // Read returns the bytes of one part of sample n in host memory, without a loader. If the sample has no such column,
 // the error is of kind NotFound.
 func (d *Data) Read(ctx context.Context, n int64, column string) ([]byte, error) {

@@ -77,17 +77,23 @@ type Loader struct {
 	l       *loader.Loader
 	dev     device.Device
 	base    LoaderState // without the place
+	batches int64       // of a whole epoch
 	columns []DataColumn
 	feed    feed
 	life    lifetime
 }
 
-// NewLoader starts a loader, which begins to read at once. The caller closes the loader before the data.
-func (d *Data) NewLoader(ctx context.Context, o LoaderOptions) (*Loader, error) {
+// NewLoader starts a loader, which begins to read at once. The caller closes the loader before the data. While a loader
+// is open, System.Close fails with kind Invalid.
+func (d *Data) NewLoader(ctx context.Context, o LoaderOptions) (made *Loader, err error) {
 	if err := d.sys.sys.Enter("make loader", ""); err != nil {
 		return nil, err
 	}
-	defer d.sys.sys.Leave()
+	defer func() {
+		if made == nil {
+			d.sys.sys.Leave() // otherwise Close leaves
+		}
+	}()
 	l := &Loader{data: d}
 	in, err := l.options(o)
 	if err != nil {
@@ -97,6 +103,9 @@ func (d *Data) NewLoader(ctx context.Context, o LoaderOptions) (*Loader, error) 
 		return nil, err
 	}
 	in.Device = l.dev
+	if l.batches, err = order.Batches(d.Len(), in.Mixing, in.Split); err != nil {
+		return nil, err
+	}
 	l.feed = feed{device: l.dev.Info(), asked: report.Asked{Route: in.Route, Cache: in.Cache}, refused: d.place.refusals(ctx)}
 	if why := d.sys.noGPU(l.dev, o.Device); why != nil {
 		l.feed.refused = append(l.feed.refused, *why)
@@ -200,6 +209,12 @@ func (b LoaderState) resumes(s *LoaderState, changed bool) error {
 // Columns describes the columns of the batches, in their order.
 func (l *Loader) Columns() []DataColumn { return l.columns }
 
+// Batches returns the number of batches in a whole epoch of this loader.
+func (l *Loader) Batches() int64 { return l.batches }
+
+// Start returns the state with which a loader of this data and this order begins the first epoch.
+func (l *Loader) Start() LoaderState { return l.base }
+
 // Device describes the device of the batches.
 func (l *Loader) Device() DeviceInfo { return infoOf(l.dev.Info()) }
 
@@ -247,12 +262,31 @@ func (l *Loader) Next(ctx context.Context) (*DataBatch, error) {
 }
 
 // Free gives the memory of the batch back to the loader. The caller must not use the memory afterwards. A second call
-// of Free does nothing. Batches may be freed after the loader was closed, but before System.Close.
-func (b *DataBatch) Free() { b.b.Free() }
+// of Free does nothing. Batches may be freed after the loader was closed. After System.Close, the memory of a GPU has
+// gone with its device, and Free does nothing.
+func (b *DataBatch) Free() { b.free(b.b.Free) }
 
 // FreeAfter gives the memory of the batch back. The loader uses the memory again only after the work that is now queued
-// on the given CUDA stream has ended.
-func (b *DataBatch) FreeAfter(stream uint64) { b.b.FreeAfter(stream) }
+// on the given CUDA stream has ended. On the device "host", FreeAfter is Free.
+func (b *DataBatch) FreeAfter(stream uint64) {
+	if b.l.dev.Info().Kind == device.Host {
+		b.Free()
+		return
+	}
+	b.free(func() { b.b.FreeAfter(stream) })
+}
+
+// free calls give, unless the device has been closed.
+func (b *DataBatch) free(give func()) {
+	if b.l.dev.Info().Kind != device.Host {
+		sys := b.l.data.sys.sys
+		if sys.Enter("free batch", "") != nil {
+			return
+		}
+		defer sys.Leave()
+	}
+	give()
+}
 
 // Read copies the bytes of one sample and column of the batch to host memory, mainly for tests and tools. Sample counts
 // from 0 within the batch.
@@ -284,6 +318,7 @@ func (l *Loader) Close() error {
 		l.data.mu.Lock()
 		defer l.data.mu.Unlock()
 		l.data.uses--
+		l.data.sys.sys.Leave()
 		return nil
 	}))
 }

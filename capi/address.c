@@ -34,3 +34,8 @@ int32_t nebulaio_file_write_start(uint64_t file, const void *address, uint64_t s
 	return nebulaio_go_file_start(file, 1, (uint64_t)(uintptr_t)address, size, file_offset,
 	                              (uint64_t)(uintptr_t)stream, options_json, job, err, errcap);
 }
+
+int32_t nebulaio_batch_free(uint64_t batch, nebulaio_stream stream, char *err, size_t errcap)
+{
+	return nebulaio_go_batch_free(batch, (uint64_t)(uintptr_t)stream, err, errcap);
+}

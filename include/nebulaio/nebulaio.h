@@ -18,6 +18,9 @@
  *
  * nebulaio_client_open and nebulaio_object_* move objects of any S3 server.
  *
+ * nebulaio_data_open_start, nebulaio_loader_open and nebulaio_loader_next read batches of
+ * training data into device memory that the library owns.
+ *
  * These rules hold for every function:
  *
  * Errors. A function returns NEBULAIO_OK or one of NEBULAIO_ERR_*. If a function fails,
@@ -62,7 +65,7 @@ extern "C" {
 /* The version of this interface. Every change of the interface increments the version. An
  * incompatible change also increments the number in the library's file name
  * (libnebulaio.so.3). Programs call nebulaio_check_abi before any other function. */
-#define NEBULAIO_ABI_VERSION 4
+#define NEBULAIO_ABI_VERSION 5
 
 /* The status codes. The number of a code never changes; new codes are added at the
  * end. */
@@ -472,6 +475,108 @@ int32_t nebulaio_object_create(uint64_t client, const char *bucket, const char *
  * handle can only be released. */
 int32_t nebulaio_object_commit_start(uint64_t object, uint64_t size, uint64_t *job, char *err, size_t errcap);
 
+/* Starts to open training data, and returns at once. Each of sources[0..count) is a file,
+ * a folder, a prefix such as "s3://bucket/train/", a pattern such as "*.tar", or a name
+ * with braces such as "train-{0000..0099}.tar". All sources have the same format and, if
+ * they are in buckets, the same server. The handle is a job: nebulaio_wait waits until
+ * the indexes are read, nebulaio_cancel stops that, and nebulaio_report then returns the
+ * description of the data: {"format","samples","files","bytes","columns":[{"name",
+ * "encoding","dtype","fixed","shape"}],"fingerprint","ignored","bad"}. Options:
+ *   "format"      "auto" (default) | "tar" | "mds" | "litdata" | "megatron" | "tfrecord" |
+ *                 "npy" | "safetensors" | "files" | "groups"
+ *   "block"       tokens in a sample, for the tokens of megatron and litdata; 0 (default)
+ *                 makes a sample of each document
+ *   "max_sample"  most bytes of one part of a sample, 0 = 4 GiB
+ *   "verify"      bool: read all data once and compare it with its checksums
+ *   "skip_bad"    bool: leave out missing and damaged files and too large samples
+ *   "client"      object of the options of nebulaio_client_open, for data in a bucket
+ * Release the data after its loaders. While a loader is open, the release fails with
+ * NEBULAIO_ERR_INVALID, and the data stays open. */
+int32_t nebulaio_data_open_start(uint64_t system, const char *const *sources, size_t count, const char *options_json,
+                                 uint64_t *data, char *err, size_t errcap);
+
+/* Returns the places of the parts of one sample as JSON: {"number","key","parts":[
+ * {"column","file","offset","size"}]}. number is from 0 to the number of samples. */
+int32_t nebulaio_data_sample(uint64_t data, uint64_t number, char *buf, size_t cap, size_t *need, char *err,
+                             size_t errcap);
+
+/* Returns the keys of samples[0..count) as a JSON array of strings. If the format has no
+ * keys, the number of a sample takes the place of its key. */
+int32_t nebulaio_data_keys(uint64_t data, const int64_t *samples, size_t count, char *buf, size_t cap, size_t *need,
+                           char *err, size_t errcap);
+
+/* Starts a job that reads one part of a sample. The report of the job is the part itself:
+ * its bytes, which need not be text, and a NUL after them. */
+int32_t nebulaio_data_read_start(uint64_t data, uint64_t number, const char *column, uint64_t *job, char *err,
+                                 size_t errcap);
+
+/* One column of a batch: the samples one after the other. */
+typedef struct nebulaio_batch_column {
+	void *address;          /* in device memory, or in host memory for the device "host"; NULL if size is 0 */
+	uint64_t size;          /* in bytes */
+	const int64_t *offsets; /* count + 1 offsets from address in bytes: sample i ends where sample i + 1 begins */
+} nebulaio_batch_column;
+
+/* A batch of samples. Its memory belongs to the library and stays valid until the
+ * batch is freed. */
+typedef struct nebulaio_batch {
+	size_t struct_size;       /* in: sizeof(nebulaio_batch) */
+	uint64_t count;           /* number of samples; 0 if all of them were left out */
+	const int64_t *samples;   /* numbers of the samples */
+	const nebulaio_batch_column *columns; /* in the order of nebulaio_loader_describe */
+	uint64_t ncolumns;
+	int64_t epoch;
+	int64_t next_epoch;       /* "epoch" and "position" of the state after this batch */
+	int64_t next_position;
+	int32_t last;             /* 1 if this is the last batch of the epoch, else 0 */
+} nebulaio_batch;
+
+/* Starts a loader, which reads batches of samples ahead of their use. Options:
+ *   "batch"     number of samples in a batch; required
+ *   "device"    "auto" (default) | "host" | "cuda" | "cuda:N"
+ *   "columns"   array of the names of the columns to read, default all
+ *   "shuffle"   "full" (default), a random order of all samples | "blocks", a random
+ *               order of blocks of neighbouring samples | "stored", the order of the files
+ *   "shuffle_block", "shuffle_window"  for "blocks": samples in a block, and blocks that
+ *               are mixed with each other; 0 = 256 samples and 64 blocks
+ *   "seed"      chooses the random order; every epoch has another order
+ *   "rank", "world"      split each step among the processes of a training job
+ *   "worker", "workers"  split the batches of one rank among its processes
+ *   "tail"      "drop" (default) | "pad" | "short": what happens to samples at the end
+ *               of an epoch that do not fill a batch of every rank
+ *   "epochs"    number of epochs, 0 (default) = no end
+ *   "state"     object of nebulaio_batch_state: where the loader begins
+ *   "allow_changed"  bool: begin at "state" even if the data has changed
+ *   "ahead"     most bytes of batches that are read ahead, 0 = 1 GiB
+ *   "open_files"     most files that stay open without being read, 0 = 256
+ *   "skip_bad"  bool: leave out samples of files that are missing or have changed
+ *   "route", "cache"  as in nebulaio_load_start
+ * Release the loader before the data. Batches that the program has taken stay valid. */
+int32_t nebulaio_loader_open(uint64_t data, const char *options_json, uint64_t *loader, char *err, size_t errcap);
+
+/* Returns the device, the columns, the number of batches in an epoch and the state at
+ * the start as JSON: {"device":"cuda:0","columns":[],"batches","state"}. */
+int32_t nebulaio_loader_describe(uint64_t loader, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
+
+/* Waits for the next batch, fills out, and returns the handle of the batch. After the
+ * last batch, *batch is 0. timeout_ms limits the wait; a negative value means no limit.
+ * Returns NEBULAIO_RUNNING if the time ran out. A failed read ends the loader: later
+ * calls return the error again. Several threads may wait; each gets another batch. */
+int32_t nebulaio_loader_next(uint64_t loader, int32_t timeout_ms, nebulaio_batch *out, uint64_t *batch, char *err,
+                             size_t errcap);
+
+/* Returns, as JSON, the bytes by route, the time that the program waited for batches and
+ * what limited the rate, in total and for each epoch. */
+int32_t nebulaio_loader_report(uint64_t loader, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
+
+/* Returns the state with which another loader goes on after this batch, as JSON: {"seed",
+ * "epoch","position","fingerprint","samples","shuffle","shuffle_block","shuffle_window"}. */
+int32_t nebulaio_batch_state(uint64_t batch, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
+
+/* Releases a batch. The library uses its memory again only after the work that is now
+ * queued on `stream` has ended. nebulaio_release frees a batch at once. */
+int32_t nebulaio_batch_free(uint64_t batch, nebulaio_stream stream, char *err, size_t errcap);
+
 /* Opens a queue, with which one thread can wait for the end of many jobs. */
 int32_t nebulaio_queue_open(uint64_t *queue, char *err, size_t errcap);
 
@@ -502,8 +607,9 @@ int32_t nebulaio_cancel(uint64_t job, char *err, size_t errcap);
 int32_t nebulaio_report(uint64_t job, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
 /* Releases a handle of any kind. The release of a running job cancels the job and waits
- * for its end. If a system has a running job, or a model has a load or a selection, the
- * handle stays open, and the call fails with NEBULAIO_ERR_INVALID. */
+ * for its end. If a system has a running job or an open loader, a model has a load or a
+ * selection, or training data has a loader, the handle stays open, and the call fails
+ * with NEBULAIO_ERR_INVALID. */
 int32_t nebulaio_release(uint64_t handle, char *err, size_t errcap);
 
 #ifdef __cplusplus

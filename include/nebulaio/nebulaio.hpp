@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nebulaio.hpp wraps the C library of nebulaio.h in classes for C++11 and later: loads,
- * saves, selections, checksums, file ranges and objects of a server.
+ * saves, selections, checksums, file ranges, objects of a server and training data.
  *
  * @code{.cpp}
  * #include <nebulaio/nebulaio.hpp>
@@ -676,6 +676,108 @@ class client : public handle {
 		question.wait();
 		return question.report();
 	}
+};
+
+/* Training data whose indexes have been read: a numbered list of samples. Loaders must be
+ * destroyed before their data. */
+class data : public handle {
+  public:
+	/* Opens training data and waits until its indexes are read. options: see
+	 * nebulaio_data_open_start. */
+	data(const system &sys, const std::vector<std::string> &sources, const std::string &options = "")
+	{
+		std::vector<const char *> all;
+		all.reserve(sources.size());
+		for (const std::string &source : sources)
+			all.push_back(detail::c_text(source));
+		detail::call(nebulaio_data_open_start, sys.number(), all.data(), all.size(), detail::or_null(options), &number_);
+		try {
+			detail::call(nebulaio_wait, number_, int32_t{-1}, static_cast<nebulaio_progress *>(nullptr));
+		} catch (...) {
+			release();
+			throw;
+		}
+	}
+
+	/* Returns the description of the data as JSON: format, number of samples, columns. */
+	std::string info() const { return detail::text(nebulaio_report, number_); }
+
+	/* Returns the places of the parts of a sample as JSON. */
+	std::string sample(uint64_t number) const { return detail::text(nebulaio_data_sample, number_, number); }
+
+	/* Returns the bytes of one part of a sample. */
+	std::string read(uint64_t number, const std::string &column) const
+	{
+		uint64_t reading = 0;
+		detail::call(nebulaio_data_read_start, number_, number, detail::c_text(column), &reading);
+		job part(reading);
+		part.wait();
+		return part.report();
+	}
+};
+
+/* A batch of samples in device memory. The destructor frees the memory at once; free
+ * does so after the work on a stream. */
+class batch : public handle {
+  public:
+	batch() = default;
+
+	/* Returns whether there is a batch. loader::next returns none after the last one. */
+	explicit operator bool() const noexcept { return number_ != 0; }
+
+	/* Returns the samples, the columns and the epoch. They are valid until the batch is
+	 * freed. */
+	const nebulaio_batch &view() const noexcept { return view_; }
+
+	/* Returns the state with which another loader goes on after this batch, as JSON. */
+	std::string state() const { return detail::text(nebulaio_batch_state, number_); }
+
+	/* Frees the batch. The library uses its memory again only after the work that is now
+	 * queued on stream has ended. */
+	void free(nebulaio_stream stream) { detail::call(nebulaio_batch_free, detail::take(number_), stream); }
+
+  private:
+	friend class loader;
+	nebulaio_batch view_{sizeof(nebulaio_batch), 0, nullptr, nullptr, 0, 0, 0, 0, 0};
+};
+
+/* Reads batches of samples ahead of their use. Batches may outlive their loader. */
+class loader : public handle {
+  public:
+	/* Starts to read. options: see nebulaio_loader_open; "batch" is required. */
+	loader(const data &from, const std::string &options)
+	{
+		detail::call(nebulaio_loader_open, from.number(), detail::or_null(options), &number_);
+	}
+
+	/* Returns the device, the columns and the number of batches in an epoch as JSON. */
+	std::string describe() const { return detail::text(nebulaio_loader_describe, number_); }
+
+	/* Waits for the next batch. After the last batch, the result is empty. */
+	batch next()
+	{
+		batch out;
+		detail::call(nebulaio_loader_next, number_, int32_t{-1}, &out.view_, &out.number_);
+		return out;
+	}
+
+	/* Waits up to timeout_ms for the next batch. Returns false if the time ran out. */
+	bool next(batch &out, int32_t timeout_ms)
+	{
+		char message[4096] = "";
+		batch found;
+		const int32_t status =
+		    nebulaio_loader_next(number_, timeout_ms, &found.view_, &found.number_, message, sizeof message);
+		if (status == NEBULAIO_RUNNING)
+			return false;
+		if (status != NEBULAIO_OK)
+			throw error(status, message);
+		out = std::move(found);
+		return true;
+	}
+
+	/* Returns the bytes by route, the time of waits and what limited the rate, as JSON. */
+	std::string report() const { return detail::text(nebulaio_loader_report, number_); }
 };
 
 } // namespace nebulaio

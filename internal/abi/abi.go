@@ -18,7 +18,7 @@ import (
 )
 
 // Version is the ABI version of the C library, NEBULAIO_ABI_VERSION in nebulaio.h.
-const Version = 4
+const Version = 5
 
 // Running is NEBULAIO_RUNNING, the status code of a wait that timed out while the job was still running. The status
 // code of success is 0, and the status codes of errors are the numbers of errs.Kind.
@@ -215,6 +215,13 @@ func (t *Table) Release(h uint64) error {
 			return gone
 		}
 		return err
+	case *job:
+		if w, ok := o.work.(*opening); ok {
+			if err := w.closeData(o.cancel); err != nil {
+				return err
+			}
+			return t.remove(h)
+		}
 	}
 	// If two threads release the same handle, only one of them closes its object.
 	if err := t.remove(h); err != nil {

@@ -79,6 +79,15 @@ func (t *Table) Report(h uint64) ([]byte, error) {
 	default:
 		return nil, errs.New(errs.Invalid, "report", fmt.Sprint(h), "the job is still running").WithFix("wait for it first")
 	}
-	j.once.Do(func() { j.text, j.err = json.Marshal(j.report()) })
+	j.once.Do(func() { j.text, j.err = j.render() })
 	return j.text, j.err
+}
+
+// render returns the report of a job as text.
+func (j *job) render() ([]byte, error) {
+	r := j.report()
+	if b, ok := r.(part); ok {
+		return b, nil
+	}
+	return json.Marshal(r)
 }

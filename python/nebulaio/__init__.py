@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import cufile as cufile
-    from . import data, errors, safetensors
+    from . import data as data
+    from . import errors, safetensors
     from . import gpudirect as gpudirect
     from .cufile import CuFile
     from .gpudirect import GPUDirectClient

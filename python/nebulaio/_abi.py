@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .errors import LibraryError, from_status
 
-ABI_VERSION: Final = 4
+ABI_VERSION: Final = 5
 RUNNING: Final = -1
 OK: Final = 0
 
@@ -81,6 +81,28 @@ class ObjectWrite(ctypes.Structure):
     ]
 
 
+class BatchColumn(ctypes.Structure):
+    """nebulaio_batch_column: the samples of one column of a batch."""
+
+    _fields_ = [("address", ctypes.c_uint64), ("size", ctypes.c_uint64), ("offsets", ctypes.c_uint64)]
+
+
+class Batch(ctypes.Structure):
+    """nebulaio_batch: a batch of samples in memory of the library."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("count", ctypes.c_uint64),
+        ("samples", ctypes.c_uint64),
+        ("columns", ctypes.c_uint64),
+        ("ncolumns", ctypes.c_uint64),
+        ("epoch", ctypes.c_int64),
+        ("next_epoch", ctypes.c_int64),
+        ("next_position", ctypes.c_int64),
+        ("last", ctypes.c_int32),
+    ]
+
+
 _i32, _u64, _size = ctypes.c_int32, ctypes.c_uint64, ctypes.c_size_t
 _text, _out = ctypes.c_char_p, ctypes.c_void_p
 _u64_p, _size_p = ctypes.POINTER(_u64), ctypes.POINTER(_size)
@@ -125,6 +147,16 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "nebulaio_object_open": (_i32, (_u64, _text, _text, _text, _text, _out, _u64_p, *_err)),
     "nebulaio_object_create": (_i32, (_u64, _text, _text, _u64, _text, _out, _u64_p, *_err)),
     "nebulaio_object_commit_start": (_i32, (_u64, _u64, _u64_p, *_err)),
+    "nebulaio_data_open_start": (_i32, (_u64, ctypes.POINTER(_text), _size, _text, _u64_p, *_err)),
+    "nebulaio_data_sample": (_i32, (_u64, _u64, _out, _size, _size_p, *_err)),
+    "nebulaio_data_keys": (_i32, (_u64, _out, _size, _out, _size, _size_p, *_err)),
+    "nebulaio_data_read_start": (_i32, (_u64, _u64, _text, _u64_p, *_err)),
+    "nebulaio_loader_open": (_i32, (_u64, _text, _u64_p, *_err)),
+    "nebulaio_loader_describe": (_i32, (_u64, _out, _size, _size_p, *_err)),
+    "nebulaio_loader_next": (_i32, (_u64, _i32, ctypes.POINTER(Batch), _u64_p, *_err)),
+    "nebulaio_loader_report": (_i32, (_u64, _out, _size, _size_p, *_err)),
+    "nebulaio_batch_state": (_i32, (_u64, _out, _size, _size_p, *_err)),
+    "nebulaio_batch_free": (_i32, (_u64, _u64, *_err)),
     "nebulaio_queue_open": (_i32, (_u64_p, *_err)),
     "nebulaio_queue_add": (_i32, (_u64, _u64, *_err)),
     "nebulaio_queue_next": (_i32, (_u64, _i32, _u64_p, *_err)),

@@ -55,6 +55,14 @@ def check(key: str, value: object, source: str) -> int | str:
     return number
 
 
+def size(name: str, value: object) -> int:
+    """Return a size in bytes, given as a number or as text such as "128MiB". Raises InvalidError."""
+    number = _size(value) if isinstance(value, str) else value
+    if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
+        return number
+    raise InvalidError(f"{name}={value!r} is not a size such as 134217728 or '128MiB'")
+
+
 def from_environment(environment: Mapping[str, str] | None = None) -> Options:
     """Return the options from the environment variables NEBULAIO_<KEY>. Empty values count as unset."""
     found = os.environ if environment is None else environment

@@ -17,6 +17,7 @@ __all__ = [
     "CancelledError",
     "ClosedError",
     "CorruptError",
+    "DecodeError",
     "DeviceError",
     "ForkError",
     "InvalidError",
@@ -99,6 +100,14 @@ class ForkError(DeviceError):
 
     A CUDA context does not survive fork. Start workers with multiprocessing's 'spawn'
     method, or load to the host in the child.
+    """
+
+
+class DecodeError(NebulaioError):
+    """A decode or collate hook of a loader raised an exception, which is the `__cause__` of the error.
+
+    The message names the sample. The loader can be iterated again and begins after the last
+    batch that it delivered.
     """
 
 

@@ -534,6 +534,70 @@ int32_t nebulaio_queue_next(uint64_t queue, int32_t timeout_ms, uint64_t *job, c
 	}
 }
 
+/* Training data is tested with the real library alone. */
+int32_t nebulaio_data_open_start(uint64_t system, const char *const *sources, size_t count, const char *options,
+                                 uint64_t *data, char *err, size_t errcap)
+{
+	(void)system, (void)sources, (void)count, (void)options, (void)data;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "open data set: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_data_sample(uint64_t data, uint64_t sample, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
+{
+	(void)data, (void)sample, (void)buf, (void)cap, (void)need;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "find sample: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_data_keys(uint64_t data, const int64_t *samples, size_t count, char *buf, size_t cap, size_t *need,
+                           char *err, size_t errcap)
+{
+	(void)data, (void)samples, (void)count, (void)buf, (void)cap, (void)need;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "find keys: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_data_read_start(uint64_t data, uint64_t sample, const char *column, uint64_t *job, char *err, size_t errcap)
+{
+	(void)data, (void)sample, (void)column, (void)job;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "read sample: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_loader_open(uint64_t data, const char *options, uint64_t *loader, char *err, size_t errcap)
+{
+	(void)data, (void)options, (void)loader;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "open loader: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_loader_describe(uint64_t loader, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
+{
+	(void)loader, (void)buf, (void)cap, (void)need;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "describe loader: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_loader_next(uint64_t loader, int32_t timeout_ms, nebulaio_batch *out, uint64_t *batch, char *err,
+                             size_t errcap)
+{
+	(void)loader, (void)timeout_ms, (void)out, (void)batch;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "wait for batch: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_loader_report(uint64_t loader, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
+{
+	(void)loader, (void)buf, (void)cap, (void)need;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "report: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_batch_state(uint64_t batch, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
+{
+	(void)batch, (void)buf, (void)cap, (void)need;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "find state: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_batch_free(uint64_t batch, nebulaio_stream stream, char *err, size_t errcap)
+{
+	(void)batch, (void)stream;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "free batch: not in the stand-in", err, errcap);
+}
+
 /* The Python package asks for JSON, moves bytes by itself, and never calls these. */
 int32_t nebulaio_object_open(uint64_t client, const char *bucket, const char *key, const char *version,
                              const char *device, nebulaio_descriptors *out, uint64_t *object, char *err, size_t errcap)

@@ -30,12 +30,12 @@ enum {
 
 typedef int32_t (*any)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 
-enum { MOST = 9, ROOM = 1 << 16, OPEN_KINDS = 6 };
+enum { MOST = 9, ROOM = 1 << 16, OPEN_KINDS = 9 };
 
 static const struct function {
 	const char *name;
 	const char *kinds; /* one letter for each argument */
-	char of;           /* what its handle is: s m f c q j o, 0: none */
+	char of;           /* what its handle is: s m f c q j d l b o, 0: none */
 	void (*call)(void);
 } functions[] = {
 #define F(name, kinds, of) {#name, kinds, of, (void (*)(void))name}
@@ -70,6 +70,16 @@ static const struct function {
     F(nebulaio_object_open, "httoosHez", 'c'),
     F(nebulaio_object_create, "httuosHez", 'c'),
     F(nebulaio_object_commit_start, "huHez", 'o'),
+    F(nebulaio_data_open_start, "hacoHez", 's'),
+    F(nebulaio_data_sample, "hubknez", 'd'),
+    F(nebulaio_data_keys, "hacbknez", 'd'),
+    F(nebulaio_data_read_start, "hutHez", 'd'),
+    F(nebulaio_loader_open, "hoHez", 'd'),
+    F(nebulaio_loader_describe, "hbknez", 'l'),
+    F(nebulaio_loader_next, "husHez", 'l'),
+    F(nebulaio_loader_report, "hbknez", 'l'),
+    F(nebulaio_batch_state, "hbknez", 'b'),
+    F(nebulaio_batch_free, "hSez", 'b'),
     F(nebulaio_queue_open, "Hez", 0),
     F(nebulaio_queue_add, "huez", 'q'),
     F(nebulaio_queue_next, "huHez", 'q'),
@@ -81,7 +91,7 @@ static const struct function {
 };
 enum { FUNCTIONS = sizeof functions / sizeof functions[0] };
 
-static const char kinds_open[OPEN_KINDS + 1] = "smfcqj";
+static const char kinds_open[OPEN_KINDS + 1] = "smfcqjdlb";
 static uint64_t handles[OPEN_KINDS];
 static const char *folder, *model_path;
 static unsigned char results[MOST][ROOM];
@@ -106,6 +116,12 @@ static uint64_t struct_of(const char *name)
 	static nebulaio_object_read read;
 	static nebulaio_object_write write;
 	static nebulaio_descriptors descriptors;
+	static nebulaio_batch batch;
+	static const char *sources[1];
+	static const int64_t samples[1] = {0};
+	sources[0] = model_path;
+	memset(&batch, 0, sizeof batch);
+	batch.struct_size = sizeof batch;
 	memset(&read, 0, sizeof read);
 	memset(&write, 0, sizeof write);
 	memset(&descriptors, 0, sizeof descriptors);
@@ -120,6 +136,12 @@ static uint64_t struct_of(const char *name)
 	descriptors.struct_size = sizeof descriptors;
 	if (strcmp(name, "nebulaio_load_start") == 0)
 		return number_of(&buffer);
+	if (strcmp(name, "nebulaio_data_open_start") == 0)
+		return number_of(sources);
+	if (strcmp(name, "nebulaio_data_keys") == 0)
+		return number_of(samples);
+	if (strcmp(name, "nebulaio_loader_next") == 0)
+		return number_of(&batch);
 	if (strcmp(name, "nebulaio_save_start") == 0)
 		return number_of(&tensor);
 	if (strcmp(name, "nebulaio_object_read_start") == 0)
@@ -225,7 +247,7 @@ static void try_all(const struct function *f)
 			made(f, a);
 			break;
 		case BUFFER:
-			if (f->of == 'm' || f->of == 's' || !f->of) {
+			if (!f->of || strchr("msdlb", f->of)) {
 				BAD(i, 0, "NULL with a capacity", NEBULAIO_ERR_INVALID);
 				BAD(i + 1, 1, "too small", NEBULAIO_ERR_INVALID);
 				good(f, a), a[i + 1] = SIZE_MAX; /* a capacity that was not filled in, and room */
@@ -324,6 +346,21 @@ static void fields(void)
 	WRITE(w.size = UINT64_MAX);
 	WRITE(w.address = NULL);
 
+	nebulaio_batch batch;
+	memset(&batch, 0, sizeof batch);
+	const char *sources[2] = {model_path, NULL};
+	const int64_t beyond[1] = {1};
+	EXPECT(nebulaio_loader_next(handles[7], 0, &batch, &out, said, sizeof said) == NEBULAIO_ERR_INVALID);
+	EXPECT(strstr(said, "struct_size"));
+	EXPECT(nebulaio_data_open_start(handles[0], sources, 2, NULL, &out, said, sizeof said) == NEBULAIO_ERR_INVALID);
+	EXPECT(strstr(said, "source: is NULL"));
+	EXPECT(nebulaio_data_keys(handles[6], beyond, 1, NULL, 0, NULL, said, sizeof said) == NEBULAIO_ERR_INVALID);
+	EXPECT(nebulaio_data_sample(handles[6], UINT64_MAX, NULL, 0, NULL, said, sizeof said) == NEBULAIO_ERR_INVALID);
+	EXPECT(nebulaio_loader_open(handles[6], "{}", &out, said, sizeof said) == NEBULAIO_ERR_INVALID);
+	EXPECT(nebulaio_release(handles[6], said, sizeof said) == NEBULAIO_ERR_INVALID && strstr(said, "loaders"));
+	EXPECT(nebulaio_release(handles[0], said, sizeof said) == NEBULAIO_ERR_INVALID);
+	calls += 7;
+
 	/* Addresses that are none are numbers to the library; they are never followed here. */
 	for (uint64_t at = 1; at < 4096; at += 273) {
 		void *wild = (void *)(uintptr_t)at;
@@ -391,6 +428,12 @@ int main(int argc, char **argv)
 	MUST(nebulaio_queue_open(&handles[4], err, sizeof err));
 	MUST(nebulaio_file_read_start(handles[2], results, 1, 0, NULL, NULL, &handles[5], err, sizeof err));
 	MUST(nebulaio_wait(handles[5], -1, NULL, err, sizeof err));
+	MUST(nebulaio_data_open_start(handles[0], &model_path, 1, "{\"format\":\"files\"}", &handles[6], err, sizeof err));
+	MUST(nebulaio_wait(handles[6], -1, NULL, err, sizeof err));
+	MUST(nebulaio_loader_open(handles[6], "{\"batch\":1}", &handles[7], err, sizeof err));
+	nebulaio_batch first = {sizeof first, 0, NULL, NULL, 0, 0, 0, 0, 0};
+	MUST(nebulaio_loader_next(handles[7], -1, &first, &handles[8], err, sizeof err));
+	EXPECT(first.count == 1 && first.ncolumns == 1 && first.last == 1 && handles[8] != 0);
 	for (int i = 0; i < FUNCTIONS; i++)
 		try_all(&functions[i]);
 	fields();

@@ -12,6 +12,7 @@ for language in c cpp; do
 	"$folder/save_$language" "$work" "$device"
 	"$folder/load_$language" "$work/$language.safetensors" "$device"
 	"$folder/file_$language" "$work" "$device"
+	"$folder/data_$language" "$work" "$device"
 done
 example() {
 	"$folder/example_$1" "${@:2}" "$device" >"$work/example.txt" || { cat "$work/example.txt"; exit 1; }

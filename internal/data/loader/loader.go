@@ -122,7 +122,7 @@ func (l *Loader) fillAll(cursor *order.Cursor) error {
 			}
 			b := &Batch{Samples: samples, Epoch: epoch, Last: cursor.Ended(), State: cursor.State(), pool: l.pool}
 			if err := l.start(b); err != nil {
-				return err
+				return l.explain(b, err)
 			}
 		}
 	}
@@ -143,8 +143,13 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 		case <-b.load.Done():
 			err = b.load.Err()
 		case <-ctx.Done():
-			l.gaveUp(asked)
-			return nil, errs.Wrap("wait for batch", "", context.Cause(ctx))
+			select {
+			case <-b.load.Done(): // the batch and the time ended together: the batch counts
+				err = b.load.Err()
+			default:
+				l.gaveUp(asked)
+				return nil, errs.Wrap("wait for batch", "", context.Cause(ctx))
+			}
 		}
 	}
 	l.mu.Lock()
@@ -193,6 +198,9 @@ func (l *Loader) take(ctx context.Context) (*Batch, error) {
 
 // explain says which samples the failed batch has.
 func (l *Loader) explain(b *Batch, err error) error {
+	if len(b.Samples) == 0 || l.ctx.Err() != nil {
+		return err
+	}
 	return errs.Wrap("read batch", fmt.Sprintf("epoch %d, %d samples from %s on", b.Epoch, len(b.Samples),
 		l.o.Set.Name(b.Samples[0])), err)
 }

@@ -116,7 +116,7 @@ func (l *Loader) acquire(b *Batch, plans []dataset.Batch) ([]int, []dataset.Batc
 		}
 		l.files.release(b.files)
 		b.files = nil
-		if err := l.fatal(bad); err != nil {
+		if err := l.fatal(b, bad); err != nil {
 			if l.fewer() {
 				continue
 			}
@@ -147,8 +147,9 @@ func (l *Loader) fewer() bool {
 	return !l.closed
 }
 
-// fatal returns the error that ends the loader, or nil if the samples of all bad files can be left out.
-func (l *Loader) fatal(bad map[int]error) error {
+// fatal returns the error that ends the loader, with a sample of the bad file, or nil if the samples of all bad files
+// can be left out.
+func (l *Loader) fatal(b *Batch, bad map[int]error) error {
 	lowest := -1
 	for n, err := range bad {
 		skip := l.o.SkipBad && (errs.Is(err, errs.NotFound) || errs.Is(err, errs.Corrupt))
@@ -158,6 +159,13 @@ func (l *Loader) fatal(bad map[int]error) error {
 	}
 	if lowest < 0 {
 		return nil
+	}
+	for _, n := range b.Samples {
+		for _, column := range l.o.Columns {
+			if file, _, ok := l.o.Set.Part(n, column); ok && file == lowest {
+				return errs.Wrap("read", l.o.Set.Name(n), bad[lowest])
+			}
+		}
 	}
 	return bad[lowest]
 }

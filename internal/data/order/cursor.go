@@ -97,6 +97,15 @@ func NewCursor(samples int64, m Mixing, s Split, from State) (*Cursor, error) {
 	return &Cursor{sequence: sequence, split: split, state: from, step: int64(split.Worker)}, nil
 }
 
+// Batches returns how many batches one reader gets in a whole epoch.
+func Batches(samples int64, m Mixing, s Split) (int64, error) {
+	c, err := NewCursor(samples, m, s, State{})
+	if err != nil {
+		return 0, err
+	}
+	return c.Batches(), nil
+}
+
 // Batches returns how many batches this reader gets from the cursor's start to the end of the epoch.
 func (c *Cursor) Batches() int64 {
 	steps, workers := c.steps(), int64(c.split.Workers)
