@@ -76,9 +76,13 @@ type DataInfo struct {
 	Columns []DataColumn `json:"columns"`
 	// Fingerprint is equal for equal data: the same files by name, and the same places of samples. The directories of
 	// the files do not matter.
-	Fingerprint string    `json:"fingerprint"`
-	Ignored     int       `json:"ignored,omitempty"` // files beside the data that are no part of it
-	Bad         []BadData `json:"bad,omitempty"`
+	Fingerprint string `json:"fingerprint"`
+	Ignored     int    `json:"ignored,omitempty"` // files beside the data that are no part of it
+	// Bad lists the first 1,000 of the files and samples that were left out, and BadAll counts all of them.
+	Bad    []BadData `json:"bad,omitempty"`
+	BadAll int64     `json:"bad_all,omitempty"`
+	// Verified is the number of files that DataOptions.Verify compared with checksums. Other files have none.
+	Verified int `json:"verified,omitempty"`
 }
 
 // OpenData finds the samples of sources: files, folders, bucket prefixes, patterns such as "*.tar", and names with
@@ -108,18 +112,23 @@ func (d *Data) Len() int64 { return d.data.Set.Len() }
 func (d *Data) Info() DataInfo {
 	set := d.data.Set
 	info := DataInfo{Format: string(d.data.Format), Samples: set.Len(), Files: set.Files(), Fingerprint: d.print(),
-		Ignored: d.data.Ignored}
+		Ignored: d.data.Ignored, BadAll: d.data.BadAll, Verified: d.data.Verified}
 	for i := range set.Files() {
 		_, size := set.File(i)
 		info.Bytes += size
 	}
-	info.Columns = convert(d.data.Columns, func(c open.Column) DataColumn {
-		return DataColumn{Name: c.Name, Encoding: c.Encoding, DType: c.DType, Fixed: c.Fixed, Shape: c.Shape}
-	})
+	info.Columns = d.columns()
 	info.Bad = convert(d.data.Bad, func(b open.Bad) BadData {
 		return BadData{Name: b.Name, Samples: b.Samples, Reason: errs.MessageOf(b.Why), Fix: errs.FixOf(b.Why)}
 	})
 	return info
+}
+
+// columns describes the columns of the samples.
+func (d *Data) columns() []DataColumn {
+	return convert(d.data.Columns, func(c open.Column) DataColumn {
+		return DataColumn{Name: c.Name, Encoding: c.Encoding, DType: c.DType, Fixed: c.Fixed, Shape: c.Shape}
+	})
 }
 
 // File returns the name and the size in bytes of file i of the data, from 0 to DataInfo.Files-1.
