@@ -204,15 +204,17 @@ func (w *work) chosen(source, root string, all []Entry) error {
 func (w *work) guess(source string, all []Entry) (Format, error) {
 	var seen []Format
 	bins := map[string]bool{}
+	onlyIndexes := true // as of the pattern *.idx
 	for _, e := range all {
 		if stem, ok := strings.CutSuffix(e.Name, ".bin"); ok {
 			bins[stem] = true
 		}
+		onlyIndexes = onlyIndexes && strings.HasSuffix(e.Name, ".idx")
 	}
 	for _, e := range all {
 		f := formatOf(e.Name)
 		stem, isIndex := strings.CutSuffix(e.Name, ".idx")
-		packed := f == Tar || f == MDS || f == TFRecord || f == Megatron && isIndex && bins[stem]
+		packed := f == Tar || f == MDS || f == TFRecord || f == Megatron && isIndex && (bins[stem] || onlyIndexes)
 		if packed && !slices.Contains(seen, f) {
 			seen = append(seen, f)
 		}

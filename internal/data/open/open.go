@@ -133,10 +133,6 @@ func (o Options) check() error {
 	if o.MaxSample < 0 {
 		return invalid(fmt.Sprintf("samples of at most %d bytes, expected 0 or more", o.MaxSample), "use 0 for no limit")
 	}
-	if o.Block > 0 && !slices.Contains([]Format{Auto, Megatron, LitData}, o.Format) {
-		return invalid(fmt.Sprintf("blocks of %d tokens of the format %s", o.Block, o.Format),
-			"use blocks only with the tokens of megatron and litdata")
-	}
 	return nil
 }
 
@@ -162,6 +158,10 @@ type part struct {
 func (w *work) settle(source string, f Format) error {
 	if w.data.Format == Auto {
 		w.data.Format = f
+	}
+	if w.o.Block > 0 && f != Megatron && f != LitData {
+		return errs.New(errs.Invalid, "open data set", source, fmt.Sprintf("blocks of %d tokens of the format %s", w.o.Block, f)).
+			WithFix("use blocks only with the tokens of megatron and litdata")
 	}
 	if w.data.Format == f {
 		return nil

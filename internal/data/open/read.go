@@ -67,6 +67,10 @@ func (w *work) read(ctx context.Context) error {
 
 // nothing returns the error about data without samples. If bad ones were left out, the error is that of the first.
 func (w *work) nothing(err error) error {
+	if len(w.data.Bad) == 0 && w.o.Block > 0 && errs.Is(err, errs.Invalid) {
+		return errs.New(errs.Invalid, "open data set", w.parts[0].file.Name, fmt.Sprintf(
+			"its tokens do not fill a block of %d tokens", w.o.Block)).WithFix("use smaller blocks")
+	}
 	if len(w.data.Bad) == 0 || !errs.Is(err, errs.Invalid) {
 		return err
 	}
