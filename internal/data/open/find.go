@@ -69,6 +69,18 @@ func (w *work) find(ctx context.Context, source string, several bool) error {
 	if err != nil {
 		return err
 	}
+	patterns := strings.ContainsAny(source, "*?[")
+	if patterns && len(names) > mostPatterns {
+		return errs.New(errs.Invalid, "open data set", source, fmt.Sprintf("stands for %d patterns, expected at most %d",
+			len(names), mostPatterns)).WithFix("use one star in place of the braces")
+	}
+	if f := w.plainly(names); f != "" && !patterns { // the files are opened anyway, many at once
+		files := make([]Entry, len(names))
+		for i, name := range names {
+			files[i].Name = name
+		}
+		return w.packed(f, files)
+	}
 	for _, name := range names {
 		if strings.ContainsAny(name, "*?[") {
 			err = w.match(ctx, name)
@@ -80,6 +92,26 @@ func (w *work) find(ctx context.Context, source string, several bool) error {
 		}
 	}
 	return nil
+}
+
+// mostPatterns is the most patterns that one name with braces stands for. Each of them lists a folder.
+const mostPatterns = 1000
+
+// plainly returns the format of several files if their names or the caller tell that each has many samples, else "".
+func (w *work) plainly(names []string) Format {
+	f := w.o.Format
+	if f == Auto {
+		f = formatOf(names[0])
+	}
+	if len(names) < 2 || !slices.Contains([]Format{Tar, MDS, TFRecord, NPY, SafeTensors}, f) {
+		return ""
+	}
+	for _, name := range names {
+		if formatOf(name) != f {
+			return ""
+		}
+	}
+	return f
 }
 
 // one lists the files of a source without braces or patterns.
