@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/data/open"
@@ -26,6 +27,9 @@ type DataOptions struct {
 	Verify bool
 	// SkipBad leaves out missing and damaged files and samples above MaxSample. DataInfo.Bad lists them.
 	SkipBad bool
+	// Progress, if not nil, is called while OpenData verifies or scans files: with the bytes so far, and with the bytes
+	// of all files, or 0 if they are not known. Calls do not overlap.
+	Progress func(done, total int64)
 	// Client chooses the server of data in a bucket.
 	Client ClientOptions
 }
@@ -98,7 +102,7 @@ func (s *System) OpenData(ctx context.Context, sources []string, o DataOptions) 
 		return nil, err
 	}
 	found, err := open.Open(ctx, place, sources, open.Options{Format: open.Format(o.Format), Block: o.Block,
-		MaxSample: o.MaxSample, Verify: o.Verify, SkipBad: o.SkipBad})
+		MaxSample: o.MaxSample, Verify: o.Verify, SkipBad: o.SkipBad, Progress: o.Progress})
 	if err != nil {
 		return nil, errors.Join(err, place.Close())
 	}
@@ -176,12 +180,18 @@ func (d *Data) Sample(n int64) (DataSample, error) {
 // Read returns the bytes of one part of sample n in host memory, without a loader. If the sample has no such column,
 // the error is of kind NotFound.
 func (d *Data) Read(ctx context.Context, n int64, column string) ([]byte, error) {
+	return d.ReadStart(ctx, n, column, math.MaxInt64)
+}
+
+// ReadStart does what Read does, and returns at most the first `most` bytes.
+func (d *Data) ReadStart(ctx context.Context, n int64, column string, most int64) ([]byte, error) {
 	s, err := d.Sample(n)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range s.Parts {
 		if p.Column == column {
+			p.Size = min(p.Size, max(most, 0))
 			return d.place.read(ctx, p)
 		}
 	}

@@ -311,7 +311,21 @@ func (w *work) with(ctx context.Context, name string, use func(r io.ReaderAt, si
 		return fails[0]
 	}
 	defer got[0].File.Close()
-	return use(got[0].File, got[0].File.Size())
+	return use(&watched{ctx: ctx, r: got[0].File}, got[0].File.Size())
+}
+
+// watched is a file whose reads end with a context, because a scan of a large file takes long.
+type watched struct {
+	ctx context.Context //nolint:containedctx // of one call of with
+	r   io.ReaderAt
+}
+
+// ReadAt reads from the file, unless the context has ended.
+func (f *watched) ReadAt(p []byte, off int64) (int, error) {
+	if f.ctx.Err() != nil {
+		return 0, context.Cause(f.ctx)
+	}
+	return f.r.ReadAt(p, off)
 }
 
 // index takes the shards of an index.json of MDS or litData. If the file may be another one, the result is false for an

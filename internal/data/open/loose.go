@@ -114,6 +114,9 @@ func (w *work) wrongFiles(ctx context.Context) (map[int]error, error) {
 	if !w.o.Verify {
 		return wrong, nil
 	}
+	for _, f := range w.loose {
+		w.total += f.Size
+	}
 	fails := make([]error, len(w.loose))
 	inParallel(len(w.loose), reading, func(i int) { fails[i] = w.verify(ctx, w.loose[i].Name, false) })
 	for i, err := range fails {

@@ -53,6 +53,9 @@ type Options struct {
 	Verify bool
 	// SkipBad leaves out files that are missing or damaged and samples above MaxSample, and lists them in Data.Bad.
 	SkipBad bool
+	// Progress, if not nil, is called while files are verified or scanned: with the bytes so far, and with the bytes of
+	// all files, or 0 if they are not known. Calls do not overlap.
+	Progress func(done, total int64)
 }
 
 // Column describes a column of the samples.
@@ -144,7 +147,9 @@ type work struct {
 	parts []part         // packed files, in order
 	loose []looseFile    // files that are samples or parts of samples
 	known map[string]int // columns of Data by name
-	mu    sync.Mutex     // of Data.Bad, Data.BadAll and Data.Verified
+	mu    sync.Mutex     // of Data.Bad, Data.BadAll, Data.Verified and done
+
+	done, total int64 // bytes, for Progress
 }
 
 // part is a packed file that is still to be read.

@@ -41,6 +41,9 @@ func (w *work) packed(f Format, files []Entry) error {
 // table lists the samples of one packed file. With an error, the table has the samples before the damage, or is nil.
 func (w *work) table(ctx context.Context, f Format, r io.ReaderAt, size int64, name string) (*sample.Table, []Column,
 	error) {
+	if f == TFRecord || f == Tar && !w.o.Verify {
+		r = &tracked{r: r, move: w.advance, end: size}
+	}
 	switch f {
 	case Tar:
 		t, err := w.tar(ctx, r, size, name)

@@ -27,6 +27,9 @@ func (w *work) read(ctx context.Context) error {
 		}
 		return nil
 	}
+	for _, p := range w.parts {
+		w.total += p.file.Size
+	}
 	tables, columns, fails := w.tables(ctx)
 	if err := w.firstOf(ctx, fails); err != nil {
 		return err
@@ -179,6 +182,9 @@ func (w *work) verify(ctx context.Context, name string, inside bool) error {
 			if err := sample.ReadFull(r, b[:n], off, "verify", name); err != nil {
 				return err
 			}
+			if w.data.Format != TFRecord { // whose scan has counted the bytes
+				w.advance(n)
+			}
 			if got := checksum.Of(b[:n]); got != want {
 				return errs.New(errs.Corrupt, "verify", name, fmt.Sprintf(
 					"bytes %d to %d have the checksum %016x, expected %016x", off, off+n, got, want)).
@@ -191,6 +197,17 @@ func (w *work) verify(ctx context.Context, name string, inside bool) error {
 		w.verified()
 	}
 	return err
+}
+
+// advance counts bytes that were scanned or verified.
+func (w *work) advance(n int64) {
+	if w.o.Progress == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done += n
+	w.o.Progress(w.done, w.total)
 }
 
 // verified counts a file that was compared with its checksums.
