@@ -211,7 +211,7 @@ func (w *work) chosen(source, root string, all []Entry) error {
 	for _, e := range all {
 		if formatOf(e.Name) == f && (f != Megatron || strings.HasSuffix(e.Name, ".idx")) {
 			mine = append(mine, e)
-		} else if f != Megatron || !strings.HasSuffix(e.Name, ".bin") {
+		} else if !belongs(e.Name, f) {
 			w.data.Ignored++
 		}
 	}
@@ -259,6 +259,17 @@ func (w *work) guess(source string, all []Entry) (Format, error) {
 	}
 	return "", errs.New(errs.Invalid, "open data set", source, fmt.Sprintf("has files of the formats %q", seen)).
 		WithFix("name the format to read")
+}
+
+// belongs reports whether a file without samples of its own belongs to a format: tokens, or an index of DALI.
+func belongs(name string, f Format) bool {
+	switch path.Ext(name) {
+	case ".bin":
+		return f == Megatron
+	case ".idx":
+		return f == Tar || f == TFRecord
+	}
+	return false
 }
 
 // expected returns the files that a format has, for messages.

@@ -85,7 +85,7 @@ func (w *work) tar(ctx context.Context, r io.ReaderAt, size int64, name string) 
 		return shard.Table, nil
 	}
 	if !errs.Is(err, errs.NotFound) {
-		return nil, remake(err, name)
+		return w.rescan(r, size, name, remake(err, name))
 	}
 	dali := strings.TrimSuffix(name, ".tar") + ".idx"
 	text, err := w.readAll(ctx, dali, maxIndex)
@@ -98,7 +98,7 @@ func (w *work) tar(ctx context.Context, r io.ReaderAt, size int64, name string) 
 			err = wds.CheckDALI(r, dali, t)
 		}
 		if err != nil {
-			return nil, err
+			return w.rescan(r, size, name, err)
 		}
 		return t, nil
 	}
@@ -107,6 +107,22 @@ func (w *work) tar(ctx context.Context, r io.ReaderAt, size int64, name string) 
 		return nil, err
 	}
 	return shard.Table, err
+}
+
+// rescan returns the error about a bad index. If bad ones are skipped, the samples are those that a scan of the archive
+// finds, and the error tells about the index.
+func (w *work) rescan(r io.ReaderAt, size int64, name string, bad error) (*sample.Table, error) {
+	if !w.o.SkipBad || !errs.Is(bad, errs.Corrupt) && !errs.Is(bad, errs.Unsupported) {
+		return nil, bad
+	}
+	shard, err := wds.Open(r, size, name)
+	switch {
+	case err != nil && !errs.Is(err, errs.Corrupt):
+		return nil, err
+	case shard == nil:
+		return nil, bad
+	}
+	return shard.Table, bad
 }
 
 // remake adds how to make an index again.
