@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/data/open"
@@ -26,6 +27,9 @@ type DataOptions struct {
 	Verify bool
 	// SkipBad leaves out missing and damaged files and samples above MaxSample. DataInfo.Bad lists them.
 	SkipBad bool
+	// Progress, if not nil, is called while OpenData verifies or scans files: with the bytes so far, and with the bytes
+	// of all files, or 0 if they are not known. Calls do not overlap.
+	Progress func(done, total int64)
 	// Client chooses the server of data in a bucket.
 	Client ClientOptions
 }
@@ -76,9 +80,13 @@ type DataInfo struct {
 	Columns []DataColumn `json:"columns"`
 	// Fingerprint is equal for equal data: the same files by name, and the same places of samples. The directories of
 	// the files do not matter.
-	Fingerprint string    `json:"fingerprint"`
-	Ignored     int       `json:"ignored,omitempty"` // files beside the data that are no part of it
-	Bad         []BadData `json:"bad,omitempty"`
+	Fingerprint string `json:"fingerprint"`
+	Ignored     int    `json:"ignored,omitempty"` // files beside the data that are no part of it
+	// Bad lists the first 1,000 of the files and samples that were left out, and BadAll counts all of them.
+	Bad    []BadData `json:"bad,omitempty"`
+	BadAll int64     `json:"bad_all,omitempty"`
+	// Verified is the number of files that DataOptions.Verify compared with checksums. Other files have none.
+	Verified int `json:"verified,omitempty"`
 }
 
 // OpenData finds the samples of sources: files, folders, bucket prefixes, patterns such as "*.tar", and names with
@@ -94,7 +102,7 @@ func (s *System) OpenData(ctx context.Context, sources []string, o DataOptions) 
 		return nil, err
 	}
 	found, err := open.Open(ctx, place, sources, open.Options{Format: open.Format(o.Format), Block: o.Block,
-		MaxSample: o.MaxSample, Verify: o.Verify, SkipBad: o.SkipBad})
+		MaxSample: o.MaxSample, Verify: o.Verify, SkipBad: o.SkipBad, Progress: o.Progress})
 	if err != nil {
 		return nil, errors.Join(err, place.Close())
 	}
@@ -108,18 +116,23 @@ func (d *Data) Len() int64 { return d.data.Set.Len() }
 func (d *Data) Info() DataInfo {
 	set := d.data.Set
 	info := DataInfo{Format: string(d.data.Format), Samples: set.Len(), Files: set.Files(), Fingerprint: d.print(),
-		Ignored: d.data.Ignored}
+		Ignored: d.data.Ignored, BadAll: d.data.BadAll, Verified: d.data.Verified}
 	for i := range set.Files() {
 		_, size := set.File(i)
 		info.Bytes += size
 	}
-	info.Columns = convert(d.data.Columns, func(c open.Column) DataColumn {
-		return DataColumn{Name: c.Name, Encoding: c.Encoding, DType: c.DType, Fixed: c.Fixed, Shape: c.Shape}
-	})
+	info.Columns = d.columns()
 	info.Bad = convert(d.data.Bad, func(b open.Bad) BadData {
 		return BadData{Name: b.Name, Samples: b.Samples, Reason: errs.MessageOf(b.Why), Fix: errs.FixOf(b.Why)}
 	})
 	return info
+}
+
+// columns describes the columns of the samples.
+func (d *Data) columns() []DataColumn {
+	return convert(d.data.Columns, func(c open.Column) DataColumn {
+		return DataColumn{Name: c.Name, Encoding: c.Encoding, DType: c.DType, Fixed: c.Fixed, Shape: c.Shape}
+	})
 }
 
 // File returns the name and the size in bytes of file i of the data, from 0 to DataInfo.Files-1.
@@ -182,12 +195,18 @@ func (d *Data) Keys(samples []int64) ([]string, error) {
 // Read returns the bytes of one part of sample n in host memory, without a loader. If the sample has no such column,
 // the error is of kind NotFound.
 func (d *Data) Read(ctx context.Context, n int64, column string) ([]byte, error) {
+	return d.ReadStart(ctx, n, column, math.MaxInt64)
+}
+
+// ReadStart does what Read does, and returns at most the first `most` bytes.
+func (d *Data) ReadStart(ctx context.Context, n int64, column string, most int64) ([]byte, error) {
 	s, err := d.Sample(n)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range s.Parts {
 		if p.Column == column {
+			p.Size = min(p.Size, max(most, 0))
 			return d.place.read(ctx, p)
 		}
 	}

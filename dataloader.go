@@ -145,7 +145,7 @@ func (l *Loader) options(o LoaderOptions) (loader.Options, error) {
 	if len(names) == 0 {
 		names = set.Columns()
 	}
-	described := l.data.Info().Columns
+	described := l.data.columns()
 	for _, name := range names {
 		i, err := set.Column(name)
 		if err != nil {

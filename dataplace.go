@@ -10,6 +10,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/data/dataset"
 	"github.com/nebulaio/nebulaio/internal/data/open"
+	"github.com/nebulaio/nebulaio/internal/data/sample"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
 	"github.com/nebulaio/nebulaio/report"
@@ -116,9 +117,9 @@ func (p *dataPlace) Stat(ctx context.Context, name string) (open.Entry, bool, er
 }
 
 // List calls each with the files or objects of a folder.
-func (p *dataPlace) List(ctx context.Context, folder string, each func(open.Entry) error) error {
+func (p *dataPlace) List(ctx context.Context, folder string, o open.Within, each func(open.Entry) error) error {
 	if !p.isObject(folder) {
-		return p.local.List(ctx, folder, each)
+		return p.local.List(ctx, folder, o, each)
 	}
 	t, key := p.tree(folder)
 	if key != "" && !strings.HasSuffix(key, "/") {
@@ -128,7 +129,7 @@ func (p *dataPlace) List(ctx context.Context, folder string, each func(open.Entr
 	if key == "" {
 		root = strings.TrimSuffix(folder, "/") + "/"
 	}
-	return t.Walk(ctx, key, func(key string, size int64) error {
+	return t.Walk(ctx, key+o.Prefix, func(key string, size int64) error {
 		if strings.HasSuffix(key, "/") {
 			return nil // the mark of a folder
 		}
@@ -179,8 +180,7 @@ func (p *dataPlace) read(ctx context.Context, part DataPart) ([]byte, error) {
 			"%d bytes at offset %d end after the file, which has %d bytes", part.Size, part.Offset, size))
 	}
 	b := make([]byte, part.Size)
-	_, err := got[0].File.ReadAt(b, part.Offset)
-	return b, errs.Wrap("read sample", part.File, err)
+	return b, sample.ReadFull(got[0].File, b, part.Offset, "read sample", part.File)
 }
 
 // refusals returns why objects are not read through the door.

@@ -91,8 +91,8 @@ func arguments() map[string]completer {
 	model, results := ofFiles("safetensors", "json"), ofFiles("json")
 	questions := append(bench.Sweeps(), "prefetch", "all")
 	return map[string]completer{
-		"nebulaio load": upTo(1, model), "nebulaio inspect": upTo(1, model), "nebulaio save": upTo(2, model),
-		"nebulaio pack": upTo(2, ofDirectories), "nebulaio unpack": upTo(2, ofDirectories),
+		"nebulaio load": upTo(1, model), "nebulaio inspect": anyFile, "nebulaio index": ofFiles("tar", "tfrecord"),
+		"nebulaio pack": upTo(2, ofDirectories), "nebulaio unpack": upTo(2, ofDirectories), "nebulaio save": upTo(2, model),
 		"nebulaio doctor": upTo(1, anyFile), "nebulaio doctor prove": upTo(1, anyFile),
 		"nebulaio doctor capture": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
 			cobra.ShellCompDirective) {

@@ -20,7 +20,12 @@ func examples() map[string]string {
   nebulaio save model.safetensors s3://models/model.safetensors`,
 		"nebulaio inspect": `  nebulaio inspect model.safetensors
   nebulaio inspect ./llama --checksum
-  nebulaio inspect model.safetensors --json`,
+  nebulaio inspect model.safetensors --json
+  nebulaio inspect ./shards --sample 7
+  nebulaio inspect s3://training/images --verify --skip-bad`,
+		"nebulaio index": `  nebulaio index ./shards
+  nebulaio index ./shards --check
+  nebulaio index s3://training/train-{0000..0099}.tar --json`,
 		"nebulaio devices": `  nebulaio devices
   nebulaio devices --devices require`,
 		"nebulaio doctor": `  nebulaio doctor /data/models

@@ -64,22 +64,33 @@ type dtypeTotal struct {
 func newInspect(a *app) *cobra.Command {
 	var lenient, sum, asJSON bool
 	var objects objectFlags
+	var data dataFlags
 	cmd := &cobra.Command{
 		Use:   "inspect PATH",
-		Short: "Check a model's headers and list its files and tensors",
+		Short: "Check a model's headers or training data, and describe the content",
 		Long: `Check a model's headers and list its files and tensors. Without --checksum, the
 command reads no tensor data.
 
 PATH is a .safetensors file, the index of a sharded model, or a model directory.
 PATH can also be s3://BUCKET/KEY on the server that --endpoint names.
 
+If PATH is training data, the command finds its samples. The command then shows
+the format, the columns, the sizes of samples, and how many parts are aligned for
+direct reads. Training data is a file, folder, prefix or pattern: archives (.tar),
+.mds, .tfrecord, .npy, .bin with .idx, litData, or any other files. With one of
+the flags from --format to --skip-bad, PATH is always training data.
+
 With --checksum every file of the model is read whole. For each FILE of the model,
 the command writes FILE.crc64nvme beside it, with one checksum per block of 1 MiB.
 The command nebulaio load --verify compares each file with its checksums.`,
-		Args: onePath("one model file, index or directory"),
+		Args: onePath("one model file, index or directory, or training data"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
+			if done, err := a.viewData(ctx, args[0], &data, &objects, asJSON, nil); done || err != nil {
+				return err
+			}
 			r, err := a.inspect(ctx, args[0], lenient, &objects)
 			if err != nil {
+				_, err := a.viewData(ctx, args[0], &data, &objects, asJSON, err)
 				return err
 			}
 			if sum && nebulaio.IsObjectURL(args[0]) {
@@ -99,6 +110,7 @@ The command nebulaio load --verify compares each file with its checksums.`,
 		"also accept headers that the Python package safetensors accepts but nebulaio refuses by default")
 	cmd.Flags().BoolVar(&sum, "checksum", false,
 		"read every file of the model whole and write its checksums to FILE.crc64nvme beside it")
+	data.define(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
 	objects.define(cmd.Flags())
 	return cmd

@@ -27,6 +27,10 @@ func expand(name string) ([]string, error) {
 		return []string{name}, nil
 	}
 	inside, after := name[open+1:open+length], name[open+length+1:]
+	if strings.Contains(inside, "{") {
+		return nil, errs.New(errs.Invalid, "open data set", name, "has braces inside of braces").
+			WithFix("list the names one by one")
+	}
 	choices, err := choicesOf(inside)
 	if err != nil {
 		return nil, errs.Wrap("open data set", name, err)
@@ -69,9 +73,13 @@ func choicesOf(inside string) ([]string, error) {
 	if last-first >= mostNames {
 		return nil, tooMany("{" + inside + "}")
 	}
+	digits := 1
+	if from[0] == '0' && len(from) > 1 || to[0] == '0' && len(to) > 1 { // as bash has it
+		digits = max(len(from), len(to))
+	}
 	out := make([]string, 0, last-first+1)
 	for i := first; i <= last; i++ {
-		out = append(out, fmt.Sprintf("%0*d", len(from), i))
+		out = append(out, fmt.Sprintf("%0*d", digits, i))
 	}
 	return out, nil
 }
@@ -88,10 +96,11 @@ func (w *work) match(ctx context.Context, pattern string) error {
 		folder = "."
 	}
 	var all []Entry
-	err := w.place.List(ctx, folder, func(e Entry) error {
+	within := Within{Depth: strings.Count(rest, "/") + 1, Prefix: rest[:strings.IndexAny(rest, "*?[\\")]}
+	err := w.place.List(ctx, folder, within, func(e Entry) error {
 		name := strings.TrimPrefix(e.Name, root)
-		if ok, _ := path.Match(rest, name); ok && !isBeside(e.Name) {
-			all = append(all, e)
+		if ok, _ := path.Match(rest, name); ok && !isBeside(name) {
+			return add(&all, e, pattern)
 		}
 		return nil
 	})
@@ -102,5 +111,5 @@ func (w *work) match(ctx context.Context, pattern string) error {
 		return errs.New(errs.NotFound, "open data set", pattern, "no file matches").
 			WithFix("check the pattern; a star stands for no slash")
 	}
-	return w.chosen(ctx, pattern, root, all)
+	return w.chosen(pattern, root, all)
 }

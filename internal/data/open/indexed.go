@@ -15,7 +15,7 @@ import (
 )
 
 // mdsIndex takes the shards of an MDS data set.
-func (w *work) mdsIndex(_ context.Context, dir, name string, text []byte) error {
+func (w *work) mdsIndex(dir, name string, text []byte) error {
 	if err := w.settle(name, MDS); err != nil {
 		return err
 	}
@@ -29,7 +29,8 @@ func (w *work) mdsIndex(_ context.Context, dir, name string, text []byte) error 
 		if s.Compressed() {
 			file = Entry{Name: dir + s.Zip.Basename, Size: s.Zip.Bytes}
 		}
-		w.parts = append(w.parts, part{file: file, table: func(ctx context.Context) (*sample.Table, []Column, error) {
+		w.parts = append(w.parts, part{file: file, samples: s.Samples, table: func(ctx context.Context) (*sample.Table,
+			[]Column, error) {
 			var t *sample.Table
 			err := w.with(ctx, file.Name, func(r io.ReaderAt, size int64) (err error) {
 				t, err = mds.Open(r, size, file.Name, s)
@@ -80,7 +81,7 @@ func parseDims(text string) ([]int64, bool) {
 }
 
 // litdataIndex takes the chunks of a litData data set.
-func (w *work) litdataIndex(_ context.Context, dir, name string, text []byte) error {
+func (w *work) litdataIndex(dir, name string, text []byte) error {
 	if err := w.settle(name, LitData); err != nil {
 		return err
 	}
@@ -103,7 +104,12 @@ func (w *work) litdataIndex(_ context.Context, dir, name string, text []byte) er
 	for i := range index.Chunks {
 		c := &index.Chunks[i]
 		file := Entry{Name: dir + c.Filename, Size: c.Bytes}
-		w.parts = append(w.parts, part{file: file, table: func(ctx context.Context) (*sample.Table, []Column, error) {
+		items := c.Items
+		if w.o.Block > 0 {
+			items = max(c.Dim, 0) / int64(w.o.Block)
+		}
+		w.parts = append(w.parts, part{file: file, samples: items, table: func(ctx context.Context) (*sample.Table, []Column,
+			error) {
 			var t *sample.Table
 			err := w.with(ctx, file.Name, func(r io.ReaderAt, size int64) (err error) {
 				if w.o.Block > 0 {

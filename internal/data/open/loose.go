@@ -3,11 +3,13 @@
 package open
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/nebulaio/nebulaio/internal/data/dataset"
+	"github.com/nebulaio/nebulaio/internal/data/sample"
 	"github.com/nebulaio/nebulaio/internal/data/wds"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -33,12 +35,6 @@ func (w *work) addLoose(f Format, root string, files []Entry) error {
 		return err
 	}
 	for _, e := range files {
-		if w.o.MaxSample > 0 && e.Size > w.o.MaxSample {
-			if err := w.bad(e.Name, 1, tooLarge(e.Name, e.Size, w.o.MaxSample)); err != nil {
-				return err
-			}
-			continue
-		}
 		w.loose = append(w.loose, looseFile{Entry: e, root: len(root)})
 	}
 	return nil
@@ -75,28 +71,69 @@ func groupedColumns(root string, files []Entry) []string {
 }
 
 // looseSet makes the data set of the files that are samples or parts of samples.
-func (w *work) looseSet() (*dataset.Set, error) {
+func (w *work) looseSet(ctx context.Context) (*dataset.Set, error) {
+	wrong, err := w.wrongFiles(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if w.data.Format == Groups {
-		return w.groupedSet()
+		return w.groupedSet(wrong)
 	}
 	l := dataset.NewLoose([]string{FileColumn})
-	for _, f := range w.loose {
-		if err := l.AddSample(f.root, len(f.Name), l.AddFile(f.Name, f.Size)); err != nil {
-			if err := w.bad(f.Name, 1, err); err != nil {
+	for i, f := range w.loose {
+		if wrong[i] != nil {
+			if err := w.bad(f.Name, 1, wrong[i]); err != nil {
 				return nil, err
 			}
+			continue
+		}
+		if err := l.AddSample(f.root, len(f.Name), l.AddFile(f.Name, f.Size)); err != nil {
+			return nil, err
 		}
 	}
 	w.column(Column{Name: FileColumn})
 	return dataset.NewOfFiles(l)
 }
 
+// wrongFiles returns why files cannot be parts of samples, by their positions: they are too large, or differ from the
+// checksums beside them.
+func (w *work) wrongFiles(ctx context.Context) (map[int]error, error) {
+	wrong := map[int]error{}
+	most := int64(sample.MaxPart)
+	if w.o.MaxSample > 0 {
+		most = min(most, w.o.MaxSample)
+	}
+	for i, f := range w.loose {
+		if f.Size > most {
+			wrong[i] = tooLarge(f.Name, f.Size, most)
+			if !w.o.SkipBad {
+				return nil, wrong[i]
+			}
+		}
+	}
+	if !w.o.Verify {
+		return wrong, nil
+	}
+	for _, f := range w.loose {
+		w.total += f.Size
+	}
+	fails := make([]error, len(w.loose))
+	inParallel(len(w.loose), reading, func(i int) { fails[i] = w.verify(ctx, w.loose[i].Name, false) })
+	for i, err := range fails {
+		if err != nil {
+			wrong[i] = err
+		}
+	}
+	return wrong, errs.Wrap("open data set", "", ctx.Err())
+}
+
 // groupedSet joins files to samples. Files of a sample need not be neighbours: "a.jpg" and "a.txt" have "a-1.jpg"
 // between them where names are sorted.
-func (w *work) groupedSet() (*dataset.Set, error) {
+func (w *work) groupedSet(wrong map[int]error) (*dataset.Set, error) {
 	type group struct {
 		key, root int // lengths
 		files     map[string]int
+		wrong     error // why the sample is left out
 	}
 	var columns []string
 	var order []string
@@ -125,11 +162,20 @@ func (w *work) groupedSet() (*dataset.Set, error) {
 				w.loose[other].Name, ext)).WithFix("rename one of the files, or use the format files")
 		}
 		g.files[ext] = i
+		if g.wrong == nil {
+			g.wrong = wrong[i]
+		}
 	}
 	slices.Sort(columns)
 	l := dataset.NewLoose(columns)
 	for _, whole := range order {
 		g := groups[whole]
+		if g.wrong != nil {
+			if err := w.bad(whole, 1, g.wrong); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		parts := make([]int, len(columns))
 		for c, ext := range columns {
 			parts[c] = -1
@@ -138,9 +184,7 @@ func (w *work) groupedSet() (*dataset.Set, error) {
 			}
 		}
 		if err := l.AddSample(g.root, g.key, parts...); err != nil {
-			if err := w.bad(whole, 1, err); err != nil {
-				return nil, err
-			}
+			return nil, err
 		}
 	}
 	for _, c := range columns {

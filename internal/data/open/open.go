@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/data/dataset"
@@ -52,6 +53,9 @@ type Options struct {
 	Verify bool
 	// SkipBad leaves out files that are missing or damaged and samples above MaxSample, and lists them in Data.Bad.
 	SkipBad bool
+	// Progress, if not nil, is called while files are verified or scanned: with the bytes so far, and with the bytes of
+	// all files, or 0 if they are not known. Calls do not overlap.
+	Progress func(done, total int64)
 }
 
 // Column describes a column of the samples.
@@ -72,12 +76,20 @@ type Bad struct {
 
 // Data is opened training data.
 type Data struct {
-	Set     *dataset.Set
-	Format  Format
-	Columns []Column
-	Bad     []Bad
-	Ignored int // files that are no part of the data, such as a README beside archives
+	Set      *dataset.Set
+	Format   Format
+	Columns  []Column
+	Bad      []Bad // the first of the files and samples that were left out, up to MostBad
+	BadAll   int64 // the number of all files and samples that were left out
+	Ignored  int   // files that are no part of the data, such as a README beside archives
+	Verified int   // files that Options.Verify compared with checksums; the others have none
 }
+
+// MostBad is the most entries of Data.Bad. A damaged file can have millions of bad samples.
+const MostBad = 1000
+
+// maxBlock is the most tokens of a block. Larger blocks do not fit in a part of a sample.
+const maxBlock = sample.MaxPart / 16
 
 // Open finds the samples of sources: files, folders, prefixes, globs, and names with braces such as
 // "train-{0000..0099}.tar". All sources have the same format. If there is no sample, the error is of kind NotFound
@@ -94,13 +106,14 @@ func Open(ctx context.Context, place Place, sources []string, o Options) (*Data,
 	}
 	w := &work{place: place, o: o, data: &Data{Format: o.Format}}
 	for _, source := range sources {
-		if err := w.find(ctx, source); err != nil {
+		if err := w.find(ctx, source, len(sources) > 1); err != nil {
 			return nil, err
 		}
 	}
 	if err := w.read(ctx); err != nil {
 		return nil, err
 	}
+	slices.SortStableFunc(w.data.Bad, func(a, b Bad) int { return strings.Compare(a.Name, b.Name) })
 	return w.data, nil
 }
 
@@ -117,13 +130,11 @@ func (o Options) check() error {
 		return invalid(fmt.Sprintf("the format %.50q is not known, expected one of %q%s", o.Format, names,
 			nearest.Hint(string(o.Format), names...)), "use one of these formats, or auto")
 	}
-	if o.Block < 0 || o.MaxSample < 0 {
-		return invalid(fmt.Sprintf("blocks of %d tokens and samples of at most %d bytes, expected 0 or more", o.Block,
-			o.MaxSample), "use 0 for whole documents and for no limit")
+	if o.Block < 0 || o.Block > maxBlock {
+		return invalid(fmt.Sprintf("blocks of %d tokens, expected 0 to %d", o.Block, maxBlock), "use 0 for whole documents")
 	}
-	if o.Block > 0 && !slices.Contains([]Format{Auto, Megatron, LitData}, o.Format) {
-		return invalid(fmt.Sprintf("blocks of %d tokens of the format %s", o.Block, o.Format),
-			"use blocks only with the tokens of megatron and litdata")
+	if o.MaxSample < 0 {
+		return invalid(fmt.Sprintf("samples of at most %d bytes, expected 0 or more", o.MaxSample), "use 0 for no limit")
 	}
 	return nil
 }
@@ -136,19 +147,26 @@ type work struct {
 	parts []part         // packed files, in order
 	loose []looseFile    // files that are samples or parts of samples
 	known map[string]int // columns of Data by name
-	mu    sync.Mutex     // of Data.Bad
+	mu    sync.Mutex     // of Data.Bad, Data.BadAll, Data.Verified and done
+
+	done, total int64 // bytes, for Progress
 }
 
 // part is a packed file that is still to be read.
 type part struct {
-	file  Entry
-	table func(ctx context.Context) (*sample.Table, []Column, error)
+	file    Entry
+	samples int64 // as an index of all files says; 0 if it is not known
+	table   func(ctx context.Context) (*sample.Table, []Column, error)
 }
 
 // settle sets the format, or says that two sources have different formats.
 func (w *work) settle(source string, f Format) error {
 	if w.data.Format == Auto {
 		w.data.Format = f
+	}
+	if w.o.Block > 0 && f != Megatron && f != LitData {
+		return errs.New(errs.Invalid, "open data set", source, fmt.Sprintf("blocks of %d tokens of the format %s", w.o.Block, f)).
+			WithFix("use blocks only with the tokens of megatron and litdata")
 	}
 	if w.data.Format == f {
 		return nil
@@ -165,7 +183,9 @@ func (w *work) bad(name string, samples int64, err error) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.data.Bad = append(w.data.Bad, Bad{Name: name, Samples: samples, Why: err})
+	if w.data.BadAll++; len(w.data.Bad) < MostBad {
+		w.data.Bad = append(w.data.Bad, Bad{Name: name, Samples: samples, Why: err})
+	}
 	return nil
 }
 

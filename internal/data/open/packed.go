@@ -41,13 +41,16 @@ func (w *work) packed(f Format, files []Entry) error {
 // table lists the samples of one packed file. With an error, the table has the samples before the damage, or is nil.
 func (w *work) table(ctx context.Context, f Format, r io.ReaderAt, size int64, name string) (*sample.Table, []Column,
 	error) {
+	if f == TFRecord || f == Tar && !w.o.Verify {
+		r = &tracked{r: r, move: w.advance, end: size}
+	}
 	switch f {
 	case Tar:
 		t, err := w.tar(ctx, r, size, name)
 		return t, nil, err
 	case TFRecord:
 		s, err := tfrecord.Open(r, size, name, tfrecord.Options{CheckData: w.o.Verify, Skip: func(err error) bool {
-			return w.bad(name, 1, err) == nil
+			return w.bad(fmt.Sprintf("record of %s", name), 1, err) == nil
 		}})
 		if s == nil {
 			return nil, nil, err
@@ -82,11 +85,22 @@ func (w *work) tar(ctx context.Context, r io.ReaderAt, size int64, name string) 
 		return shard.Table, nil
 	}
 	if !errs.Is(err, errs.NotFound) {
-		return nil, remake(err, name)
+		return w.rescan(r, size, name, remake(err, name))
 	}
 	dali := strings.TrimSuffix(name, ".tar") + ".idx"
-	if text, err := w.readAll(ctx, dali, maxIndex); err == nil && strings.HasPrefix(string(text[:min(len(text), 5)]), "v1.") {
-		return wds.ReadDALI(text, dali, name, size)
+	text, err := w.readAll(ctx, dali, maxIndex)
+	if err != nil && !errs.Is(err, errs.NotFound) {
+		return nil, err
+	}
+	if err == nil && strings.HasPrefix(string(text[:min(len(text), 3)]), "v1.") {
+		t, err := wds.ReadDALI(text, dali, name, size)
+		if err == nil {
+			err = wds.CheckDALI(r, dali, t)
+		}
+		if err != nil {
+			return w.rescan(r, size, name, err)
+		}
+		return t, nil
 	}
 	shard, err = wds.Open(r, size, name)
 	if shard == nil {
@@ -95,14 +109,30 @@ func (w *work) tar(ctx context.Context, r io.ReaderAt, size int64, name string) 
 	return shard.Table, err
 }
 
-// remake adds how to make an index again, unless the error has a fix.
+// rescan returns the error about a bad index. If bad ones are skipped, the samples are those that a scan of the archive
+// finds, and the error tells about the index.
+func (w *work) rescan(r io.ReaderAt, size int64, name string, bad error) (*sample.Table, error) {
+	if !w.o.SkipBad || !errs.Is(bad, errs.Corrupt) && !errs.Is(bad, errs.Unsupported) {
+		return nil, bad
+	}
+	shard, err := wds.Open(r, size, name)
+	switch {
+	case err != nil && !errs.Is(err, errs.Corrupt):
+		return nil, err
+	case shard == nil:
+		return nil, bad
+	}
+	return shard.Table, bad
+}
+
+// remake adds how to make an index again.
 func remake(err error, name string) error {
-	return errs.New(errs.KindOf(err), "open data set", name, err.Error()).
+	return errs.New(errs.KindOf(err), "open data set", name, errs.MessageOf(err)).
 		WithFix("make the index again with nebulaio index, or remove " + name + wds.Suffix)
 }
 
 // megatron takes a data set of the two files STEM.bin and STEM.idx.
-func (w *work) megatron(ctx context.Context, stem string) error {
+func (w *work) megatron(stem string) error {
 	if err := w.settle(stem, Megatron); err != nil {
 		return err
 	}
@@ -168,9 +198,12 @@ func rows(r io.ReaderAt, size int64, name string) (*sample.Table, []Column, erro
 	var columns []Column
 	n := int64(-1)
 	for _, t := range f.Tensors {
-		if len(t.Shape) == 0 || n >= 0 && t.Shape[0] != n {
+		switch {
+		case len(t.Shape) == 0:
+			return unsupported("the tensor %.100q is a single number, expected rows", t.Name)
+		case n >= 0 && t.Shape[0] != n:
 			return unsupported("the tensor %.100q has the shape %v, expected %d rows as the tensor %.100q has", t.Name, t.Shape,
-				max(n, 1), f.Tensors[0].Name)
+				n, f.Tensors[0].Name)
 		}
 		if n = t.Shape[0]; n > mostRows {
 			return unsupported("the tensor %.100q has %d rows, at most %d are possible", t.Name, n, mostRows)
@@ -179,14 +212,16 @@ func rows(r io.ReaderAt, size int64, name string) (*sample.Table, []Column, erro
 			return unsupported("the rows of the tensor %.100q of type %s do not begin at whole bytes", t.Name, t.DType)
 		}
 		names = append(names, t.Name)
-		columns = append(columns, Column{Name: t.Name, Encoding: string(t.DType), DType: numpyName(t.DType),
-			Shape: t.Shape[1:], Fixed: true})
+		c := Column{Name: t.Name, Encoding: string(t.DType), DType: numpyName(t.DType), Shape: t.Shape[1:], Fixed: true}
+		if c.DType == "" && n > 0 { // bytes, of which some types have fewer than elements
+			c.Shape = []int64{t.Size / n}
+		}
+		columns = append(columns, c)
 	}
-	room := 0
-	if n*int64(len(names)) <= size { // rows without bytes cost nothing in the file
-		room = int(n)
+	if n*int64(len(names)) > size { // only rows without bytes cost nothing in the file
+		return unsupported("%d rows of %d tensors have too few bytes", n, len(names))
 	}
-	table := sample.NewTable(name, size, names, room)
+	table := sample.NewTable(name, size, names, int(n))
 	parts := make([]sample.Extent, len(names))
 	for i := range n {
 		for c, t := range f.Tensors {

@@ -21,9 +21,14 @@ const reading = 16
 // read reads the indexes of all packed files and makes the data set.
 func (w *work) read(ctx context.Context) error {
 	var err error
-	if len(w.loose) > 0 || len(w.parts) == 0 {
-		w.data.Set, err = w.looseSet()
-		return err
+	if len(w.parts) == 0 {
+		if w.data.Set, err = w.looseSet(ctx); err != nil {
+			return w.nothing(err)
+		}
+		return nil
+	}
+	for _, p := range w.parts {
+		w.total += p.file.Size
 	}
 	tables, columns, fails := w.tables(ctx)
 	if err := w.firstOf(ctx, fails); err != nil {
@@ -33,7 +38,11 @@ func (w *work) read(ctx context.Context) error {
 	for i, p := range w.parts {
 		t := tables[i]
 		if fails[i] != nil {
-			if err := w.bad(p.file.Name, 0, fails[i]); err != nil {
+			lost := p.samples
+			if t != nil {
+				lost = max(lost-int64(t.Len()), 0)
+			}
+			if err := w.bad(p.file.Name, lost, fails[i]); err != nil {
 				return err
 			}
 		}
@@ -49,11 +58,7 @@ func (w *work) read(ctx context.Context) error {
 		}
 	}
 	if w.data.Set, err = dataset.New(good); err != nil {
-		if len(w.data.Bad) > 0 {
-			return errs.New(errs.Invalid, "open data set", w.parts[0].file.Name, fmt.Sprintf(
-				"no sample is left: %d files are bad, the first because: %v", len(w.data.Bad), w.data.Bad[0].Why))
-		}
-		return err
+		return w.nothing(err)
 	}
 	for _, c := range w.data.Set.Columns() {
 		if _, told := w.known[c]; !told {
@@ -61,6 +66,21 @@ func (w *work) read(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// nothing returns the error about data without samples. If bad ones were left out, the error is that of the first.
+func (w *work) nothing(err error) error {
+	if len(w.data.Bad) == 0 && w.o.Block > 0 && errs.Is(err, errs.Invalid) {
+		return errs.New(errs.Invalid, "open data set", w.parts[0].file.Name, fmt.Sprintf(
+			"its tokens do not fill a block of %d tokens", w.o.Block)).WithFix("use smaller blocks")
+	}
+	if len(w.data.Bad) == 0 || !errs.Is(err, errs.Invalid) {
+		return err
+	}
+	first := w.data.Bad[0]
+	return errs.New(errs.KindOf(first.Why), "open data set", first.Name, fmt.Sprintf(
+		"no sample is left: %d files or samples are bad, this one because: %s", w.data.BadAll, errs.MessageOf(first.Why))).
+		WithFix(errs.FixOf(first.Why))
 }
 
 // tables reads the indexes in parallel. The first error ends the work, unless bad files are skipped.
@@ -75,8 +95,7 @@ func (w *work) tables(ctx context.Context) ([]*sample.Table, [][]Column, []error
 		}
 		tables[i], columns[i], fails[i] = w.parts[i].table(ctx)
 		if fails[i] == nil && w.o.Verify {
-			fails[i] = w.verify(ctx, w.parts[i].file.Name)
-			if fails[i] != nil {
+			if fails[i] = w.verify(ctx, w.parts[i].file.Name, w.data.Format == TFRecord); fails[i] != nil {
 				tables[i] = nil
 			}
 		}
@@ -116,7 +135,10 @@ func (w *work) limited(t *sample.Table) (*sample.Table, error) {
 			if e.Size <= w.o.MaxSample {
 				continue
 			}
-			name := fmt.Sprintf("sample %d (%.200q) of %s, part %q", i, t.Key(i), t.File(), column)
+			name := fmt.Sprintf("sample %d of %s, part %q", i, t.File(), column)
+			if key := t.Key(i); key != "" {
+				name = fmt.Sprintf("sample %d (%.200q) of %s, part %q", i, key, t.File(), column)
+			}
 			if err := w.bad(name, 1, tooLarge(name, e.Size, w.o.MaxSample)); err != nil {
 				return nil, err
 			}
@@ -130,10 +152,14 @@ func (w *work) limited(t *sample.Table) (*sample.Table, error) {
 	return t.Without(drop), nil
 }
 
-// verify compares a file with the checksums beside it. A file without checksums passes.
-func (w *work) verify(ctx context.Context, name string) error {
+// verify compares a file with the checksums beside it, and counts the file. A file without checksums passes, and is
+// counted if it has checksums inside.
+func (w *work) verify(ctx context.Context, name string, inside bool) error {
 	text, err := w.readAll(ctx, checksum.Path(name), maxIndex)
 	if errs.Is(err, errs.NotFound) {
+		if inside {
+			w.verified()
+		}
 		return nil
 	}
 	if err != nil {
@@ -143,7 +169,7 @@ func (w *work) verify(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return w.with(ctx, name, func(r io.ReaderAt, size int64) error {
+	err = w.with(ctx, name, func(r io.ReaderAt, size int64) error {
 		if err := sums.CheckSize(name, size); err != nil {
 			return err
 		}
@@ -156,6 +182,9 @@ func (w *work) verify(ctx context.Context, name string) error {
 			if err := sample.ReadFull(r, b[:n], off, "verify", name); err != nil {
 				return err
 			}
+			if w.data.Format != TFRecord { // whose scan has counted the bytes
+				w.advance(n)
+			}
 			if got := checksum.Of(b[:n]); got != want {
 				return errs.New(errs.Corrupt, "verify", name, fmt.Sprintf(
 					"bytes %d to %d have the checksum %016x, expected %016x", off, off+n, got, want)).
@@ -164,4 +193,26 @@ func (w *work) verify(ctx context.Context, name string) error {
 		}
 		return nil
 	})
+	if err == nil {
+		w.verified()
+	}
+	return err
+}
+
+// advance counts bytes that were scanned or verified.
+func (w *work) advance(n int64) {
+	if w.o.Progress == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done += n
+	w.o.Progress(w.done, w.total)
+}
+
+// verified counts a file that was compared with its checksums.
+func (w *work) verified() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.data.Verified++
 }

@@ -150,3 +150,35 @@ func byOffset(t *sample.Table, i int) []int {
 	})
 	return columns
 }
+
+// CheckDALI compares a table from an index of DALI with the archive: the headers before the first, the middle and the
+// last sample. The path or URL `index` is for messages. An index of another archive is an error of kind Corrupt.
+func CheckDALI(r io.ReaderAt, index string, t *sample.Table) error {
+	for _, i := range []int{0, t.Len() / 2, t.Len() - 1} {
+		if i < 0 || i >= t.Len() {
+			continue
+		}
+		for _, c := range byOffset(t, i)[:1] {
+			e, _ := t.Part(i, c)
+			var b [block]byte
+			if err := sample.ReadFull(r, b[:], e.Offset-block, opRead, t.File()); err != nil {
+				return err
+			}
+			h, why := parseHeader(b[:])
+			name := t.Key(i) + "." + t.Columns()[c]
+			switch {
+			case why != "":
+			case h.size != e.Size:
+				why = fmt.Sprintf("its size is %d, expected %d", h.size, e.Size)
+			case !needsPAX(name) && !needsPAX(h.name) && len(h.name) < 100 && !strings.EqualFold(h.name, name):
+				why = fmt.Sprintf("its name is %.200q, expected %.200q", h.name, name)
+			}
+			if why != "" {
+				return errs.New(errs.Corrupt, opRead, index, fmt.Sprintf(
+					"the index is of another archive than %s: the header of sample %d at offset %d is wrong: %s", t.File(), i,
+					e.Offset-block, why)).WithFix("make the index again with wds2idx, or remove the index")
+			}
+		}
+	}
+	return nil
+}

@@ -85,6 +85,14 @@ func (g *group) abandon() {
 	g.skipped.Bad = bad
 }
 
+// endBefore ends the open sample if a member with this name belongs to another one. The open sample is then whole, even
+// if the member itself is damaged.
+func (g *group) endBefore(name string) {
+	if key, _, ok := split(name); ok && !isMetadata(name) && g.started && key != g.key {
+		g.flush()
+	}
+}
+
 // flush ends the open sample, and drops it if it is bad.
 func (g *group) flush() {
 	if !g.started {

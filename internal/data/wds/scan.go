@@ -103,6 +103,7 @@ func (s *scanner) one(h header) error {
 				"pack the files again without tar's option --sparse")
 		}
 		if err := s.fits(h, from); err != nil {
+			s.found.endBefore(h.name)
 			return err
 		}
 		if err := s.take(h, from); err != nil {
