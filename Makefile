@@ -53,7 +53,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
-SLOW ?= test-torch test-release crash fuzz
+SLOW ?= test-torch test-peers test-release crash fuzz
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
 
@@ -64,7 +64,7 @@ test: count ## Everything that CI runs on each change: lint and all tests but th
 	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: test-slow
-test-slow: count ## The slow suites: torch, a release, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
+test-slow: count ## The slow suites: torch, other projects' data formats, a release, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
 	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
 
 .PHONY: ci
@@ -166,6 +166,20 @@ test-torch: lib build clients venv-torch count ## Torch and transformers on host
 venv-torch: $(if $(PYTHON_TORCH),,$(VENV_TORCH)/.ready) ## Make the Python environment of test-torch, .venv-torch
 $(VENV_TORCH)/.ready: python/tests/requirements-torch.txt python/tests/requirements.txt
 	PIP_NO_CACHE_DIR=1 bash test/setup/venv.sh $(PYTHON) $(VENV_TORCH) $<
+
+VENV_PEERS := $(ROOT)/.venv-peers
+
+.PHONY: test-peers
+test-peers: tools venv-peers count ## Training data that webdataset, mosaicml-streaming, litdata, Megatron and TFRecord packages read and write, against ours
+	CGO_ENABLED=0 $(PLACE) $(ROOT)/build/samples sh -c '$(GO) build -o "$$STAGED" ./test/peers/samples'
+	cd test/peers && NEBULAIO_SAMPLES=$(ROOT)/build/samples $(COUNT) pytest -- $(VENV_PEERS)/bin/python -m pytest -q -W ignore -p no:cacheprovider
+
+# The peers need torch, and take it from .venv-torch: an environment of their own has 150 MB instead of 6 GB. Their own
+# lists of packages are left out, see test/peers/requirements.txt.
+.PHONY: venv-peers
+venv-peers: $(VENV_PEERS)/.ready ## Make the Python environment of test-peers, .venv-peers
+$(VENV_PEERS)/.ready: test/peers/requirements.txt | venv-torch
+	PIP_NO_CACHE_DIR=1 PIP_NO_DEPS=1 bash test/setup/venv.sh $(or $(PYTHON_TORCH),$(PYTHON)) $(VENV_PEERS) $< $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python)
 
 .PHONY: test-bench
 test-bench: lib build venv count ## The benchmark harness's own tests; no speed is asserted
@@ -278,4 +292,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock
+	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-peers .venv-peers.lock
