@@ -36,7 +36,7 @@ var floors = map[string]int{
 	"internal/data/chunk":       3, "internal/data/mds": 4, "internal/data/litdata": 4,
 	"internal/data/sample": 2, "internal/data/wds": 3,
 	"internal/data/tfrecord": 3, "internal/data/megatron": 4, "internal/data/npy": 4, "internal/data/order": 3,
-	"internal/data/dataset": 3,
+	"internal/data/dataset": 3, "internal/data/pack": 5,
 	"internal/device":       3, "internal/format": 3, "internal/bench/record": 3,
 	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2,
 	"internal/plain": 2, "internal/nearest": 2, "internal/checksum": 2,

@@ -81,7 +81,7 @@ func fileFlags() map[string]completer {
 			"htm"), "ceilings": results, "baseline": results, "root": ofFiles("tar"),
 		"ca-file": certificate, "tls-cert": certificate, "tls-key": certificate,
 		"secret-file": anyFile, "gpudirect-socket": ofFiles("sock"),
-		"secret": ofWords("-"), "device": deviceNames, "door": ofWords("auto", "require", "off"),
+		"tokenizer": ofFiles("json"), "secret": ofWords("-"), "device": deviceNames, "door": ofWords("auto", "require", "off"),
 	}
 }
 
@@ -92,6 +92,7 @@ func arguments() map[string]completer {
 	questions := append(bench.Sweeps(), "prefetch", "all")
 	return map[string]completer{
 		"nebulaio load": upTo(1, model), "nebulaio inspect": upTo(1, model), "nebulaio save": upTo(2, model),
+		"nebulaio pack": upTo(2, ofDirectories), "nebulaio unpack": upTo(2, ofDirectories),
 		"nebulaio doctor": upTo(1, anyFile), "nebulaio doctor prove": upTo(1, anyFile),
 		"nebulaio doctor capture": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
 			cobra.ShellCompDirective) {

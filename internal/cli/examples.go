@@ -31,6 +31,11 @@ func examples() map[string]string {
 		"nebulaio generate": `  nebulaio generate --shapes qwen3-0.6b --out qwen3.safetensors
   nebulaio generate --shapes qwen2.5-7b --shard-size 4GiB --out ./qwen2.5
   nebulaio generate --list`,
+		"nebulaio pack": `  nebulaio pack ./images ./packed --format tar
+  nebulaio pack ./images s3://data/packed --format mds --shuffle 7
+  nebulaio pack ./tokens ./megatron --format bin --dtype uint16`,
+		"nebulaio unpack": `  nebulaio unpack ./packed ./images
+  nebulaio unpack s3://data/packed ./images --json`,
 
 		"nebulaio bench": `  nebulaio bench ceilings /data
   nebulaio bench read /data --to engine

@@ -20,25 +20,32 @@ type objectFlags struct {
 }
 
 func (f *objectFlags) define(fs *pflag.FlagSet) {
-	text := func(dst *string, kind, want string) *value {
-		return &value{kind: kind, want: want, set: func(s string) error {
-			*dst = s
-			return nil
-		}}
-	}
-	envVar(fs, text(&f.client.Endpoint, "URL", "a URL such as http://localhost:9000"), "endpoint",
+	f.defineServer(fs)
+	envVar(fs, textFlag(&f.client.Door, "DOOR", "auto, require, off or the path of a socket"), "door",
+		"use of the server's door on this host: auto, require, off or the path of its socket; default auto")
+}
+
+// textFlag is a flag of any text.
+func textFlag(dst *string, kind, want string) *value {
+	return &value{kind: kind, want: want, set: func(s string) error {
+		*dst = s
+		return nil
+	}}
+}
+
+// defineServer adds the flags of commands that use no door.
+func (f *objectFlags) defineServer(fs *pflag.FlagSet) {
+	envVar(fs, textFlag(&f.client.Endpoint, "URL", "a URL such as http://localhost:9000"), "endpoint",
 		"server of s3:// names; default AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or http://localhost:9000")
-	envVar(fs, text(&f.client.AccessKey, "KEY", "an access key"), "access-key",
+	envVar(fs, textFlag(&f.client.AccessKey, "KEY", "an access key"), "access-key",
 		"access key of the account; default AWS_ACCESS_KEY_ID. "+
 			"The secret key comes from NEBULAIO_SECRET_KEY, AWS_SECRET_ACCESS_KEY or --secret-file")
-	fs.Var(text(&f.secret, "FILE", "a file"), "secret-file", "file whose first line is the secret key of the account")
-	fs.Var(text(&f.client.Region, "REGION", "a region"), "region",
+	fs.Var(textFlag(&f.secret, "FILE", "a file"), "secret-file", "file whose first line is the secret key of the account")
+	fs.Var(textFlag(&f.client.Region, "REGION", "a region"), "region",
 		"S3 region of the server; default AWS_REGION or us-east-1")
-	envVar(fs, text(&f.client.Door, "DOOR", "auto, require, off or the path of a socket"), "door",
-		"use of the server's door on this host: auto, require, off or the path of its socket; default auto")
 	envVar(fs, count(&f.client.Connections, 0, 0), "connections",
 		"number of HTTP connections per object; 0 lets the client choose")
-	fs.Var(text(&f.client.CAFile, "FILE", "a file"), "ca-file",
+	fs.Var(textFlag(&f.client.CAFile, "FILE", "a file"), "ca-file",
 		"PEM file with CA certificates to trust in addition to those of the system")
 }
 

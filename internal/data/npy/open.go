@@ -52,6 +52,25 @@ type Array struct {
 // plain numbers. Examples are Python objects, structures, text, big-endian numbers, a single number, and columns first
 // (Fortran order). More than 2^28 rows are Unsupported, too, because their table would need too much memory.
 func Open(r io.ReaderAt, size int64, name string) (*Array, error) {
+	d, err := Describe(r, size, name)
+	if err != nil {
+		return nil, err
+	}
+	a := &Array{DType: d.DType, Shape: d.Shape, DataOffset: d.DataOffset}
+	return a, parser{name: name}.rows(a, d.Fortran, size, size-d.DataOffset)
+}
+
+// Description is what the header of a .npy file says.
+type Description struct {
+	DType      format.DType // of an element; all types are little-endian
+	Shape      []int64      // the size of each dimension; empty for a single number
+	Fortran    bool         // the columns of the array are stored one after the other
+	DataOffset int64        // of the first element in the file
+}
+
+// Describe reads the header of a .npy file, as Open does, and does not list the rows. So Describe needs little memory
+// for arrays of any shape.
+func Describe(r io.ReaderAt, size int64, name string) (*Description, error) {
 	p := parser{name: name}
 	text, major, dataOffset, err := p.read(r, size)
 	if err != nil {
@@ -61,16 +80,16 @@ func Open(r io.ReaderAt, size int64, name string) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Array{Shape: d.shape, DataOffset: dataOffset}
-	if a.DType, err = p.dtype(d.descr); err != nil {
+	out := &Description{Shape: d.shape, Fortran: d.fortran, DataOffset: dataOffset}
+	if out.DType, err = p.dtype(d.descr); err != nil {
 		return nil, err
 	}
-	total, ok := elements(d.shape, int64(a.DType.Bits()/8))
+	total, ok := elements(d.shape, int64(out.DType.Bits()/8))
 	if !ok || total != size-dataOffset {
 		return nil, p.corrupt("the file has %d bytes after its header, expected %s for shape %v of %s", size-dataOffset,
-			bytesText(total, ok), d.shape, a.DType)
+			bytesText(total, ok), d.shape, out.DType)
 	}
-	return a, p.rows(a, d.fortran, size, total)
+	return out, nil
 }
 
 // elements returns the bytes of an array, and false if the number is above all sizes of files.

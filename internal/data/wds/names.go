@@ -59,3 +59,17 @@ func lower(ext string) string {
 	}
 	return string(b)
 }
+
+// SplitName returns the key and the extension of a member, with the extension in lower case. The result ok is false if
+// webdataset drops a member with this name.
+func SplitName(name string) (key, ext string, ok bool) {
+	key, ext, ok = split(name)
+	return key, lower(ext), ok
+}
+
+// WrongName returns why a Writer would refuse a part, or "". All refused names would be read back differently by
+// webdataset, or not at all.
+func WrongName(key, ext string) string {
+	why, _ := wrongName(key, ext)
+	return why
+}

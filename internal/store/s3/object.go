@@ -252,3 +252,13 @@ func (c *Client) Get(ctx context.Context, bucket, key, version string, limit int
 	}
 	return data, o, nil
 }
+
+// Delete removes an object. A missing object is no error, as S3 defines it. In a bucket with versions, Delete hides
+// the object and keeps its versions.
+func (c *Client) Delete(ctx context.Context, bucket, key string) error {
+	if err := checkName(bucket, key); err != nil {
+		return err
+	}
+	_, _, err := c.text(ctx, &call{op: "delete", method: http.MethodDelete, bucket: bucket, key: key}, mostError)
+	return err
+}
