@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-PROGRAM = os.environ.get("NEBULAIO_SAMPLES", "samples")
+PROGRAM = os.environ.get("PEERS_SAMPLES", "samples")
 
 # A sample is its key, and the size and the SHA-256 of each of its parts. Formats without keys have "" for all.
 Sample = tuple[str, dict[str, tuple[int, str]]]
@@ -69,3 +69,31 @@ def write(folder: Path, parts: Iterable[tuple[str, Mapping[str, bytes]]]) -> Pat
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
     return folder
+
+
+def command(*arguments: str) -> str:
+    """Run nebulaio and return its output. A refused pack is the exception Refused."""
+    done = subprocess.run([os.environ.get("NEBULAIO_CLI", "nebulaio"), *arguments], capture_output=True, text=True, encoding="utf-8")
+    if done.returncode != 0:
+        assert "panic" not in done.stderr, done.stderr
+        raise Refused(done.stderr)
+    return done.stdout
+
+
+def pack_command(pack_format: str, source: Path, out: Path, *flags: str) -> Path:
+    """Pack a folder with `nebulaio pack`, and return the pack."""
+    said = json.loads(command("pack", str(source), str(out), "--format", pack_format, "--json", *flags))
+    assert said["verified"] and said["bad_count"] == 0
+    return out
+
+
+def unpack_command(source: Path, out: Path) -> dict[str, bytes]:
+    """Unpack a pack with `nebulaio unpack`, and return the bytes of its files by name."""
+    command("unpack", str(source), str(out))
+    return files(out)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of all files of a folder by name, without hidden ones."""
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {name: data for name, data in found.items() if not name.startswith(".nebulaio-")}
