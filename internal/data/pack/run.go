@@ -130,11 +130,16 @@ func (p *packer) begin(ctx context.Context) (*state, error) {
 	if err != nil && !errs.Is(err, errs.NotFound) {
 		return nil, err
 	}
+	notOurs := slices.IndexFunc(listed, func(e Entry) bool { return !packNames.MatchString(e.Name) && !ours(e.Name) })
+	if notOurs >= 0 { // also for a restart, before anything is removed
+		return nil, errs.New(errs.Invalid, "pack", p.out.Shown(""),
+			fmt.Sprintf("it is not empty: %s is no part of a pack", listed[notOurs].Name)).WithFix("choose an empty place")
+	}
 	if p.o.Restart {
 		if err := p.clear(ctx, listed); err != nil {
 			return nil, err
 		}
-		listed = slices.DeleteFunc(listed, func(e Entry) bool { return packNames.MatchString(e.Name) || ours(e.Name) })
+		listed = nil
 	}
 	there := make(map[string]Entry, len(listed))
 	for _, e := range listed {
@@ -147,7 +152,7 @@ func (p *packer) begin(ctx context.Context) (*state, error) {
 	if len(listed) > 0 {
 		return nil, errs.New(errs.Invalid, "pack", p.out.Shown(""),
 			fmt.Sprintf("it is not empty: it has %d files, such as %s", len(listed), path.Base(listed[0].Name))).
-			WithFix("choose an empty place, or give --restart if it has an old pack")
+			WithFix("choose an empty place, or give --restart to replace the old pack")
 	}
 	p.records = make([]*record, now.Shards)
 	return now, writeJSON(ctx, p.out, StateName, now)
@@ -192,10 +197,8 @@ func (p *packer) clear(ctx context.Context, listed []Entry) error {
 		return err
 	}
 	for _, e := range listed {
-		if packNames.MatchString(e.Name) || ours(e.Name) {
-			if err := p.out.Remove(ctx, e.Name); err != nil {
-				return err
-			}
+		if err := p.out.Remove(ctx, e.Name); err != nil {
+			return err
 		}
 	}
 	return p.out.Sync(ctx)
