@@ -145,7 +145,7 @@ func (o *Options) checkTokens(fail func(fix, msg string, args ...any) error) err
 	if o.TextField != "" && o.Encoder == nil {
 		return fail("name a tokenizer", "a text field was given, and no tokenizer")
 	}
-	if o.TextField == "" {
+	if o.TextField == "" && o.Encoder != nil {
 		o.TextField = "text"
 	}
 	if o.DType == "" && o.Encoder != nil {
