@@ -75,12 +75,13 @@ class Bench:
 
     def contenders(self, row: str) -> list[str]:
         """Return the contenders of a row, the reference first."""
-        named = self.given.contenders.split(",") if self.given.contenders else None
+        if self.given.contenders:
+            return self.given.contenders.split(",")
         host = ["engine", "ours", "ours-mds", "webdataset", "streaming", "litdata", "torch", "torch-mmap", "webdataset-list",
                 "streaming-list", "litdata-list", "torch-list", "plain"]  # fmt: skip
         card = ["engine", "ours", "torch", "torch-mmap"]
-        usual = {"cold": ["ours"], "objects": ["ours", "ours-files", "ours-objects"]}.get(row, host if self.given.device == "host" else card)
-        return usual if named is None else [name for name in usual if name in named]
+        few = {"cold": ["ours"], "objects": ["ours", "ours-files", "ours-objects"]}
+        return few.get(row, host if self.given.device == "host" else card)
 
     def choose(self, row: str, name: str) -> dict[str, Any]:
         """Make the form that a contender reads, find its fastest setting, and verify that setting."""
