@@ -97,7 +97,10 @@ class Bench:
             return asked
         tried = []
         for setting in asked["settings"]:
-            found = self.child("measure", row, setting=setting, **more) if len(asked["settings"]) > 1 else {"seconds": 0.0}
+            if len(asked["settings"]) == 1:  # there is no choice: the rounds measure it
+                tried.append({"setting": setting, "seconds": 0.0})
+                break
+            found = self.child("measure", row, setting=setting, **more)
             tried.append({"setting": setting, **{key: found[key] for key in ("seconds", "error") if key in found}})
             say(f"  {name} {setting}: {found.get('error') or format(found['seconds'], '.2f') + ' s'}")
         working = [t for t in tried if "seconds" in t]

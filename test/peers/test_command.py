@@ -7,20 +7,16 @@ import json
 import struct
 from pathlib import Path
 
-import litdata
 import made
 import numpy as np
 import ours
 import pytest
-import test_litdata
 import test_mds
 import test_megatron
 import test_tfrecord
 import test_webdataset
 import tfrecord
 from PIL import Image
-
-shared_memory = test_mds.shared_memory  # the tests of StreamingDataset need it
 
 KEYS = made.KEYS + [f"many/{n:05d}" for n in range(60)]
 
@@ -145,17 +141,6 @@ def test_we_unpack_megatron(tmp_path: Path) -> None:
     sequences = [sequence for document in documents for sequence in document]
     assert [(a.dtype, a.shape, ours.digest(a.tobytes())) for a in found] == \
         [(a.dtype, a.shape, ours.digest(a.tobytes())) for a in sequences]  # fmt: skip
-
-
-def test_we_unpack_litdata(tmp_path: Path) -> None:
-    count = len(test_litdata.BLOBS)
-    test_litdata.optimize(test_litdata.item, count, tmp_path / "in", chunk_bytes=60_000)
-    found = ours.unpack_command(tmp_path / "in", tmp_path / "out")
-    dataset = litdata.StreamingDataset(str(tmp_path / "in"))
-    assert [data for name, data in sorted(found.items()) if name.endswith(".image")] == [bytes(item["image"]) for item in dataset]
-    expected = [test_litdata.leaves(n) for n in range(count)]
-    for leaf in expected[0]:
-        assert [data for name, data in sorted(found.items()) if name.endswith(f".{leaf}")] == [row[leaf] for row in expected]
 
 
 @pytest.mark.parametrize("compression", ["zstd", "gz"])

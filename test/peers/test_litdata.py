@@ -3,73 +3,43 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
-from typing import Any
 
 import litdata
-import made
 import numpy as np
 import ours
 import pytest
-import torch
 from litdata.streaming.item_loader import TokensLoader
-
-BLOBS = [b"", *made.blobs(60, 11), b"b" * made.BIG, b""]
-
-
-def item(n: int) -> dict[str, Any]:
-    """Return item n: leaves of several types, some of them empty."""
-    return {"image": BLOBS[n], "label": n, "caption": "größe 鍵" * (n % 3), "box": {"corners": np.arange(n % 5, dtype=np.int16)}}
+from litdata_packs import BLOBS, BLOCK, ROWS, leaves, tokens
 
 
-def leaves(n: int) -> dict[str, bytes]:
-    """Return the bytes of each leaf of item n, written from the description of the format."""
-    value = item(n)
-    corners = value["box"]["corners"]
-    return {
-        "image": value["image"],
-        "label": struct.pack("<q", n),
-        "caption": value["caption"].encode(),
-        "box.corners": corners.tobytes(),
-    }
+@pytest.mark.parametrize("name", ["few", "small", "one"])
+def test_we_read_litdata(litdata_packs: Path, name: str) -> None:
+    path = litdata_packs / name
+    assert ours.samples("litdata", path) == [ours.sample("", leaves(n)) for n in range(len(BLOBS))]
+    chunks = len(list(path.glob("*.bin")))
+    assert chunks == 1 if name == "one" else chunks > 3
+    assert [found["image"] for found in litdata.StreamingDataset(str(path))] == BLOBS
 
 
-def tokens(n: int) -> torch.Tensor:
-    """Return a row of tokens."""
-    return torch.arange(n, n + 10 + n, dtype=torch.int32)
-
-
-def optimize(fn: Any, count: int, out: Path, **options: Any) -> None:
-    litdata.optimize(
-        fn=fn, inputs=list(range(count)), output_dir=str(out), num_workers=1, reorder_files=False, verbose=False,
-        start_method="fork", **options,
-    )
-
-
-@pytest.mark.parametrize("limit", [{"chunk_size": 4}, {"chunk_bytes": 60_000}, {"chunk_bytes": "64MB"}])
-def test_we_read_litdata(tmp_path: Path, limit: dict[str, Any]) -> None:
-    optimize(item, len(BLOBS), tmp_path / "in", **limit)
-    found = ours.samples("litdata", tmp_path / "in")
-    assert found == [ours.sample("", leaves(n)) for n in range(len(BLOBS))]
-    chunks = len(list((tmp_path / "in").glob("*.bin")))
-    assert chunks == 1 if limit == {"chunk_bytes": "64MB"} else chunks > 3
-    dataset = litdata.StreamingDataset(str(tmp_path / "in"))
-    assert [found["image"] for found in dataset] == BLOBS
-
-
-def test_we_read_tokens_of_litdata(tmp_path: Path) -> None:
-    optimize(tokens, 20, tmp_path / "in", chunk_size=77, item_loader=TokensLoader(block_size=11))
-    found = ours.samples("litdata", tmp_path / "in")
-    assert [part for _, parts in found for part in parts.values()] == [ours.digest(tokens(n).numpy().tobytes()) for n in range(20)]
-    dataset = litdata.StreamingDataset(str(tmp_path / "in"), item_loader=TokensLoader(block_size=11))
+def test_we_read_tokens_of_litdata(litdata_packs: Path) -> None:
+    path = litdata_packs / "tokens"
+    found = ours.samples("litdata", path)
+    assert [part for _, parts in found for part in parts.values()] == [ours.digest(tokens(n).numpy().tobytes()) for n in range(ROWS)]
+    dataset = litdata.StreamingDataset(str(path), item_loader=TokensLoader(block_size=BLOCK))
     blocks = [ours.digest(np.asarray(block).astype(np.int32).tobytes()) for block in dataset]
-    found = ours.samples("litdata", tmp_path / "in", "--block=11")
+    found = ours.samples("litdata", path, f"--block={BLOCK}")
     assert [part for _, parts in found for part in parts.values()] == blocks
-    assert len(blocks) > 20
+    assert len(blocks) > ROWS
 
 
-def test_compressed_chunks_are_refused(tmp_path: Path) -> None:
-    optimize(item, 8, tmp_path / "in", chunk_size=4, compression="zstd")
+def test_compressed_chunks_are_refused(litdata_packs: Path) -> None:
     with pytest.raises(ours.Refused, match=r"zstd"):
-        ours.samples("litdata", tmp_path / "in")
+        ours.samples("litdata", litdata_packs / "zstd")
+
+
+def test_we_unpack_litdata(litdata_packs: Path, tmp_path: Path) -> None:
+    found = ours.unpack_command(litdata_packs / "small", tmp_path / "out")
+    expected = [leaves(n) for n in range(len(BLOBS))]
+    for leaf in expected[0]:
+        assert [data for name, data in sorted(found.items()) if name.endswith(f".{leaf}")] == [row[leaf] for row in expected]

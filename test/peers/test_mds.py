@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import ours
 import pytest
 from PIL import Image
 from streaming import MDSWriter, StreamingDataset
-from streaming.base.util import clean_stale_shared_memory
 
 
 def jpeg(seed: int) -> bytes:
@@ -47,14 +45,6 @@ VALUES: dict[str, tuple[list[Any], Any]] = {
     "jpeg": ([jpeg(seed) for seed in range(4)], bytes),
     "pkl": ([{"a": 1}, None, (1, 2), b""], None),
 }
-
-
-@pytest.fixture(autouse=True)
-def shared_memory() -> Iterator[None]:
-    """Remove the shared memory that StreamingDataset leaves behind."""
-    clean_stale_shared_memory()
-    yield
-    clean_stale_shared_memory()
 
 
 def theirs(folder: Path, **options: Any) -> list[dict[str, Any]]:
