@@ -61,7 +61,8 @@ def timed(command: list[str]) -> tuple[float, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nebulaio", default="build/nebulaio", help="the program to measure")
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/nebulaio-pack-bench"), help="folder for the files")
+    folder = Path("/var/tmp/nebulaio-pack-bench")
+    parser.add_argument("--folder", type=Path, default=folder, help="folder for the files")
     parser.add_argument("--files", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2, help="number of cores that each program may use")
@@ -75,10 +76,11 @@ def main() -> int:
     args.folder.mkdir(parents=True, exist_ok=True)
     make(source, args.files)
     pin = ["taskset", "-c", f"0-{args.cores - 1}"]
+    pack = [args.nebulaio, "pack", str(source), str(out / "pack"), "--format", "tar"]
     runs: dict[str, list[str]] = {
         "GNU tar": ["tar", "-C", str(source), "-cf", str(out / "all.tar"), "."],
-        "nebulaio pack": [args.nebulaio, "pack", str(source), str(out / "pack"), "--format", "tar", "--no-verify"],
-        "nebulaio pack, verified": [args.nebulaio, "pack", str(source), str(out / "pack"), "--format", "tar"],
+        "nebulaio pack": [*pack, "--no-verify"],
+        "nebulaio pack, verified": pack,
     }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for _ in range(args.rounds):

@@ -21,7 +21,6 @@ import (
 type packFlags struct {
 	objects   objectFlags
 	o         pack.Options
-	shuffle   string
 	dtype     string
 	tokenizer string
 	eod       string
@@ -164,7 +163,7 @@ func (a *app) pack(ctx context.Context, from, to string, f packFlags) error {
 	}
 	j := packJSON{Source: from, Path: to, Format: r.Format, SourceFiles: r.SourceFiles, SourceBytes: r.SourceBytes,
 		Samples: r.Samples, Shards: r.Shards, Resumed: r.Resumed, Files: r.Files, Bytes: r.Bytes, Verified: r.Verified,
-		Complete: r.WasComplete, Empty: r.Documents, BadCount: r.BadCount, Bad: append([]pack.Bad{}, r.Bad...),
+		Complete: r.WasComplete, Empty: r.Empty, BadCount: r.BadCount, Bad: append([]pack.Bad{}, r.Bad...),
 		Seconds: a.Now().Sub(began).Seconds()}
 	return a.printResult(f.asJSON, j, j.print)
 }
@@ -256,11 +255,11 @@ func (j packJSON) print(w io.Writer) {
 			fmt.Fprintf(w, "  %s: %s\n", printable(b.Name), printable(b.Reason))
 		}
 	}
-	verified := "no"
 	if j.Verified {
-		verified = "yes: all files equal their checksums"
+		field(w, "verified", "yes: all files equal their checksums")
+	} else if !j.Complete {
+		field(w, "verified", "no")
 	}
-	field(w, "verified", "%s", verified)
 	field(w, "time", "%s", seconds(j.Seconds))
 }
 

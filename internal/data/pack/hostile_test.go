@@ -142,6 +142,34 @@ func TestSamplesThatDifferAreRefused(t *testing.T) {
 	}
 }
 
+// TestTooManyExtensions packs files whose names have dots in their keys.
+func TestTooManyExtensions(t *testing.T) {
+	src := fresh(t)
+	files := map[string][]byte{}
+	for i := range 1100 {
+		files[fmt.Sprintf("image.%d.jpg", i)] = nil
+	}
+	write(t, src, files)
+	_, err := Run(t.Context(), NewFolder(src), NewFolder(fresh(t)), Options{Format: MDS})
+	if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "1100 extensions") || errs.FixOf(err) == "" {
+		t.Error(err)
+	}
+}
+
+// TestAFolderAndABucketAreApart compares names of different kinds.
+func TestAFolderAndABucketAreApart(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := apart(NewFolder("."), NewBucket(nil, "box", "x")); err != nil {
+		t.Error(err)
+	}
+	if err := apart(NewBucket(nil, "box", "x"), NewBucket(nil, "box", "x/y")); !errs.Is(err, errs.Invalid) {
+		t.Error(err)
+	}
+	if err := apart(NewBucket(nil, "box", "x"), NewBucket(nil, "box", "xy")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTwoPacksAtOnceAreRefused locks the destination.
 func TestTwoPacksAtOnceAreRefused(t *testing.T) {
 	src, out := t.TempDir(), fresh(t)
@@ -177,7 +205,7 @@ func TestHostileKeysWriteNothingElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := &Packed{Set: set, Open: func(context.Context, string) (PackFile, error) { return memory{bytes.NewReader(data)}, nil }}
+		in := &Packed{Set: set, Open: func(context.Context, string) (Opened, error) { return memory{bytes.NewReader(data)}, nil }}
 		top := t.TempDir()
 		out := filepath.Join(top, "deep", "out")
 		if _, err = Unpack(t.Context(), in, NewFolder(out), UnpackOptions{}); err == nil {

@@ -43,13 +43,17 @@ func (d *folder) List(ctx context.Context) ([]Entry, []Bad, error) {
 		dir := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
 		fd, err := unix.Open(filepath.Join(d.path, dir), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err == unix.EACCES && dir != "" {
+			odd = append(odd, Bad{dir, "the folder cannot be read: " + err.Error()})
+			continue
+		}
 		if err != nil {
 			return nil, nil, errs.Wrap("list", filepath.Join(d.path, dir), err)
 		}
 		children, err := readDirectory(fd)
 		if err == nil {
 			var below []string
-			below, err = examine(fd, dir, children, &all, &odd)
+			below, err = examine(ctx, fd, dir, children, &all, &odd)
 			dirs = append(dirs, below...)
 		}
 		unix.Close(fd)
@@ -92,7 +96,7 @@ func readDirectory(fd int) ([]child, error) {
 
 // examine finds the size and the time of each file, in the order of inodes, because file systems keep inodes in that
 // order on disk. The result is the folders below.
-func examine(fd int, dir string, children []child, all *[]Entry, odd *[]Bad) ([]string, error) {
+func examine(ctx context.Context, fd int, dir string, children []child, all *[]Entry, odd *[]Bad) ([]string, error) {
 	slices.SortFunc(children, func(a, b child) int { return cmp.Compare(a.inode, b.inode) })
 	found := make([]unix.Stat_t, len(children))
 	fails := make([]error, len(children))
@@ -100,7 +104,7 @@ func examine(fd int, dir string, children []child, all *[]Entry, odd *[]Bad) ([]
 	var group sync.WaitGroup
 	for range min(statters, 1+len(children)/statPiece) {
 		group.Go(func() {
-			for {
+			for ctx.Err() == nil {
 				from := int(next.Add(statPiece)) - statPiece
 				if from >= len(children) {
 					return
@@ -114,6 +118,9 @@ func examine(fd int, dir string, children []child, all *[]Entry, odd *[]Bad) ([]
 		})
 	}
 	group.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	var below []string
 	for i, c := range children {
 		name := c.name

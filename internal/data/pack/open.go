@@ -138,7 +138,7 @@ func (o *opener) at(name string) (*fileAt, error) {
 	return &fileAt{o.ctx, o.place.NewReader(), e}, nil
 }
 
-func (o *opener) open(ctx context.Context, shown string) (PackFile, error) {
+func (o *opener) open(ctx context.Context, shown string) (Opened, error) {
 	f, err := o.at(o.byName[shown])
 	if err != nil {
 		return nil, err

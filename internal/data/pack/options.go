@@ -3,8 +3,8 @@
 // Package pack packs folders and bucket prefixes of small files into shards of training data, and unpacks them.
 //
 // A pack is made in steps. The source is listed, and its samples are assigned to shards by their names and sizes alone.
-// Each shard is written under a temporary name, flushed, and renamed. A record of the shard follows, so that a pack
-// that was killed goes on with the shards that have no record. Equal sources and options give equal bytes.
+// Each shard is written under a temporary name, flushed, and renamed. A record of the shard follows. After a kill, the
+// next run packs the shards without a record. Equal sources and options give equal bytes.
 package pack
 
 import (

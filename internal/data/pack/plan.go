@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nebulaio/nebulaio/internal/data/dataset"
 	"github.com/nebulaio/nebulaio/internal/data/order"
 	"github.com/nebulaio/nebulaio/internal/data/sample"
 	"github.com/nebulaio/nebulaio/internal/data/wds"
@@ -71,9 +72,7 @@ func makePlan(ctx context.Context, src Place, o *Options) (*plan, error) {
 	slices.SortFunc(listed, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) })
 	p.listed, p.digest = len(listed), digestOf(listed)
 	p.files = make([]source, 0, len(listed))
-	for _, b := range odd {
-		p.bad = append(p.bad, b)
-	}
+	p.bad = append(p.bad, odd...)
 	for _, e := range listed {
 		f, why := newSource(e, o.Format)
 		if why != "" {
@@ -88,7 +87,9 @@ func makePlan(ctx context.Context, src Place, o *Options) (*plan, error) {
 		}
 		return cmp.Or(cmp.Compare(a.ext, b.ext), cmp.Compare(a.Name, b.Name))
 	})
-	p.group(o.Format)
+	if err := p.group(o.Format); err != nil {
+		return nil, errs.Wrap("pack", src.Shown(""), err)
+	}
 	if err := refuseBad(src, p.bad, o.SkipBad); err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func newSource(e Entry, format string) (f source, why string) {
 }
 
 // group forms units of files, which are sorted by key.
-func (p *plan) group(format string) {
+func (p *plan) group(format string) error {
 	seen := map[string]bool{}
 	for i := 0; i < len(p.files); {
 		f := &p.files[i]
@@ -152,9 +153,16 @@ func (p *plan) group(format string) {
 		p.bytes += u.size
 	}
 	slices.Sort(p.columns)
-	if format == MDS {
-		p.requireColumns()
+	if format != MDS {
+		return nil
 	}
+	if n := len(p.columns); n > dataset.MaxColumns {
+		return errs.New(errs.Invalid, "", "", fmt.Sprintf("the files have %d extensions, such as .%.100s, expected at most %d",
+			n, p.columns[0], dataset.MaxColumns)).
+			WithFix("give parts with the same meaning the same extension: it begins at the first dot of the name")
+	}
+	p.requireColumns()
+	return nil
 }
 
 // requireColumns drops the samples that lack a column, because MDS has no samples with missing parts.

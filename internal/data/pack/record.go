@@ -41,13 +41,13 @@ type state struct {
 
 // Totals count what a pack has.
 type Totals struct {
-	Samples   int64 `json:"samples"`
-	Shards    int   `json:"shards"` // number of shards that have samples
-	Files     int   `json:"files"`  // number of files that were written
-	Bytes     int64 `json:"bytes"`  // of all written files
-	BadCount  int   `json:"bad_count"`
-	Bad       []Bad `json:"bad,omitempty"` // at most 1,000 of the bad files
-	Documents int64 `json:"empty_documents,omitempty"`
+	Samples  int64 `json:"samples"`
+	Shards   int   `json:"shards"` // number of shards that have samples
+	Files    int   `json:"files"`  // number of files that were written
+	Bytes    int64 `json:"bytes"`  // of all written files
+	BadCount int   `json:"bad_count"`
+	Bad      []Bad `json:"bad,omitempty"`             // at most 1,000 of the bad files
+	Empty    int64 `json:"empty_documents,omitempty"` // number of documents without tokens
 }
 
 // record describes a finished shard.

@@ -93,7 +93,9 @@ func count(all []*record, one *record) int {
 // apart refuses a destination inside of the source, because the next run would pack the pack.
 func apart(src, out Place) error {
 	a, b := src.Shown(""), out.Shown("")
-	if _, local := src.(*folder); local {
+	_, fromFolder := src.(*folder)
+	_, toFolder := out.(*folder)
+	if fromFolder && toFolder {
 		a, b = real(a), real(b)
 	}
 	if a == b || strings.HasPrefix(b, strings.TrimSuffix(a, "/")+"/") {
@@ -121,8 +123,8 @@ func real(p string) string {
 }
 
 // packNames matches the names of all files that packs have.
-var packNames = regexp.MustCompile(`^(shard-\d{6}\.(tar|tfrecord|bin)|shard-\d{6}\.idx|shard-\d{6}\.tar\.nbx|` +
-	`shard-\d{6}\.tfrecord\.idx|shard\.\d{5,}\.mds|index\.json)(\.crc64nvme)?$`)
+var packNames = regexp.MustCompile(`^(shard-\d{6,}\.(tar|tfrecord|bin)|shard-\d{6,}\.idx|shard-\d{6,}\.tar\.nbx|` +
+	`shard-\d{6,}\.tfrecord\.idx|shard\.\d{5,}\.mds|index\.json)(\.crc64nvme)?$`)
 
 // begin prepares the destination. It returns the state of an earlier run that goes on, or the new state.
 func (p *packer) begin(ctx context.Context) (*state, error) {
@@ -278,7 +280,7 @@ func (p *packer) finish(ctx context.Context, now *state, res *Result) error {
 	t.Bad, t.BadCount = p.plan.bad, len(p.plan.bad)
 	for _, r := range p.records {
 		t.Samples += r.Samples
-		t.Documents += r.Empty
+		t.Empty += r.Empty
 		t.BadCount += len(r.Bad)
 		t.Bad = append(t.Bad, r.Bad...)
 		files = append(files, r.Files...)

@@ -83,7 +83,7 @@ func TestTokensOfArrays(t *testing.T) {
 	write(t, src, files)
 	r := pack(t, src, out, Options{Format: Bin, EOD: 99, HasEOD: true})
 	want := [][]int64{{1, 2, 65535, 99}, {7, 8, 99}, {10, 11, 99}, {12, 13, 99}}
-	if got := documents(t, out, format.U16); fmt.Sprint(got) != fmt.Sprint(want) || r.Documents != 1 || r.Samples != 4 {
+	if got := documents(t, out, format.U16); fmt.Sprint(got) != fmt.Sprint(want) || r.Empty != 1 || r.Samples != 4 {
 		t.Errorf("%v, expected %v; %+v", got, want, r)
 	}
 	if u := unpack(t, out, back); u.Files != 4 {
@@ -138,7 +138,7 @@ func TestText(t *testing.T) {
 	write(t, src, map[string][]byte{"a.txt": []byte("ab"), "b.txt": {},
 		"c.jsonl": []byte("{\"body\": \"cd\", \"id\": 3}\n\n{\"body\": \"\"}\n{\"body\": \"é\"}")})
 	r := pack(t, src, out, Options{Format: Bin, Encoder: letters{256}, TextField: "body", EOD: 0, HasEOD: true})
-	if got := documents(t, out, format.U16); fmt.Sprint(got) != "[[97 98 0] [99 100 0] [195 169 0]]" || r.Documents != 2 {
+	if got := documents(t, out, format.U16); fmt.Sprint(got) != "[[97 98 0] [99 100 0] [195 169 0]]" || r.Empty != 2 {
 		t.Errorf("%v, %+v", got, r)
 	}
 	write(t, src, map[string][]byte{"d.jsonl": []byte("{\"body\": \"x\"}\n{\"other\": 1}\nno\n{\"body\": \"y\"}\n{\"body\": \"\\u0000\"}\n{\"body\": 3}\n")})

@@ -29,8 +29,8 @@ const (
 	spanSize = 4 << 20
 )
 
-// PackFile is an open file of a pack.
-type PackFile interface {
+// Opened is an open file of a pack.
+type Opened interface {
 	io.ReaderAt
 	io.Closer
 }
@@ -39,7 +39,7 @@ type PackFile interface {
 type Packed struct {
 	Set *dataset.Set
 	// Open opens a file by the name that its table has. The caller closes the file, and uses it on one goroutine.
-	Open func(ctx context.Context, name string) (PackFile, error)
+	Open func(ctx context.Context, name string) (Opened, error)
 	// Sums returns the checksums of a file, or nil if there are none. If Sums is nil, no file has checksums.
 	Sums func(ctx context.Context, name string) (*checksum.Sums, error)
 	// Header, if not nil, returns what is written before the parts of a file of the set, so that each part of n bytes is
@@ -309,7 +309,7 @@ func (u *unpacker) run(ctx context.Context, done []bool) error {
 
 // unit unpacks one unit. If the unit is finished already, its names are only compared with all others.
 func (u *unpacker) unit(ctx context.Context, i int, finished bool) error {
-	var f PackFile
+	var f Opened
 	open := -1
 	defer func() {
 		if f != nil {

@@ -46,7 +46,7 @@ func (c *content) WriteTo(w io.Writer) (int64, error) {
 }
 
 // span unpacks a range of the samples of a file.
-func (u *unpacker) span(ctx context.Context, f PackFile, s span, finished bool) error {
+func (u *unpacker) span(ctx context.Context, f Opened, s span, finished bool) error {
 	t := u.in.Set.Files()[s.file]
 	inTable := t.Key(s.lo) != "" || t.Column(keyColumn) < 0 && !slices.Equal(t.Columns(), []string{tfrecord.Column})
 	var data []byte
