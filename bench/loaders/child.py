@@ -62,6 +62,8 @@ def measure(contender: Contender, cold: bool) -> dict[str, Any]:
     """Return the seconds of the second epoch."""
     first = epoch(contender, 0)["seconds"]
     if cold:
+        if not contender.form:
+            raise RuntimeError("the objects of a server cannot be made cold")
         drop(contender.task.samples, contender.form)
     return {**epoch(contender, 1), "first_epoch_s": first, "report": contender.report()}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .samples import COLUMN, Samples, data_offset
+from .samples import Samples, data_offset
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,25 @@ class Ours(Contender):
 
     form, package = "tar", "nebulaio.data"
 
-    def epoch(self, number: int) -> Iterator[Any]:
-        """Open a loader for each epoch, so that no epoch profits from what an earlier one has read ahead."""
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
         from nebulaio.data import Loader
 
-        t = self.task
-        source = t.source or str(t.samples.path(self.form))
-        self.loader = Loader(source, batch_size=t.batch, device=t.device, shuffle="full" if t.shuffle else "none",
-                             seed=number, epochs=1)  # fmt: skip
+        source = task.source or str(task.samples.path(self.form))
+        self.loader = Loader(source, batch_size=task.batch, device=task.device, shuffle="full" if task.shuffle else "stored",
+                             epochs=1, drop_last=False)  # fmt: skip
+        self.start = self.loader.state_dict()
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """Begin the only epoch anew, so that no epoch profits from what an earlier one has read ahead."""
+        self.loader.load_state_dict(self.start)
         for batch in self.loader:
-            yield batch[COLUMN]
+            (column,) = batch.values()  # the name of the only column depends on the form
+            yield column.dense() if hasattr(column, "dense") else column
 
     def report(self) -> Any:
-        """Return the report of the last loader."""
-        found = self.loader.report()
-        return found.to_dict() if hasattr(found, "to_dict") else found
+        """Return the report of the last epoch."""
+        return self.loader.report()
 
 
 class OursMDS(Ours):

@@ -130,6 +130,20 @@ def test_a_run_reports_each_contender(tmp_path: Path, capsys: pytest.CaptureFixt
     assert text.strip() == (tmp_path / "out" / "table.md").read_text().strip() and "| engine |" in text
 
 
+def test_our_loader_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "python"))
+    pytest.importorskip("nebulaio.data")
+    arguments = ["--rows", "shuffled,objects", "--contenders", "ours,ours-files,ours-objects", "--sample", "4KiB", "--count", "70",
+                 "--batch", "16", "--rounds", "1", "--workdir", str(tmp_path / "work"), "--out", str(tmp_path / "out")]  # fmt: skip
+    for name in ("NEBULAIO_ENDPOINT", "NEBULAIO_ACCESS_KEY", "NEBULAIO_SECRET_KEY"):
+        monkeypatch.setenv(name, "")  # so that the test restores what the store sets
+    assert run.main(arguments) == 0
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    for row in found["rows"].values():
+        for contender in row["contenders"].values():
+            assert contender["verified"] == found["digest"] and contender["seconds"][0] > 0 and contender["reports"]
+
+
 def test_a_missing_package_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--rows", "stored", "--contenders", "webdataset,plain", "--sample", "4096", "--count", "5", "--rounds", "1",
                  "--workers", "0", "--workdir", str(tmp_path)]  # fmt: skip
@@ -181,6 +195,8 @@ def test_ratios_compare_rounds() -> None:
     assert table.ratios(row, "ours", "torch") == [2.0, 3.0]
     assert "workers 2" in table.line("torch", row["contenders"]["torch"], row)
     assert "ours **2.50** (2.00 to 3.00)" in table.line("torch", row["contenders"]["torch"], row)
+    row["contenders"]["ours-files"] = {"seconds": [4.0, 4.0], "setting": {}}
+    assert "ours-files **0.38** (0.25 to 0.50)" in table.line("ours", row["contenders"]["ours"], row)
     assert "not measured: no such package" in table.line("broken", row["contenders"]["broken"], row)
     assert "every round failed: round 0: gone" in table.line("failing", row["contenders"]["failing"], row)
 
