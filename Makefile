@@ -171,9 +171,9 @@ $(VENV_TORCH)/.ready: python/tests/requirements-torch.txt python/tests/requireme
 VENV_PEERS := $(ROOT)/.venv-peers
 
 .PHONY: test-peers
-test-peers: build venv-peers count ## Training data that webdataset, mosaicml-streaming, litdata, Megatron and TFRecord packages read and write, against ours
+test-peers: lib build venv-peers count ## Training data that webdataset, mosaicml-streaming, litdata, Megatron and TFRecord packages read and write, against ours
 	CGO_ENABLED=0 $(PLACE) $(ROOT)/build/samples sh -c '$(GO) build -o "$$STAGED" ./test/peers/samples'
-	cd test/peers && PEERS_SAMPLES=$(ROOT)/build/samples NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(VENV_PEERS)/bin/python -m pytest -q -W ignore -p no:cacheprovider
+	cd test/peers && PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) PEERS_SAMPLES=$(ROOT)/build/samples NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(VENV_PEERS)/bin/python -m pytest -q -W ignore -p no:cacheprovider
 
 # The peers need torch, and take it from .venv-torch: an environment of their own has 150 MB instead of 6 GB. Their own
 # lists of packages are left out, see test/peers/requirements.txt.
