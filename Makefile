@@ -53,7 +53,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
-SLOW ?= test-torch test-dali test-release crash fuzz
+SLOW ?= test-torch test-dali test-peers test-release crash fuzz
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
 
@@ -64,7 +64,7 @@ test: count ## Everything that CI runs on each change: lint and all tests but th
 	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: test-slow
-test-slow: count ## The slow suites: torch, DALI, a release, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
+test-slow: count ## The slow suites: torch, DALI, other projects' data formats, a release, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
 	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
 
 .PHONY: ci
@@ -184,6 +184,20 @@ venv-dali: $(VENV_DALI)/.ready ## Make the Python environment of test-dali, .ven
 $(VENV_DALI)/.ready: python/tests/requirements-dali.txt
 	PIP_NO_CACHE_DIR=1 bash test/setup/venv.sh $(PYTHON) $(VENV_DALI) $<
 
+VENV_PEERS := $(ROOT)/.venv-peers
+
+.PHONY: test-peers
+test-peers: lib build venv-peers count ## Training data that webdataset, mosaicml-streaming, litdata, Megatron and TFRecord packages read and write, against ours
+	CGO_ENABLED=0 $(PLACE) $(ROOT)/build/samples sh -c '$(GO) build -o "$$STAGED" ./test/peers/samples'
+	cd test/peers && PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) PEERS_SAMPLES=$(ROOT)/build/samples NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(VENV_PEERS)/bin/python -m pytest -q -W ignore -p no:cacheprovider
+
+# The peers need torch, and take it from .venv-torch: an environment of their own has 150 MB instead of 6 GB. Their own
+# lists of packages are left out, see test/peers/requirements.txt.
+.PHONY: venv-peers
+venv-peers: $(VENV_PEERS)/.ready ## Make the Python environment of test-peers, .venv-peers
+$(VENV_PEERS)/.ready: test/peers/requirements.txt | venv-torch
+	PIP_NO_CACHE_DIR=1 PIP_NO_DEPS=1 bash test/setup/venv.sh $(or $(PYTHON_TORCH),$(PYTHON)) $(VENV_PEERS) $< $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python)
+
 .PHONY: test-bench
 test-bench: lib build venv count ## The benchmark harness's own tests; no speed is asserted
 	NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(PY) -m pytest -q bench/tests
@@ -220,6 +234,10 @@ bench: lib build venv ## Benchmark on host memory against safetensors; results i
 .PHONY: bench-safe-open
 bench-safe-open: lib build venv-torch ## Time per call of safe_open beside the safetensors package's, NumPy and torch on host
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) bench/safe_open.py $(ARGS)
+
+.PHONY: bench-data
+bench-data: lib build venv-peers ## Samples per second of our loader beside webdataset, mosaicml-streaming, litdata and torch; ARGS="--rows shuffled --rounds 5"
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(VENV_PEERS)/bin/python bench/data.py --out build/bench-data/out $(ARGS)
 
 .PHONY: bench-gpu
 bench-gpu: lib build ## Benchmark on the GPU with the machine's own python3 (torch); ARGS="--only warm"
@@ -295,4 +313,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-dali .venv-dali.lock
+	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-dali .venv-dali.lock .venv-peers .venv-peers.lock

@@ -49,7 +49,7 @@ var floors = map[string]int{
 var outside = []string{"internal/device/fakegpu", "internal/device/devicetest", "internal/vfs/vfstest", "test/closing",
 	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
-	"test/routes", "bench/s3", "bench/door/objects",
+	"test/routes", "test/peers/samples", "bench/s3", "bench/door/objects",
 	"test/house", "test/count", "test/words", "test/unraced"}
 
 // storeParts are the packages of the store on disk that open its metadata or its files.

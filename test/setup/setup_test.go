@@ -80,6 +80,26 @@ func TestOneVenvForAll(t *testing.T) {
 	}
 }
 
+// TestVenvSeesItsBase creates a virtual environment that can import the packages of another one.
+func TestVenvSeesItsBase(t *testing.T) {
+	dir := t.TempDir()
+	requirements := filepath.Join(dir, "requirements.txt")
+	if err := os.WriteFile(requirements, []byte("# nothing\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	base, venv := filepath.Join(dir, "base"), filepath.Join(dir, "venv")
+	together(t, 1, nil, "venv.sh", "python3", base, requirements)
+	found, err := filepath.Glob(filepath.Join(base, "lib", "python*", "site-packages"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%q, %v", found, err)
+	}
+	script(t, filepath.Join(found[0], "only_in_base.py"), "")
+	together(t, 1, nil, "venv.sh", "python3", venv, requirements, filepath.Join(base, "bin", "python"))
+	if out, err := exec.Command(filepath.Join(venv, "bin", "python"), "-c", "import only_in_base").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestAptIsWaitedFor runs the installer while an apt has the lock of the package lists, for which apt does not wait.
 func TestAptIsWaitedFor(t *testing.T) {
 	if os.Getuid() != 0 {

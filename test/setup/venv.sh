@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Makes a virtual environment, or waits for the run that makes it: venv.sh PYTHON DIRECTORY REQUIREMENTS
+# Makes a virtual environment, or waits for the run that makes it: venv.sh PYTHON DIRECTORY REQUIREMENTS [BASE]
+# BASE is the interpreter of another environment. Its packages can be imported, too, behind those of REQUIREMENTS.
 # DIRECTORY/.ready is written last. A directory without .ready is incomplete and is made again.
 set -euo pipefail
-python=$1 venv=$2 requirements=$3
+python=$1 venv=$2 requirements=$3 base=${4:-}
 mkdir -p "$(dirname "$venv")"
 # The lock file is beside the directory. The kernel releases the lock when its process ends.
 exec 9>"$venv.lock"
@@ -18,4 +19,8 @@ rm -rf "$venv"
 	"$python" -m venv "$venv"
 }
 "$venv/bin/python" -m pip install -q --disable-pip-version-check -r "$requirements"
+if test -n "$base"; then
+	site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+	"$base" -c 'import sys; print(*[p for p in sys.path if p.endswith("-packages")], sep="\n")' >"$site/base.pth"
+fi
 touch "$venv/.ready"

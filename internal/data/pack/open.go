@@ -290,7 +290,11 @@ func (o *opener) indexed() ([]*sample.Table, error) {
 	}
 	for i := range x.Shards {
 		s := &x.Shards[i]
-		if err := add(s.Raw.Basename, func(f *fileAt, shown string) (*sample.Table, error) {
+		file := s.Raw.Basename
+		if s.Compressed() {
+			file = s.Zip.Basename // mds.Open says that it cannot read the file
+		}
+		if err := add(file, func(f *fileAt, shown string) (*sample.Table, error) {
 			return mds.Open(f, f.e.Size, shown, s)
 		}); err != nil {
 			return nil, err

@@ -121,6 +121,7 @@ func TestDamagedArchives(t *testing.T) {
 		{"empty", "", errs.Corrupt, "the file is empty"},
 		{"text", strings.Repeat("hello ", 200), errs.Corrupt, "does not begin with a tar header"},
 		{"gzip", "\x1f\x8b" + strings.Repeat("x", 600), errs.Unsupported, "compressed with gzip"},
+		{"short gzip", "\x1f\x8b" + strings.Repeat("x", 60), errs.Unsupported, "compressed with gzip"},
 		{"zstd", "\x28\xb5\x2f\xfd" + strings.Repeat("x", 600), errs.Unsupported, "compressed with zstd"},
 		{"short header", good + "x", errs.Corrupt, "the header at offset 1536 is truncated: 1 bytes are left"},
 		{"shorter than a header", "x", errs.Corrupt, "the header at offset 0 is truncated"},

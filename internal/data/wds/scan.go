@@ -63,9 +63,16 @@ func (s *scanner) run() error {
 		return s.corrupt("the file is empty, expected a tar archive")
 	}
 	for s.pos < s.size {
-		if s.size-s.pos < block {
+		if left := s.size - s.pos; left < block {
+			b, err := s.in.Bytes(s.pos, int(left))
+			if err != nil {
+				return err
+			}
+			if c := compression(b); c != "" && s.pos == 0 {
+				return s.compressed(c)
+			}
 			return s.corrupt(fmt.Sprintf("the header at offset %d is truncated: %d bytes are left in the file, expected %d",
-				s.pos, s.size-s.pos, block))
+				s.pos, left, block))
 		}
 		b, err := s.in.Bytes(s.pos, block)
 		if err != nil {
@@ -212,18 +219,31 @@ func (s *scanner) noHeader(b []byte, why string) error {
 	if s.pos > 0 {
 		return s.corrupt(fmt.Sprintf("the header at offset %d is damaged: %s", s.pos, why))
 	}
-	for _, c := range []struct{ magic, name string }{
-		{"\x1f\x8b", "gzip"}, {"BZh", "bzip2"}, {"\xfd7zXZ\x00", "xz"}, {"\x28\xb5\x2f\xfd", "zstd"},
-	} {
-		if bytes.HasPrefix(b, []byte(c.magic)) {
-			return s.unsupported("the archive is compressed with "+c.name, "decompress the archive: samples in a compressed "+
-				"archive have no fixed place")
-		}
+	if c := compression(b); c != "" {
+		return s.compressed(c)
 	}
 	e := errs.New(errs.Corrupt, opOpen, s.file, "the file does not begin with a tar header: "+why)
 	e.Fix = "check that the file is a tar archive; if it is, " +
 		strings.TrimPrefix(damage, "the file is damaged or truncated: ")
 	return e
+}
+
+// compression returns the name of the program that compressed a file with these first bytes, or "".
+func compression(b []byte) string {
+	for _, c := range []struct{ magic, name string }{
+		{"\x1f\x8b", "gzip"}, {"BZh", "bzip2"}, {"\xfd7zXZ\x00", "xz"}, {"\x28\xb5\x2f\xfd", "zstd"},
+	} {
+		if bytes.HasPrefix(b, []byte(c.magic)) {
+			return c.name
+		}
+	}
+	return ""
+}
+
+// compressed returns the error for a compressed archive.
+func (s *scanner) compressed(with string) error {
+	return s.unsupported("the archive is compressed with "+with, "decompress the archive: samples in a compressed "+
+		"archive have no fixed place")
 }
 
 // corrupt returns an error for damaged content.
