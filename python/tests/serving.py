@@ -36,9 +36,11 @@ def program() -> str:
 class Server:
     """A running server, and its administrator's requests."""
 
-    def __init__(self, endpoint: str, data: Path) -> None:
+    def __init__(self, endpoint: str, data: Path, process: subprocess.Popen[bytes]) -> None:
         self.endpoint = endpoint
         self.data = data
+        self.process = process
+        self.killed = False
         self.keys = {"access_key": ACCESS, "secret_key": SECRET}
 
     def request(self, method: str, path: str, body: bytes = b"", query: str = "", headers: dict[str, str] | None = None) -> tuple[int, bytes]:
@@ -69,6 +71,12 @@ class Server:
         """Make an account that may do nothing yet; returns its keys."""
         said = subprocess.run([program(), "user", "add", name, "--data", str(self.data), "--json"], check=True, stdout=subprocess.PIPE)
         return {"access_key": name, "secret_key": json.loads(said.stdout)["secret_key"]}
+
+    def kill(self) -> None:
+        """End the server at once, as a crash does."""
+        self.killed = True
+        self.process.kill()
+        self.process.wait()
 
     def put(self, bucket: str, key: str, body: bytes) -> None:
         """Put an object the ordinary way."""
@@ -113,13 +121,15 @@ def serving(folder: Path, *, buckets: tuple[str, ...] = ("bucket", "my-bucket"),
         )  # fmt: skip
         try:
             try:
-                server = Server(endpoint_of(process, 60), folder / "data")
+                server = Server(endpoint_of(process, 60), folder / "data", process)
             except RuntimeError as problem:
                 raise RuntimeError(f"{problem}\n{(folder / 'log').read_text()[-4000:]}") from None
             for bucket in buckets:
                 status, said = server.request("PUT", "/" + bucket)
                 assert status == 200, said
             yield server
+            if server.killed:
+                return
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0, (folder / "log").read_text()[-4000:]
         finally:

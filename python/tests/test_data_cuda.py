@@ -1,74 +1,166 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nebulaio.data.profile` and `autotune` on a real GPU: copies and steps are timed by CUDA events."""
+"""nebulaio.data.Loader on a real GPU; off by default, run with -m cuda."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import importlib
+from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
-from nebulaio.data import autotune, profile
+from nebulaio.data import Loader, decode
+from nebulaio.errors import InvalidError
+from support import python
+from test_data import archives, content
 
-pytestmark = [pytest.mark.torch, pytest.mark.cuda]
+pytestmark = [pytest.mark.cuda, pytest.mark.torch]
 
+ROWS, WIDTH = 64, 1 << 20
+LONG = 1_000_000_000
+"""Clock cycles of a kernel that runs for about half a second."""
 
-def multiply(milliseconds: float) -> Callable[[Any], None]:
-    """Return a step that keeps the GPU busy for about some milliseconds, and returns before it has ended."""
-    import torch
-
-    matrix = torch.randn(4096, 4096, device="cuda")
-    torch.mm(matrix, matrix)
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(20):
-        torch.mm(matrix, matrix)
-    end.record()
-    end.synchronize()
-    count = max(1, round(milliseconds * 20 / begin.elapsed_time(end)))
-
-    def step(batch: Any) -> None:
-        for _ in range(count):
-            torch.mm(matrix, matrix)
-
-    return step
+torch: Any = None  # imported by a fixture, because the file is collected without torch too
 
 
-def test_a_slow_decode_is_found() -> None:
-    from data_loops import Samples, maker
-
-    found = profile(maker(Samples(decode=0.01, burns=True), workers=1), multiply(0.5), seconds=0.3)
-    assert found.verdict == "decode-bound", str(found)
-    assert found.figures["timing"] == "CUDA events"
-    assert [each.name for each in found.variants] == ["as configured", "num_workers=0", "pin_memory=True"]
+@pytest.fixture(scope="module", autouse=True)
+def import_torch() -> None:
+    global torch
+    torch = importlib.import_module("torch")
+    assert torch.cuda.is_available()
 
 
-def test_a_slow_copy_is_found() -> None:
-    import torch
-    from data_loops import Samples, maker
-
-    ballast = torch.empty(1 << 28, dtype=torch.uint8)  # 256 MiB of pageable memory go along with each batch
-
-    def copy(batch: Any) -> Any:
-        ballast.to("cuda", non_blocking=True)
-        return batch.to("cuda", non_blocking=True)
-
-    found = profile(maker(Samples()), multiply(0.5), copy=copy, seconds=0.3)
-    assert found.verdict == "copy-bound", str(found)
-    assert found.figures["copy_alone"] > 0.001
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of 4 MiB with their number in each element."""
+    path = tmp_path_factory.mktemp("rows") / "rows.npy"
+    numpy.save(path, numpy.repeat(numpy.arange(ROWS, dtype=numpy.int32)[:, None], WIDTH, 1))
+    return path
 
 
-def test_a_slow_step_is_found_although_it_returns_at_once() -> None:
-    from data_loops import Samples, maker
-
-    found = profile(maker(Samples(), workers=1), multiply(60), seconds=0.3)
-    assert found.verdict == "compute-bound", str(found)
-    assert found.figures["step_alone"] > 0.03
-    assert found.figures["copy_pinned"] > 0 and found.figures["copy_pageable"] > 0
+def make(source: Any, **options: Any) -> Loader:
+    return Loader(source, **{"batch_size": 4, "device": "cuda:0", "format": "npy", "seed": 3, **options})
 
 
-def test_autotune_compares_pinned_memory() -> None:
-    from data_loops import Samples, maker
+def test_values_on_the_card(rows: Path, tmp_path: Path) -> None:
+    with make(rows) as loader:
+        assert loader.device == "cuda:0"
+        for batch in loader:
+            (got,) = batch.values()
+            assert got.shape == (4, WIDTH) and got.dtype == torch.int32 and got.device == torch.device("cuda:0")
+            assert torch.equal(got, batch.indices.to("cuda", torch.int32)[:, None].expand(-1, WIDTH))
+        assert loader.report()["device"]["id"] == "cuda:0"
+    with make(archives(tmp_path / "tars"), format="auto", decode={"cls": decode.raw}) as loader:
+        for batch in loader:
+            values = batch["txt"]
+            assert values.values.is_cuda and values.device_offsets.is_cuda and not values.offsets.is_cuda
+            numbers = batch.indices.tolist()
+            assert [part.cpu().numpy().tobytes() for part in values] == [content(n, "txt") for n in numbers]
+            assert batch["cls"] == [content(n, "cls") for n in numbers]
 
-    found = autotune(maker(Samples(decode=0.02, useful=2)), multiply(20), max_seconds=40, max_workers=8)
-    assert abs(found.settings["num_workers"] - 2) <= 1, str(found)
-    assert "faster by more than" in found.reasons["pin_memory"]
+
+@pytest.mark.parametrize("side", [False, True])
+def test_memory_is_not_reused_under_a_kernel(rows: Path, side: bool) -> None:
+    """A kernel waits on a stream and then reads a batch that has died meanwhile."""
+    with make(rows, ahead=4 * WIDTH * 4 * 2) as loader:
+        stream = torch.cuda.Stream() if side else torch.cuda.current_stream()
+        for _ in range(3):
+            sums, wanted = [], []
+            for batch in loader:
+                (got,) = batch.values()
+                with torch.cuda.stream(stream):
+                    if len(sums) % 4 == 0:
+                        torch.cuda._sleep(LONG)
+                    sums.append((got.amin(1), got.amax(1)))
+                if side:
+                    batch.record_stream(stream)
+                wanted.append(batch.indices)
+                del got, batch  # the memory goes back, and the next batches are read
+            torch.cuda.synchronize()
+            for (low, high), numbers in zip(sums, wanted):
+                assert low.tolist() == high.tolist() == numbers.tolist()
+
+
+def test_tensors_outlive_the_loader(rows: Path) -> None:
+    loader = make(rows)
+    kept = [(batch.indices.tolist(), next(iter(batch.values()))) for batch in loader]
+    loader.close()
+    del loader
+    gc.collect()
+    with make(rows, seed=9) as other:
+        for _ in other:
+            pass
+    for numbers, got in kept:
+        assert got[:, -1].tolist() == got[:, 0].tolist() == numbers
+
+
+def test_memory_is_bounded(rows: Path) -> None:
+    """Ten epochs use no more memory than what is read ahead."""
+    with make(rows, ahead=4 * WIDTH * 4 * 2) as loader:
+        for _ in loader:
+            pass
+        torch.cuda.synchronize()
+        before = torch.cuda.mem_get_info()[0]
+        for _ in range(10):
+            for batch in loader:
+                batch["row"].sum()
+        del batch
+        torch.cuda.synchronize()
+        assert before - torch.cuda.mem_get_info()[0] < 4 * 4 * WIDTH * 4
+
+
+def test_arrays_of_cupy(rows: Path) -> None:
+    cupy = pytest.importorskip("cupy")
+    with make(rows, framework="cupy") as loader:
+        for batch in loader:
+            (got,) = batch.values()
+            assert isinstance(got, cupy.ndarray) and got[:, 7].tolist() == batch.indices.tolist()
+    with pytest.raises(InvalidError, match="CUDA memory only"):
+        make(rows, framework="cupy", device="cpu")
+
+
+def test_dataset_without_workers(rows: Path) -> None:
+    with make(rows) as loader:
+        feed = torch.utils.data.DataLoader(loader.as_iterable_dataset(), batch_size=None)
+        numbers = [n for item in feed for n in item["row"][:, 0].tolist()]
+    assert sorted(numbers) == list(range(ROWS))
+
+
+def test_cuda_in_a_forked_child(rows: Path) -> None:
+    code = """
+import os, sys
+from nebulaio.data import Loader
+from nebulaio.errors import ClosedError, ForkError
+loader = Loader(sys.argv[1], batch_size=4, device="cuda:0", format="npy")
+batch = next(iter(loader))
+child = os.fork()
+if child == 0:
+    try:
+        Loader(sys.argv[1], batch_size=4, device="cuda:0", format="npy")
+    except ForkError as error:
+        assert "spawn" in str(error)
+    else:
+        os._exit(1)
+    try:
+        next(iter(loader))
+    except ClosedError:
+        os._exit(0)
+    os._exit(2)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), sum(1 for _ in loader))
+"""
+    assert python(code, rows) == "0 15\n"
+
+
+def test_exit_with_tensors_and_an_open_loader(rows: Path) -> None:
+    code = """
+import sys, torch
+from nebulaio.data import Loader
+loader = Loader(sys.argv[1], batch_size=4, device="cuda:0", format="npy")
+kept = [batch["row"] for batch in loader]
+torch.cuda._sleep(100_000_000)
+total = sum(one.sum() for one in kept)
+print("end")
+"""
+    assert python(code, rows) == "end\n"

@@ -5,7 +5,7 @@
     >>> from nebulaio.data import Loader, profile
     >>> numpy.save("rows.npy", numpy.arange(40, dtype=numpy.float32).reshape(20, 2))
     >>> with Loader("rows.npy", batch_size=5, device="cpu", framework="numpy", format="npy") as loader:
-    ...     shapes = [batch["data"].shape for batch in loader]    # one epoch
+    ...     shapes = [batch["row"].shape for batch in loader]    # one epoch
     >>> shapes
     [(5, 2), (5, 2), (5, 2), (5, 2)]
     >>> found = profile(lambda: [b"sample"] * 8, step=lambda batch: sum(range(500_000)), seconds=0.01)

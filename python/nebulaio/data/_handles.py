@@ -190,12 +190,12 @@ class Engine(_Handle):
         """Return the next batch. Without `wait`, return None if it is not complete yet.
 
         Raises StopIteration after the last batch, and the error of a failed read. Ctrl-C
-        ends a wait, and no batch is lost then.
+        ends a wait. A batch that the library has handed over then is freed by `release`.
         """
         take = self.system.functions.nebulaio_loader_next
         batch, out, err = self._batch, ctypes.byref(self._out), self._err
-        # The number is not 0 if a signal came after the library had handed over a batch.
-        while not batch.value:
+        batch.value = 0
+        while True:
             status = take(self.checked(), SLICE_MS if wait else 0, out, ctypes.byref(batch), err, len(err))
             if status == _abi.OK:
                 break

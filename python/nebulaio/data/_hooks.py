@@ -94,7 +94,7 @@ class Inline:
         """Return the decoded batch."""
         return self._hooks.run(started)
 
-    def close(self) -> None:
+    def close(self, wait: bool) -> None:
         """Do nothing."""
 
 
@@ -114,6 +114,6 @@ class Pool:
         """Wait for a batch and return it. Ctrl-C ends the wait."""
         return started.result()
 
-    def close(self) -> None:
-        """Wait for the running hooks, and forget the others."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+    def close(self, wait: bool) -> None:
+        """Forget the hooks that have not begun. With `wait`, wait for the others."""
+        self._threads.shutdown(wait=wait, cancel_futures=True)

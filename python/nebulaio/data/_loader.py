@@ -4,32 +4,21 @@
 from __future__ import annotations
 
 import importlib
-import os
 import threading
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args
+from typing import TYPE_CHECKING, Any
 
-from .. import _arguments, _device, _load, _options, _process
-from .._connection import with_environment
+from .. import _arguments, _device, _process
 from ..errors import ClosedError, InvalidError, UnsupportedError
-from . import _views
-from ._batch import Batch
-from ._handles import FORKED, Data, Engine
-from ._hooks import Collate, Decode, Hooks, Inline, Pool
-from ._job import place
+from ._feed import Feed
+from ._handles import FORKED, Data
+from ._hooks import Collate, Decode, Hooks
+from ._settings import FrameworkName, Shuffle, Source, State, Tail, checked_state, settings, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .._connection import Connection
-
-Source = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
-Shuffle = Literal["full", "blocks", "stored"]
-Tail = Literal["drop", "pad", "short"]
-FrameworkName = Literal["auto", "torch", "numpy", "cupy"]
-State = dict[str, Any]
-_ORDERS: dict[Any, str] = {True: "full", False: "stored"}
 
 
 class Loader:
@@ -121,55 +110,18 @@ class Loader:
     ) -> None:
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         self._lock = threading.Lock()
+        self._closed = True  # until there is something to close
+        hooks = Hooks(decode, collate)
+        found = settings(self._arguments)
+        self.rank, self.world, self.batch_size = found.rank, found.world, batch_size
+        self._data = Data(_process.current().open(), found.sources, found.opening)
+        self._feed = Feed(self._data, found, hooks)
+        self._state: State = {} if state is None else checked_state(state)
         self._closed = False
-        self._engine: Engine | None = None
-        self._runner: Inline | Pool | None = None
-        self._started: deque[tuple[Batch, Any]] = deque()  # batches that the hooks work on
-        sources = _sources(source)
-        self._hooks = Hooks(decode, collate)
-        self._threads = _whole("threads", threads, 0)
-        self._epochs = None if epochs is None else _whole("epochs", epochs, 0)
-        wanted = _device.canonical(device)
-        if wanted != "host" and framework != "numpy":
-            _process.current().require_cuda_after_fork(wanted)
-        self._views = _views.choose(framework)
-        self.rank, self.world = place(rank, world)
-        self.batch_size = _whole("batch_size", batch_size, 1)
-        self._options: dict[str, Any] = {
-            "batch": self.batch_size,
-            "device": self._views.prefer(wanted),
-            "shuffle": _choice("shuffle", _ORDERS.get(shuffle, shuffle), Shuffle),
-            "seed": _whole("seed", seed, 0),
-            "rank": self.rank,
-            "world": self.world,
-            "worker": _whole("worker", worker, 0),
-            "workers": _whole("workers", workers, 1),
-            "tail": _tail(tail, drop_last),
-            "skip_bad": _arguments.truth("skip_bad", skip_bad),
-            "shuffle_block": 0 if shuffle_block is None else _whole("shuffle_block", shuffle_block, 1),
-            "shuffle_window": 0 if shuffle_window is None else _whole("shuffle_window", shuffle_window, 1),
-            "ahead": 0 if ahead is None else _options.size("ahead", ahead),
-            **_arguments.choices(route, cache),
-        }
-        if columns is not None:
-            if isinstance(columns, str) or not all(isinstance(name, str) for name in columns) or not columns:
-                raise InvalidError(f"columns={columns!r} is not a list of names, such as ['jpg', 'cls'] (None: all columns)")
-            self._options["columns"] = list(columns)
-        opening: dict[str, Any] = {
-            "format": format,
-            "block": 0 if block is None else _whole("block", block, 0),
-            "max_sample": 0 if max_sample is None else _options.size("max_sample", max_sample),
-            "verify": _arguments.truth("verify", verify),
-            "skip_bad": self._options["skip_bad"],
-        }
-        if any(_load.is_url(os.fsdecode(one)) for one in sources):
-            opening["client"] = _account(endpoint, access_key, secret_key, client)
-        self._data = Data(_process.current().open(), sources, opening)
-        self._state: State = {} if state is None else _checked(state)
         try:
-            self._restart(self._state, False)
-            self._state = self._state or self._require().start
-            unknown = [name for name in self._hooks.columns if name not in self.columns]
+            self._feed.restart(self._state, False)
+            self._state = self._state or self._feed.described.start
+            unknown = [name for name in hooks.columns if name not in self.columns]
             if unknown:
                 raise InvalidError(f"decode names the column {unknown[0]!r}, and the columns are {', '.join(self.columns)}")
         except BaseException:
@@ -184,12 +136,12 @@ class Loader:
     @property
     def columns(self) -> list[str]:
         """The names of the columns of the batches."""
-        return [column["name"] for column in self._described.columns]
+        return [column["name"] for column in self._feed.described.columns]
 
     @property
     def device(self) -> str:
         """The device of the batches: "host" or "cuda:N"."""
-        return self._described.device
+        return self._feed.described.device
 
     @property
     def epoch(self) -> int:
@@ -203,7 +155,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Return the number of batches in a whole epoch of this process."""
-        return self._described.batches
+        return self._feed.described.batches
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the rest of the epoch."""
@@ -226,9 +178,9 @@ class Loader:
         samples.
         """
         self._check()
-        wanted = _checked(state)
+        wanted = checked_state(state)
         with self._lock:
-            self._restart(wanted, allow_changed)
+            self._feed.restart(wanted, allow_changed)
             self._state = wanted
 
     def set_epoch(self, epoch: int) -> None:
@@ -237,33 +189,33 @@ class Loader:
         Loops need no `set_epoch`: each loop delivers the next epoch by itself.
         """
         self._check()
-        if _whole("epoch", epoch, 0) == self._state["epoch"]:
+        if whole("epoch", epoch, 0) == self._state["epoch"]:
             return
         with self._lock:
             wanted = {**self._state, "epoch": epoch, "position": 0}
-            self._restart(wanted, True)
+            self._feed.restart(wanted, True)
             self._state = wanted
 
     def report(self) -> dict[str, Any]:
         """Return the bytes by route, the time that the loop waited, and what limited it: in total and by epoch.
 
-        Reports begin anew with `load_state_dict` and `set_epoch`.
+        Reports begin anew with `load_state_dict` and `set_epoch`, and after an error.
         """
         self._check()
-        return self._require().report()
+        return self._feed.report()
 
     def sample(self, number: int) -> dict[str, Any]:
         """Return the key of a sample, and the file, offset and size of each of its parts."""
-        return self._data.sample(_whole("number", number, 0))
+        return self._data.sample(whole("number", number, 0))
 
     def read(self, number: int, column: str) -> bytes:
         """Return the bytes of one part of a sample."""
-        return self._data.read(_whole("number", number, 0), column)
+        return self._data.read(whole("number", number, 0), column)
 
     def close(self) -> None:
         """End all reads and hooks. Delivered tensors stay valid. A second call does nothing."""
         self._closed = True
-        self._pause()
+        self._feed.pause()
 
     def as_iterable_dataset(self) -> Any:
         """Return a torch IterableDataset with the arguments of this loader.
@@ -271,7 +223,7 @@ class Loader:
         Pass it to a DataLoader with batch_size=None. Each worker process makes a loader of
         its own and reads a part of the batches.
         """
-        self._pause()
+        self._feed.pause()
         module = _shell("_torch", "torch")
         return module.dataset(self._arguments, (self.rank, self.world), self._state)
 
@@ -286,8 +238,9 @@ class Loader:
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            self.close()
+        # Any thread can collect garbage, also one that a wait for hooks would wait for.
+        if not getattr(self, "_closed", True) and not self._data.system.ended:
+            self._feed.pause(wait=False)
 
     def __repr__(self) -> str:
         info = self._data.info
@@ -310,80 +263,13 @@ class Loader:
         if not self._data.system.usable():
             raise ClosedError(FORKED)
 
-    def _require(self) -> Engine:
-        """Return the engine, which is started again after a failed hook."""
-        if self._engine is None:
-            self._restart(self._state, True)
-        assert self._engine is not None
-        return self._engine
-
-    def _pause(self) -> None:
-        """End all reads and hooks. The next batch starts them again."""
-        engine, self._engine = self._engine, None
-        runner, self._runner = self._runner, None
-        self._started.clear()
-        if engine is not None:
-            engine.release()
-        if runner is not None and self._data.system.usable():
-            runner.close()
-
-    def _restart(self, state: State, allow_changed: bool) -> None:
-        """Start the reads at a state. If the state is refused, the loader stays as it is."""
-        options = dict(self._options)
-        if state:
-            options.update(state=state, seed=0, allow_changed=allow_changed)
-        if self._epochs is not None:
-            # A loader of the library needs an epoch. The iterator ends before the first batch of one too many.
-            options["epochs"] = max(self._epochs - int(state.get("epoch", 0)), 1)
-        engine = Engine(self._data, options, self._views)
-        try:
-            self._views.require(engine.device)
-        except BaseException:
-            engine.release()
-            raise
-        self._pause()
-        self._engine = self._described = engine
-        self._base = {**engine.start, **({} if not state else {"seed": state["seed"]})}
-        if self._hooks:
-            self._runner = Pool(self._hooks, self._threads) if self._threads else Inline(self._hooks)
-
     def _deliver(self) -> tuple[Any, bool]:
         """Return what the loop gets next, and whether it is the last of the epoch. Raises StopIteration."""
         self._check()  # before the lock, which a thread of the parent process may hold after a fork
         with self._lock:
-            if self._epochs is not None and self._state["epoch"] >= self._epochs:
-                raise StopIteration
-            engine = self._require()
-            if self._runner is None:
-                taken = engine.take(wait=True)
-                assert taken is not None
-                batch = Batch(taken, engine.columns, self._views, self._base)
-                self._state = batch.state
-                return batch, batch.last
-            return self._decoded(engine, self._runner)
-
-    def _decoded(self, engine: Engine, runner: Inline | Pool) -> tuple[Any, bool]:
-        started = self._started
-        while len(started) < runner.depth:
-            try:
-                taken = engine.take(wait=not started)
-            except StopIteration:
-                if not started:
-                    raise
-                break
-            if taken is None:
-                break
-            batch = Batch(taken, engine.columns, self._views, self._base)
-            started.append((batch, runner.start(batch)))
-        batch, begun = started[0]
-        try:
-            result = runner.finish(begun)
-        except Exception:
-            self._pause()  # a new loop begins at the batch that failed
-            raise
-        self._state = batch.state
-        started.popleft()
-        return result, batch.last
+            self._check()
+            item, self._state, last = self._feed.take(self._state)
+            return item, last
 
 
 class _Epoch:
@@ -416,66 +302,3 @@ def _shell(module: str, package: str) -> Any:
         raise UnsupportedError(
             f"use the loader with {package}: the package cannot be imported: {cause} (fix: install {package})"
         ) from cause
-
-
-def _sources(source: Source) -> list[bytes]:
-    """Return the sources as bytes."""
-    given = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    if not given:
-        raise InvalidError("open data: the list of sources is empty")
-    found = []
-    for one in given:
-        if not isinstance(one, (str, os.PathLike)) or not os.fspath(one) or "\0" in os.fspath(one):
-            raise InvalidError(f"open data {one!r}: expected a path, a URL or a pattern")
-        found.append(os.fsencode(one))
-    return found
-
-
-def _account(endpoint: Any, access_key: Any, secret_key: Any, client: Any) -> dict[str, Any]:
-    """Return the options of a client for data in a bucket."""
-    if client is not None:
-        if endpoint is not None or access_key is not None or secret_key is not None:
-            raise InvalidError("client is given together with endpoint, access_key or secret_key (fix: give one of them)")
-        return with_environment(client._options, os.environ)
-    if (access_key is None) != (secret_key is None):
-        raise InvalidError("access_key and secret_key: only one of them is given (fix: give both, or neither)")
-    given = {"endpoint": endpoint, "access_key": access_key, "secret_key": secret_key}
-    words = {key: _arguments.word(key, value) for key, value in given.items() if value is not None}
-    return with_environment(words, os.environ)
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and least <= value < 1 << 63:
-        return value
-    raise InvalidError(f"{name}={value!r} is not a whole number of {least} or more")
-
-
-def _choice(name: str, value: Any, kind: Any) -> str:
-    if value in get_args(kind):
-        return str(value)
-    raise InvalidError(f"{name}={value!r} is not one of {', '.join(get_args(kind))}")
-
-
-def _tail(tail: Any, drop_last: Any) -> str:
-    if drop_last is None:
-        return _choice("tail", "drop" if tail is None else tail, Tail)
-    meant = "drop" if _arguments.truth("drop_last", drop_last) else "short"
-    if tail is not None and tail != meant:
-        raise InvalidError(f"tail={tail!r} and drop_last={drop_last}: they contradict each other (fix: give one of them)")
-    return meant
-
-
-_NUMBERS = ("seed", "epoch", "position", "samples", "shuffle_block", "shuffle_window")
-
-
-def _checked(state: Mapping[str, Any]) -> State:
-    """Return a state in plain numbers and text. Raises InvalidError if it is not a state."""
-    if not isinstance(state, Mapping) or not {"seed", "epoch", "position"} <= state.keys():
-        raise InvalidError(f"state {state!r:.200} is not a state of Loader.state_dict(), with seed, epoch and position")
-    found: State = {}
-    for key, value in state.items():
-        if key in _NUMBERS:
-            found[key] = _whole(f"state[{key!r}]", value, 0)
-        else:
-            found[key] = value
-    return found

@@ -10,7 +10,8 @@ from typing import Any
 from .. import _device
 from ..errors import InvalidError
 from ._batch import Batch
-from ._loader import Loader, State
+from ._loader import Loader
+from ._settings import State
 
 _torch: Any = importlib.import_module("torch.utils.data")
 
