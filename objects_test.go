@@ -7,10 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/minio/minio-go/v7"
@@ -33,10 +35,18 @@ const (
 // detector sees it, and gives it a bucket. Only one gateway can live in a process.
 func serve(t *testing.T) (endpoint, socket string) {
 	t.Helper()
+	endpoint, socket, _ = serveUntil(t, nil)
+	return endpoint, socket
+}
+
+// serveUntil does what serve does with more variables, and also returns a function that ends the server.
+func serveUntil(t *testing.T, more map[string]string) (endpoint, socket string, end func()) {
+	t.Helper()
 	socket = filepath.Join(t.TempDir(), "door.sock")
 	vars := map[string]string{"NEBULAIO_ROOT_USER": doorUser, "NEBULAIO_ROOT_PASSWORD": doorPassword,
 		"NEBULAIO_GPUDIRECT_ENABLED": "true",
 		"NEBULAIO_GPUDIRECT_SOCKET":  socket, "NEBULAIO_GPUDIRECT_MAX_TRANSFER_SIZE": "2MiB"}
+	maps.Copy(vars, more)
 	c, err := config.Load(config.Inputs{Flags: map[string]string{"data": filepath.Join(t.TempDir(), "store"),
 		"address": "127.0.0.1:0", "console_address": "127.0.0.1:0"},
 		Env: func(name string) string { return vars[name] }})
@@ -56,12 +66,13 @@ func serve(t *testing.T) (endpoint, socket string) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("the server ended with %v\n%s", err, log)
 		}
 	})
+	t.Cleanup(end)
 	m, err := minio.New(strings.TrimPrefix(endpoint, "http://"),
 		&minio.Options{Creds: credentials.NewStaticV4(doorUser, doorPassword, ""), Region: "us-east-1"})
 	if err != nil {
@@ -70,7 +81,7 @@ func serve(t *testing.T) (endpoint, socket string) {
 	if err := m.MakeBucket(ctx, "box", minio.MakeBucketOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return endpoint, socket
+	return endpoint, socket, end
 }
 
 func randomBytes(seed uint64, n int) []byte {
@@ -250,6 +261,7 @@ func TestObjects(t *testing.T) {
 	})
 	t.Run("models", func(t *testing.T) { modelsInBuckets(t, sys, access, ways) })
 	t.Run("by name", func(t *testing.T) { objectsByName(t, sys, access) })
+	t.Run("training data", func(t *testing.T) { dataInBuckets(t, sys, access) })
 	t.Run("errors are Go's own", func(t *testing.T) { goErrors(t, ways, client, sys) })
 }
 

@@ -93,12 +93,8 @@ func (p *pool) put(b device.Buffer, stream uint64, has bool) {
 		return
 	}
 	mark, err := p.after(stream)
-	if err != nil { // without a mark, only the whole device tells
-		p.err = errors.Join(p.err, err)
-		if p.queue != nil {
-			p.err = errors.Join(p.err, p.queue.Drain())
-		}
-		p.keep(b)
+	if err != nil { // nobody knows when the stream has passed; to free the memory waits for the device
+		p.err = errors.Join(p.err, err, b.Free())
 		return
 	}
 	p.busy, p.used = append(p.busy, busy{b, mark}), p.used+b.Size()
