@@ -43,7 +43,7 @@ func Formats() []Format {
 type Options struct {
 	Format Format // "" means Auto
 	// Block makes samples of so many tokens from the tokens of Megatron and litData, across the borders of documents;
-	// 0 makes a sample of each document.
+	// 0 makes a sample of each sequence.
 	Block int
 	// MaxSample is the most bytes of a part of a sample; 0 means no limit but that of the format. A larger part is an
 	// error of kind Invalid.
@@ -53,8 +53,8 @@ type Options struct {
 	Verify bool
 	// SkipBad leaves out files that are missing or damaged and samples above MaxSample, and lists them in Data.Bad.
 	SkipBad bool
-	// Progress, if not nil, is called while files are verified or scanned: with the bytes so far, and with the bytes of
-	// all files, or 0 if they are not known. Calls do not overlap.
+	// Progress, if not nil, is called while files are verified or scanned. The total is that of all files, or 0 if it is
+	// not known. Calls do not overlap.
 	Progress func(done, total int64)
 }
 
