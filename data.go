@@ -23,7 +23,8 @@ type DataOptions struct {
 	Block int
 	// MaxSample is the most bytes of one part of a sample; 0 means 4 GiB. A larger part is an error of kind Invalid.
 	MaxSample int64
-	// Verify reads all data once and compares it with its checksums: FILE.crc64nvme files and the CRCs of TFRecord.
+	// Verify reads all data once and compares it with its checksums: FILE.crc64nvme files, the CRCs of TFRecord, and the
+	// SHA-1 and SHA-256 hashes in the index of MDS.
 	Verify bool
 	// SkipBad leaves out missing and damaged files and samples above MaxSample. DataInfo.Bad lists them.
 	SkipBad bool
