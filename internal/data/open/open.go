@@ -48,8 +48,8 @@ type Options struct {
 	// MaxSample is the most bytes of a part of a sample; 0 means no limit but that of the format. A larger part is an
 	// error of kind Invalid.
 	MaxSample int64
-	// Verify reads all data once and compares it with its checksums. Those are FILE.crc64nvme beside a file, the CRCs of
-	// TFRecord, and the SHA-1 and SHA-256 hashes in the index of MDS.
+	// Verify reads all data once and compares it with its checksums. Checksums are FILE.crc64nvme beside a file, the
+	// CRCs of TFRecord, and the SHA-1 and SHA-256 hashes in the index of MDS.
 	Verify bool
 	// SkipBad leaves out files that are missing or damaged and samples above MaxSample, and lists them in Data.Bad.
 	SkipBad bool
