@@ -19,16 +19,17 @@ type DataOptions struct {
 	// unless Format says that each row is a sample.
 	Format string
 	// Block makes samples of so many tokens from the tokens of the formats megatron and litdata, across the borders of
-	// documents; 0 makes a sample of each document.
+	// documents; 0 makes a sample of each sequence.
 	Block int
 	// MaxSample is the most bytes of one part of a sample; 0 means 4 GiB. A larger part is an error of kind Invalid.
 	MaxSample int64
-	// Verify reads all data once and compares it with its checksums: FILE.crc64nvme files and the CRCs of TFRecord.
+	// Verify reads all data once and compares it with its checksums: FILE.crc64nvme files, the CRCs of TFRecord, and the
+	// SHA-1 and SHA-256 hashes in the index of MDS.
 	Verify bool
 	// SkipBad leaves out missing and damaged files and samples above MaxSample. DataInfo.Bad lists them.
 	SkipBad bool
-	// Progress, if not nil, is called while OpenData verifies or scans files: with the bytes so far, and with the bytes
-	// of all files, or 0 if they are not known. Calls do not overlap.
+	// Progress, if not nil, is called with bytes while OpenData verifies or scans files. The total is that of all files,
+	// or 0 if it is not known. Calls do not overlap.
 	Progress func(done, total int64)
 	// Client chooses the server of data in a bucket.
 	Client ClientOptions

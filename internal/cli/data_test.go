@@ -82,6 +82,9 @@ func TestIndexCommand(t *testing.T) {
 	if f := bad.Files[1]; f.State != "failed" || f.Error == nil || f.Error.Kind != "corrupt" || f.Error.Fix == "" {
 		t.Errorf("%+v", f)
 	}
+	if r := run(t, []string{"index", dir, "--force"}, terminal); !strings.Contains(r.stderr, "10.68 KiB of 10.68 KiB  100 %") {
+		t.Errorf("progress %q", r.stderr)
+	}
 	run(t, []string{"index"}).want(t, 2, "0 paths given")
 	run(t, []string{"index", dir, "--check", "--force"}).want(t, 2, "--check writes nothing")
 	run(t, []string{"index", filepath.Join(dir, "nothing")}).want(t, 3, "nothing")

@@ -44,10 +44,10 @@ func (f *dataFlags) define(fs *pflag.FlagSet) {
 	}}
 	fs.Var(sample, "sample", "show the parts of the sample with this number, and their first bytes")
 	fs.Var(count(&f.o.Block, 0, 0), "block",
-		"number of tokens in a sample, for megatron and litdata; 0 makes a sample of each document")
+		"number of tokens in a sample, for megatron and litdata; 0 makes a sample of each sequence")
 	fs.Var(size(&f.o.MaxSample), "max-sample", "largest size of a part of a sample; 0 means no limit")
 	fs.BoolVar(&f.o.Verify, "verify", false,
-		"read all training data and compare it with its checksums: FILE.crc64nvme, and the CRCs of TFRecord")
+		"read all training data and compare it with its checksums: FILE.crc64nvme, CRCs of TFRecord, hashes of MDS")
 	fs.BoolVar(&f.o.SkipBad, "skip-bad", false, "leave out bad files and samples of training data, and count them")
 }
 

@@ -44,6 +44,7 @@ func TestModelsInBuckets(t *testing.T) {
 		}
 		run(t, []string{"inspect", "s3://box/" + door, "--door", door}, keys).want(t, 0, url)
 	}
+	dataInBuckets(t, m, keys)
 	run(t, []string{"load", "s3://box/require", "--device", "host", "--verify"}, keys).want(t, 0, "s3://box/require")
 	run(t, []string{"load", "s3://box/off", "--device", "host", "--verify", "--door", "off"}, keys).want(t, 3,
 		"model.safetensors.crc64nvme")
@@ -63,4 +64,26 @@ func TestModelsInBuckets(t *testing.T) {
 	if code := p.stop(os.Interrupt); code != 0 {
 		t.Errorf("the server ended with %d", code)
 	}
+}
+
+// dataInBuckets looks at archives of a bucket and makes their indexes, as objects beside them.
+func dataInBuckets(t *testing.T, m *minio.Client, keys func(*World)) {
+	t.Helper()
+	dir := archives(t, 2)
+	for _, name := range []string{"t-0.tar", "t-1.tar"} {
+		if _, err := m.FPutObject(t.Context(), "box", "shards/"+name, filepath.Join(dir, name), minio.PutObjectOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"s3://box/shards", "s3://box/shards/", "s3://box/shards/*.tar", "s3://box/shards/t-{0..1}.tar"} {
+		run(t, []string{"inspect", name}, keys).want(t, 0, "format    tar\n", "samples   4\n")
+	}
+	found(t, run(t, []string{"index", "s3://box/shards", "--check"}, keys), 3, "2 missing")
+	run(t, []string{"index", "s3://box/shards"}, keys).want(t, 0, "2 made")
+	run(t, []string{"index", "s3://box/shards", "--check", "--door", "off"}, keys).want(t, 0, "2 present")
+	if _, err := m.StatObject(t.Context(), "box", "shards/t-1.tar.nbx", minio.StatObjectOptions{}); err != nil {
+		t.Error(err)
+	}
+	run(t, []string{"inspect", "s3://box/nothing"}, keys).want(t, 3, "s3://box/nothing")
+	run(t, []string{"inspect", "s3://box/nothing", "--format", "tar"}, keys).want(t, 3, "s3://box/nothing")
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// Loose lists samples whose parts are whole files, such as the files of a folder. Build a Loose with NewLoose, AddFile
-// and AddSample. After the last AddSample, several goroutines can read it.
+// Loose lists samples that have whole files as their parts, such as the files of a folder. Build a Loose with NewLoose,
+// AddFile and AddSample. After the last AddSample, several goroutines can read it.
 //
 // A Loose needs 16 bytes of memory for each file, 8 bytes and 4 bytes for each column of a sample, and the names.
 type Loose struct {

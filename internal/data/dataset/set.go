@@ -61,7 +61,7 @@ func New(files []*sample.Table) (*Set, error) {
 	return join(groups)
 }
 
-// NewOfFiles returns the data set of samples whose parts are whole files. The errors are those of New.
+// NewOfFiles returns the data set of samples that have whole files as their parts. The errors are those of New.
 func NewOfFiles(l *Loose) (*Set, error) { return join([]group{l}) }
 
 func join(groups []group) (*Set, error) {

@@ -75,7 +75,7 @@ func NewWriter(columns []Column, options Options) (*Writer, error) {
 	hashes := slices.Clone(options.Hashes)
 	slices.Sort(hashes)
 	for i, name := range hashes {
-		if newHash(name) == nil || i > 0 && hashes[i-1] == name {
+		if NewHash(name) == nil || i > 0 && hashes[i-1] == name {
 			return nil, fail(`use "sha1", "sha256" or none`, "hash %.100q is unknown, or is there twice", name)
 		}
 	}
@@ -92,8 +92,8 @@ func NewWriter(columns []Column, options Options) (*Writer, error) {
 	return w, nil
 }
 
-// newHash returns a hash function by the name that mosaicml-streaming gives it, or nil.
-func newHash(name string) hash.Hash {
+// NewHash returns a hash function by the name that mosaicml-streaming gives it, or nil.
+func NewHash(name string) hash.Hash {
 	switch name {
 	case "sha1":
 		return sha1.New()
@@ -196,7 +196,7 @@ func (w *Writer) Flush(out io.Writer, basename string) (Shard, error) {
 	shard.Samples = int64(w.Len())
 	shard.Raw = File{Basename: basename, Bytes: w.Size(), Hashes: map[string]string{}}
 	for _, name := range shard.Hashes {
-		h := newHash(name)
+		h := NewHash(name)
 		h.Write(head)
 		h.Write(w.samples)
 		shard.Raw.Hashes[name] = hex.EncodeToString(h.Sum(nil))

@@ -81,6 +81,9 @@ func TestMDS(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
+	if d := must(t, m, open.Options{Verify: true}, "d"); d.Verified != 2 {
+		t.Errorf("%d files were verified", d.Verified)
+	}
 	if d := must(t, m, open.Options{Format: open.MDS}, "d/shard.0000{0..1}.mds"); d.Set.Len() != 6 {
 		t.Errorf("%d samples of the shards without the index", d.Set.Len())
 	}

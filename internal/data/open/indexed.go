@@ -29,7 +29,7 @@ func (w *work) mdsIndex(dir, name string, text []byte) error {
 		if s.Compressed() {
 			file = Entry{Name: dir + s.Zip.Basename, Size: s.Zip.Bytes}
 		}
-		w.parts = append(w.parts, part{file: file, samples: s.Samples, table: func(ctx context.Context) (*sample.Table,
+		w.parts = append(w.parts, part{file: file, samples: s.Samples, hashes: s.Raw.Hashes, table: func(ctx context.Context) (*sample.Table,
 			[]Column, error) {
 			var t *sample.Table
 			err := w.with(ctx, file.Name, func(r io.ReaderAt, size int64) (err error) {

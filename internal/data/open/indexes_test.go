@@ -137,6 +137,7 @@ func TestWhatHasNoIndex(t *testing.T) {
 func TestProgress(t *testing.T) {
 	tar, _, _ := archive(t, "d/a.tar", "1", "2")
 	r := records(t, "one")
+	hashed := mdsShards(t, "d/")
 	for name, c := range map[string]struct {
 		place memory
 		o     open.Options
@@ -145,7 +146,9 @@ func TestProgress(t *testing.T) {
 		"scan":              {memory{"d/a.tar": tar, "d/b.tar": tar}, open.Options{}, int64(2 * len(tar))},
 		"verify":            {memory{"d/a.tar": tar, "d/a.tar.crc64nvme": sums(tar)}, open.Options{Verify: true}, int64(len(tar))},
 		"verify a TFRecord": {memory{"d/a.tfrecord": r, "d/a.tfrecord.crc64nvme": sums(r)}, open.Options{Verify: true}, int64(len(r))},
-		"verify files":      {memory{"d/a.txt": r, "d/a.txt.crc64nvme": sums(r)}, open.Options{Verify: true}, int64(len(r))},
+		"verify hashes": {hashed, open.Options{Verify: true}, int64(len(hashed["d/shard.00000.mds"]) +
+			len(hashed["d/shard.00001.mds"]))},
+		"verify files": {memory{"d/a.txt": r, "d/a.txt.crc64nvme": sums(r)}, open.Options{Verify: true}, int64(len(r))},
 	} {
 		done, total := int64(0), int64(0)
 		c.o.Progress = func(d, t int64) { done, total = d, t }

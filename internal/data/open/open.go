@@ -43,18 +43,18 @@ func Formats() []Format {
 type Options struct {
 	Format Format // "" means Auto
 	// Block makes samples of so many tokens from the tokens of Megatron and litData, across the borders of documents;
-	// 0 makes a sample of each document.
+	// 0 makes a sample of each sequence.
 	Block int
 	// MaxSample is the most bytes of a part of a sample; 0 means no limit but that of the format. A larger part is an
 	// error of kind Invalid.
 	MaxSample int64
-	// Verify reads all data once and compares it with the checksums that are there: a FILE.crc64nvme beside a packed
-	// file, and the CRCs of TFRecord.
+	// Verify reads all data once and compares it with its checksums. Checksums are FILE.crc64nvme beside a file, the
+	// CRCs of TFRecord, and the SHA-1 and SHA-256 hashes in the index of MDS.
 	Verify bool
 	// SkipBad leaves out files that are missing or damaged and samples above MaxSample, and lists them in Data.Bad.
 	SkipBad bool
-	// Progress, if not nil, is called while files are verified or scanned: with the bytes so far, and with the bytes of
-	// all files, or 0 if they are not known. Calls do not overlap.
+	// Progress, if not nil, is called while files are verified or scanned. The total is that of all files, or 0 if it is
+	// not known. Calls do not overlap.
 	Progress func(done, total int64)
 }
 
@@ -155,7 +155,8 @@ type work struct {
 // part is a packed file that is still to be read.
 type part struct {
 	file    Entry
-	samples int64 // as an index of all files says; 0 if it is not known
+	samples int64             // as an index of all files says; 0 if it is not known
+	hashes  map[string]string // of the file, by algorithm, as the index says
 	table   func(ctx context.Context) (*sample.Table, []Column, error)
 }
 

@@ -171,7 +171,7 @@ func mdsShards(t testing.TB, dir string) memory {
 	t.Helper()
 	m := memory{}
 	w, err := mds.NewWriter([]mds.Column{{Name: "n", Encoding: "int", Size: 8}, {Name: "text", Encoding: "str"},
-		{Name: "a", Encoding: "ndarray:float32:2,3", Size: 24}}, mds.Options{})
+		{Name: "a", Encoding: "ndarray:float32:2,3", Size: 24}}, mds.Options{Hashes: []string{"sha1"}})
 	check(t, err)
 	var shards []mds.Shard
 	for i := range 2 {

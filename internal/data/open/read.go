@@ -4,13 +4,18 @@ package open
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/data/dataset"
+	"github.com/nebulaio/nebulaio/internal/data/mds"
 	"github.com/nebulaio/nebulaio/internal/data/sample"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -95,7 +100,14 @@ func (w *work) tables(ctx context.Context) ([]*sample.Table, [][]Column, []error
 		}
 		tables[i], columns[i], fails[i] = w.parts[i].table(ctx)
 		if fails[i] == nil && w.o.Verify {
-			if fails[i] = w.verify(ctx, w.parts[i].file.Name, w.data.Format == TFRecord); fails[i] != nil {
+			inside := w.data.Format == TFRecord
+			if known := w.parts[i].known(); known != nil {
+				inside, fails[i] = true, w.verifyHashes(ctx, w.parts[i].file.Name, known)
+			}
+			if fails[i] == nil {
+				fails[i] = w.verify(ctx, w.parts[i].file.Name, inside)
+			}
+			if fails[i] != nil {
 				tables[i] = nil
 			}
 		}
@@ -182,7 +194,7 @@ func (w *work) verify(ctx context.Context, name string, inside bool) error {
 			if err := sample.ReadFull(r, b[:n], off, "verify", name); err != nil {
 				return err
 			}
-			if w.data.Format != TFRecord { // whose scan has counted the bytes
+			if !inside { // else the bytes were counted already
 				w.advance(n)
 			}
 			if got := checksum.Of(b[:n]); got != want {
@@ -197,6 +209,38 @@ func (w *work) verify(ctx context.Context, name string, inside bool) error {
 		w.verified()
 	}
 	return err
+}
+
+// known returns the hashes of a file whose algorithms we know, or nil.
+func (p part) known() map[string]string {
+	var out map[string]string
+	for algorithm, hash := range p.hashes {
+		if mds.NewHash(algorithm) != nil {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[algorithm] = hash
+		}
+	}
+	return out
+}
+
+// verifyHashes compares a file with the hashes of an index.
+func (w *work) verifyHashes(ctx context.Context, name string, want map[string]string) error {
+	return w.with(ctx, name, func(r io.ReaderAt, size int64) error {
+		r = &tracked{r: r, move: w.advance, end: size}
+		for _, algorithm := range slices.Sorted(maps.Keys(want)) {
+			h := mds.NewHash(algorithm)
+			if _, err := io.Copy(h, io.NewSectionReader(r, 0, size)); err != nil {
+				return errs.Wrap("verify", name, err)
+			}
+			if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, want[algorithm]) {
+				return errs.New(errs.Corrupt, "verify", name, fmt.Sprintf("its %s is %s, expected %.200s as the index says", algorithm,
+					got, want[algorithm])).WithFix("copy the file again, or pack it again")
+			}
+		}
+		return nil
+	})
 }
 
 // advance counts bytes that were scanned or verified.

@@ -29,7 +29,7 @@ const Column = "record"
 type Options struct {
 	// If CheckData is true, Open reads the whole file and compares the data of each record with its CRC.
 	CheckData bool
-	// Skip, if not nil, is called with the error about a record whose data is damaged. If Skip returns true, the table
+	// Skip, if not nil, is called with the error about a record with damaged data. If Skip returns true, the table
 	// leaves the record out, and the scan goes on.
 	Skip func(error) bool
 }
