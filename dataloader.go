@@ -22,19 +22,20 @@ type LoaderOptions struct {
 	Batch int64
 	// Columns are the names of the columns to read; empty means all columns of the data.
 	Columns []string
-	// Shuffle is "full" (the default), a random order of all samples; "blocks", a random order of blocks of
-	// neighbouring samples, for storage that is slow at random reads; or "stored", the order of the files.
+	// Shuffle is "full", "blocks" or "stored". "full", the default, is a random order of all samples. "blocks" is a
+	// random order of blocks of neighbouring samples, for storage that is slow at random reads. "stored" is the order of
+	// the files.
 	Shuffle string
-	// ShuffleBlock is the number of samples in a block, and ShuffleWindow the number of blocks that are mixed with each
-	// other, for the shuffle "blocks"; 0 means 256 samples and 64 blocks.
+	// ShuffleBlock is the number of samples in a block of the shuffle "blocks"; 0 means 256. ShuffleWindow is the number
+	// of blocks that are mixed with each other; 0 means 64.
 	ShuffleBlock, ShuffleWindow int64
 	// Seed chooses the random order. Every epoch has another order.
 	Seed uint64
 	// Rank and World split each step among the processes of a training job; World 0 means 1. Worker and Workers split
 	// the batches of one rank among its processes; Workers 0 means 1.
 	Rank, World, Worker, Workers int
-	// Tail chooses the end of an epoch, if its samples do not fill a batch of every rank: "drop" leaves them out (the
-	// default), "pad" repeats samples from the start of the epoch, and "short" makes smaller batches.
+	// Tail chooses what happens to samples at the end of an epoch that do not fill a batch of every rank. "drop", the
+	// default, leaves the samples out. "pad" repeats samples from the start of the epoch. "short" makes smaller batches.
 	Tail string
 	// Epochs is the number of epochs; 0 means no end.
 	Epochs int64
