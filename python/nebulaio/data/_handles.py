@@ -224,8 +224,8 @@ class Engine(_Handle):
         """End all reads. Batches that were taken stay valid."""
         super().release()  # ends a wait in another thread
         self.system.jobs.pop(id(self), None)
-        if not self.system.usable():
-            return
+        if self._stopped or not self.system.usable():
+            return  # at the end of the process, another thread may never give the lock back
         with self._taking:  # a signal can arrive when the library has handed over a batch and nobody owns it yet
             number, self._batch.value = self._batch.value, 0
             if number:
