@@ -20,6 +20,12 @@ FORKED: Final = (
 )
 
 
+def park() -> None:
+    """Stop a daemon thread at the end of the process: Python ends it silently, and an error would be printed."""
+    if threading.current_thread() is not threading.main_thread():
+        threading.Event().wait()
+
+
 class Column(TypedDict, total=False):
     """A column of the data as the library describes it."""
 
@@ -61,6 +67,8 @@ class Data(_Handle):
         """Return the number of the handle. Raises ClosedError in a forked child."""
         if not self.system.usable():
             raise ClosedError(FORKED)
+        if self.system.ended:
+            park()
         return self.number.value
 
     def keys(self, samples: int, count: int) -> list[str]:
@@ -184,6 +192,8 @@ class Engine(_Handle):
         if not self.system.usable():
             raise ClosedError(FORKED)
         if not self.number.value:
+            if self._stopped or self.system.ended:
+                park()
             raise ClosedError("use loader: it is closed (fix: make a new Loader)")
         return self.number.value
 
@@ -201,9 +211,8 @@ class Engine(_Handle):
                 if status == _abi.OK and self.number.value:
                     break
                 if status not in (_abi.OK, _abi.RUNNING):
-                    if self._stopped and threading.current_thread() is not threading.main_thread():
-                        # Python ends a daemon thread silently, so do not raise an error that it would print.
-                        threading.Event().wait()
+                    if self._stopped:
+                        park()
                     raise from_status(status, _abi.message(take, status, err))
                 if not wait:
                     return None
