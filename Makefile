@@ -270,6 +270,7 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	rm -f build/gpu/libnebulaio.h && cp -r include/nebulaio build/gpu/include/
 	cp -r python bench build/gpu/ && cp VERSION go.mod build/gpu/
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/pydeps pytest
+	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/pydeps --no-deps torchdata
 	$(MAKE) --no-print-directory native STATIC="-static-libstdc++ -static-libgcc"
 	mkdir -p build/gpu/native && cp build/native/* build/gpu/native/ && strip build/gpu/native/* && cp test/native/run.sh test/native/objects.sh build/gpu/native/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o build/gpu/objects ./bench/door/objects

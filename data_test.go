@@ -227,3 +227,72 @@ func TestSamplesCanBeRead(t *testing.T) {
 		t.Errorf("sample 5 of 5: %v", err)
 	}
 }
+
+// TestALoaderNamesWhatIsMissing removes a file after its index was read.
+func TestALoaderNamesWhatIsMissing(t *testing.T) {
+	dir := tars(t, 3, 10)
+	d := openData(t, nebulaio.DataOptions{}, dir)
+	gone := filepath.Join(dir, "train-02.tar")
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	l, err := d.NewLoader(t.Context(), nebulaio.LoaderOptions{Batch: 4, World: 2, Tail: "pad", Shuffle: "stored"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Batches() != 4 || l.Start().Samples != 30 {
+		t.Errorf("%d batches, %+v", l.Batches(), l.Start())
+	}
+	for err == nil {
+		var b *nebulaio.DataBatch
+		if b, err = l.Next(t.Context()); err == nil {
+			b.Free()
+		}
+	}
+	if fault.KindOf(err) != fault.NotFound || !strings.Contains(err.Error(), gone) || !strings.Contains(err.Error(), "sample 2") {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if keys, err := d.Keys([]int64{29, 0}); err != nil || !slices.Equal(keys, []string{"000029", "000000"}) {
+		t.Errorf("%q, %v", keys, err)
+	}
+	if _, err := d.Keys([]int64{30}); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("sample 30 of 30: %v", err)
+	}
+}
+
+// TestBatchesOutliveTheirLoader closes a system under a loader, and then the loader under a batch.
+func TestBatchesOutliveTheirLoader(t *testing.T) {
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: nebulaio.DevicesOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := sys.OpenData(t.Context(), []string{tars(t, 1, 10)}, nebulaio.DataOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := d.NewLoader(t.Context(), nebulaio.LoaderOptions{Batch: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sys.Close(); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("closing a system with a loader: %v", err)
+	}
+	if err := errors.Join(l.Close(), l.Close()); err != nil {
+		t.Error(err)
+	}
+	if got, err := b.Read(1, 2); err != nil || string(got) != text(int(b.Samples[2]), "txt") {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := errors.Join(d.Close(), sys.Close()); err != nil {
+		t.Error(err)
+	}
+	b.FreeAfter(0)
+	b.Free()
+}

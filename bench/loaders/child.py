@@ -29,7 +29,8 @@ CONTENDERS: dict[str, type[Contender]] = {**OWN, **PEERS}
 def task_of(asked: dict[str, Any]) -> Task:
     """Return the task in the JSON of a parent."""
     samples = Samples(**{**asked["samples"], "folder": Path(asked["samples"]["folder"])})
-    return Task(samples, asked["batch"], asked["device"], asked["shuffle"], asked.get("source", ""), asked.get("setting") or {})
+    return Task(samples, asked["batch"], asked["device"], asked["shuffle"], asked.get("source", ""), asked.get("setting") or {},
+                asked.get("epochs", 1))  # fmt: skip
 
 
 def drop(samples: Samples, form: str) -> float:
@@ -59,13 +60,16 @@ def epoch(contender: Contender, number: int) -> dict[str, Any]:
 
 
 def measure(contender: Contender, cold: bool) -> dict[str, Any]:
-    """Return the seconds of the second epoch."""
+    """Return the mean seconds of the epochs after the first one."""
     first = epoch(contender, 0)["seconds"]
+    contender.begin()
     if cold:
         if not contender.form:
             raise RuntimeError("the objects of a server cannot be made cold")
         drop(contender.task.samples, contender.form)
-    return {**epoch(contender, 1), "first_epoch_s": first, "report": contender.report()}
+    several = [epoch(contender, number + 1) for number in range(contender.task.epochs)]
+    mean = sum(each["seconds"] for each in several) / len(several)
+    return {**several[0], "seconds": mean, "first_epoch_s": first, "report": contender.report()}
 
 
 def verify(contender: Contender) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class Task:
     shuffle: bool
     source: str = ""  # URL of the samples as objects, for the contenders that read objects
     setting: dict[str, Any] = field(default_factory=dict)
+    epochs: int = 1  # that are measured together
 
 
 class Contender(ABC):
@@ -43,6 +44,9 @@ class Contender(ABC):
     def settings(task: Task, workers: list[int]) -> list[dict[str, Any]]:
         """Return the settings to choose the best from."""
         return [{}]
+
+    def begin(self) -> None:  # noqa: B027  most contenders have nothing to forget
+        """Forget what was read ahead, before the measured epochs begin."""
 
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Any]:
@@ -87,12 +91,14 @@ class Ours(Contender):
 
         source = task.source or str(task.samples.path(self.form))
         self.loader = Loader(source, batch_size=task.batch, device=task.device, shuffle="full" if task.shuffle else "stored",
-                             epochs=1, drop_last=False)  # fmt: skip
+                             epochs=task.epochs, drop_last=False)  # fmt: skip
         self.start = self.loader.state_dict()
 
-    def epoch(self, number: int) -> Iterator[Any]:
-        """Begin the only epoch anew, so that no epoch profits from what an earlier one has read ahead."""
+    def begin(self) -> None:
+        """Begin anew, so that no measured epoch profits from what an earlier one has read ahead."""
         self.loader.load_state_dict(self.start)
+
+    def epoch(self, number: int) -> Iterator[Any]:
         for batch in self.loader:
             (column,) = batch.values()  # the name of the only column depends on the form
             yield column.dense() if hasattr(column, "dense") else column
@@ -129,7 +135,7 @@ class Engine(Contender):
         """Yield everything as one batch."""
         from nebulaio.safetensors import load_file
 
-        options: dict[str, Any] = {"framework": "numpy"} if self.task.device == "host" else {"framework": "torch"}
+        options: dict[str, Any] = {"framework": "numpy"} if self.task.device == "host" else {"framework": "pt"}
         tensors = load_file(self.task.samples.path(self.form), self.task.device, **options)
         yield [tensors[name] for name in sorted(tensors)]
 

@@ -58,7 +58,8 @@ class Bench:
     def child(self, job: str, row: str = "", **more: Any) -> dict[str, Any]:
         """Run a job in a process of its own and return its result."""
         asked = {"job": job, "samples": as_dict(self.samples), "batch": self.given.batch, "device": self.given.device,
-                 "shuffle": row != "stored", "cold": row == "cold", "source": self.source, **more}  # fmt: skip
+                 "shuffle": row != "stored", "cold": row == "cold", "source": self.source,
+                 "epochs": 1 if row == "cold" else self.given.epochs, **more}  # fmt: skip
         command = [sys.executable, "-m", "loaders.child", json.dumps(asked)]
         paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
         env = os.environ | {"PYTHONPATH": ":".join(paths), "TOKENIZERS_PARALLELISM": "false"}
@@ -145,7 +146,7 @@ class Bench:
             program = references.build_random(self.samples.folder)
             for depth in self.given.depths:
                 measured[f"O_DIRECT, depth {depth}"] = lambda n, d=depth: references.random_reads(program, self.samples, d, n)
-        if row != "objects" and self.given.device != "host":
+        if self.given.device != "host":
             measured["pinned copy"] = lambda n: self.child("pinned").get("seconds", 0.0)
         for name in measured:
             found[name] = {"seconds": [], "failed": []}
@@ -189,6 +190,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=16384, help="number of samples")
     parser.add_argument("--batch", type=int, default=256, help="samples of a batch")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=1, help="epochs that are measured together; those of storage are one")
     parser.add_argument("--workers", type=numbers, default=numbers("0,1,2,4,8"), help="numbers of worker processes to try")
     parser.add_argument("--depths", type=numbers, default=numbers("16,32,64,128"), help="reads in flight of the cold reference")
     parser.add_argument("--workdir", type=Path, default=Path("build/bench-data"), help="folder for the samples; kept for later runs")

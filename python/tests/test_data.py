@@ -484,6 +484,33 @@ def test_threads_share_a_loader(tars: Path) -> None:
     assert sorted(seen) == [f"{n:06d}" for n in range(SAMPLES)]
 
 
+def test_loaders_closed_by_another_thread(tars: Path) -> None:
+    """Threads take batches while another thread moves and closes the loader. No batch is used after it was freed."""
+    for round_ in range(40):
+        hooks: dict[str, Any] = [{}, {"decode": lambda batch: batch}, {"decode": lambda batch: batch, "threads": 2}][round_ % 3]
+        loader = make(tars, batch_size=1 + round_ % 4, **hooks)
+        begun = threading.Event()
+
+        def work(_: int) -> None:
+            try:
+                while True:
+                    for batch in loader:
+                        assert batch["txt"].values.tobytes() == b"".join(content(n, "txt") for n in batch.indices)
+                        begun.set()
+            except ClosedError:
+                return
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(2)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        if round_ % 2:
+            loader.set_epoch(7)
+        loader.close()
+        for thread in threads:
+            thread.join()
+
+
 FORK = """
 import os, sys, threading
 from nebulaio.data import Loader

@@ -43,7 +43,7 @@ def test_wheel_holds_the_library_and_works_alone(tmp_path: Path, library: str) -
     with zipfile.ZipFile(wheel) as content:
         names = set(content.namelist())
         content.extractall(tmp_path / "site")
-    assert {"nebulaio/py.typed", "nebulaio/_lib/libnebulaio.so", "nebulaio/_lib/nebulaio", "nebulaio/_frameworks/torch.py"} <= names
+    assert {"nebulaio/py.typed", "nebulaio/_lib/libnebulaio.so", "nebulaio/_lib/nebulaio", "nebulaio/_frameworks/torch.py", "nebulaio/data/_loader.py"} <= names
     out = python(
         "import nebulaio; print(nebulaio.__file__, nebulaio.library_path(), nebulaio.__version__)",
         env={"PYTHONPATH": str(tmp_path / "site"), "NEBULAIO_LIBRARY": ""},
@@ -62,7 +62,9 @@ def test_wheel_without_go_or_library_says_so(tmp_path: Path) -> None:
     assert "/nowhere.so" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("module", [nebulaio, nebulaio.data, nebulaio.errors, nebulaio.gpudirect, nebulaio.safetensors])
+@pytest.mark.parametrize(
+    "module", [nebulaio, nebulaio.data, nebulaio.data.decode, nebulaio.errors, nebulaio.gpudirect, nebulaio.safetensors]
+)
 def test_public_names_are_documented(module: object) -> None:
     assert inspect.getdoc(module)
     for name in module.__all__:

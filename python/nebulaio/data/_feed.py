@@ -55,7 +55,7 @@ class Feed:
         """End all reads and hooks. The next `take` starts them again. With `wait`, wait for running hooks."""
         engine, self._engine = self._engine, None
         runner, self._runner = self._runner, None
-        self._started.clear()
+        self._started = deque()  # another thread may still use the old one
         if engine is not None:
             if engine.usable():
                 self._reported = engine.report()

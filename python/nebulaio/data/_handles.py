@@ -20,6 +20,12 @@ FORKED: Final = (
 )
 
 
+def park() -> None:
+    """Stop a daemon thread at the end of the process: Python ends it silently, and an error would be printed."""
+    if threading.current_thread() is not threading.main_thread():
+        threading.Event().wait()
+
+
 class Column(TypedDict, total=False):
     """A column of the data as the library describes it."""
 
@@ -61,6 +67,8 @@ class Data(_Handle):
         """Return the number of the handle. Raises ClosedError in a forked child."""
         if not self.system.usable():
             raise ClosedError(FORKED)
+        if self.system.ended:
+            park()
         return self.number.value
 
     def keys(self, samples: int, count: int) -> list[str]:
@@ -159,6 +167,7 @@ class Engine(_Handle):
         self.data = data
         self._views = views
         self._stopped = False
+        self._taking = threading.RLock()
         self._err = ctypes.create_string_buffer(4096)
         self._out = _abi.Batch(struct_size=ctypes.sizeof(_abi.Batch))
         self._batch = ctypes.c_uint64(0)
@@ -183,6 +192,8 @@ class Engine(_Handle):
         if not self.system.usable():
             raise ClosedError(FORKED)
         if not self.number.value:
+            if self._stopped or self.system.ended:
+                park()
             raise ClosedError("use loader: it is closed (fix: make a new Loader)")
         return self.number.value
 
@@ -194,24 +205,23 @@ class Engine(_Handle):
         """
         take = self.system.functions.nebulaio_loader_next
         batch, out, err = self._batch, ctypes.byref(self._out), self._err
-        batch.value = 0
-        while True:
-            status = take(self.checked(), SLICE_MS if wait else 0, out, ctypes.byref(batch), err, len(err))
-            if status == _abi.OK:
-                break
-            if status != _abi.RUNNING:
-                if self._stopped and threading.current_thread() is not threading.main_thread():
-                    # Python ends a daemon thread silently, so do not raise an error that it would print.
-                    threading.Event().wait()
-                raise from_status(status, _abi.message(take, status, err))
-            if not wait:
-                return None
-        if not batch.value:
-            raise StopIteration
-        found = self._out
-        memory = Memory(batch.value, self.data, self._views, self.device, found.samples, found.count)
-        batch.value = 0
-        return Taken(found, self._columns, memory)
+        with self._taking:
+            while True:
+                status = take(self.checked(), SLICE_MS if wait else 0, out, ctypes.byref(batch), err, len(err))
+                if status == _abi.OK and self.number.value:
+                    break
+                if status not in (_abi.OK, _abi.RUNNING):
+                    if self._stopped:
+                        park()
+                    raise from_status(status, _abi.message(take, status, err))
+                if not wait:
+                    return None
+            if not batch.value:
+                raise StopIteration
+            found = self._out
+            memory = Memory(batch.value, self.data, self._views, self.device, found.samples, found.count)
+            batch.value = 0  # the memory owns the batch now
+            return Taken(found, self._columns, memory)
 
     def report(self) -> dict[str, Any]:
         """Return the library's report."""
@@ -221,11 +231,14 @@ class Engine(_Handle):
 
     def release(self) -> None:
         """End all reads. Batches that were taken stay valid."""
-        if self._batch.value and self.usable():
-            self.system.functions.nebulaio_release(self._batch.value, None, 0)
-            self._batch.value = 0
-        super().release()
+        super().release()  # ends a wait in another thread
         self.system.jobs.pop(id(self), None)
+        if self._stopped or not self.system.usable():
+            return  # at the end of the process, another thread may never give the lock back
+        with self._taking:  # a signal can arrive when the library has handed over a batch and nobody owns it yet
+            number, self._batch.value = self._batch.value, 0
+            if number:
+                self.system.functions.nebulaio_release(number, None, 0)
 
     def stop(self, deadline: float) -> None:
         """End the loader at the end of the process."""

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Union
 
-from ..errors import DecodeError, InvalidError
+from ..errors import ClosedError, DecodeError, InvalidError
 from ._batch import Batch
 
 Decode = Union[Mapping[str, Callable[[Any], Any]], Callable[[Batch], Any]]
 Collate = Callable[[list[dict[str, Any]]], Any]
+_CLOSED = "use loader: another thread has closed it (fix: make a new Loader)"
 
 
 class Hooks:
@@ -108,11 +109,17 @@ class Pool:
 
     def start(self, batch: Batch) -> Future[Any]:
         """Begin to decode a batch."""
-        return self._threads.submit(self._hooks.run, batch)
+        try:
+            return self._threads.submit(self._hooks.run, batch)
+        except RuntimeError as cause:  # another thread has closed the pool
+            raise ClosedError(_CLOSED) from cause
 
     def finish(self, started: Future[Any]) -> Any:
         """Wait for a batch and return it. Ctrl-C ends the wait."""
-        return started.result()
+        try:
+            return started.result()
+        except CancelledError as cause:
+            raise ClosedError(_CLOSED) from cause
 
     def close(self, wait: bool) -> None:
         """Forget the hooks that have not begun. With `wait`, wait for the others."""
