@@ -15,7 +15,12 @@ import "C"
 import (
 	"time"
 	"unsafe"
+
+	"github.com/nebulaio/nebulaio/internal/abi"
 )
+
+// feeds returns the functions of training data.
+func feeds() abi.Feeds { return abi.Feeds{Table: &table} }
 
 //export nebulaio_data_open_start
 func nebulaio_data_open_start(system C.uint64_t, sources *C.nebulaio_ctext, count C.size_t, options *C.nebulaio_cchar,
@@ -32,14 +37,14 @@ func nebulaio_data_open_start(system C.uint64_t, sources *C.nebulaio_ctext, coun
 	if a.err != nil {
 		return status(a.err, err, errcap)
 	}
-	h, e := table.StartData(uint64(system), all, o)
+	h, e := feeds().StartData(uint64(system), all, o)
 	return number(h, e, data, err, errcap)
 }
 
 //export nebulaio_data_sample
 func nebulaio_data_sample(data, sample C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char,
 	errcap C.size_t) C.int32_t {
-	b, e := table.Sample(uint64(data), uint64(sample))
+	b, e := feeds().Sample(uint64(data), uint64(sample))
 	return give(b, e, buf, capacity, need, err, errcap)
 }
 
@@ -52,7 +57,7 @@ func nebulaio_data_keys(data C.uint64_t, samples *C.nebulaio_cint64, count C.siz
 	if a.err != nil {
 		return status(a.err, err, errcap)
 	}
-	b, e := table.Keys(uint64(data), unsafe.Slice((*int64)(unsafe.Pointer(samples)), n))
+	b, e := feeds().Keys(uint64(data), unsafe.Slice((*int64)(unsafe.Pointer(samples)), n))
 	return give(b, e, buf, capacity, need, err, errcap)
 }
 
@@ -64,7 +69,7 @@ func nebulaio_data_read_start(data, sample C.uint64_t, column *C.nebulaio_cchar,
 	if a.result("job", unsafe.Pointer(job)); a.err != nil {
 		return status(a.err, err, errcap)
 	}
-	h, e := table.StartSampleRead(uint64(data), uint64(sample), c)
+	h, e := feeds().StartSampleRead(uint64(data), uint64(sample), c)
 	return number(h, e, job, err, errcap)
 }
 
@@ -76,14 +81,14 @@ func nebulaio_loader_open(data C.uint64_t, options *C.nebulaio_cchar, loader *C.
 	if a.result("loader", unsafe.Pointer(loader)); a.err != nil {
 		return status(a.err, err, errcap)
 	}
-	h, e := table.OpenLoader(uint64(data), o)
+	h, e := feeds().OpenLoader(uint64(data), o)
 	return number(h, e, loader, err, errcap)
 }
 
 //export nebulaio_loader_describe
 func nebulaio_loader_describe(loader C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char,
 	errcap C.size_t) C.int32_t {
-	b, e := table.DescribeLoader(uint64(loader))
+	b, e := feeds().DescribeLoader(uint64(loader))
 	return give(b, e, buf, capacity, need, err, errcap)
 }
 
@@ -97,7 +102,7 @@ func nebulaio_loader_next(loader C.uint64_t, timeout C.int32_t, out *C.nebulaio_
 	if a.result("batch", unsafe.Pointer(batch)); a.err != nil {
 		return status(a.err, err, errcap)
 	}
-	h, b, running, e := table.Next(uint64(loader), time.Duration(timeout)*time.Millisecond)
+	h, b, running, e := feeds().Next(uint64(loader), time.Duration(timeout)*time.Millisecond)
 	if running {
 		return C.NEBULAIO_RUNNING
 	}
@@ -118,18 +123,18 @@ func nebulaio_loader_next(loader C.uint64_t, timeout C.int32_t, out *C.nebulaio_
 //export nebulaio_loader_report
 func nebulaio_loader_report(loader C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char,
 	errcap C.size_t) C.int32_t {
-	b, e := table.LoaderReport(uint64(loader))
+	b, e := feeds().LoaderReport(uint64(loader))
 	return give(b, e, buf, capacity, need, err, errcap)
 }
 
 //export nebulaio_batch_state
 func nebulaio_batch_state(batch C.uint64_t, buf *C.char, capacity C.size_t, need *C.size_t, err *C.char,
 	errcap C.size_t) C.int32_t {
-	b, e := table.BatchState(uint64(batch))
+	b, e := feeds().BatchState(uint64(batch))
 	return give(b, e, buf, capacity, need, err, errcap)
 }
 
 //export nebulaio_go_batch_free
 func nebulaio_go_batch_free(batch, stream C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	return status(table.FreeBatch(uint64(batch), uint64(stream)), err, errcap)
+	return status(feeds().FreeBatch(uint64(batch), uint64(stream)), err, errcap)
 }

@@ -26,9 +26,12 @@ type opening struct {
 	data *nebulaio.Data
 }
 
+// Feeds has the functions of training data, which share the handles of a Table.
+type Feeds struct{ *Table }
+
 // StartData is nebulaio_data_open_start. The handle is both the job and the data.
-func (t *Table) StartData(system uint64, sources []string, options string) (uint64, error) {
-	s, err := get[*nebulaio.System](t, system, "system")
+func (t Feeds) StartData(system uint64, sources []string, options string) (uint64, error) {
+	s, err := get[*nebulaio.System](t.Table, system, "system")
 	if err != nil {
 		return 0, err
 	}
@@ -57,8 +60,8 @@ func (t *Table) StartData(system uint64, sources []string, options string) (uint
 }
 
 // data returns the data of a handle that nebulaio_wait has waited for.
-func (t *Table) data(h uint64) (*nebulaio.Data, error) {
-	j, err := get[*job](t, h, "data set")
+func (t Feeds) data(h uint64) (*nebulaio.Data, error) {
+	j, err := get[*job](t.Table, h, "data set")
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +89,7 @@ func (w *opening) closeData(cancel context.CancelCauseFunc) error {
 }
 
 // Sample is nebulaio_data_sample.
-func (t *Table) Sample(data, number uint64) ([]byte, error) {
+func (t Feeds) Sample(data, number uint64) ([]byte, error) {
 	d, err := t.data(data)
 	if err != nil {
 		return nil, err
@@ -99,7 +102,7 @@ func (t *Table) Sample(data, number uint64) ([]byte, error) {
 }
 
 // Keys is nebulaio_data_keys.
-func (t *Table) Keys(data uint64, samples []int64) ([]byte, error) {
+func (t Feeds) Keys(data uint64, samples []int64) ([]byte, error) {
 	d, err := t.data(data)
 	if err != nil {
 		return nil, err
@@ -115,7 +118,7 @@ func (t *Table) Keys(data uint64, samples []int64) ([]byte, error) {
 type part []byte
 
 // StartSampleRead is nebulaio_data_read_start.
-func (t *Table) StartSampleRead(data, number uint64, column string) (uint64, error) {
+func (t Feeds) StartSampleRead(data, number uint64, column string) (uint64, error) {
 	d, err := t.data(data)
 	if err != nil {
 		return 0, err

@@ -32,13 +32,13 @@ func samples(t *testing.T, count int) string {
 }
 
 // openData opens a folder of samples.
-func openData(t *testing.T, table *abi.Table, sys uint64, folder string) uint64 {
+func openData(t *testing.T, feeds abi.Feeds, sys uint64, folder string) uint64 {
 	t.Helper()
-	data, err := table.StartData(sys, []string{folder}, `{"format":"files"}`)
+	data, err := feeds.StartData(sys, []string{folder}, `{"format":"files"}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, _, err := table.Wait(data, -1); err != nil {
+	if _, _, _, err := feeds.Wait(data, -1); err != nil {
 		t.Fatal(err)
 	}
 	return data
@@ -47,12 +47,13 @@ func openData(t *testing.T, table *abi.Table, sys uint64, folder string) uint64 
 // TestBatchesThroughTheABI reads an epoch with several threads, and checks each byte.
 func TestBatchesThroughTheABI(t *testing.T) {
 	var table abi.Table
+	feeds := abi.Feeds{Table: &table}
 	sys, err := table.OpenSystem(`{"devices":"off"}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	data := openData(t, &table, sys, samples(t, 50))
-	loader, err := table.OpenLoader(data, `{"batch":3,"epochs":1,"tail":"short","seed":18446744073709551615}`)
+	data := openData(t, feeds, sys, samples(t, 50))
+	loader, err := feeds.OpenLoader(data, `{"batch":3,"epochs":1,"tail":"short","seed":18446744073709551615}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestBatchesThroughTheABI(t *testing.T) {
 	for range 3 {
 		wg.Go(func() {
 			for {
-				h, b, running, err := table.Next(loader, 20*time.Millisecond)
+				h, b, running, err := feeds.Next(loader, 20*time.Millisecond)
 				if err != nil {
 					t.Error(err)
 					return
@@ -88,12 +89,12 @@ func TestBatchesThroughTheABI(t *testing.T) {
 				if len(b.Samples)%2 == 0 {
 					err = table.Release(h)
 				} else {
-					err = table.FreeBatch(h, 0)
+					err = feeds.FreeBatch(h, 0)
 				}
 				if err != nil {
 					t.Error(err)
 				}
-				if err := table.FreeBatch(h, 0); !errs.Is(err, errs.Closed) {
+				if err := feeds.FreeBatch(h, 0); !errs.Is(err, errs.Closed) {
 					t.Errorf("freed twice: %v", err)
 				}
 			}
@@ -121,20 +122,21 @@ func TestBatchesThroughTheABI(t *testing.T) {
 // TestSamplesThroughTheABI reads the answers of data handles.
 func TestSamplesThroughTheABI(t *testing.T) {
 	var table abi.Table
+	feeds := abi.Feeds{Table: &table}
 	sys, err := table.OpenSystem(`{"devices":"off"}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	folder := samples(t, 4)
-	data := openData(t, &table, sys, folder)
-	if _, err := table.OpenLoader(sys, ""); !errs.Is(err, errs.Closed) {
+	data := openData(t, feeds, sys, folder)
+	if _, err := feeds.OpenLoader(sys, ""); !errs.Is(err, errs.Closed) {
 		t.Errorf("a loader of a system: %v", err)
 	}
-	keys, err := table.Keys(data, []int64{2, 0})
+	keys, err := feeds.Keys(data, []int64{2, 0})
 	if err != nil || string(keys) != `["002.bin","000.bin"]` {
 		t.Errorf("%s, %v", keys, err)
 	}
-	text, err := table.Sample(data, 3)
+	text, err := feeds.Sample(data, 3)
 	var s struct {
 		Parts []struct {
 			Column string `json:"column"`
@@ -143,7 +145,7 @@ func TestSamplesThroughTheABI(t *testing.T) {
 	if err != nil || json.Unmarshal(text, &s) != nil || len(s.Parts) != 1 {
 		t.Fatalf("%s, %v", text, err)
 	}
-	read, err := table.StartSampleRead(data, 3, s.Parts[0].Column)
+	read, err := feeds.StartSampleRead(data, 3, s.Parts[0].Column)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,14 +155,14 @@ func TestSamplesThroughTheABI(t *testing.T) {
 	if b, err := table.Report(read); err != nil || string(b) != "3;3;3;3;" {
 		t.Errorf("%q, %v", b, err)
 	}
-	missing, err := table.StartData(sys, []string{folder + "/none"}, "")
+	missing, err := feeds.StartData(sys, []string{folder + "/none"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, _, _, err := table.Wait(missing, -1); !errs.Is(err, errs.NotFound) {
 		t.Errorf("data that is not there: %v", err)
 	}
-	if _, err := table.Sample(missing, 0); !errs.Is(err, errs.NotFound) {
+	if _, err := feeds.Sample(missing, 0); !errs.Is(err, errs.NotFound) {
 		t.Errorf("a sample of data that is not there: %v", err)
 	}
 	for _, h := range []uint64{missing, read, data, sys} {

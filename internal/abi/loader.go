@@ -43,7 +43,7 @@ type feed struct {
 }
 
 // OpenLoader is nebulaio_loader_open.
-func (t *Table) OpenLoader(data uint64, options string) (uint64, error) {
+func (t Feeds) OpenLoader(data uint64, options string) (uint64, error) {
 	d, err := t.data(data)
 	if err != nil {
 		return 0, err
@@ -71,8 +71,8 @@ type loaderDescription struct {
 }
 
 // DescribeLoader is nebulaio_loader_describe.
-func (t *Table) DescribeLoader(loader uint64) ([]byte, error) {
-	f, err := get[*feed](t, loader, "loader")
+func (t Feeds) DescribeLoader(loader uint64) ([]byte, error) {
+	f, err := get[*feed](t.Table, loader, "loader")
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (t *Table) DescribeLoader(loader uint64) ([]byte, error) {
 }
 
 // LoaderReport is nebulaio_loader_report.
-func (t *Table) LoaderReport(loader uint64) ([]byte, error) {
-	f, err := get[*feed](t, loader, "loader")
+func (t Feeds) LoaderReport(loader uint64) ([]byte, error) {
+	f, err := get[*feed](t.Table, loader, "loader")
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +134,8 @@ func (b *Batch) Close() error {
 
 // Next is nebulaio_loader_next. Next returns true for running if the timeout passed before the batch was complete, and
 // the handle 0 after the last batch.
-func (t *Table) Next(loader uint64, timeout time.Duration) (h uint64, b *Batch, running bool, err error) {
-	f, err := get[*feed](t, loader, "loader")
+func (t Feeds) Next(loader uint64, timeout time.Duration) (h uint64, b *Batch, running bool, err error) {
+	f, err := get[*feed](t.Table, loader, "loader")
 	if err != nil {
 		return 0, nil, false, err
 	}
@@ -169,8 +169,8 @@ func (t *Table) Next(loader uint64, timeout time.Duration) (h uint64, b *Batch, 
 }
 
 // BatchState is nebulaio_batch_state.
-func (t *Table) BatchState(batch uint64) ([]byte, error) {
-	b, err := get[*Batch](t, batch, "batch")
+func (t Feeds) BatchState(batch uint64) ([]byte, error) {
+	b, err := get[*Batch](t.Table, batch, "batch")
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +178,8 @@ func (t *Table) BatchState(batch uint64) ([]byte, error) {
 }
 
 // FreeBatch is nebulaio_batch_free.
-func (t *Table) FreeBatch(batch, stream uint64) error {
-	b, err := get[*Batch](t, batch, "batch")
+func (t Feeds) FreeBatch(batch, stream uint64) error {
+	b, err := get[*Batch](t.Table, batch, "batch")
 	if err != nil {
 		return err
 	}

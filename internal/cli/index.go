@@ -64,7 +64,7 @@ is that of the first error.`,
 			if o.Client, err = objects.options(a); err != nil {
 				return err
 			}
-			return a.index(ctx, args, o, asJSON)
+			return indexData(a, ctx, args, o, asJSON)
 		}),
 	}
 	fs := cmd.Flags()
@@ -91,8 +91,8 @@ func atLeastOne(want string) cobra.PositionalArgs {
 	}
 }
 
-// index makes or checks indexes and prints what became of each.
-func (a *app) index(ctx context.Context, paths []string, o nebulaio.DataIndexOptions, asJSON bool) (err error) {
+// indexData makes or checks indexes and prints what became of each.
+func indexData(a *app, ctx context.Context, paths []string, o nebulaio.DataIndexOptions, asJSON bool) (err error) {
 	if o.Check && o.Force {
 		return errs.New(errs.Invalid, "index", "--check --force", "--check writes nothing").WithFix("give one of the two flags")
 	}

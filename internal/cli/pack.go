@@ -74,7 +74,7 @@ document in each row. A .bin file has the tokens of a document as plain
 little-endian numbers. With --tokenizer, a .txt file is a document, and each line
 of a .jsonl file is one.`,
 		Args: sourceAndOut("a source and a destination"),
-		RunE: a.run(func(ctx context.Context, args []string) error { return a.pack(ctx, args[0], args[1], f) }),
+		RunE: a.run(func(ctx context.Context, args []string) error { return packFiles(a, ctx, args[0], args[1], f) }),
 	}
 	fs := cmd.Flags()
 	formats := choice(&f.o.Format, "FORMAT", pack.Formats()...)
@@ -149,7 +149,7 @@ func (e *encoder) VocabularySize() int { return e.Size() }
 // Identity returns the checksum of tokenizer.json.
 func (e *encoder) Identity() string { return e.sum }
 
-func (a *app) pack(ctx context.Context, from, to string, f packFlags) error {
+func packFiles(a *app, ctx context.Context, from, to string, f packFlags) error {
 	if f.o.Format == "" {
 		return errs.New(errs.Invalid, "pack", "", "--format is not given; expected "+list(pack.Formats())).
 			WithFix("see: nebulaio pack --help")
@@ -157,12 +157,12 @@ func (a *app) pack(ctx context.Context, from, to string, f packFlags) error {
 	if err := f.tokens(); err != nil {
 		return err
 	}
-	src, closeSrc, err := a.place(from, &f.objects)
+	src, closeSrc, err := placeOf(a, from, &f.objects)
 	if err != nil {
 		return err
 	}
 	defer closeSrc()
-	out, closeOut, err := a.place(to, &f.objects)
+	out, closeOut, err := placeOf(a, to, &f.objects)
 	if err != nil {
 		return err
 	}
@@ -228,8 +228,8 @@ func (f *packFlags) tokens() error {
 		WithFix("give a token of tokenizer.json, or its number")
 }
 
-// place returns the folder or the prefix that a path or URL names. The caller calls the returned function at the end.
-func (a *app) place(name string, f *objectFlags) (pack.Place, func(), error) {
+// placeOf returns the folder or the prefix that a path or URL names. The caller calls the returned function at the end.
+func placeOf(a *app, name string, f *objectFlags) (pack.Place, func(), error) {
 	rest, remote := strings.CutPrefix(name, "s3://")
 	if !remote {
 		if scheme, _, ok := strings.Cut(name, "://"); ok {

@@ -77,7 +77,7 @@ func (r *rig) loaderRound(ctx context.Context, places []*place, progress func(do
 	}
 	start := r.hooks.now()
 	if r.Memory == Loader {
-		if err := r.loadByLoader(g, s, free, out); err != nil {
+		if err := loadByLoader(r, g, s, free, out); err != nil {
 			return 0, err
 		}
 	} else if r.Memory == Engine && r.Host != nil {

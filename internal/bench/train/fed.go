@@ -15,8 +15,8 @@ import (
 
 // loadByLoader hands places out when the loader of training data has their batches on the device. The loader ends with
 // the group.
-func (r *rig) loadByLoader(g *group, s stretch, free <-chan *place, out chan<- *place) error {
-	set, err := r.samples()
+func loadByLoader(r *rig, g *group, s stretch, free <-chan *place, out chan<- *place) error {
+	set, err := samplesOf(r)
 	if err != nil {
 		return err
 	}
@@ -66,8 +66,8 @@ func (r *rig) loadByLoader(g *group, s stretch, free <-chan *place, out chan<- *
 	return nil
 }
 
-// samples returns the samples of all files as a data set.
-func (r *rig) samples() (*dataset.Set, error) {
+// samplesOf returns the samples of all files as a data set.
+func samplesOf(r *rig) (*dataset.Set, error) {
 	var tables []*sample.Table
 	for i, f := range r.Files {
 		end := r.layout.total

@@ -122,7 +122,7 @@ func (r *rig) train(ctx context.Context, t *record.Train, f *figures) error {
 	g := newGroup(ctx)
 	start := r.hooks.now()
 	if r.Memory == Loader {
-		if err := r.loadByLoader(g, s, free, toStep); err != nil {
+		if err := loadByLoader(r, g, s, free, toStep); err != nil {
 			return err
 		}
 	} else if r.Memory == Engine {

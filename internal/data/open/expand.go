@@ -85,7 +85,7 @@ func choicesOf(inside string) ([]string, error) {
 }
 
 // match takes the files whose names match a pattern.
-func (w *work) match(ctx context.Context, pattern string) error {
+func (w finder) match(ctx context.Context, pattern string) error {
 	root := pattern[:strings.LastIndexByte(pattern[:strings.IndexAny(pattern, "*?[")], '/')+1]
 	rest := pattern[len(root):]
 	if _, err := path.Match(rest, ""); err != nil {

@@ -57,9 +57,12 @@ func add(all *[]Entry, e Entry, source string) error {
 	return nil
 }
 
+// finder finds the files of sources, and the formats of these files.
+type finder struct{ *work }
+
 // find lists the files of one source. A name with braces or stars can also be the name of a file. If the source is one
 // of several, it may be missing where bad files are skipped.
-func (w *work) find(ctx context.Context, source string, several bool) error {
+func (w finder) find(ctx context.Context, source string, several bool) error {
 	if strings.ContainsAny(source, "{*?[") {
 		if _, _, err := w.place.Stat(ctx, source); err == nil {
 			return w.one(ctx, source, several)
@@ -98,7 +101,7 @@ func (w *work) find(ctx context.Context, source string, several bool) error {
 const mostPatterns = 1000
 
 // plainly returns the format of several files if their names or the caller tell that each has many samples, else "".
-func (w *work) plainly(names []string) Format {
+func (w finder) plainly(names []string) Format {
 	f := w.o.Format
 	if f == Auto {
 		f = formatOf(names[0])
@@ -115,7 +118,7 @@ func (w *work) plainly(names []string) Format {
 }
 
 // one lists the files of a source without braces or patterns.
-func (w *work) one(ctx context.Context, name string, several bool) error {
+func (w finder) one(ctx context.Context, name string, several bool) error {
 	e, folder, err := w.place.Stat(ctx, name)
 	if errs.Is(err, errs.NotFound) && (w.o.Format == Megatron || w.o.Format == Auto) {
 		if _, _, err := w.place.Stat(ctx, name+".idx"); err == nil { // Megatron names a data set without an extension
@@ -134,7 +137,7 @@ func (w *work) one(ctx context.Context, name string, several bool) error {
 }
 
 // file takes a single file that the caller named.
-func (w *work) file(ctx context.Context, e Entry) error {
+func (w finder) file(ctx context.Context, e Entry) error {
 	f := w.o.Format
 	switch {
 	case path.Base(e.Name) == mds.IndexName && f != Files && f != Groups:
@@ -161,7 +164,7 @@ func suffixes() []string {
 }
 
 // folder takes the files of a folder or prefix.
-func (w *work) folder(ctx context.Context, name string) error {
+func (w finder) folder(ctx context.Context, name string) error {
 	root := rootOf(name)
 	if f := w.o.Format; f == Auto || f == MDS || f == LitData {
 		e, folder, err := w.place.Stat(ctx, root+mds.IndexName)
@@ -191,7 +194,7 @@ func (w *work) folder(ctx context.Context, name string) error {
 }
 
 // chosen takes those of the listed files that are data, in the order of their names. The names begin with root.
-func (w *work) chosen(source, root string, all []Entry) error {
+func (w finder) chosen(source, root string, all []Entry) error {
 	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	if len(all) == 0 {
 		return errs.New(errs.NotFound, "open data set", source, "no file lies there").
@@ -233,7 +236,7 @@ func (w *work) chosen(source, root string, all []Entry) error {
 
 // guess returns the packed format of the files of a folder. The result is "" if the files are samples themselves: rows
 // of .npy and .safetensors are samples only if the caller says so.
-func (w *work) guess(source string, all []Entry) (Format, error) {
+func (w finder) guess(source string, all []Entry) (Format, error) {
 	var seen []Format
 	bins := map[string]bool{}
 	onlyIndexes := true // as of the pattern *.idx
@@ -341,7 +344,7 @@ func (f *watched) ReadAt(p []byte, off int64) (int, error) {
 
 // index takes the shards of an index.json of MDS or litData. If the file may be another one, the result is false for an
 // index.json that belongs to neither.
-func (w *work) index(ctx context.Context, e Entry, another bool) (bool, error) {
+func (w finder) index(ctx context.Context, e Entry, another bool) (bool, error) {
 	text, err := w.readAll(ctx, e.Name, maxIndex)
 	if err != nil {
 		return false, err

@@ -63,7 +63,7 @@ type Index struct {
 func MakeIndexes(ctx context.Context, place Place, sources []string, o IndexOptions) ([]Index, error) {
 	w := &work{place: place, o: Options{Format: Auto, Progress: o.Progress}, data: &Data{Format: Auto}}
 	for _, source := range sources {
-		if err := w.find(ctx, source, false); err != nil {
+		if err := (finder{w}).find(ctx, source, false); err != nil {
 			return nil, err
 		}
 	}

@@ -106,7 +106,7 @@ func Open(ctx context.Context, place Place, sources []string, o Options) (*Data,
 	}
 	w := &work{place: place, o: o, data: &Data{Format: o.Format}}
 	for _, source := range sources {
-		if err := w.find(ctx, source, len(sources) > 1); err != nil {
+		if err := (finder{w}).find(ctx, source, len(sources) > 1); err != nil {
 			return nil, err
 		}
 	}

@@ -134,7 +134,7 @@ func parseStep(kind string, raw json.RawMessage) ([]step, error) {
 			Type       string
 			Individual bool `json:"individual_digits"`
 		}
-		s := &splitStep{pattern: pattern.One(charset.Numeric()), behavior: contiguous}
+		s := &splitStep{pattern: pattern.Character(charset.Numeric()), behavior: contiguous}
 		err := decode("pre_tokenizer", raw, &f, true)
 		if f.Individual {
 			s.behavior = isolated
@@ -146,12 +146,12 @@ func parseStep(kind string, raw json.RawMessage) ([]step, error) {
 			return nil, err
 		}
 		b, err := parseBehavior(f.Behavior)
-		return []step{&splitStep{pattern: pattern.One(charset.Punctuation()), behavior: b}}, err
+		return []step{&splitStep{pattern: pattern.Character(charset.Punctuation()), behavior: b}}, err
 	case "WhitespaceSplit":
-		return []step{&splitStep{pattern: pattern.One(charset.Space()), behavior: removed}}, nil
+		return []step{&splitStep{pattern: pattern.Character(charset.Space()), behavior: removed}}, nil
 	case "BertPreTokenizer":
-		return []step{&splitStep{pattern: pattern.One(charset.Space()), behavior: removed},
-			&splitStep{pattern: pattern.One(charset.Punctuation()), behavior: isolated}}, nil
+		return []step{&splitStep{pattern: pattern.Character(charset.Space()), behavior: removed},
+			&splitStep{pattern: pattern.Character(charset.Punctuation()), behavior: isolated}}, nil
 	case "Whitespace":
 		word := charset.PlainWord()
 		runs := pattern.Runs(word, word.Union(charset.Space()).Negate())

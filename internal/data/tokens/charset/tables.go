@@ -80,8 +80,8 @@ func set(name string) *Set {
 	return t.sets[name]
 }
 
-// Property returns the set of a Unicode property of a regular expression: a general category such as Lu, a group of
-// categories such as L, or one of eleven scripts such as Han. Property returns false for any other name.
+// Property returns the set of a Unicode property of a regular expression. A property is a general category such as Lu,
+// a group of categories such as L, or one of eleven scripts such as Han. Property returns false for any other name.
 func Property(name string) (*Set, bool) {
 	if name == "" || name == "C" || name[0] < 'A' || name[0] > 'Z' {
 		return nil, false // C has the unassigned code points, which no table lists

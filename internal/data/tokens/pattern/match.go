@@ -96,8 +96,8 @@ func Runs(sets ...*charset.Set) *Pattern {
 	return p
 }
 
-// One returns the pattern that matches one character of set.
-func One(set *charset.Set) *Pattern {
+// Character returns the pattern of a single character of the given set.
+func Character(set *charset.Set) *Pattern {
 	return &Pattern{text: "character", start: &inst{op: opSet, set: set, next: &inst{op: opMatch}}, first: set}
 }
 
