@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nebulaio/nebulaio/internal/data/dataset"
 	"github.com/nebulaio/nebulaio/internal/data/loader"
 	"github.com/nebulaio/nebulaio/internal/data/order"
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -105,6 +106,9 @@ func (d *Data) NewLoader(ctx context.Context, o LoaderOptions) (made *Loader, er
 		return nil, err
 	}
 	in.Device = l.dev
+	in.Open = func(ctx context.Context, names []string) ([]dataset.Opened, []error) {
+		return d.place.openFor(ctx, l.dev.Info().ID, names)
+	}
 	if l.batches, err = order.Batches(d.Len(), in.Mixing, in.Split); err != nil {
 		return nil, err
 	}
@@ -139,7 +143,7 @@ func (l *Loader) options(o LoaderOptions) (loader.Options, error) {
 	if err != nil {
 		return loader.Options{}, err
 	}
-	in := loader.Options{Set: set, Open: l.data.place.Open, Engine: l.data.sys.sys.Engine, Mixing: mixing, State: state,
+	in := loader.Options{Set: set, Engine: l.data.sys.sys.Engine, Mixing: mixing, State: state,
 		Split: order.Split{Batch: o.Batch, Rank: o.Rank, World: o.World, Worker: o.Worker, Workers: o.Workers,
 			Tail: order.Tail(o.Tail)},
 		Epochs: o.Epochs, Route: route, Cache: cache, Ahead: o.Ahead, OpenFiles: o.OpenFiles, SkipBad: o.SkipBad}

@@ -23,14 +23,14 @@ type dataPlace struct {
 	base   string  // what comes before the bucket in URLs, such as "s3://"
 
 	mu    sync.Mutex
-	trees map[string]*client.Tree // by bucket
+	trees map[bucketFor]*client.Tree
 }
 
 var _ open.Place = (*dataPlace)(nil)
 
 // newDataPlace returns the place of sources, with a client if one of them is in a bucket.
 func newDataPlace(s *System, sources []string, o ClientOptions) (*dataPlace, error) {
-	p := &dataPlace{trees: map[string]*client.Tree{}}
+	p := &dataPlace{trees: map[bucketFor]*client.Tree{}}
 	for _, source := range sources {
 		at, err := parseURL(source)
 		if err != nil {
@@ -75,15 +75,19 @@ func (p *dataPlace) Close() error {
 	return p.client.Close()
 }
 
-// tree returns the bucket of an object and the object's key.
-func (p *dataPlace) tree(name string) (*client.Tree, string) {
+// bucketFor is a bucket whose objects are read to a device.
+type bucketFor struct{ bucket, device string }
+
+// tree returns the bucket of an object and the object's key. The object will be read to the device.
+func (p *dataPlace) tree(name, device string) (*client.Tree, string) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(name, p.base), "/")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.trees[bucket]
+	at := bucketFor{bucket, device}
+	t := p.trees[at]
 	if t == nil {
-		t = p.client.c.Tree(bucket, p.client.opt.Device)
-		p.trees[bucket] = t
+		t = p.client.c.Tree(bucket, device)
+		p.trees[at] = t
 	}
 	return t, key
 }
@@ -98,7 +102,7 @@ func (p *dataPlace) Stat(ctx context.Context, name string) (open.Entry, bool, er
 	if !p.isObject(name) {
 		return p.local.Stat(ctx, name)
 	}
-	t, key := p.tree(name)
+	t, key := p.tree(name, "host")
 	if key != "" && !strings.HasSuffix(key, "/") {
 		info, err := t.Stat(ctx, key)
 		if err == nil {
@@ -121,7 +125,7 @@ func (p *dataPlace) List(ctx context.Context, folder string, o open.Within, each
 	if !p.isObject(folder) {
 		return p.local.List(ctx, folder, o, each)
 	}
-	t, key := p.tree(folder)
+	t, key := p.tree(folder, "host")
 	if key != "" && !strings.HasSuffix(key, "/") {
 		key += "/"
 	}
@@ -137,15 +141,20 @@ func (p *dataPlace) List(ctx context.Context, folder string, o open.Within, each
 	})
 }
 
-// Open opens files and objects, those of each bucket together.
+// Open opens files and objects to read them to host memory.
 func (p *dataPlace) Open(ctx context.Context, names []string) ([]dataset.Opened, []error) {
+	return p.openFor(ctx, "host", names)
+}
+
+// openFor opens files and objects, those of each bucket together, to read them to a device.
+func (p *dataPlace) openFor(ctx context.Context, device string, names []string) ([]dataset.Opened, []error) {
 	out, fails := make([]dataset.Opened, len(names)), make([]error, len(names))
 	byTree := map[*client.Tree][]int{} // positions in names; those of files are at nil
 	keys := make([]string, len(names))
 	for i, name := range names {
 		var t *client.Tree
 		if keys[i] = name; p.isObject(name) {
-			t, keys[i] = p.tree(name)
+			t, keys[i] = p.tree(name, device)
 		}
 		byTree[t] = append(byTree[t], i)
 	}

@@ -132,7 +132,6 @@ def test_a_run_reports_each_contender(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_our_loader_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "python"))
-    pytest.importorskip("nebulaio.data")
     arguments = ["--rows", "shuffled,objects", "--contenders", "ours,ours-files,ours-objects", "--sample", "4KiB", "--count", "70",
                  "--batch", "16", "--rounds", "1", "--workdir", str(tmp_path / "work"), "--out", str(tmp_path / "out")]  # fmt: skip
     for name in ("NEBULAIO_ENDPOINT", "NEBULAIO_ACCESS_KEY", "NEBULAIO_SECRET_KEY"):

@@ -18,9 +18,8 @@ import test_megatron
 import test_tfrecord
 import test_webdataset
 import tfrecord
+from nebulaio import data
 from nebulaio.errors import UnsupportedError
-
-data = pytest.importorskip("nebulaio.data")
 
 
 def loaded(path: Path, shuffle: str = "stored", **options: Any) -> list[ours.Sample]:
