@@ -231,9 +231,6 @@ func changedObjects(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOp
 // TestAServerThatEndsInAnEpoch ends the server while a loader reads objects: the loader ends with a clear error, and
 // Close returns.
 func TestAServerThatEndsInAnEpoch(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a server")
-	}
 	endpoint, _, end := serveUntil(t, map[string]string{"NEBULAIO_DRAIN_TIMEOUT": "100ms"}) // as if it were killed
 	sys := open(t, nebulaio.Options{Devices: nebulaio.DevicesOff})
 	access := nebulaio.ClientOptions{Endpoint: endpoint, AccessKey: doorUser, SecretKey: doorPassword, Retries: 1}
