@@ -64,7 +64,7 @@ is that of the first error.`,
 			if o.Client, err = objects.options(a); err != nil {
 				return err
 			}
-			return indexData(a, ctx, args, o, asJSON)
+			return indexData(ctx, a, args, o, asJSON)
 		}),
 	}
 	fs := cmd.Flags()
@@ -92,7 +92,7 @@ func atLeastOne(want string) cobra.PositionalArgs {
 }
 
 // indexData makes or checks indexes and prints what became of each.
-func indexData(a *app, ctx context.Context, paths []string, o nebulaio.DataIndexOptions, asJSON bool) (err error) {
+func indexData(ctx context.Context, a *app, paths []string, o nebulaio.DataIndexOptions, asJSON bool) (err error) {
 	if o.Check && o.Force {
 		return errs.New(errs.Invalid, "index", "--check --force", "--check writes nothing").WithFix("give one of the two flags")
 	}

@@ -85,12 +85,12 @@ the command writes FILE.crc64nvme beside it, with one checksum per block of 1 Mi
 The command nebulaio load --verify compares each file with its checksums.`,
 		Args: onePath("one model file, index or directory, or training data"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			if done, err := viewData(a, ctx, args[0], &data, &objects, asJSON, nil); done || err != nil {
+			if done, err := viewData(ctx, a, args[0], &data, &objects, asJSON, nil); done || err != nil {
 				return err
 			}
 			r, err := a.inspect(ctx, args[0], lenient, &objects)
 			if err != nil {
-				_, err := viewData(a, ctx, args[0], &data, &objects, asJSON, err)
+				_, err := viewData(ctx, a, args[0], &data, &objects, asJSON, err)
 				return err
 			}
 			if sum && nebulaio.IsObjectURL(args[0]) {

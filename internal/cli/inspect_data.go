@@ -105,7 +105,7 @@ type partJSON struct {
 }
 
 // inspectData finds the samples of training data and describes them.
-func inspectData(a *app, ctx context.Context, name string, f *dataFlags, objects *objectFlags, quiet bool) (r *dataJSON,
+func inspectData(ctx context.Context, a *app, name string, f *dataFlags, objects *objectFlags, quiet bool) (r *dataJSON,
 	err error) {
 	o := f.o
 	if o.Client, err = objects.options(a); err != nil {
@@ -240,7 +240,7 @@ func (s *sampleJSON) print(w io.Writer) {
 
 // viewData prints training data if the path or the flags say so. If the path is no model of a bucket, viewData tries whether it
 // is training data. The result is false if the path is to be shown as a model.
-func viewData(a *app, ctx context.Context, name string, f *dataFlags, objects *objectFlags, asJSON bool,
+func viewData(ctx context.Context, a *app, name string, f *dataFlags, objects *objectFlags, asJSON bool,
 	otherwise error) (bool, error) {
 	if otherwise != nil && (!nebulaio.IsObjectURL(name) || !errs.Is(otherwise, errs.NotFound)) {
 		return false, otherwise
@@ -248,7 +248,7 @@ func viewData(a *app, ctx context.Context, name string, f *dataFlags, objects *o
 	if otherwise == nil && !f.given() && !isData(name) {
 		return false, nil
 	}
-	r, err := inspectData(a, ctx, name, f, objects, asJSON)
+	r, err := inspectData(ctx, a, name, f, objects, asJSON)
 	if err != nil && otherwise != nil && errs.Is(err, errs.NotFound) {
 		return false, otherwise
 	}

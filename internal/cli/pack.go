@@ -74,7 +74,7 @@ document in each row. A .bin file has the tokens of a document as plain
 little-endian numbers. With --tokenizer, a .txt file is a document, and each line
 of a .jsonl file is one.`,
 		Args: sourceAndOut("a source and a destination"),
-		RunE: a.run(func(ctx context.Context, args []string) error { return packFiles(a, ctx, args[0], args[1], f) }),
+		RunE: a.run(func(ctx context.Context, args []string) error { return packFiles(ctx, a, args[0], args[1], f) }),
 	}
 	fs := cmd.Flags()
 	formats := choice(&f.o.Format, "FORMAT", pack.Formats()...)
@@ -149,7 +149,7 @@ func (e *encoder) VocabularySize() int { return e.Size() }
 // Identity returns the checksum of tokenizer.json.
 func (e *encoder) Identity() string { return e.sum }
 
-func packFiles(a *app, ctx context.Context, from, to string, f packFlags) error {
+func packFiles(ctx context.Context, a *app, from, to string, f packFlags) error {
 	if f.o.Format == "" {
 		return errs.New(errs.Invalid, "pack", "", "--format is not given; expected "+list(pack.Formats())).
 			WithFix("see: nebulaio pack --help")

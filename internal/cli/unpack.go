@@ -42,7 +42,7 @@ If SRC has checksums beside its files, unpack compares the files with them first
 If unpack is interrupted or killed, run the same command again: unpack goes on with
 the missing samples.`,
 		Args: sourceAndOut("a pack and a destination"),
-		RunE: a.run(func(ctx context.Context, args []string) error { return unpackFiles(a, ctx, args[0], args[1], f) }),
+		RunE: a.run(func(ctx context.Context, args []string) error { return unpackFiles(ctx, a, args[0], args[1], f) }),
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&f.o.NoVerify, "no-verify", false, "do not compare the pack with its checksums")
@@ -51,7 +51,7 @@ the missing samples.`,
 	return cmd
 }
 
-func unpackFiles(a *app, ctx context.Context, from, to string, f unpackFlags) error {
+func unpackFiles(ctx context.Context, a *app, from, to string, f unpackFlags) error {
 	src, closeSrc, err := placeOf(a, from, &f.objects)
 	if err != nil {
 		return err
