@@ -32,6 +32,7 @@ type watch struct {
 	began time.Time
 	peak  int64
 	quit  chan struct{}
+	once  sync.Once
 	done  chan struct{}
 }
 
@@ -67,8 +68,9 @@ func (w *watch) next(phase string) int64 {
 	return peak
 }
 
+// stop ends the samples. A server that is stopped before has no memory to sample.
 func (w *watch) stop() {
-	close(w.quit)
+	w.once.Do(func() { close(w.quit) })
 	<-w.done
 }
 
@@ -308,5 +310,6 @@ func TestSmallMemoryLimit(t *testing.T) {
 	for _, conn := range slow {
 		_ = conn.Close()
 	}
+	w.stop()
 	s.stop(t)
 }
