@@ -67,7 +67,7 @@ func openData(t *testing.T, o nebulaio.DataOptions, sources ...string) *nebulaio
 	return d
 }
 
-// all reads the batches of a loader up to `most`, checks each byte, and returns the samples and the last state.
+// all reads at most `most` batches of a loader and checks each byte. all returns the samples and the last state.
 func all(t *testing.T, d *nebulaio.Data, o nebulaio.LoaderOptions, most int) ([]int64, *nebulaio.LoaderState) {
 	t.Helper()
 	l, err := d.NewLoader(t.Context(), o)

@@ -6,8 +6,8 @@ package report
 type Feed struct {
 	Device Device `json:"device"`
 	Asked  Asked  `json:"asked"`
-	// Total counts all batches, and Epochs the batches of each epoch. Epochs has at most the last 64 epochs; the last
-	// entry can be an epoch that has not ended yet.
+	// Total counts all batches, and Epochs the batches of each epoch. Epochs has at most the last 64 epochs. If an epoch
+	// has not ended yet, it is the last entry.
 	Total  FeedCount   `json:"total"`
 	Epochs []FeedEpoch `json:"epochs"`
 	// Depth is the number of batches that are read ahead now.

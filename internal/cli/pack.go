@@ -228,7 +228,8 @@ func (f *packFlags) tokens() error {
 		WithFix("give a token of tokenizer.json, or its number")
 }
 
-// placeOf returns the folder or the prefix that a path or URL names. The caller calls the returned function at the end.
+// placeOf returns the folder or the prefix that a path or URL names. When the place is no longer used, the caller calls
+// the returned function.
 func placeOf(a *app, name string, f *objectFlags) (pack.Place, func(), error) {
 	rest, remote := strings.CutPrefix(name, "s3://")
 	if !remote {

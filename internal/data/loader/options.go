@@ -25,8 +25,8 @@ const (
 	mostOpen   = 16384
 )
 
-// openFiles returns how many files stay open by default: half of the limit of this process, because an open file has
-// two descriptors, and half of that for the rest of the process.
+// openFiles returns how many files stay open by default: a quarter of the limit of this process. An open file has two
+// descriptors, so these files use at most half of the limit.
 func openFiles() int {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {

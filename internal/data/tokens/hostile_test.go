@@ -154,7 +154,7 @@ func TestAnyBytesComeBack(t *testing.T) {
 	}
 }
 
-// TestLongAndShortMergesAgree compares the two ways to merge a word.
+// TestLongAndShortMergesAgree compares the tokens that mergeLong and mergeShort make of the same word.
 func TestLongAndShortMergesAgree(t *testing.T) {
 	m, ok := open(t, "testdata/gpt2.json", Options{}).model.(*bpe)
 	if !ok {

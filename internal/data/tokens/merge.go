@@ -29,7 +29,7 @@ func (w *mergeWork) add(id uint32) {
 	w.symbols = append(w.symbols, symbol{id: id, prev: at - 1, next: at + 1})
 }
 
-// flush appends the unknown token that waits, if there is one.
+// flush appends the unknown token if one is pending.
 func (w *mergeWork) flush(m *bpe) {
 	if w.pending {
 		w.pending = false
