@@ -18,6 +18,8 @@ type files struct {
 	open func(ctx context.Context, names []string) ([]dataset.Opened, []error)
 	most int // the most open files, unless more are being read
 
+	closing sync.WaitGroup // goroutines that close files
+
 	mu      sync.Mutex
 	opening map[int]bool // files that are being opened for later batches
 	all     map[int]*held
@@ -102,13 +104,13 @@ func (f *files) take(h *held) {
 }
 
 // prepare begins to open files for a later batch, and returns a channel that is closed when they are open. It returns
-// nil if there is nothing to open. A file that cannot be opened is left to acquire. Files are prepared only if many
-// more can stay open, so that no file is closed before its batch comes.
+// nil if there is nothing to open. A file that cannot be opened is left to acquire. Files are prepared only if
+// twice as many can stay open, so that no file is closed before its batch comes.
 func (f *files) prepare(ctx context.Context, set *dataset.Set, numbers []int) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var missing []int
-	if len(numbers) <= f.most/(4*batchesComing) {
+	if len(numbers) <= f.most/(2*batchesComing) {
 		for _, n := range numbers {
 			if f.all[n] == nil && !f.opening[n] {
 				missing = append(missing, n)
@@ -157,15 +159,14 @@ func (f *files) again(ctx context.Context, names []string, opened []dataset.Open
 		}
 	}
 	f.mu.Lock()
-	crowded := len(at) > 0 && f.rest.Len() > 0
-	if crowded {
-		f.most = max(len(f.all)/2, 1)
-		f.shrink(0)
-	}
-	f.mu.Unlock()
-	if !crowded {
+	if len(at) == 0 || f.rest.Len() == 0 {
+		f.mu.Unlock()
 		return
 	}
+	f.most = max(len(f.all)/2, 1)
+	closed := f.shrink(0)
+	f.mu.Unlock()
+	<-closed
 	files, errors := f.open(ctx, want)
 	for k, i := range at {
 		opened[i], fails[i] = files[k], errors[k]
@@ -187,19 +188,40 @@ func (f *files) release(hs []*held) {
 	f.shrink(f.most)
 }
 
-// shrink closes files that nobody reads, until at most n files are open. The caller holds mu.
-func (f *files) shrink(n int) {
+// shrink closes files that nobody reads, until at most n files are open. It returns a channel that is closed when they
+// are closed. The caller holds mu.
+func (f *files) shrink(n int) <-chan struct{} {
+	var unused []*held
+	done := make(chan struct{})
 	for f.rest.Len() > 0 && len(f.all) > n {
 		h := f.rest.Remove(f.rest.Front()).(*held)
 		delete(f.all, h.number)
-		f.err = errors.Join(f.err, h.File.Close())
+		unused = append(unused, h)
 	}
+	if len(unused) == 0 {
+		close(done)
+		return done
+	}
+	f.closing.Go(func() { // not in the time of a caller that waits for its batch
+		defer close(done)
+		var all error
+		for _, h := range unused {
+			all = errors.Join(all, h.File.Close())
+		}
+		if all != nil {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.err = errors.Join(f.err, all)
+		}
+	})
+	return done
 }
 
 // close closes all files. No batch may read one.
 func (f *files) close() error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.shrink(0)
+	f.mu.Unlock()
+	f.closing.Wait()
 	return f.err
 }

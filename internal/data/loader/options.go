@@ -25,14 +25,14 @@ const (
 	mostOpen   = 16384
 )
 
-// openFiles returns how many files stay open by default: three eighths of the limit of this process. An open file has
-// two descriptors, so these files use at most three quarters of the limit.
+// openFiles returns how many files stay open by default: seven sixteenths of the limit of this process. An open file
+// has two descriptors, so an eighth of the limit is left to the caller.
 func openFiles() int {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
 		return fewestOpen
 	}
-	return int(min(max(l.Cur/8*3, fewestOpen), mostOpen))
+	return int(min(max(l.Cur/16*7, fewestOpen), mostOpen))
 }
 
 // Options describes a loader. Set, Open, Engine, Device, Columns, Mixing and Split are required.
@@ -53,9 +53,9 @@ type Options struct {
 	// Ahead is the most bytes of batches that the caller has not taken yet; 0 means DefaultAhead. A single batch of
 	// more bytes is an error of Next.
 	Ahead int64
-	// OpenFiles is the most files that stay open; 0 means three eighths of the limit of open files of this process, from
-	// 64 to 16384. Batches of so many files are read ahead that no more than OpenFiles files are being read, but always
-	// one batch.
+	// OpenFiles is the most files that stay open; 0 means seven sixteenths of the limit of open files of this process,
+	// from 64 to 16384. Batches of so many files are read ahead that no more than OpenFiles files are being read, but
+	// always one batch.
 	OpenFiles int
 	// SkipBad leaves samples out of their batches if their files cannot be opened or have another size. Stats counts
 	// these samples. A batch can then have fewer samples, or none.

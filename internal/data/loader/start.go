@@ -12,7 +12,7 @@ import (
 
 // batchesComing is the number of batches whose files are opened before their turn, the next one included. To open the
 // files of a batch of objects takes a round trip to the server, during which the loader would otherwise stand still.
-const batchesComing = 4
+const batchesComing = 8
 
 // coming is a batch that is planned, and whose files are being opened.
 type coming struct {
