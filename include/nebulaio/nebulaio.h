@@ -482,6 +482,12 @@ int32_t nebulaio_object_write_start(uint64_t client, const nebulaio_object_write
 int32_t nebulaio_object_stat_start(uint64_t client, const char *bucket, const char *key, const char *version,
                                    uint64_t *job, char *err, size_t errcap);
 
+/* Starts a job that removes an object. A missing object is no error. In a bucket with
+ * versions, the job hides the object and keeps its versions. The report of the job is
+ * {"bucket","key"}. */
+int32_t nebulaio_object_delete_start(uint64_t client, const char *bucket, const char *key, uint64_t *job, char *err,
+                                     size_t errcap);
+
 /* Starts a job that lists one page of the keys of a bucket, in order. The report of the
  * job is the answer: {"objects":[{"key","size","etag","modified"}],"prefixes":[],
  * "truncated","next"}. Options:

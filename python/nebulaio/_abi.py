@@ -171,6 +171,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "nebulaio_object_read_start": (_i32, (_u64, ctypes.POINTER(ObjectRead), _size, _text, _u64_p, *_err)),
     "nebulaio_object_write_start": (_i32, (_u64, ctypes.POINTER(ObjectWrite), _text, _u64_p, *_err)),
     "nebulaio_object_stat_start": (_i32, (_u64, _text, _text, _text, _u64_p, *_err)),
+    "nebulaio_object_delete_start": (_i32, (_u64, _text, _text, _u64_p, *_err)),
     "nebulaio_object_list_start": (_i32, (_u64, _text, _text, _u64_p, *_err)),
     "nebulaio_object_open": (_i32, (_u64, _text, _text, _text, _text, _out, _u64_p, *_err)),
     "nebulaio_object_create": (_i32, (_u64, _text, _text, _u64, _text, _out, _u64_p, *_err)),

@@ -509,6 +509,13 @@ int32_t nebulaio_object_stat_start(uint64_t client, const char *bucket, const ch
 	return object_job(client, key, 1, (nebulaio_buffer){0, 0}, job, err, errcap);
 }
 
+int32_t nebulaio_object_delete_start(uint64_t client, const char *bucket, const char *key, uint64_t *job, char *err,
+                                     size_t errcap)
+{
+	(void)bucket;
+	return object_job(client, key, 1, (nebulaio_buffer){0, 0}, job, err, errcap);
+}
+
 int32_t nebulaio_object_list_start(uint64_t client, const char *bucket, const char *options, uint64_t *job, char *err,
                                    size_t errcap)
 {

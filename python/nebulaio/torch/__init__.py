@@ -1,23 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of torch: training state out of GPU memory and back, in files that stock torch reads."""
+"""Checkpoints of torch: training state out of GPU memory and back, in files that stock torch reads.
+
+`StorageWriter` and `StorageReader` plug into `torch.distributed.checkpoint`:
+
+    >>> import torch, torch.distributed.checkpoint as dcp
+    >>> from nebulaio.torch import StorageReader, StorageWriter
+    >>> state = {"weight": torch.ones(4, 3), "step": 7}
+    >>> metadata = dcp.save(state, storage_writer=StorageWriter("checkpoint"), no_dist=True)
+    >>> state = {"weight": torch.zeros(4, 3), "step": 0}
+    >>> dcp.load(state, storage_reader=StorageReader("checkpoint"), no_dist=True)
+    >>> state["weight"].sum(), state["step"]
+    (tensor(12.), 7)
+
+`import nebulaio.torch` imports nothing. The first use of a name imports torch.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._async import AsyncSave, AsyncSaver, async_save
+    from ._async import AsyncSave, AsyncSaver, async_save, default_saver
     from ._ptfile import load, save
+    from ._reader import StorageReader
     from ._rotation import Checkpoints
+    from ._writer import StorageWriter
 
-__all__ = ["AsyncSave", "AsyncSaver", "Checkpoints", "async_save", "load", "save"]
+__all__ = [
+    "AsyncSave",
+    "AsyncSaver",
+    "Checkpoints",
+    "StorageReader",
+    "StorageWriter",
+    "async_save",
+    "default_saver",
+    "load",
+    "save",
+]
 
 # Names that __getattr__ imports at first use, and the module of each.
 _LATE = {
     "AsyncSave": "_async",
     "AsyncSaver": "_async",
     "Checkpoints": "_rotation",
+    "StorageReader": "_reader",
+    "StorageWriter": "_writer",
     "async_save": "_async",
+    "default_saver": "_async",
     "load": "_ptfile",
     "save": "_ptfile",
 }
