@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from ..errors import InvalidError, UnsupportedError
 
 torch: Any = importlib.import_module("torch")
-_fake: Any = importlib.import_module("torch._subclasses.fake_tensor")
 
 PAGE = 4096
 """Values begin at multiples of this many bytes of the file, so that O_DIRECT reads nothing beside them."""
@@ -51,10 +50,8 @@ def _make(dtype: Any, shape: tuple[int, ...], fqn: str) -> Template:
     """Let torch write an archive around values that do not exist."""
     sink = _Sink()
     try:
-        with _fake.FakeTensorMode():
-            tensor = torch.empty(shape, dtype=dtype)
         with torch.serialization.skip_data(materialize_fake_tensors=True):
-            torch.save(tensor, sink)
+            torch.save(_untouched(dtype, shape), sink)
     except (RuntimeError, TypeError, NotImplementedError) as cause:
         raise UnsupportedError(f"save tensor {fqn!r}: torch cannot save {dtype}: {cause!s:.200}") from cause
     size = math.prod(shape) * dtype.itemsize
@@ -63,6 +60,19 @@ def _make(dtype: Any, shape: tuple[int, ...], fqn: str) -> Template:
             f"save tensor {fqn!r}: torch {torch.__version__} left {sink.skipped} bytes for its values, expected {size}"
         )
     return Template(bytes(sink.before), size, bytes(sink.after))
+
+
+def _untouched(dtype: Any, shape: tuple[int, ...]) -> Any:
+    """Return a tensor of memory that is never read or written, so that the kernel gives no pages for it."""
+    try:
+        storage = torch.UntypedStorage(math.prod(shape) * dtype.itemsize)
+    except (RuntimeError, MemoryError):
+        # The machine has less address space than the tensor has bytes. A fake tensor needs none, and more time.
+        fake: Any = importlib.import_module("torch._subclasses.fake_tensor")
+        with fake.FakeTensorMode():
+            return torch.empty(shape, dtype=dtype)
+    strides = [max(math.prod(shape[place + 1 :]), 1) for place in range(len(shape))]
+    return torch.empty(0, dtype=dtype).set_(storage, 0, shape, strides)
 
 
 class _Sink:

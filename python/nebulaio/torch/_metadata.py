@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import io
 import pathlib
@@ -23,6 +24,9 @@ MOST = 1 << 30
 """The largest metadata that is read, in bytes."""
 
 _METADATA = "torch.distributed.checkpoint.metadata"
+_PROPERTIES = 5  # entries of the state of a tensor's properties that every release has
+
+_kinds: Any = importlib.import_module(_METADATA)
 
 # Everything that torch's own savers put into a pickle of Metadata, by module. Older releases used the modules of
 # sharded tensors.
@@ -67,6 +71,33 @@ def load(data: bytes, what: str) -> Any:
     return metadata
 
 
+class _PropertiesOfAnyRelease(_kinds.TensorProperties):  # type: ignore[misc] # torch's types are unknown here
+    """The properties of a tensor, also if a newer torch has saved them, which adds entries to their state."""
+
+    def __setstate__(self, state: Any) -> None:
+        try:
+            super().__setstate__(state)
+        except ValueError:
+            super().__setstate__(tuple(state)[:_PROPERTIES])
+
+
+def dump(metadata: Any) -> bytes:
+    """Return the bytes of a metadata file, in the form that every torch from 2.11 on reads."""
+    file = io.BytesIO()
+    _Pickler(file, protocol=4).dump(metadata)
+    return file.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves out the entries that newer releases add to the properties of a tensor. Older ones would refuse them."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return how to pickle the properties of a tensor, and NotImplemented for everything else."""
+        if not isinstance(value, _kinds.TensorProperties):
+            return NotImplemented
+        return copyreg.__newobj__, (_kinds.TensorProperties,), tuple(value.__getstate__())[:_PROPERTIES]  # type: ignore[attr-defined]
+
+
 class _Unpickler(pickle.Unpickler):
     """An unpickler that finds only the classes of torch's metadata."""
 
@@ -77,7 +108,8 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return a class of the allowed ones. Raises UnsupportedError with the name of any other."""
         if name in _ALLOWED.get(module, ()):
-            return getattr(importlib.import_module(module), name)
+            found = getattr(importlib.import_module(module), name)
+            return _PropertiesOfAnyRelease if found is _kinds.TensorProperties else found
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
@@ -93,19 +125,18 @@ class _Unpickler(pickle.Unpickler):
 
 def _check(metadata: Any, what: str) -> None:
     """Raise CorruptError unless the loaded object is a `Metadata` with usable entries."""
-    kinds = importlib.import_module(_METADATA)
-    if not isinstance(metadata, kinds.Metadata):
+    if not isinstance(metadata, _kinds.Metadata):
         raise CorruptError(f"{what}: it holds a {type(metadata).__name__}, expected torch's Metadata")
     try:
         for fqn, entry in metadata.state_dict_metadata.items():
-            if isinstance(entry, kinds.TensorStorageMetadata):
-                _check_tensor(entry, kinds)
-            elif not isinstance(entry, kinds.BytesStorageMetadata):
+            if isinstance(entry, _kinds.TensorStorageMetadata):
+                _check_tensor(entry)
+            elif not isinstance(entry, _kinds.BytesStorageMetadata):
                 raise ValueError(f"{fqn!r} is a {type(entry).__name__}")
             if not isinstance(fqn, str):
                 raise ValueError(f"the name {fqn!r} is not text")
         for index, info in (metadata.storage_data or {}).items():
-            if not isinstance(index, kinds.MetadataIndex) or not isinstance(index.fqn, str):
+            if not isinstance(index, _kinds.MetadataIndex) or not isinstance(index.fqn, str):
                 raise ValueError(f"{index!r:.100} is not an index")
             _check_place(info, index.fqn)
     except (AttributeError, TypeError, ValueError) as cause:
@@ -114,12 +145,14 @@ def _check(metadata: Any, what: str) -> None:
         ) from cause
 
 
-def _check_tensor(entry: Any, kinds: Any) -> None:
+def _check_tensor(entry: Any) -> None:
+    if isinstance(entry.properties, _PropertiesOfAnyRelease):
+        entry.properties.__class__ = _kinds.TensorProperties  # whose equality asks for the same class
     if not isinstance(entry.properties.dtype, torch.dtype):
         raise ValueError(f"{entry.properties.dtype!r:.100} is not a dtype")
     sizes = [entry.size]
     for chunk in entry.chunks:
-        if not isinstance(chunk, kinds.ChunkStorageMetadata) or len(chunk.sizes) != len(entry.size):
+        if not isinstance(chunk, _kinds.ChunkStorageMetadata) or len(chunk.sizes) != len(entry.size):
             raise ValueError(f"the chunk {chunk!r:.100} does not fit {tuple(entry.size)}")
         sizes += [chunk.offsets, chunk.sizes]
     for size in sizes:

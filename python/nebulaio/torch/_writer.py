@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-import pickle
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -186,7 +185,7 @@ class StorageWriter(_StorageWriter):
         metadata.version = getattr(_filesystem, "CURRENT_DCP_VERSION", None)
         metadata.storage_data = {index: one.info() for index, one in written.items()}
         metadata.storage_meta = self.storage_meta()
-        data = pickle.dumps(metadata)
+        data = _metadata.dump(metadata)
         manifest = _manifest.name_of(self._id)
         try:
             report = self._place.stage(staged, data)

@@ -277,7 +277,9 @@ class _Storage(NamedTuple):
 class _Rebuilt:
     """The arguments of torch._utils._rebuild_tensor_v2."""
 
-    def __init__(self, storage: Any, first: int, shape: Any, strides: Any, *_: Any) -> None:
+    def __init__(self, storage: Any, first: int, shape: Any, strides: Any, grad: Any = None, hooks: Any = None, more: Any = None) -> None:
+        if more:
+            raise NotPlainError  # such as a view of conjugated values
         dtype, name, count = storage
         self.layout = self._checked(name, dtype, count, first, tuple(shape), tuple(strides))
 
@@ -294,9 +296,9 @@ class _Rebuilt:
 class _RebuiltV3(_Rebuilt):
     """The arguments of torch._utils._rebuild_tensor_v3, which names the dtype of dtypes without a storage class."""
 
-    def __init__(self, storage: Any, first: int, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *_: Any) -> None:
+    def __init__(self, storage: Any, first: int, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, more: Any = None) -> None:
         _, name, count = storage
-        if not isinstance(dtype, torch.dtype):
+        if more or not isinstance(dtype, torch.dtype):
             raise NotPlainError
         self.layout = self._checked(name, dtype, count // dtype.itemsize, first, tuple(shape), tuple(strides))
 
