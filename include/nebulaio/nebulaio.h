@@ -65,7 +65,7 @@ extern "C" {
 /* The version of this interface. Every change of the interface increments the version. An
  * incompatible change also increments the number in the library's file name
  * (libnebulaio.so.3). Programs call nebulaio_check_abi before any other function. */
-#define NEBULAIO_ABI_VERSION 5
+#define NEBULAIO_ABI_VERSION 6
 
 /* The status codes. The number of a code never changes; new codes are added at the
  * end. */
@@ -474,6 +474,23 @@ int32_t nebulaio_object_create(uint64_t client, const char *bucket, const char *
  * them can still write to the file, the server refuses the commit. After this call, the
  * handle can only be released. */
 int32_t nebulaio_object_commit_start(uint64_t object, uint64_t size, uint64_t *job, char *err, size_t errcap);
+
+/* Starts a job that makes a checkpoint complete. The data files of the checkpoint must be
+ * written and durable. path is a directory or a prefix such as "s3://bucket/run/step-1".
+ * The job writes the manifest, then puts .metadata in place, and then removes the files
+ * of older saves from the directory; each step is durable before the next. If a data file
+ * is missing, the job fails with NEBULAIO_ERR_NOT_FOUND. If the job fails, an older
+ * checkpoint in the directory is still complete. Options:
+ *   "manifest"  text of a JSON object: {"id": 16 hex digits, "step": number or null,
+ *               "world", "files":[{"name","size","crc64nvme"}], "items":[{"tensor","file",
+ *               "offset","size","dtype","shape","at"}]}. The names of the files are
+ *               __RANK_NUMBER_ID.distcp. If a file has no "crc64nvme", the job takes it
+ *               from FILE.crc64nvme, if there is one
+ *   "metadata"  the content of .metadata in base64
+ *   "client"    object of the options of nebulaio_client_open, for a prefix of a bucket
+ * The job's report is {"path","id","manifest","step","files","bytes","removed","notes"}. */
+int32_t nebulaio_checkpoint_commit_start(uint64_t system, const char *path, const char *options_json, uint64_t *job,
+                                         char *err, size_t errcap);
 
 /* Starts to open training data, and returns at once. Each of sources[0..count) is a file,
  * a folder, a prefix such as "s3://bucket/train/", a pattern such as "*.tar", or a name

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .errors import LibraryError, from_status
 
-ABI_VERSION: Final = 5
+ABI_VERSION: Final = 6
 RUNNING: Final = -1
 OK: Final = 0
 
@@ -157,6 +157,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "nebulaio_loader_report": (_i32, (_u64, _out, _size, _size_p, *_err)),
     "nebulaio_batch_state": (_i32, (_u64, _out, _size, _size_p, *_err)),
     "nebulaio_batch_free": (_i32, (_u64, _u64, *_err)),
+    "nebulaio_checkpoint_commit_start": (_i32, (_u64, _text, _text, _u64_p, *_err)),
     "nebulaio_queue_open": (_i32, (_u64_p, *_err)),
     "nebulaio_queue_add": (_i32, (_u64, _u64, *_err)),
     "nebulaio_queue_next": (_i32, (_u64, _i32, _u64_p, *_err)),

@@ -80,6 +80,7 @@ static const struct function {
     F(nebulaio_loader_report, "hbknez", 'l'),
     F(nebulaio_batch_state, "hbknez", 'b'),
     F(nebulaio_batch_free, "hSez", 'b'),
+    F(nebulaio_checkpoint_commit_start, "hpoHez", 's'),
     F(nebulaio_queue_open, "Hez", 0),
     F(nebulaio_queue_add, "huez", 'q'),
     F(nebulaio_queue_next, "huHez", 'q'),
