@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/checkpoint"
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
 )
@@ -17,6 +18,8 @@ import (
 const (
 	// mostCheckpointNames is the largest number of names below a prefix of checkpoints.
 	mostCheckpointNames = 1 << 20
+	// mostSidecar is the largest size of an object KEY.crc64nvme, in bytes.
+	mostSidecar = 64<<20 + 64
 	// removingObjects is the number of objects that are removed at the same time.
 	removingObjects = 16
 )
@@ -92,22 +95,43 @@ func (p *checkpointPrefix) ReadAll(ctx context.Context, name string, limit int64
 	return p.tree.ReadAll(ctx, p.prefix+name, limit)
 }
 
-// Open opens an object with the server's checksums if it is read through the door, and with those of KEY.crc64nvme over
-// HTTP. Over HTTP, the reader also compares the whole object with the server's checksum of it.
+// Open opens an object with the checksums in KEY.crc64nvme. If there is no such object, the checksums are the server's:
+// those of blocks through the door, and that of the whole object over HTTP.
 func (p *checkpointPrefix) Open(ctx context.Context, name string) (checkpoint.Opened, error) {
 	f, err := p.tree.Open(ctx, p.prefix+name)
 	if err != nil {
 		return checkpoint.Opened{}, err
 	}
-	sums, err := p.tree.Sums(ctx, p.prefix+name, f)
-	out := checkpoint.Opened{File: f, Sums: sums, SumsErr: err, Server: f.Remote() == nil}
-	if errs.Is(err, errs.NotFound) {
-		out.SumsErr = nil
+	out := checkpoint.Opened{File: f}
+	if out.Sums, out.SumsErr = p.sidecar(ctx, name, f.Size()); out.Sums != nil || out.SumsErr != nil {
+		return out, nil
 	}
-	if out.SumsErr != nil {
-		out.Sums = nil
+	if o, ok := f.Remote().(interface{ Sums() *checksum.Sums }); ok {
+		out.Sums = o.Sums()
+	} else if f.Remote() == nil {
+		out.Sums, out.SumsErr = p.tree.Sums(ctx, p.prefix+name, f)
 	}
 	return out, nil
+}
+
+// sidecar returns the checksums in KEY.crc64nvme, or nil if there is no such object.
+func (p *checkpointPrefix) sidecar(ctx context.Context, name string, size int64) (*checksum.Sums, error) {
+	path := checksum.Path(name)
+	b, err := p.tree.ReadAll(ctx, p.prefix+path, mostSidecar)
+	if errs.Is(err, errs.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := checksum.Parse(p.Shown(path), b)
+	if err == nil {
+		err = s.CheckSize(p.Shown(name), size)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (p *checkpointPrefix) Put(ctx context.Context, name string, content []byte) error {
@@ -143,6 +167,8 @@ func (p *checkpointPrefix) Discard(ctx context.Context, name string) error {
 	}
 	return p.Remove(ctx, keys)
 }
+
+func (p *checkpointPrefix) Atomic() bool { return true }
 
 // Hide does nothing: a prefix cannot be renamed.
 func (p *checkpointPrefix) Hide(_ context.Context, name string) (string, error) { return name, nil }

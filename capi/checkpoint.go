@@ -32,3 +32,21 @@ func nebulaio_checkpoint_commit_start(system C.uint64_t, path, options *C.nebula
 	errcap C.size_t) C.int32_t {
 	return aboutCheckpoint("commit checkpoint", abi.Checkpoints.StartCommit, system, path, options, job, err, errcap)
 }
+
+//export nebulaio_checkpoint_list_start
+func nebulaio_checkpoint_list_start(system C.uint64_t, path, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
+	return aboutCheckpoint("list checkpoints", abi.Checkpoints.StartList, system, path, options, job, err, errcap)
+}
+
+//export nebulaio_checkpoint_verify_start
+func nebulaio_checkpoint_verify_start(system C.uint64_t, path, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
+	return aboutCheckpoint("verify checkpoint", abi.Checkpoints.StartVerify, system, path, options, job, err, errcap)
+}
+
+//export nebulaio_checkpoint_prune_start
+func nebulaio_checkpoint_prune_start(system C.uint64_t, path, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
+	return aboutCheckpoint("prune checkpoints", abi.Checkpoints.StartPrune, system, path, options, job, err, errcap)
+}

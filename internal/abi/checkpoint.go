@@ -73,3 +73,56 @@ func (t Checkpoints) StartCommit(system uint64, path, options string) (uint64, e
 			Client: client})
 	})
 }
+
+type listCheckpointsOptions struct {
+	All    bool          `json:"all"`
+	Client clientOptions `json:"client"`
+}
+
+// StartList is nebulaio_checkpoint_list_start.
+func (t Checkpoints) StartList(system uint64, path, options string) (uint64, error) {
+	var o listCheckpointsOptions
+	if err := decode(options, &o); err != nil {
+		return 0, err
+	}
+	return t.start(system, &o.Client, func(ctx context.Context, s *nebulaio.System, client nebulaio.ClientOptions,
+		_ func(done, total int64)) (any, error) {
+		return s.ListCheckpoints(ctx, path, nebulaio.CheckpointListOptions{All: o.All, Client: client})
+	})
+}
+
+type verifyCheckpointOptions struct {
+	Client clientOptions `json:"client"`
+}
+
+// StartVerify is nebulaio_checkpoint_verify_start.
+func (t Checkpoints) StartVerify(system uint64, path, options string) (uint64, error) {
+	var o verifyCheckpointOptions
+	if err := decode(options, &o); err != nil {
+		return 0, err
+	}
+	return t.start(system, &o.Client, func(ctx context.Context, s *nebulaio.System, client nebulaio.ClientOptions,
+		tell func(done, total int64)) (any, error) {
+		return s.VerifyCheckpoint(ctx, path, nebulaio.CheckpointVerifyOptions{Progress: tell, Client: client})
+	})
+}
+
+type pruneCheckpointsOptions struct {
+	KeepLast  int           `json:"keep_last"`
+	KeepEvery int64         `json:"keep_every"`
+	DryRun    bool          `json:"dry_run"`
+	Client    clientOptions `json:"client"`
+}
+
+// StartPrune is nebulaio_checkpoint_prune_start.
+func (t Checkpoints) StartPrune(system uint64, path, options string) (uint64, error) {
+	var o pruneCheckpointsOptions
+	if err := decode(options, &o); err != nil {
+		return 0, err
+	}
+	return t.start(system, &o.Client, func(ctx context.Context, s *nebulaio.System, client nebulaio.ClientOptions,
+		_ func(done, total int64)) (any, error) {
+		return s.PruneCheckpoints(ctx, path, nebulaio.CheckpointPruneOptions{KeepLast: o.KeepLast, KeepEvery: o.KeepEvery,
+			DryRun: o.DryRun, Client: client})
+	})
+}

@@ -55,17 +55,16 @@ func Commit(ctx context.Context, f Folder, r CommitRequest) (*Committed, error) 
 	if ctx.Err() != nil {
 		return nil, &errs.Error{Kind: errs.Cancelled, Op: op, Name: f.Shown(""), Err: context.Cause(ctx)}
 	}
-	text, err := json.Marshal(m)
+	text, err := m.encode()
 	if err != nil {
 		return nil, errs.Wrap(op, f.Shown(""), err)
-	}
-	if len(text) > MostManifest {
-		return nil, errs.New(errs.Unsupported, op, f.Shown(""), fmt.Sprintf("the manifest has %d bytes, expected at most %d",
-			len(text), MostManifest))
 	}
 	out := &Committed{Manifest: m, Name: ManifestName(m.ID)}
 	// The names of the data files and of the directory itself become durable before anything refers to them.
 	err = f.Sync(ctx)
+	if err == nil {
+		err = f.Put(ctx, checksum.Path(out.Name), sumsOf(text).Encode())
+	}
 	if err == nil {
 		err = f.Put(ctx, out.Name, text)
 	}
@@ -80,6 +79,16 @@ func Commit(ctx context.Context, f Folder, r CommitRequest) (*Committed, error) 
 		out.Notes = append(out.Notes, "the checkpoint is complete; files of older saves could not be removed: "+err.Error())
 	}
 	return out, nil
+}
+
+// encode returns the manifest as JSON.
+func (m *Manifest) encode() ([]byte, error) {
+	text, err := json.Marshal(m)
+	if err == nil && len(text) > MostManifest {
+		err = errs.New(errs.Unsupported, "", "", fmt.Sprintf("the manifest has %d bytes, expected at most %d", len(text),
+			MostManifest))
+	}
+	return text, err
 }
 
 // parseDraft completes and checks the manifest of a new checkpoint.
@@ -174,6 +183,15 @@ func wholeSum(s *checksum.Sums) uint64 {
 	return sum
 }
 
+// sumsOf returns the checksums of the blocks of b.
+func sumsOf(b []byte) *checksum.Sums {
+	s := &checksum.Sums{Size: int64(len(b)), Block: checksum.DefaultBlock}
+	for off := 0; off < len(b); off += checksum.DefaultBlock {
+		s.Blocks = append(s.Blocks, checksum.Of(b[off:min(len(b), off+checksum.DefaultBlock)]))
+	}
+	return s
+}
+
 // takeBack removes the manifest of a commit that failed, unless .metadata is in place nevertheless. The context of the
 // commit may have ended, so takeBack has its own.
 func (m *Manifest) takeBack(f Folder) {
@@ -181,7 +199,7 @@ func (m *Manifest) takeBack(f Folder) {
 	defer cancel()
 	if b, err := f.ReadAll(ctx, MetadataName, mostMetadata); errs.Is(err, errs.NotFound) ||
 		err == nil && sumText(checksum.Of(b)) != m.Metadata.CRC64 {
-		_ = f.Remove(ctx, []string{ManifestName(m.ID)}) // if it stays, it belongs to no checkpoint
+		_ = f.Remove(ctx, []string{ManifestName(m.ID), checksum.Path(ManifestName(m.ID))}) // if it stays, it belongs to no checkpoint
 	}
 }
 

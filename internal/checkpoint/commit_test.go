@@ -111,11 +111,11 @@ func TestCommitReplacesAnOlderCheckpoint(t *testing.T) {
 	}
 	c := save(t, dir, 2, 20)
 	want := []string{".metadata", "__0_0_" + idOf(2) + ".distcp", "__0_0_" + idOf(2) + ".distcp.crc64nvme",
-		"__1_0_" + idOf(2) + ".distcp", "__1_0_" + idOf(2) + ".distcp.crc64nvme", ManifestName(idOf(2)), "notes.txt"}
+		"__1_0_" + idOf(2) + ".distcp", "__1_0_" + idOf(2) + ".distcp.crc64nvme", ManifestName(idOf(2)), ManifestName(idOf(2)) + ".crc64nvme", "notes.txt"}
 	if got := names(t, dir); !slices.Equal(got, want) {
 		t.Errorf("the directory has %q, expected %q", got, want)
 	}
-	if len(c.Removed) != 7 || len(c.Notes) != 0 {
+	if len(c.Removed) != 8 || len(c.Notes) != 0 {
 		t.Errorf("removed %q, notes %q", c.Removed, c.Notes)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, c.Name))

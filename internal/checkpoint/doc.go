@@ -5,7 +5,8 @@
 // A checkpoint is a directory, or a prefix of a bucket, with these files:
 //
 //	__<rank>_<n>_<id>.distcp          data files, written by the ranks, each with its checksums in FILE.crc64nvme
-//	checkpoint-<id>.nebulaio.json     the manifest: names, sizes and checksums of all files, and where each tensor is
+//	checkpoint-<id>.nebulaio.json     the manifest: names, sizes and checksums of all files, and where each tensor is;
+//	                                  with its own checksums beside it
 //	.metadata                         the metadata of PyTorch, a pickle
 //
 // The id has 16 hex digits and is new for each save. So a save never writes to a file of an older checkpoint in the

@@ -36,8 +36,6 @@ type Opened struct {
 	Sums *checksum.Sums
 	// SumsErr is set if there are checksums that cannot be used, because they are damaged or of another file.
 	SumsErr error
-	// Server reports whether Sums come from the server that stores the object.
-	Server bool
 }
 
 // Folder is a directory of this machine, or a prefix of a bucket. Names are the names of direct children: they contain
@@ -62,6 +60,8 @@ type Folder interface {
 	// Hide gives a child folder another name, so that it is no longer listed, and returns the new name. If folders cannot
 	// be renamed here, Hide returns the old name.
 	Hide(ctx context.Context, name string) (string, error)
+	// Atomic reports whether files appear only when they are complete, as objects of a bucket do.
+	Atomic() bool
 	// Sync makes changes of names durable.
 	Sync(ctx context.Context) error
 	// Lock keeps other processes from committing and pruning in this folder. The caller calls the result once. A bucket

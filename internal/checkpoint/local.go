@@ -45,6 +45,8 @@ func (d *local) Folder(name string) Folder {
 	return &local{path: filepath.Join(d.path, name), top: d.top}
 }
 
+func (d *local) Atomic() bool { return false }
+
 func (d *local) Entries(context.Context) ([]Entry, error) {
 	const op = "list"
 	dir, err := os.Open(d.path)

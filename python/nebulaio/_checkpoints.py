@@ -69,3 +69,70 @@ def commit_checkpoint(
     options = {"manifest": json.dumps(manifest), "metadata": base64.b64encode(metadata).decode()}
     found: dict[str, Any] = _ask("nebulaio_checkpoint_commit_start", path, options, client)
     return found
+
+
+def list_checkpoints(root: str | os.PathLike[str], client: Any = None, *, all: bool = False) -> list[dict[str, Any]]:
+    """Return the checkpoints of a root, sorted by step, then by time. The last one with a step is the latest.
+
+    Args:
+        root: Directory of checkpoints, one checkpoint, or `s3://bucket/prefix`.
+        client: GPUDirectClient for checkpoints in a bucket.
+        all: Also return checkpoints that are not complete.
+
+    Returns:
+        For each checkpoint its "name", "path", "step", "complete", "format", "time", "bytes", "files", "world",
+        "checksums" and, if it is not complete, "reason".
+    """
+    found: list[dict[str, Any]] = _ask("nebulaio_checkpoint_list_start", root, {"all": bool(all)}, client)
+    return found
+
+
+def verify_checkpoint(
+    path: str | os.PathLike[str], client: Any = None, progress: _handles.ProgressCallback | None = None
+) -> dict[str, Any]:
+    """Read all files of a checkpoint and compare them with their checksums. Damage raises no error.
+
+    Args:
+        path: Checkpoint, file of torch.save or .safetensors, or `s3://bucket/prefix`.
+        client: GPUDirectClient for a checkpoint in a bucket.
+        progress: Called with the bytes that were compared and the bytes to compare.
+
+    Returns:
+        The "verdict" ("good", "damaged", "incomplete" or "no checksums"), the list of "problems" with "file", "message"
+        and "tensors", and the fields of `list_checkpoints`.
+    """
+    found: dict[str, Any] = _ask("nebulaio_checkpoint_verify_start", path, {}, client, progress)
+    return found
+
+
+def prune_checkpoints(
+    root: str | os.PathLike[str],
+    *,
+    keep_last: int | None = None,
+    keep_every: int | None = None,
+    dry_run: bool = False,
+    client: Any = None,
+) -> dict[str, Any]:
+    """Remove old checkpoints from a root, and what killed saves left there.
+
+    Only directories named `step-<number>` are removed. The last complete checkpoint, damaged ones,
+    and directories to which a save may still write stay.
+
+    Args:
+        root: Directory of checkpoints, or `s3://bucket/prefix`.
+        keep_last: Number of newest complete checkpoints to keep.
+        keep_every: Keep checkpoints with a step that is divisible by this number.
+        dry_run: Remove nothing.
+        client: GPUDirectClient for checkpoints in a bucket.
+
+    Returns:
+        The lists "removed" and "kept", each entry with its "reason", and the "bytes" of the removed files.
+    """
+    options: dict[str, Any] = {"dry_run": bool(dry_run)}
+    for name, value in (("keep_last", keep_last), ("keep_every", keep_every)):
+        if value is not None:
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 62:
+                raise InvalidError(f"prune checkpoints: {name}={value!r} is not a number from 1")
+            options[name] = value
+    found: dict[str, Any] = _ask("nebulaio_checkpoint_prune_start", root, options, client)
+    return found
