@@ -65,7 +65,7 @@ extern "C" {
 /* The version of this interface. Every change of the interface increments the version. An
  * incompatible change also increments the number in the library's file name
  * (libnebulaio.so.3). Programs call nebulaio_check_abi before any other function. */
-#define NEBULAIO_ABI_VERSION 5
+#define NEBULAIO_ABI_VERSION 6
 
 /* The status codes. The number of a code never changes; new codes are added at the
  * end. */
@@ -298,6 +298,67 @@ typedef struct nebulaio_tensor {
 int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_tensor *tensors, size_t count,
                             nebulaio_stream stream, const char *options_json, uint64_t *job, char *err, size_t errcap);
 
+/* A range of one file and its destination in the memory of the program. */
+typedef struct nebulaio_segment {
+	uint64_t file;     /* number of the file in the call's array of files, from 0 */
+	uint64_t offset;   /* offset of the range in the file, in bytes */
+	uint64_t size;     /* size of the range in the file, in bytes */
+	uint64_t width;    /* with stride: bytes that are wanted out of every stride bytes */
+	uint64_t stride;   /* 0: every byte is wanted. Else only the first width bytes of every
+	                    * stride bytes, counted from offset, are wanted; they are packed
+	                    * without gaps at address */
+	void *address;     /* in device memory, or in host memory for the device "host" */
+	const char *label; /* name of the content in errors, such as a tensor's; may be NULL */
+} nebulaio_segment;
+
+/* Starts to read segments[0..nsegments) of files[0..nfiles) into memory of one device, and
+ * returns at once. A file is a path or "s3://bucket/key". The segments may be in any order.
+ * Segments that are near each other in a file are read together. A file without a segment
+ * is not opened. The destinations belong to the job until the job has ended. Copies begin
+ * after the work that is queued on `stream`; for host memory the stream is ignored. The
+ * call fails if an argument is wrong; the job fails if a file is missing or damaged.
+ * Options:
+ *   "device"  device of all destinations: "auto" (default) | "host" | "cuda" | "cuda:N"
+ *   "route"   "auto" | "buffered" | "direct" | "cufile"
+ *   "cache"   "auto" | "keep" | "bypass": whether bytes stay in the page cache
+ *   "verify"  bool: compare every block that has a wanted byte with its checksum. For a
+ *             file, the checksums are in FILE.crc64nvme. For an object, the server's
+ *             door or the object KEY.crc64nvme has them. If a block differs, the job
+ *             fails with NEBULAIO_ERR_CORRUPT, and its error names the file and the
+ *             labels. If there are no checksums, it fails with NEBULAIO_ERR_NOT_FOUND
+ *   "client"  object of the options of nebulaio_client_open, for "s3://bucket/key".
+ *             Default: taken from the environment */
+int32_t nebulaio_gather_start(uint64_t system, const char *const *files, size_t nfiles,
+                              const nebulaio_segment *segments, size_t nsegments, nebulaio_stream stream,
+                              const char *options_json, uint64_t *job, char *err, size_t errcap);
+
+/* A range of memory that a write puts into a file. */
+typedef struct nebulaio_piece {
+	const void *address; /* in device memory, or in host memory for the device "host" */
+	uint64_t size;       /* size in bytes; may be 0 */
+	const char *device;  /* "host" | "cuda" | "cuda:N" */
+} nebulaio_piece;
+
+/* Starts to write pieces[0..count), one behind the other, to one file or to
+ * "s3://bucket/key". The pieces may be on several devices. The memory of the pieces must
+ * stay allocated and unchanged until the job has ended. If the job succeeds, the file is
+ * complete and durable under its name, with FILE.crc64nvme beside it. If the job fails or
+ * is cancelled, an existing file is unchanged. A symbolic link at path is followed. The
+ * pieces of the first GPU are read after the work that is queued on `stream`. The report
+ * of the job has "crc64nvme", the checksum of the whole file as 16 hexadecimal digits.
+ * Options:
+ *   "checksum"  bool: write FILE.crc64nvme, or after an object the object
+ *               KEY.crc64nvme, default true. With false, an existing FILE.crc64nvme is
+ *               removed
+ *   "route"     "auto" | "buffered" | "direct"
+ *   "streams"   object of streams as numbers by device, {"cuda:1": 1234}, for pieces on
+ *               several GPUs. Default: the legacy default stream
+ *   "client"    object of the options of nebulaio_client_open, for "s3://bucket/key".
+ *               Default: taken from the environment */
+int32_t nebulaio_write_start(uint64_t system, const char *path, const nebulaio_piece *pieces, size_t count,
+                             nebulaio_stream stream, const char *options_json, uint64_t *job, char *err,
+                             size_t errcap);
+
 /* Opens a file for reads and writes in place, at any offset. flags is "r" to read, or
  * "r+" to read and write. "w" and "w+" create the file, or empty an existing one, and
  * open it to read and write. Options:
@@ -421,6 +482,12 @@ int32_t nebulaio_object_write_start(uint64_t client, const nebulaio_object_write
 int32_t nebulaio_object_stat_start(uint64_t client, const char *bucket, const char *key, const char *version,
                                    uint64_t *job, char *err, size_t errcap);
 
+/* Starts a job that removes an object. A missing object is no error. In a bucket with
+ * versions, the job hides the object and keeps its versions. The report of the job is
+ * {"bucket","key"}. */
+int32_t nebulaio_object_delete_start(uint64_t client, const char *bucket, const char *key, uint64_t *job, char *err,
+                                     size_t errcap);
+
 /* Starts a job that lists one page of the keys of a bucket, in order. The report of the
  * job is the answer: {"objects":[{"key","size","etag","modified"}],"prefixes":[],
  * "truncated","next"}. Options:
@@ -474,6 +541,56 @@ int32_t nebulaio_object_create(uint64_t client, const char *bucket, const char *
  * them can still write to the file, the server refuses the commit. After this call, the
  * handle can only be released. */
 int32_t nebulaio_object_commit_start(uint64_t object, uint64_t size, uint64_t *job, char *err, size_t errcap);
+
+/* Starts a job that makes a checkpoint complete. The data files of the checkpoint must be
+ * written and durable. path is a directory or a prefix such as "s3://bucket/run/step-1".
+ * The job writes the manifest, then puts .metadata in place, and then removes the files
+ * of older saves from the directory; each step is durable before the next. If a data file
+ * is missing, the job fails with NEBULAIO_ERR_NOT_FOUND. If the job fails, an older
+ * checkpoint in the directory is still complete. Options:
+ *   "manifest"  text of a JSON object: {"id": 16 hex digits, "step": number or null,
+ *               "world", "files":[{"name","size","crc64nvme"}], "items":[{"tensor","file",
+ *               "offset","size","dtype","shape","at"}]}. The names of the files are
+ *               __RANK_NUMBER_ID.distcp. If a file has no "crc64nvme", the job takes it
+ *               from FILE.crc64nvme, if there is one
+ *   "metadata"  the content of .metadata in base64
+ *   "client"    object of the options of nebulaio_client_open, for a prefix of a bucket
+ * The job's report is {"path","id","manifest","step","files","bytes","removed","notes"}. */
+int32_t nebulaio_checkpoint_commit_start(uint64_t system, const char *path, const char *options_json, uint64_t *job,
+                                         char *err, size_t errcap);
+
+/* Starts a job that lists the checkpoints at a path: a root of checkpoints, one checkpoint,
+ * or an s3:// prefix of either. Options:
+ *   "all"     bool: also list checkpoints that are not complete
+ *   "client"  as in nebulaio_checkpoint_commit_start
+ * The job's report is a list, sorted by step, then by time: [{"name","path","step",
+ * "complete","reason","format","time","bytes","files","world","checksums","id"}]. "format"
+ * is "nebulaio", "torch", "safetensors" or "torch-file". */
+int32_t nebulaio_checkpoint_list_start(uint64_t system, const char *path, const char *options_json, uint64_t *job,
+                                       char *err, size_t errcap);
+
+/* Starts a job that reads all files of one checkpoint and compares them with their
+ * checksums. path is a checkpoint, a file of torch.save or .safetensors, or an s3:// URL of
+ * either. nebulaio_wait reports the bytes that were compared. Damage is no error of the
+ * job. Options: "client" as in nebulaio_checkpoint_commit_start. The job's report has the
+ * fields of nebulaio_checkpoint_list_start and {"verdict","problems":[{"kind","file",
+ * "message","offset","size","tensors","more_tensors"}],"more_problems","unverified",
+ * "foreign","notes","read","seconds"}. "verdict" is "good", "damaged", "incomplete" or
+ * "no checksums". */
+int32_t nebulaio_checkpoint_verify_start(uint64_t system, const char *path, const char *options_json, uint64_t *job,
+                                         char *err, size_t errcap);
+
+/* Starts a job that removes old checkpoints from a root, and what killed saves left there.
+ * The job removes only directories named step-<number>, and never the last complete
+ * checkpoint, a damaged one, or a directory to which a save may still write. Options:
+ *   "keep_last"   number of newest complete checkpoints to keep
+ *   "keep_every"  keep checkpoints with a step that is divisible by this number
+ *   "dry_run"     bool: remove nothing
+ *   "client"      as in nebulaio_checkpoint_commit_start
+ * "keep_last" or "keep_every" must be given. The job's report is {"path","removed":[{
+ * "name","path","step","bytes","reason"}],"kept":[...],"bytes","dry_run"}. */
+int32_t nebulaio_checkpoint_prune_start(uint64_t system, const char *path, const char *options_json, uint64_t *job,
+                                        char *err, size_t errcap);
 
 /* Starts to open training data, and returns at once. Each of sources[0..count) is a file,
  * a folder, a prefix such as "s3://bucket/train/", a pattern such as "*.tar", or a name

@@ -18,7 +18,7 @@ import (
 )
 
 // Version is the ABI version of the C library, NEBULAIO_ABI_VERSION in nebulaio.h.
-const Version = 5
+const Version = 6
 
 // Running is NEBULAIO_RUNNING, the status code of a wait that timed out while the job was still running. The status
 // code of success is 0, and the status codes of errors are the numbers of errs.Kind.

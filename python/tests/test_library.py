@@ -66,7 +66,7 @@ def test_foreign_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_abi_mismatch(build_fake: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(_library.VARIABLE, str(build_fake("-DFAKE_ABI=99")))
-    with pytest.raises(LibraryError, match="ABI version is 99, this package needs 5"):
+    with pytest.raises(LibraryError, match="ABI version is 99, this package needs 6"):
         _library.load()
 
 
