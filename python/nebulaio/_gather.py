@@ -138,9 +138,7 @@ def read(
 class _Write(_Reported):
     """A write of pieces."""
 
-    def __init__(
-        self, system: _process.System, path: bytes, pieces: Sequence[Piece], options: dict[str, Any]
-    ) -> None:
+    def __init__(self, system: _process.System, path: bytes, pieces: Sequence[Piece], options: dict[str, Any]) -> None:
         super().__init__(system, None)
         self._path = path
         self._pieces = (_abi.Piece * len(pieces))()

@@ -9,7 +9,6 @@ import random
 from pathlib import Path
 
 import pytest
-
 from nebulaio import _gather
 from nebulaio._gather import Piece, Segment
 from nebulaio.errors import CancelledError, CorruptError, InvalidError, NotFoundError
@@ -60,7 +59,9 @@ def test_an_empty_file_is_written_and_read(tmp_path: Path) -> None:
     assert path.read_bytes() == b"" and report["crc64nvme"] == "0" * 16
     assert _gather.read([path], [Segment(0, 0, 0, 0)], device="host", verify=True).bytes == 0
     assert _gather.read([path], [], device="host").bytes == 0
-    with pytest.raises(InvalidError, match=r"segment 0 \(\"w\"\) of .*empty: has 1 bytes at offset 0; the file has 0 bytes"):
+    with pytest.raises(
+        InvalidError, match=r"segment 0 \(\"w\"\) of .*empty: has 1 bytes at offset 0; the file has 0 bytes"
+    ):
         _gather.read([path], [Segment(0, 0, 1, Memory(b"x").address, label="w")], device="host")
 
 
