@@ -184,7 +184,8 @@ func TestSmallSegmentsAreReadTogether(t *testing.T) {
 		dst := memory(t, sys, device, make([]byte, len(data)))
 		var segments []nebulaio.GatherSegment
 		for off := int64(0); off < int64(len(data)); off += 1024 {
-			segments = append(segments, nebulaio.GatherSegment{Offset: off, Size: 512, Ptr: dst.Ptr() + nebulaio.Ptr(off/2)})
+			segments = append(segments, nebulaio.GatherSegment{Offset: off, Size: 512, Ptr: dst.Ptr() + nebulaio.Ptr(off/2)},
+				nebulaio.GatherSegment{Offset: off + 700})
 		}
 		rand.New(rand.NewPCG(1, 1)).Shuffle(len(segments), func(i, k int) {
 			segments[i], segments[k] = segments[k], segments[i]

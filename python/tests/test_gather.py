@@ -9,9 +9,11 @@ import random
 from pathlib import Path
 
 import pytest
-from nebulaio import _gather
+import serving
+from nebulaio import _gather, _process
 from nebulaio._gather import Piece, Segment
 from nebulaio.errors import CancelledError, CorruptError, InvalidError, NotFoundError
+from nebulaio.gpudirect import GPUDirectClient
 
 
 class Memory:
@@ -75,7 +77,7 @@ def test_segments_of_any_order_arrive(tmp_path: Path, verify: bool) -> None:
         _gather.write(tmp_path / f"{n}.bin", [memory.piece()])
         files.append(content)
     segments, places = [], []
-    for n in range(300):
+    for n in range(100):
         file = dice.randrange(3)
         offset = dice.randrange(len(files[file]))
         size = min(len(files[file]) - offset, dice.choice([0, 1, 100, 5000, 400_000]))
@@ -88,7 +90,7 @@ def test_segments_of_any_order_arrive(tmp_path: Path, verify: bool) -> None:
     report = _gather.read([tmp_path / f"{n}.bin" for n in range(3)], segments, device="host", verify=verify)
     for s, memory in zip(segments, places):
         assert memory.content() == wanted(files[s.file], s), s
-    assert report["op"] == "gather" and report["segments"] == 300 and ("verify" in report) == verify
+    assert report["op"] == "gather" and report["segments"] == 100 and ("verify" in report) == verify
     assert report.bytes == sum(m.size for m in places)
 
 
@@ -162,3 +164,86 @@ def test_a_cancelled_write_leaves_the_old_file(tmp_path: Path) -> None:
     with _gather.start_write(tmp_path / "b.bin", [memory.piece()]) as other:
         assert other.wait() == other.wait()
     assert other.done() and other.counted() == (64 << 20, 64 << 20)
+
+
+def log(holder: _process.Holder) -> list[str]:
+    """The calls of the fake library so far."""
+    return str(holder.load().functions.fake_log().decode()).split()
+
+
+@pytest.mark.parametrize("status, kind", [(2, InvalidError), (3, NotFoundError), (5, CorruptError)])
+def test_errors_of_each_step_are_raised(fake: _process.Holder, status: int, kind: type[Exception]) -> None:
+    for step in ("start", "wait"):
+        with pytest.raises(kind, match="scripted"):
+            _gather.read([f"{step}={status}"], [], device="host")
+        with pytest.raises(kind, match="scripted"):
+            _gather.write(f"{step}={status}", [])
+    assert fake.load().functions.fake_live() == 0
+
+
+def test_a_write_that_is_left_is_cancelled(fake: _process.Holder) -> None:
+    with _gather.start_write("slow", []) as running:
+        assert not running.done()
+    assert "cancel" in log(fake) and running.done()
+    dropped = _gather.start_write("slow", [])
+    del dropped
+    assert log(fake).count("cancel") >= 2
+    assert fake.load().functions.fake_live() == 0
+    with pytest.raises(KeyboardInterrupt):
+        _gather.read(["slow"], [], device="host", progress=interrupt)
+    other = _gather.start_write("slow", [])
+    with pytest.raises(KeyboardInterrupt):
+        other.wait(progress=interrupt)
+    assert not other.done()  # an interrupted wait leaves the write running
+    other.cancel()
+    with pytest.raises(CancelledError):
+        other.wait()
+
+
+def interrupt(_: int, __: int) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("door", ["require", "off"])
+def test_objects_are_written_and_read(tmp_path: Path, door: str) -> None:
+    via = "door" if door == "require" else "http"
+    with (
+        serving.serving(tmp_path, buckets=("box",)) as server,
+        GPUDirectClient(server.endpoint, **server.keys, door=door) as client,
+    ):
+        memory = Memory(os.urandom(2_000_000))
+        url = "s3://box/dir/a.bin"
+        report = _gather.write(url, [memory.piece()], client=client)
+        assert report.via == via and len(report["crc64nvme"]) == 16 and report.etag
+        out = Memory(bytes(1_000_000))
+        segment = Segment(0, 500_000, 1_000_000, out.address, label="w")
+        read = _gather.read([url], [segment], device="host", verify=True, client=client)
+        assert out.content() == memory.content()[500_000:1_500_000]
+        assert read.via == via and read["verify"]["blocks"] == 2
+        assert server.request("HEAD", "/box/dir/a.bin.crc64nvme")[0] == 200
+        with pytest.raises(NotFoundError, match="missing"):
+            _gather.read(["s3://box/missing"], [segment], device="host", client=client)
+
+
+@pytest.mark.cuda
+def test_tensors_of_a_gpu(tmp_path: Path) -> None:
+    import torch
+
+    size = 64 << 20
+    source = torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda")
+    head = Memory(b"h" * 4096)
+    stream = torch.cuda.current_stream().cuda_stream
+    source += 1  # queued on the stream: the write waits for it
+    pieces = [head.piece(), Piece(source.data_ptr(), size, "cuda:0")]
+    report = _gather.write(tmp_path / "a", pieces, streams={"cuda:0": stream})
+    assert report.bytes == size + 4096 and report["save"]["sources"]
+    out = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    for verify in (False, True):
+        out.zero_()
+        segments = [Segment(0, 4096 + at, 1 << 20, out.data_ptr() + at, label=str(at)) for at in range(0, size, 1 << 20)]
+        _gather.read([tmp_path / "a"], segments[::-1], device="cuda:0", stream=stream, verify=verify)
+        assert torch.equal(out, source)
+    columns = torch.zeros(size // 4, dtype=torch.uint8, device="cuda")
+    rows = Segment(0, 4096, size, columns.data_ptr(), width=256, stride=1024)
+    _gather.read([tmp_path / "a"], [rows], device="cuda:0", stream=stream)
+    assert torch.equal(columns, source.view(-1, 1024)[:, :256].reshape(-1))
