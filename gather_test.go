@@ -241,6 +241,7 @@ func TestAnInvalidGatherIsRefused(t *testing.T) {
 		"no GPU":   {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Device: "cuda:9"}, errs.NotFound, "cuda:9"},
 		"route":    {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Route: "fast"}, errs.Invalid, "fast"},
 		"cache":    {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Cache: "never"}, errs.Invalid, "never"},
+		"unproven": {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Route: nebulaio.RouteCuFile, Verify: true}, errs.Invalid, "cannot be verified"},
 		"no sums":  {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Verify: true}, errs.NotFound, "has no checksums"},
 		"bucket":   {[]string{"s3://box"}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.Invalid, "names no object"},
 		"servers":  {[]string{"s3://a/b", "nebula://h:1/a/b"}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.Invalid, "another server"},

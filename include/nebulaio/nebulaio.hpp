@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nebulaio.hpp wraps the C library of nebulaio.h in classes for C++11 and later: loads,
- * saves, selections, checksums, file ranges, objects of a server and training data.
+ * saves, gathers, writes of pieces, selections, checksums, file ranges, objects of a
+ * server and training data.
  *
  * @code{.cpp}
  * #include <nebulaio/nebulaio.hpp>

@@ -72,6 +72,10 @@ const (
 
 // check returns the number of wanted bytes, or an error if the request is not valid.
 func (r *Request) check() (total int64, err error) {
+	if r.Route == report.RouteCuFile && r.Verify {
+		return 0, errs.New(errs.Invalid, "gather", "route cufile",
+			"cannot be verified: cuFile reads into place, and the rest of a block has none").WithFix("use route auto")
+	}
 	rows := int64(0)
 	for i := range r.Segments {
 		s := &r.Segments[i]

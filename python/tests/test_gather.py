@@ -14,6 +14,7 @@ from nebulaio import _gather, _process
 from nebulaio._gather import Piece, Segment
 from nebulaio.errors import CancelledError, CorruptError, InvalidError, NotFoundError
 from nebulaio.gpudirect import GPUDirectClient
+from support import python
 
 
 class Memory:
@@ -204,6 +205,26 @@ def interrupt(_: int, __: int) -> None:
     raise KeyboardInterrupt
 
 
+def test_more_files_than_may_be_open(tmp_path: Path) -> None:
+    code = """
+import ctypes, resource, sys
+from nebulaio import _gather
+from nebulaio._gather import Segment
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+out = ctypes.create_string_buffer(4 * 300)
+files = [f"{sys.argv[1]}/{n}" for n in range(300)]
+segments = [Segment(n, 1, 3, ctypes.addressof(out) + 3 * n) for n in range(300)]
+for verify in (False, True):
+    report = _gather.read(files, segments, device="host", verify=verify)
+    assert out.raw[: 900] == b"".join(b"%03d" % n for n in range(300)) and report.bytes == 900
+print(len(report["files"]))
+"""
+    for n in range(300):
+        memory = Memory(b"x%03d" % n)
+        _gather.write(tmp_path / str(n), [memory.piece()])
+    assert python(code, tmp_path) == "300\n"
+
+
 @pytest.mark.parametrize("door", ["require", "off"])
 def test_objects_are_written_and_read(tmp_path: Path, door: str) -> None:
     via = "door" if door == "require" else "http"
@@ -240,7 +261,9 @@ def test_tensors_of_a_gpu(tmp_path: Path) -> None:
     out = torch.zeros(size, dtype=torch.uint8, device="cuda")
     for verify in (False, True):
         out.zero_()
-        segments = [Segment(0, 4096 + at, 1 << 20, out.data_ptr() + at, label=str(at)) for at in range(0, size, 1 << 20)]
+        segments = [
+            Segment(0, 4096 + at, 1 << 20, out.data_ptr() + at, label=str(at)) for at in range(0, size, 1 << 20)
+        ]
         _gather.read([tmp_path / "a"], segments[::-1], device="cuda:0", stream=stream, verify=verify)
         assert torch.equal(out, source)
     columns = torch.zeros(size // 4, dtype=torch.uint8, device="cuda")
