@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -377,5 +379,52 @@ func piecesInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), `tensor "model.w"`) ||
 		!strings.Contains(err.Error(), "pieces/http/plain") {
 		t.Errorf("damage: %v", err)
+	}
+}
+
+// TestASystemStaysOpenDuringAGather: a gather of a server that does not answer keeps the system open, and can be
+// cancelled.
+func TestASystemStaysOpenDuringAGather(t *testing.T) {
+	asked := make(chan struct{}, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: nebulaio.DevicesOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	access := nebulaio.ClientOptions{Endpoint: server.URL, AccessKey: "a", SecretKey: "b", Door: "off"}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	read, err := sys.StartGather(ctx, []string{"s3://b/k"}, []nebulaio.GatherSegment{{}}, nebulaio.GatherOptions{Device: "host",
+		Client: access})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write, err := sys.StartWritePieces(ctx, "s3://b/k", []nebulaio.Piece{{Bytes: []byte("x")}}, nebulaio.WriteOptions{
+		Client: access})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	if err := sys.Close(); !errs.Is(err, errs.Invalid) {
+		t.Errorf("close: %v", err)
+	}
+	cancel()
+	for name, wait := range map[string]func() error{"gather": read.Wait, "write": write.Wait} {
+		if err := wait(); !errors.Is(err, context.Canceled) || !errs.Is(err, errs.Cancelled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if r := write.Report(); r.CRC64NVME != "" || r.Error == "" {
+		t.Errorf("%+v", r)
+	}
+	if r := read.Report(); r.Error == "" || r.Bytes != 0 {
+		t.Errorf("%+v", r)
+	}
+	if err := sys.Close(); err != nil {
+		t.Error(err)
 	}
 }
