@@ -348,7 +348,7 @@ class _Work:
         try:
             self._run()
         except BaseException as cause:  # noqa: BLE001 - raised by the next call of the saver
-            save._error = _named(save.checkpoint, cause)
+            save._error = named_error("save", save.checkpoint, cause)
         finally:
             self.abandon()
 
@@ -415,8 +415,8 @@ def _routes(report: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _named(name: str, cause: BaseException) -> NebulaioError:
-    """Return an error of the same kind that names the checkpoint."""
+def named_error(doing: str, name: str, cause: BaseException) -> NebulaioError:
+    """Return an error of the same kind that names the checkpoint. `doing` is "save" or "load"."""
     inner, text = cause, ""
     failures = getattr(cause, "failures", None)  # of torch's CheckpointException: rank -> (error, traceback)
     if isinstance(failures, dict) and failures:
@@ -425,7 +425,7 @@ def _named(name: str, cause: BaseException) -> NebulaioError:
         text = f"rank {rank}: " if dist.is_initialized() else ""
     kind = type(inner) if isinstance(inner, NebulaioError) else NebulaioError
     said = str(inner) if isinstance(inner, NebulaioError) else f"{type(inner).__name__}: {inner}"
-    error = kind(f"save checkpoint {name}: {text}{said}")
+    error = kind(f"{doing} checkpoint {name}: {text}{said}")
     error.__cause__ = cause
     return error
 
