@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from .. import _checkpoints, _load
 from .._handles import ProgressCallback
 from ..errors import CorruptError, InvalidError, NebulaioError, NotFoundError
-from ._async import AsyncSave, AsyncSaver, named_error
+from ._async import AsyncSaver
 from ._reader import StorageReader
+from ._saving import AsyncSave, named_error
 from ._writer import StorageWriter
 
 if TYPE_CHECKING:
