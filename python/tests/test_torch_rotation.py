@@ -123,6 +123,20 @@ def test_a_failed_save_removes_nothing(torch: Any, tmp_path: Path) -> None:
     check(torch, checkpoints, 1)
 
 
+def test_a_lost_server_is_told_at_the_next_call(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving.serving(tmp_path) as lost:
+        monkeypatch.setenv("NEBULAIO_ENDPOINT", lost.endpoint)
+        monkeypatch.setenv("NEBULAIO_ACCESS_KEY", serving.ACCESS)
+        monkeypatch.setenv("NEBULAIO_SECRET_KEY", serving.SECRET)
+        checkpoints = run("s3://bucket/run", keep_last=1)
+        checkpoints.save(1, state(torch, 1))
+        check(torch, checkpoints, 1)
+        lost.kill()
+        checkpoints.async_save(2, state(torch, 2))
+        with pytest.raises(NebulaioError, match="save checkpoint s3://bucket/run/step-0000000002: "):
+            checkpoints.wait()
+
+
 def test_a_flipped_bit_is_found(torch: Any, tmp_path: Path) -> None:
     checkpoints = run(tmp_path, keep_last=1)
     checkpoints.save(1, {"model": {"w": torch.rand(5000)}})

@@ -17,6 +17,7 @@ from ..errors import ClosedError, InvalidError, NebulaioError
 from . import _snapshot
 from ._saving import AsyncSave, Work
 from ._staging import Staging, default_limit
+from ._telling import TellingWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -101,9 +102,7 @@ class AsyncSaver:
             NebulaioError: An earlier save failed. The error names its checkpoint, and this save was not started.
             OutOfMemoryError: The snapshot does not fit.
         """
-        from ._writer import StorageWriter
-
-        writer = StorageWriter(checkpoint_id, checksum=checksum, step=step, client=client)
+        writer = TellingWriter(checkpoint_id, checksum=checksum, step=step, client=client)
         return self._start(state_dict, os.fsdecode(checkpoint_id), step, writer, planner, None)
 
     def wait_before_step(self) -> None:
@@ -181,6 +180,7 @@ class AsyncSaver:
         """Forget all saves, at the begin and in a forked child, which has no threads."""
         self._pid = os.getpid()
         self._group = None
+        self._lock = threading.Lock()
         self._saves: list[AsyncSave] = []
         self._last: AsyncSave | None = None
         self._share = self._memory // self._in_flight
@@ -196,10 +196,15 @@ class AsyncSaver:
         return [one for one in self._saves if not one._ended.is_set()]
 
     def _raise_errors(self) -> None:
-        for one in list(self._saves):
-            if one._ended.is_set():
-                self._saves.remove(one)
-                one._raise_once()
+        """Forget saves that have ended, and raise the first error that no call has raised yet."""
+        with self._lock:
+            self._saves = [one for one in self._saves if not one.done() or one._has_news()]
+            failed = next((one for one in self._saves if one._has_news()), None)
+            if failed is not None:
+                self._saves.remove(failed)
+                failed._told = True
+        if failed is not None and failed._error is not None:
+            raise failed._error
 
     def _start(
         self,
@@ -239,8 +244,9 @@ class AsyncSaver:
                 work.abandon()
                 raise
         save._count("snapshot", time.perf_counter() - began)
-        self._saves.append(save)
-        self._last = save
+        with self._lock:
+            self._saves.append(save)
+            self._last = save
         # Not a daemon: the interpreter waits for the thread, so the last checkpoint of a program becomes durable.
         threading.Thread(target=work.run, name="nebulaio-save").start()
         if problem is not None:
@@ -274,7 +280,7 @@ def _tell() -> None:
     """Print errors that no call has raised, when the interpreter ends."""
     for saver in list(_savers):
         for one in saver._saves:
-            if saver._pid == os.getpid() and one._ended.is_set() and one._error is not None and not one._told:
+            if saver._pid == os.getpid() and one._has_news():
                 print(f"nebulaio: {one._error} (no later call has raised this error)", file=sys.stderr)
 
 

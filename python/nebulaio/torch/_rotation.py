@@ -16,6 +16,7 @@ from ..errors import CorruptError, InvalidError, NebulaioError, NotFoundError
 from ._async import AsyncSaver
 from ._reader import StorageReader
 from ._saving import AsyncSave, named_error
+from ._telling import TellingWriter
 from ._writer import StorageWriter
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Checkpoints:
         Call `saver.wait_before_step()` before each optimizer step.
         """
         path = self.path(step)
-        writer = StorageWriter(path, step=step, client=self._client)
+        writer = TellingWriter(path, step=step, client=self._client)
         return self.saver._start(state_dict, path, step, writer, planner, self._prune_after_save)
 
     def load(

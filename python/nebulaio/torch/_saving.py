@@ -60,11 +60,9 @@ class AsyncSave:
         with self._lock:
             self._stall[what] += seconds
 
-    def _raise_once(self) -> None:
-        """Raise the error of the save, if no call has raised it yet."""
-        if self._ended.is_set() and self._error is not None and not self._told:
-            self._told = True
-            raise self._error
+    def _has_news(self) -> bool:
+        """Return whether the save has failed, and no call has raised its error yet."""
+        return self._ended.is_set() and self._error is not None and not self._told
 
 
 class Work:
@@ -120,6 +118,7 @@ class Work:
             self._previous._ended.wait()  # collectives of two saves must not mix
         self._agree()
         assert snapshot is not None
+        self._writer.on_written = save._copied.set
         began = time.perf_counter()
         dcp.save(
             snapshot.state,
