@@ -160,6 +160,7 @@ VENV_TORCH := $(ROOT)/.venv-torch
 .PHONY: test-torch
 test-torch: lib build clients venv-torch count ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
 	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
+	NEBULAIO_LIBRARY=$(LIB) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q bench/tests/test_checkpoint_torch.py
 	cd examples && $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m unittest -q # with real DataLoaders
 	$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(SNIPPETS) --needs torch
 
@@ -238,6 +239,10 @@ bench-safe-open: lib build venv-torch ## Time per call of safe_open beside the s
 .PHONY: bench-data
 bench-data: lib build venv-peers ## Samples per second of our loader beside webdataset, mosaicml-streaming, litdata and torch; ARGS="--rows shuffled --rounds 5"
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(VENV_PEERS)/bin/python bench/data.py --out build/bench-data/out $(ARGS)
+
+.PHONY: bench-checkpoint
+bench-checkpoint: lib build venv-torch ## Checkpoints of torch beside its own readers and writers, on host; ARGS="--size 1GB --rows load,save"
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) bench/checkpoint.py --device host --size 500MB --async-size 100MB --out build/bench-checkpoint-out $(ARGS)
 
 .PHONY: bench-gpu
 bench-gpu: lib build ## Benchmark on the GPU with the machine's own python3 (torch); ARGS="--only warm"
