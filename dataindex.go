@@ -61,7 +61,7 @@ func (s *System) IndexData(ctx context.Context, sources []string, o DataIndexOpt
 	defer func() { err = errors.Join(err, place.Close()) }()
 	found, err := open.MakeIndexes(ctx, place, sources, open.IndexOptions{DALI: o.DALI, Check: o.Check, Force: o.Force,
 		Progress: o.Progress, Write: func(ctx context.Context, name string, content []byte) error {
-			return place.write(ctx, s, name, content)
+			return place.write(ctx, name, content)
 		}})
 	return convert(found, func(x open.Index) DataIndex {
 		k := x.Skipped
@@ -71,7 +71,7 @@ func (s *System) IndexData(ctx context.Context, sources []string, o DataIndexOpt
 }
 
 // write stores a file or an object durably. Readers see the old content or the new one.
-func (p *dataPlace) write(ctx context.Context, s *System, name string, content []byte) error {
+func (p *dataPlace) write(ctx context.Context, name string, content []byte) error {
 	if !p.isObject(name) {
 		return writeFile(name, content)
 	}
@@ -79,9 +79,14 @@ func (p *dataPlace) write(ctx context.Context, s *System, name string, content [
 	if err != nil {
 		return err
 	}
-	w := ObjectWrite{Bucket: at.bucket, Key: at.key, Size: int64(len(content)), Device: "host"}
+	return p.client.putBytes(ctx, at.bucket, at.key, content)
+}
+
+// putBytes stores an object of host memory.
+func (c *Client) putBytes(ctx context.Context, bucket, key string, content []byte) error {
+	w := ObjectWrite{Bucket: bucket, Key: key, Size: int64(len(content)), Device: "host"}
 	if len(content) > 0 {
-		m, err := s.Alloc(ctx, "host", int64(len(content)))
+		m, err := c.sys.Alloc(ctx, "host", int64(len(content)))
 		if err != nil {
 			return err
 		}
@@ -91,7 +96,7 @@ func (p *dataPlace) write(ctx context.Context, s *System, name string, content [
 		}
 		w.Src = m.Ptr()
 	}
-	job, err := p.client.StartWrite(ctx, w)
+	job, err := c.StartWrite(ctx, w)
 	if err != nil {
 		return err
 	}

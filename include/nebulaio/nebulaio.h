@@ -545,6 +545,56 @@ int32_t nebulaio_object_create(uint64_t client, const char *bucket, const char *
  * handle can only be released. */
 int32_t nebulaio_object_commit_start(uint64_t object, uint64_t size, uint64_t *job, char *err, size_t errcap);
 
+/* Starts a job that makes a checkpoint complete. The data files of the checkpoint must be
+ * written and durable. path is a directory or a prefix such as "s3://bucket/run/step-1".
+ * The job writes the manifest, then puts .metadata in place, and then removes the files
+ * of older saves from the directory; each step is durable before the next. If a data file
+ * is missing, the job fails with NEBULAIO_ERR_NOT_FOUND. If the job fails, an older
+ * checkpoint in the directory is still complete. Options:
+ *   "manifest"  text of a JSON object: {"id": 16 hex digits, "step": number or null,
+ *               "world", "files":[{"name","size","crc64nvme"}], "items":[{"tensor","file",
+ *               "offset","size","dtype","shape","at"}]}. The names of the files are
+ *               __RANK_NUMBER_ID.distcp. If a file has no "crc64nvme", the job takes it
+ *               from FILE.crc64nvme, if there is one
+ *   "metadata"  the content of .metadata in base64
+ *   "client"    object of the options of nebulaio_client_open, for a prefix of a bucket
+ * The job's report is {"path","id","manifest","step","files","bytes","removed","notes"}. */
+int32_t nebulaio_checkpoint_commit_start(uint64_t system, const char *path, const char *options_json, uint64_t *job,
+                                         char *err, size_t errcap);
+
+/* Starts a job that lists the checkpoints at a path: a root of checkpoints, one checkpoint,
+ * or an s3:// prefix of either. Options:
+ *   "all"     bool: also list checkpoints that are not complete
+ *   "client"  as in nebulaio_checkpoint_commit_start
+ * The job's report is a list, sorted by step, then by time: [{"name","path","step",
+ * "complete","reason","format","time","bytes","files","world","checksums","id"}]. "format"
+ * is "nebulaio", "torch", "safetensors" or "torch-file". */
+int32_t nebulaio_checkpoint_list_start(uint64_t system, const char *path, const char *options_json, uint64_t *job,
+                                       char *err, size_t errcap);
+
+/* Starts a job that reads all files of one checkpoint and compares them with their
+ * checksums. path is a checkpoint, a file of torch.save or .safetensors, or an s3:// URL of
+ * either. nebulaio_wait reports the bytes that were compared. Damage is no error of the
+ * job. Options: "client" as in nebulaio_checkpoint_commit_start. The job's report has the
+ * fields of nebulaio_checkpoint_list_start and {"verdict","problems":[{"kind","file",
+ * "message","offset","size","tensors","more_tensors"}],"more_problems","unverified",
+ * "foreign","notes","read","seconds"}. "verdict" is "good", "damaged", "incomplete" or
+ * "no checksums". */
+int32_t nebulaio_checkpoint_verify_start(uint64_t system, const char *path, const char *options_json, uint64_t *job,
+                                         char *err, size_t errcap);
+
+/* Starts a job that removes old checkpoints from a root, and what killed saves left there.
+ * The job removes only directories named step-<number>, and never the last complete
+ * checkpoint, a damaged one, or a directory to which a save may still write. Options:
+ *   "keep_last"   number of newest complete checkpoints to keep
+ *   "keep_every"  keep checkpoints with a step that is divisible by this number
+ *   "dry_run"     bool: remove nothing
+ *   "client"      as in nebulaio_checkpoint_commit_start
+ * "keep_last" or "keep_every" must be given. The job's report is {"path","removed":[{
+ * "name","path","step","bytes","reason"}],"kept":[...],"bytes","dry_run"}. */
+int32_t nebulaio_checkpoint_prune_start(uint64_t system, const char *path, const char *options_json, uint64_t *job,
+                                        char *err, size_t errcap);
+
 /* Starts to open training data, and returns at once. Each of sources[0..count) is a file,
  * a folder, a prefix such as "s3://bucket/train/", a pattern such as "*.tar", or a name
  * with braces such as "train-{0000..0099}.tar". All sources have the same format and, if

@@ -581,6 +581,35 @@ int32_t nebulaio_queue_next(uint64_t queue, int32_t timeout_ms, uint64_t *job, c
 	}
 }
 
+/* Checkpoints are tested with the real library alone. */
+int32_t nebulaio_checkpoint_commit_start(uint64_t system, const char *path, const char *options, uint64_t *job, char *err,
+                                         size_t errcap)
+{
+	(void)system, (void)path, (void)options, (void)job;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "commit checkpoint: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_checkpoint_list_start(uint64_t system, const char *path, const char *options, uint64_t *job, char *err,
+                                         size_t errcap)
+{
+	(void)system, (void)path, (void)options, (void)job;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "list checkpoints: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_checkpoint_verify_start(uint64_t system, const char *path, const char *options, uint64_t *job, char *err,
+                                         size_t errcap)
+{
+	(void)system, (void)path, (void)options, (void)job;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "verify checkpoint: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_checkpoint_prune_start(uint64_t system, const char *path, const char *options, uint64_t *job, char *err,
+                                         size_t errcap)
+{
+	(void)system, (void)path, (void)options, (void)job;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "prune checkpoints: not in the stand-in", err, errcap);
+}
+
 /* Training data is tested with the real library alone. */
 int32_t nebulaio_data_open_start(uint64_t system, const char *const *sources, size_t count, const char *options,
                                  uint64_t *data, char *err, size_t errcap)

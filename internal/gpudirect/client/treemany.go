@@ -4,9 +4,13 @@ package client
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
@@ -127,4 +131,54 @@ func (t *Tree) openAtDoor(ctx context.Context, d *door, keys []string, out []Ope
 func (t *Tree) Any(ctx context.Context, prefix string) (bool, error) {
 	p, err := t.c.List(ctx, List{Bucket: t.bucket, Prefix: prefix, Limit: 1})
 	return len(p.Objects) > 0, err
+}
+
+// Delete removes an object of the tree over HTTP; the door removes nothing. A missing object is no error. In a bucket
+// with versions, Delete hides the object and keeps its versions.
+func (t *Tree) Delete(ctx context.Context, key string) error {
+	const op = "delete"
+	if err := checkName(op, t.bucket, key); err != nil {
+		return err
+	}
+	leave, err := t.c.enter(op, urlOf(t.bucket, key))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return t.c.network.s3.Delete(ctx, t.bucket, key)
+}
+
+// Entry is an object directly below a prefix, or a longer prefix that several objects share.
+type Entry struct {
+	Name     string // without the prefix
+	Prefix   bool
+	Size     int64
+	Modified time.Time
+}
+
+// Entries lists the objects and the prefixes directly below dir. It fails if there are more than `most`.
+func (t *Tree) Entries(ctx context.Context, dir string, most int) ([]Entry, error) {
+	var out []Entry
+	for l := (List{Bucket: t.bucket, Prefix: dir, Delimiter: "/"}); ; {
+		p, err := t.c.List(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range p.Objects {
+			if name := strings.TrimPrefix(o.Key, dir); name != "" {
+				out = append(out, Entry{Name: name, Size: o.Size, Modified: o.Modified})
+			}
+		}
+		for _, sub := range p.Prefixes {
+			if name := strings.TrimSuffix(strings.TrimPrefix(sub, dir), "/"); name != "" {
+				out = append(out, Entry{Name: name, Prefix: true})
+			}
+		}
+		if len(out) > most {
+			return nil, errs.New(errs.Unsupported, "list", urlOf(t.bucket, dir), fmt.Sprintf("it holds more than %d names", most))
+		}
+		if l.After = p.Next; !p.Truncated || p.Next == "" {
+			return out, nil
+		}
+	}
 }
