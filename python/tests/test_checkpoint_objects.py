@@ -44,7 +44,7 @@ def test_save_and_load(server: serving.Server, tmp_path: Path, door: str) -> Non
     writer = StorageWriter("s3://runs/a/step-1", client=client)
     save(state, writer)
     first = names(client, "a/step-1/")
-    assert len(first) == 4 and ".metadata" in first, first
+    assert len(first) == 5 and ".metadata" in first, first
     reader = StorageReader("s3://runs/a/step-1/", client=client, verify=True)
     assert same(load(blank(state), reader), state)
     assert reader.report is not None
@@ -57,7 +57,7 @@ def test_save_and_load(server: serving.Server, tmp_path: Path, door: str) -> Non
     other = {"w": torch.ones(5)}
     save(other, StorageWriter("s3://runs/a/step-1", client=client))
     second = names(client, "a/step-1/")
-    assert len(second) == 4 and second & first == {".metadata"}
+    assert len(second) == 5 and second & first == {".metadata"}
     assert same(load(blank(other), StorageReader("s3://runs/a/step-1", client=client)), other)
 
 
@@ -121,4 +121,4 @@ def test_a_server_that_vanishes_leaves_the_old_checkpoint(server: serving.Server
         assert same(load(blank(old), StorageReader("s3://runs/c", client=client, verify=True)), old)
         save(new, StorageWriter("s3://runs/c", client=client))
         assert same(load(blank(old), StorageReader("s3://runs/c", client=client, verify=True)), new)
-        assert len(names(client, "c/")) == 4
+        assert len(names(client, "c/")) == 5

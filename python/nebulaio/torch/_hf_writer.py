@@ -110,14 +110,10 @@ def finish(
             text = json.dumps({"metadata": {"total_size": total}, "weight_map": weights}, indent=2).encode()
             report = place.stage(INDEX, text)
             index = _manifest.FileEntry(INDEX, len(text), str(report["crc64nvme"]))
-        place.stage(
-            manifest,
-            _manifest.encode(
-                identity, world=len(results), step=step, metadata=index, files=files, items=(), kind="safetensors"
-            ),
-        )
+        fields = _manifest.draft(identity, world=len(results), step=step, files=files, items=())
+        place.stage(manifest, _manifest.encode(fields, index, "safetensors"), checksum=True)
     except BaseException:
-        names = [manifest, INDEX, *(name for file in files for name in (file.name, file.name + ".crc64nvme")), _mark(identity)]
+        names = [manifest, manifest + ".crc64nvme", INDEX, *(name for file in files for name in (file.name, file.name + ".crc64nvme")), _mark(identity)]
         for name in names:
             try:
                 place.remove([name])

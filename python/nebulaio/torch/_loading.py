@@ -78,9 +78,19 @@ class Loading:
             dict.fromkeys(item.storage_index for _, item in tensors), dict.fromkeys(item.storage_index for item in others)
         )
         wishes = [self._wish(place, item) for place, item in tensors]
-        self._load_bytes(others)
         direct = [wish for wish in wishes if self._is_direct(wish)]
-        self._read_direct(direct)
+        # The objects that are no tensors share a job with tensors in host memory. So an error about a damaged block
+        # names all that is in the block.
+        first, *more = list(_by_size([(self._sources.of(item.storage_index).length, item) for item in others])) or [[]]
+        objects = self._objects(first)
+        self._read_direct(direct, [segment for _, _, segment in objects if segment is not None])
+        for item, piece, _ in objects:
+            self._planner.load_bytes(item, io.BytesIO(piece))
+        for batch in more:
+            objects = self._objects(batch)
+            self._read([segment for _, _, segment in objects if segment is not None], "host", 0, False)
+            for item, piece, _ in objects:
+                self._planner.load_bytes(item, io.BytesIO(piece))
         for wish in direct:
             self._planner.commit_tensor(wish.request, wish.target)
         detours = [wish for wish in wishes if not self._is_direct(wish) and wish.source.values is not None]
@@ -130,10 +140,12 @@ class Loading:
             and _regions.count_runs(values.shape, box_of(wish.request), values.dtype.itemsize) <= _regions.MOST_RUNS
         )
 
-    def _read_direct(self, wishes: Sequence[_Wish]) -> None:
+    def _read_direct(self, wishes: Sequence[_Wish], others: Sequence[tuple[str, Any]]) -> None:
         """Read into the tensors: one job for each device, and one more for what other ranks of the host read too."""
         self._counts["direct"] += len(wishes)
         jobs: defaultdict[_Job, list[tuple[str, Any]]] = defaultdict(list)
+        if others:
+            jobs[_Job("host", False)] += others
         tensors: dict[str, Any] = {}
         for wish in wishes:
             if wish.target.numel():
@@ -141,7 +153,7 @@ class Loading:
                 tensors[job.device] = wish.target
                 jobs[job] += self._segments(wish.source, box_of(wish.request), wish.target.data_ptr(), wish.fqn)
         for job, segments in jobs.items():
-            stream = streams_of([tensors[job.device]]).get(job.device, 0)
+            stream = streams_of([tensors[job.device]]).get(job.device, 0) if job.device in tensors else 0
             for part in self._from_another_place(segments) if job.is_shared else [segments]:
                 self._read(part, job.device, stream, job.is_shared)
 
@@ -226,21 +238,19 @@ class Loading:
         for detour, buffer in zip(batch, buffers):
             _copy_out(detour, buffer)
 
-    def _load_bytes(self, items: Sequence[Any]) -> None:
-        """Read the items that are no tensors, and give them to the planner."""
+    def _objects(self, items: Sequence[Any]) -> list[tuple[Any, bytearray, tuple[str, Any] | None]]:
+        """Return the items that are no tensors, each with the memory for its bytes and the segment that reads them."""
         self._counts["bytes"] += len(items)
-        for batch in _by_size([(self._sources.of(item.storage_index).length, item) for item in items]):
-            pieces = [bytearray(self._sources.of(item.storage_index).length) for item in batch]
-            segments = []
-            for item, piece in zip(batch, pieces):
-                source = self._sources.of(item.storage_index)
-                self._sizes["wanted"] += len(piece)
-                if piece:
-                    segment = _gather.Segment(0, source.offset, len(piece), address_of(piece), label=item.dest_index.fqn)
-                    segments.append((source.file, segment))
-            self._read(segments, "host", 0, False)
-            for item, piece in zip(batch, pieces):
-                self._planner.load_bytes(item, io.BytesIO(bytes(piece)))
+        found = []
+        for item in items:
+            source = self._sources.of(item.storage_index)
+            piece = bytearray(source.length)
+            self._sizes["wanted"] += len(piece)
+            segment = None
+            if piece:
+                segment = source.file, _gather.Segment(0, source.offset, len(piece), address_of(piece), label=item.dest_index.fqn)
+            found.append((item, piece, segment))
+        return found
 
     def _by_torch(self, wish: _Wish) -> None:
         """Let torch read an item that is no plain tensor, such as a subclass, as stock torch does."""

@@ -15,7 +15,7 @@ from .. import _arguments
 from ..errors import CorruptError, InvalidError, NotFoundError
 from . import _hf, _manifest, _metadata, _shared
 from ._loading import Loading
-from ._place import Place, is_place, open_place
+from ._place import Place, is_place, open_place, read_verified
 from ._sources import Sources
 from ._written import done
 
@@ -120,7 +120,7 @@ class StorageReader(_StorageReader):
         names = [name for name in self._place.sizes() if _manifest.FILE.fullmatch(name)]
         crc = _manifest.crc64nvme(data) if names else ""
         for name in names:
-            manifest = _manifest.decode(self._place.read(name, _manifest.MOST), f"read {self._place.file(name)}")
+            manifest = _manifest.decode(read_verified(self._place, name, _manifest.MOST), f"read {self._place.file(name)}")
             if (manifest.metadata_size, manifest.metadata_crc) == (len(data), crc):
                 return manifest
         if names:

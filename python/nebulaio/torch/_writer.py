@@ -6,12 +6,13 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from .. import _arguments, _gather
+from .. import _arguments, _checkpoints, _gather
 from ..errors import InvalidError, NebulaioError
 from . import _hf_writer, _items, _leftovers, _manifest, _metadata
 from ._place import Directory, Place, address_of, is_place, open_place
@@ -144,7 +145,7 @@ class StorageWriter(_StorageWriter):
             raise InvalidError("save: the plan was not prepared by this writer (fix: use one writer for the whole save)")
         if prefix.token != self._id:
             # A planner with cached plans gives back the plan of an earlier save, with the id of that save. Its names
-            # belong to the older checkpoint, so the files get an id of this rank's own.
+            # belong to the older checkpoint, so the files get an id of this rank's own until the checkpoint is committed.
             prefix = Assignment(self._rank or prefix.rank, self._id, self._id, prefix.world)
         writing = _Writing(self._place, prefix, self._checksum)
         try:
@@ -169,7 +170,7 @@ class StorageWriter(_StorageWriter):
         if self._format == "safetensors":
             notes = _hf_writer.finish(self._place, self._id, self._step, files, results)
         else:
-            notes = self._finish(metadata, files, results)
+            notes = self._finish(metadata, results)
         if self._report is not None:
             self._report["id"] = self._id
             self._report["commit_seconds"] = time.monotonic() - began
@@ -177,30 +178,44 @@ class StorageWriter(_StorageWriter):
             self._report["checkpoint_bytes"] = sum(file.size for file in files)
             self._report["notes"] += notes
 
-    def _finish(self, metadata: Any, files: Sequence[_manifest.FileEntry], results: list[list[Any]]) -> list[str]:
-        name = _metadata.rank_name(self._alone())
-        staged = f"{name}.{self._id}.partial"
-        replaced = _leftovers.manifest_beside(self._place, name)
+    def _finish(self, metadata: Any, results: list[list[Any]]) -> list[str]:
+        """Complete a checkpoint of data files of torch's format. Returns notes for the report."""
+        results = _adopt(self._place, self._id, results)
+        files = _files(results)
         written = {one.index: one.storage_data for part in results for one in part}
         metadata.version = getattr(_filesystem, "CURRENT_DCP_VERSION", None)
         metadata.storage_data = {index: one.info() for index, one in written.items()}
         metadata.storage_meta = self.storage_meta()
         data = _metadata.dump(metadata)
+        name = _metadata.rank_name(self._alone())
+        items = [one.entry(index) for index, one in written.items()]
+        draft = _manifest.draft(self._id, world=len(results), step=self._step, files=files, items=items)
+        try:
+            if self._alone() is not None:
+                return self._commit_alone(name, data, draft)
+            told = _checkpoints.commit_checkpoint(self._place.path, draft, data, self._place.client)
+            return list(told["notes"])
+        except BaseException:
+            if not self._is_complete(name, data):
+                _quietly_remove(self._place, _with_sums(files))
+            raise
+
+    def _commit_alone(self, name: str, data: bytes, draft: dict[str, Any]) -> list[str]:
+        """Complete the checkpoint of a rank that saves without the others, with metadata of its own."""
+        staged = f"{name}.{self._id}.partial"
         manifest = _manifest.name_of(self._id)
+        replaced = _leftovers.manifest_beside(self._place, name)
         try:
             report = self._place.stage(staged, data)
             entry = _manifest.FileEntry(name, len(data), str(report["crc64nvme"]))
-            items = [one.entry(index) for index, one in written.items()]
-            content = _manifest.encode(
-                self._id, world=len(results), step=self._step, metadata=entry, files=files, items=items
-            )
-            self._place.stage(manifest, content)
+            self._place.stage(manifest, _manifest.encode(draft, entry), checksum=True)
             self._place.promote(staged, name, data)
         except BaseException:
             if not self._is_complete(name, data):
-                _quietly_remove(self._place, [staged, manifest, *_with_sums(files)])
+                _quietly_remove(self._place, [staged, manifest, manifest + ".crc64nvme"])
             raise
-        return _leftovers.remove_older(self._place, {file.name for file in files} | {manifest}, self._alone(), replaced)
+        kept = {file["name"] for file in draft["files"]} | {manifest}
+        return _leftovers.remove_older(self._place, kept, self._alone(), replaced)
 
     def _alone(self) -> int | None:
         """Return the rank if it saves without the others, with metadata of its own."""
@@ -317,6 +332,33 @@ def _files(results: list[list[Any]]) -> list[_manifest.FileEntry]:
     """Return the data files of all ranks, each once and in order."""
     found = {one.storage_data.file.name: one.storage_data.file for part in results for one in part}
     return [_manifest.FileEntry(*found[name]) for name in sorted(found)]
+
+
+def _adopt(place: Place, identity: str, results: list[list[Any]]) -> list[list[Any]]:
+    """Give all data files the checkpoint's id, and return the results with the new names.
+
+    Only the files of ranks whose planner has used a cached plan have another id. They are not part of a checkpoint
+    yet, so that a crash between the renames leaves nothing but leftovers.
+    """
+    renamed: dict[str, WrittenFile] = {}
+    for part in results:
+        for one in part:
+            file = one.storage_data.file
+            mine = re.sub(r"_[0-9a-f]{16}\.distcp$", f"_{identity}.distcp", file.name)
+            if mine != file.name and file.name not in renamed:
+                place.rename(file.name, mine)
+                renamed[file.name] = file._replace(name=mine)
+    if not renamed:
+        return results
+    return [
+        [
+            dataclasses.replace(
+                one, storage_data=one.storage_data._replace(file=renamed.get(one.storage_data.file.name, one.storage_data.file))
+            )
+            for one in part
+        ]
+        for part in results
+    ]
 
 
 def _with_sums(files: Iterable[_manifest.FileEntry]) -> list[str]:
