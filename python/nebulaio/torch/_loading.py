@@ -317,7 +317,8 @@ def _copy_out(detour: _Detour, buffer: Any) -> None:
 
 def _by_size(items: Sequence[tuple[int, Any]]) -> Iterator[list[Any]]:
     """Yield groups of items of at most BUFFER bytes together."""
-    batch, total = [], 0
+    batch: list[Any] = []
+    total = 0
     for size, item in items:
         if batch and total + size > BUFFER:
             yield batch

@@ -13,7 +13,6 @@ from .._report import Report
 from ..errors import CorruptError, InvalidError, NotFoundError, UnsupportedError
 from ..gpudirect import GPUDirectClient
 
-
 _SUMS = ".crc64nvme"
 
 

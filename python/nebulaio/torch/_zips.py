@@ -87,7 +87,7 @@ def locate(length: int, room: int, fqn: str, layouts: Layouts) -> Parser:
     directory = tail[ends.offset - (length - tail_size) :][: ends.size] if ends.offset >= length - tail_size else b""
     if not directory:
         (directory,) = yield [(ends.offset, ends.size)]
-    records = _records(directory, ends.count, length)
+    records = _records(directory, ends.records, length)
     pickles = _only(records, "data.pkl")
     header = head[pickles.header : pickles.header + 30]
     if len(header) < 30:
@@ -124,7 +124,7 @@ def locate(length: int, room: int, fqn: str, layouts: Layouts) -> Parser:
 class _End(NamedTuple):
     """The end of a zip archive: how many records its directory has, and where the directory is."""
 
-    count: int
+    records: int
     size: int
     offset: int
 
