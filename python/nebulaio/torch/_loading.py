@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from .. import _gather
@@ -32,7 +34,9 @@ class _Wish(NamedTuple):
     request: Any
     source: Source
     target: Any
+    box: Box  # of the stored tensor
     is_shared: bool
+    is_direct: bool
 
     @property
     def fqn(self) -> str:
@@ -77,8 +81,9 @@ class Loading:
         self._sources.locate(
             dict.fromkeys(item.storage_index for _, item in tensors), dict.fromkeys(item.storage_index for item in others)
         )
-        wishes = [self._wish(place, item) for place, item in tensors]
-        direct = [wish for wish in wishes if self._is_direct(wish)]
+        with without_collections():
+            wishes = [self._wish(place, item) for place, item in tensors]
+        direct = [wish for wish in wishes if wish.is_direct]
         # The objects that are no tensors share a job with tensors in host memory. So an error about a damaged block
         # names all that is in the block.
         first, *more = list(_by_size([(self._sources.of(item.storage_index).length, item) for item in others])) or [[]]
@@ -93,7 +98,7 @@ class Loading:
                 self._planner.load_bytes(item, io.BytesIO(piece))
         for wish in direct:
             self._planner.commit_tensor(wish.request, wish.target)
-        detours = [wish for wish in wishes if not self._is_direct(wish) and wish.source.values is not None]
+        detours = [wish for wish in wishes if not wish.is_direct and wish.source.values is not None]
         self._read_buffered(detours)
         for wish in wishes:
             if wish.source.values is None:
@@ -126,19 +131,8 @@ class Loading:
         if is_shared:
             self._counts["shared"] += 1
             self._sizes["shared"] += size
-        return _Wish(item, source, target, is_shared)
-
-    def _is_direct(self, wish: _Wish) -> bool:
-        """Return whether the bytes of the file can go straight to the memory of the tensor."""
-        values, target = wish.source.values, wish.target
-        return (
-            values is not None
-            and values.strides is None
-            and values.dtype is target.dtype
-            and _items.is_plain(target)
-            and _items.is_direct(target)
-            and _regions.count_runs(values.shape, box_of(wish.request), values.dtype.itemsize) <= _regions.MOST_RUNS
-        )
+        box = box_of(item)
+        return _Wish(item, source, target, box, is_shared, _is_direct(source, target, box))
 
     def _read_direct(self, wishes: Sequence[_Wish], others: Sequence[tuple[str, Any]]) -> None:
         """Read into the tensors: one job for each device, and one more for what other ranks of the host read too."""
@@ -151,7 +145,7 @@ class Loading:
             if wish.target.numel():
                 job = _Job(device_of(wish.target), wish.is_shared)
                 tensors[job.device] = wish.target
-                jobs[job] += self._segments(wish.source, box_of(wish.request), wish.target.data_ptr(), wish.fqn)
+                jobs[job] += self._segments(wish.source, wish.box, wish.target.data_ptr(), wish.fqn)
         for job, segments in jobs.items():
             stream = streams_of([tensors[job.device]]).get(job.device, 0) if job.device in tensors else 0
             for part in self._from_another_place(segments) if job.is_shared else [segments]:
@@ -206,7 +200,7 @@ class Loading:
         """Yield the parts of a wish, each small enough for the buffers."""
         values = wish.source.values
         assert values is not None
-        box = box_of(wish.request)
+        box = wish.box
         if values.strides is not None:
             yield _Detour(wish, Box((), ()), box, values.size)
             return
@@ -295,6 +289,34 @@ class Loading:
             "notes": notes,
             "jobs": [dict(report) for report in self._jobs],
         }
+
+
+def _is_direct(source: Source, target: Any, box: Box) -> bool:
+    """Return whether the bytes of the file can go straight to the memory of a tensor."""
+    values = source.values
+    return (
+        values is not None
+        and values.strides is None
+        and values.dtype is target.dtype
+        and _items.is_plain(target)
+        and _items.is_direct(target)
+        and _regions.count_runs(values.shape, box, values.dtype.itemsize) <= _regions.MOST_RUNS
+    )
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Keep Python's garbage collector from running meanwhile.
+
+    A plan makes many small objects, and every few thousand of them the collector would look at all objects of torch.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _copy_out(detour: _Detour, buffer: Any) -> None:

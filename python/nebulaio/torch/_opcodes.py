@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import pickletools
 
-_TEXT, _COUNTED_1, _COUNTED_4, _COUNTED_8, _UNKNOWN = -1, -2, -3, -4, -5
+_TEXT, _COUNTED_1, _COUNTED_4, _COUNTED_8, _PLACE, _STOP, _UNKNOWN = 0, -1, -2, -3, -4, -5, -6
 
-_LONG_BINPUT, _PUT, _STOP = ord("r"), ord("p"), ord(".")
+_PUT = ord("p")
 
 
 def _sizes() -> list[int]:
-    """Return the number of bytes behind each opcode, or how to find it."""
+    """Return the number of bytes of each opcode with its argument, or how to find it."""
     table = [_UNKNOWN] * 256
     named = {"uint1": 1, "uint2": 2, "int4": 4, "uint4": 4, "uint8": 8, "float8": 8}
     for opcode in pickletools.opcodes:
         argument = opcode.arg
         code = ord(opcode.code)
         if argument is None:
-            table[code] = 0
+            table[code] = 1
         elif argument.name in named:
-            table[code] = named[argument.name]
+            table[code] = 1 + named[argument.name]
         elif argument.n == pickletools.TAKEN_FROM_ARGUMENT1:
             table[code] = _COUNTED_1
         elif argument.n in (pickletools.TAKEN_FROM_ARGUMENT4, pickletools.TAKEN_FROM_ARGUMENT4U):
@@ -29,6 +29,8 @@ def _sizes() -> list[int]:
             table[code] = _COUNTED_8
         else:
             table[code] = _TEXT
+    table[ord("r")] = _PLACE
+    table[ord(".")] = _STOP
     return table
 
 
@@ -40,30 +42,36 @@ def check(data: bytes) -> None:
     """
     table, at, end = _sizes(), 0, len(data)
     while at < end:
-        code = data[at]
-        size = table[code]
-        at += 1
-        if size >= 0:
-            if code == _LONG_BINPUT and int.from_bytes(data[at : at + 4], "little") > end:
-                raise ValueError(f"the pickle uses place {int.from_bytes(data[at : at + 4], 'little')} of its memo")
-            if code == _STOP:
-                return
-            at += size
-        elif size == _COUNTED_1:
-            at += 1 + int.from_bytes(data[at : at + 1], "little")
-        elif size == _COUNTED_4:
-            at += 4 + int.from_bytes(data[at : at + 4], "little")
-        elif size == _COUNTED_8:
-            at += 8 + int.from_bytes(data[at : at + 8], "little")
-        elif size == _TEXT:
-            at = _after_text(data, at, code)
+        step = table[data[at]]
+        if step > 0:
+            at += step
+        elif step == _COUNTED_1:
+            at += 2 + _number(data, at, 1)
+        elif step == _COUNTED_4:
+            at += 5 + _number(data, at, 4)
+        elif step == _COUNTED_8:
+            at += 9 + _number(data, at, 8)
+        elif step == _TEXT:
+            at = _after_text(data, at)
+        elif step == _PLACE:
+            if _number(data, at, 4) > end:
+                raise ValueError(f"the pickle uses place {_number(data, at, 4)} of its memo")
+            at += 5
+        elif step == _STOP:
+            return
         else:
-            raise ValueError(f"the pickle has an unknown opcode {code:#04x}")
+            raise ValueError(f"the pickle has an unknown opcode {data[at]:#04x}")
     raise ValueError("the pickle is cut")
 
 
-def _after_text(data: bytes, at: int, code: int) -> int:
-    """Return the offset behind the lines of text that belong to an opcode."""
+def _number(data: bytes, at: int, size: int) -> int:
+    """Return the number behind the opcode at an offset."""
+    return int.from_bytes(data[at + 1 : at + 1 + size], "little")
+
+
+def _after_text(data: bytes, at: int) -> int:
+    """Return the offset behind the lines of text that belong to the opcode at an offset."""
+    code, at = data[at], at + 1
     for _ in range(2 if code in b"ci" else 1):
         line = data.find(b"\n", at)
         if line < 0:
