@@ -55,7 +55,9 @@ type GatherOptions struct {
 type GatherReport struct {
 	Op       string `json:"op"` // "gather"
 	Segments int    `json:"segments"`
-	Via      string `json:"via"` // how the bytes came: "file", or for objects "door" or "http"
+	// Via says how the bytes came: "file" if all files are local, else "door" or "http". Via is empty if no object was
+	// opened.
+	Via string `json:"via"`
 	// OpenSeconds is the time until the first files were open. Report.Seconds does not include OpenSeconds.
 	OpenSeconds float64 `json:"open_seconds"`
 	Report
@@ -169,13 +171,20 @@ func (g *GatherJob) Report() GatherReport {
 	<-g.done
 	r, opening := g.j.Report()
 	r.Refusals = append(append([]report.Refusal{}, g.refused...), r.Refusals...)
-	via := "file"
-	if g.place.client != nil {
-		if via = "door"; r.Network != nil {
-			via = "http"
-		}
+	return GatherReport{Op: "gather", Segments: g.segments, Via: g.via(&r), OpenSeconds: opening.Seconds(), Report: r}
+}
+
+// via returns how the bytes came.
+func (g *GatherJob) via(r *report.Report) string {
+	switch {
+	case g.place.client == nil:
+		return "file"
+	case r.Network != nil:
+		return "http"
+	case len(r.Files) > 0:
+		return "door"
 	}
-	return GatherReport{Op: "gather", Segments: g.segments, Via: via, OpenSeconds: opening.Seconds(), Report: r}
+	return ""
 }
 
 // gatherFiles opens the files and objects of a gather.
