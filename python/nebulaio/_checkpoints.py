@@ -71,19 +71,19 @@ def commit_checkpoint(
     return found
 
 
-def list_checkpoints(root: str | os.PathLike[str], client: Any = None, *, incomplete: bool = False) -> list[dict[str, Any]]:
+def list_checkpoints(root: str | os.PathLike[str], client: Any = None, *, all: bool = False) -> list[dict[str, Any]]:  # noqa: A002
     """Return the checkpoints of a root, sorted by step, then by time. The last one with a step is the latest.
 
     Args:
         root: Directory of checkpoints, one checkpoint, or `s3://bucket/prefix`.
         client: GPUDirectClient for checkpoints in a bucket.
-        incomplete: Also return checkpoints that are not complete.
+        all: Also return checkpoints that are not complete.
 
     Returns:
         For each checkpoint its "name", "path", "step", "complete", "format", "time", "bytes", "files", "world",
         "checksums" and, if it is not complete, "reason".
     """
-    found: list[dict[str, Any]] = _ask("nebulaio_checkpoint_list_start", root, {"all": bool(incomplete)}, client)
+    found: list[dict[str, Any]] = _ask("nebulaio_checkpoint_list_start", root, {"all": bool(all)}, client)
     return found
 
 

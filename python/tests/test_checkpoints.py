@@ -37,7 +37,7 @@ def test_commit_list_verify_prune(tmp_path: Path) -> None:
     assert [(one["step"], one["complete"], one["format"], one["world"]) for one in found] == [
         (step, True, "nebulaio", 1) for step in (1, 2, 3)
     ]
-    everything = _checkpoints.list_checkpoints(tmp_path, incomplete=True)
+    everything = _checkpoints.list_checkpoints(tmp_path, all=True)
     assert everything[-1]["name"] == "step-0000000009" and everything[-1]["reason"] == "the directory is empty"
     # The file was written without checksums, so that nothing can be compared.
     seen: list[tuple[int, int]] = []
