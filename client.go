@@ -140,6 +140,12 @@ func (c *Client) List(ctx context.Context, l ObjectList) (ObjectPage, error) {
 		Prefixes: p.Prefixes, Truncated: p.Truncated, Next: p.Next}, err
 }
 
+// Delete removes an object. A missing object is no error. In a bucket with versions, Delete hides the object and keeps
+// its versions. Delete always goes over HTTP, because the door only reads and writes.
+func (c *Client) Delete(ctx context.Context, bucket, key string) error {
+	return c.c.Delete(ctx, bucket, key)
+}
+
 // Status returns the path of the server's door (or the reason why there is none), the server's settings and the
 // client's counters. Status connects to the server if the client has no connection yet.
 func (c *Client) Status(ctx context.Context) ClientStatus { return statusOf(c.c.Status(ctx)) }

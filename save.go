@@ -5,7 +5,6 @@ package nebulaio
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -87,42 +86,22 @@ func (s *System) StartSave(ctx context.Context, path string, tensors []SaveTenso
 	if err != nil {
 		return nil, err
 	}
-	devices := map[string]device.Device{}
-	open := func(id string) (device.Device, error) {
-		if d, ok := devices[id]; ok {
-			return d, nil
-		}
-		if id == "" || id == "auto" {
-			return nil, errs.New(errs.Invalid, "save", path, "a tensor's device is \""+id+"\"; expected host, cuda or cuda:N")
-		}
-		d, err := s.sys.Devices.Open(ctx, id)
-		devices[id] = d
-		return d, err
-	}
+	devices := &openDevices{sys: s, op: "save", path: path}
 	held := make([]model.Held, len(tensors))
 	for i, t := range tensors {
 		held[i] = model.Held{Name: t.Name, DType: format.DType(t.DType), Shape: t.Shape, Bytes: t.Bytes}
 		if t.Bytes != nil {
 			continue
 		}
-		d, err := open(t.Device)
+		d, err := devices.open(ctx, t.Device)
 		if err != nil {
 			return nil, errs.Wrap("save tensor", t.Name, err)
 		}
 		held[i].Device, held[i].Ptr, held[i].Size = d, device.Ptr(t.Ptr), t.Size
 	}
-	m := model.SaveOptions{Metadata: o.Metadata, Align: o.Align, Route: route, Checksums: !o.NoChecksums,
-		Streams: map[device.Device]uint64{}}
-	for id, stream := range o.Streams {
-		d, err := open(id)
-		if err != nil {
-			return nil, err
-		}
-		if other, ok := m.Streams[d]; ok && other != stream {
-			return nil, errs.New(errs.Invalid, "save", path, fmt.Sprintf(
-				"%s has two streams, %d and %d, by two names; expected one", d.Info().ID, min(other, stream), max(other, stream)))
-		}
-		m.Streams[d] = stream
+	m := model.SaveOptions{Metadata: o.Metadata, Align: o.Align, Route: route, Checksums: !o.NoChecksums}
+	if m.Streams, err = devices.streams(ctx, o.Streams); err != nil {
+		return nil, err
 	}
 	var t saver
 	if IsObjectURL(path) {

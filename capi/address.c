@@ -19,6 +19,22 @@ int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_te
 	                              errcap);
 }
 
+int32_t nebulaio_gather_start(uint64_t system, const char *const *files, size_t nfiles,
+                              const nebulaio_segment *segments, size_t nsegments, nebulaio_stream stream,
+                              const char *options_json, uint64_t *job, char *err, size_t errcap)
+{
+	return nebulaio_go_gather_start(system, files, nfiles, segments, nsegments, (uint64_t)(uintptr_t)stream,
+	                                options_json, job, err, errcap);
+}
+
+int32_t nebulaio_write_start(uint64_t system, const char *path, const nebulaio_piece *pieces, size_t count,
+                             nebulaio_stream stream, const char *options_json, uint64_t *job, char *err,
+                             size_t errcap)
+{
+	return nebulaio_go_write_start(system, path, pieces, count, (uint64_t)(uintptr_t)stream, options_json, job, err,
+	                               errcap);
+}
+
 int32_t nebulaio_file_read_start(uint64_t file, void *address, uint64_t size, uint64_t file_offset,
                                  nebulaio_stream stream, const char *options_json, uint64_t *job, char *err,
                                  size_t errcap)

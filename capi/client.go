@@ -124,6 +124,18 @@ func nebulaio_object_stat_start(client C.uint64_t, bucket, key, version *C.nebul
 	return number(h, e, job, err, errcap)
 }
 
+//export nebulaio_object_delete_start
+func nebulaio_object_delete_start(client C.uint64_t, bucket, key *C.nebulaio_cchar, job *C.uint64_t, err *C.char,
+	errcap C.size_t) C.int32_t {
+	a := arguments{op: "delete object"}
+	b, k := a.text("bucket", bucket), a.text("key", key)
+	if a.result("job", unsafe.Pointer(job)); a.err != nil {
+		return status(a.err, err, errcap)
+	}
+	h, e := table.StartDelete(uint64(client), b, k)
+	return number(h, e, job, err, errcap)
+}
+
 //export nebulaio_object_list_start
 func nebulaio_object_list_start(client C.uint64_t, bucket, options *C.nebulaio_cchar, job *C.uint64_t, err *C.char,
 	errcap C.size_t) C.int32_t {

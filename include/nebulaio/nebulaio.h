@@ -298,6 +298,67 @@ typedef struct nebulaio_tensor {
 int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_tensor *tensors, size_t count,
                             nebulaio_stream stream, const char *options_json, uint64_t *job, char *err, size_t errcap);
 
+/* A range of one file and its destination in the memory of the program. */
+typedef struct nebulaio_segment {
+	uint64_t file;     /* number of the file in the call's array of files, from 0 */
+	uint64_t offset;   /* offset of the range in the file, in bytes */
+	uint64_t size;     /* size of the range in the file, in bytes */
+	uint64_t width;    /* with stride: bytes that are wanted out of every stride bytes */
+	uint64_t stride;   /* 0: every byte is wanted. Else only the first width bytes of every
+	                    * stride bytes, counted from offset, are wanted; they are packed
+	                    * without gaps at address */
+	void *address;     /* in device memory, or in host memory for the device "host" */
+	const char *label; /* name of the content in errors, such as a tensor's; may be NULL */
+} nebulaio_segment;
+
+/* Starts to read segments[0..nsegments) of files[0..nfiles) into memory of one device, and
+ * returns at once. A file is a path or "s3://bucket/key". The segments may be in any order.
+ * Segments that are near each other in a file are read together. A file without a segment
+ * is not opened. The destinations belong to the job until the job has ended. Copies begin
+ * after the work that is queued on `stream`; for host memory the stream is ignored. The
+ * call fails if an argument is wrong; the job fails if a file is missing or damaged.
+ * Options:
+ *   "device"  device of all destinations: "auto" (default) | "host" | "cuda" | "cuda:N"
+ *   "route"   "auto" | "buffered" | "direct" | "cufile"
+ *   "cache"   "auto" | "keep" | "bypass": whether bytes stay in the page cache
+ *   "verify"  bool: compare every block that has a wanted byte with its checksum. For a
+ *             file, the checksums are in FILE.crc64nvme. For an object, the server's
+ *             door or the object KEY.crc64nvme has them. If a block differs, the job
+ *             fails with NEBULAIO_ERR_CORRUPT, and its error names the file and the
+ *             labels. If there are no checksums, it fails with NEBULAIO_ERR_NOT_FOUND
+ *   "client"  object of the options of nebulaio_client_open, for "s3://bucket/key".
+ *             Default: taken from the environment */
+int32_t nebulaio_gather_start(uint64_t system, const char *const *files, size_t nfiles,
+                              const nebulaio_segment *segments, size_t nsegments, nebulaio_stream stream,
+                              const char *options_json, uint64_t *job, char *err, size_t errcap);
+
+/* A range of memory that a write puts into a file. */
+typedef struct nebulaio_piece {
+	const void *address; /* in device memory, or in host memory for the device "host" */
+	uint64_t size;       /* size in bytes; may be 0 */
+	const char *device;  /* "host" | "cuda" | "cuda:N" */
+} nebulaio_piece;
+
+/* Starts to write pieces[0..count), one behind the other, to one file or to
+ * "s3://bucket/key". The pieces may be on several devices. The memory of the pieces must
+ * stay allocated and unchanged until the job has ended. If the job succeeds, the file is
+ * complete and durable under its name, with FILE.crc64nvme beside it. If the job fails or
+ * is cancelled, an existing file is unchanged. A symbolic link at path is followed. The
+ * pieces of the first GPU are read after the work that is queued on `stream`. The report
+ * of the job has "crc64nvme", the checksum of the whole file as 16 hexadecimal digits.
+ * Options:
+ *   "checksum"  bool: write FILE.crc64nvme, or after an object the object
+ *               KEY.crc64nvme, default true. With false, an existing FILE.crc64nvme is
+ *               removed
+ *   "route"     "auto" | "buffered" | "direct"
+ *   "streams"   object of streams as numbers by device, {"cuda:1": 1234}, for pieces on
+ *               several GPUs. Default: the legacy default stream
+ *   "client"    object of the options of nebulaio_client_open, for "s3://bucket/key".
+ *               Default: taken from the environment */
+int32_t nebulaio_write_start(uint64_t system, const char *path, const nebulaio_piece *pieces, size_t count,
+                             nebulaio_stream stream, const char *options_json, uint64_t *job, char *err,
+                             size_t errcap);
+
 /* Opens a file for reads and writes in place, at any offset. flags is "r" to read, or
  * "r+" to read and write. "w" and "w+" create the file, or empty an existing one, and
  * open it to read and write. Options:
@@ -420,6 +481,12 @@ int32_t nebulaio_object_write_start(uint64_t client, const nebulaio_object_write
  * version means the newest. */
 int32_t nebulaio_object_stat_start(uint64_t client, const char *bucket, const char *key, const char *version,
                                    uint64_t *job, char *err, size_t errcap);
+
+/* Starts a job that removes an object. A missing object is no error. In a bucket with
+ * versions, the job hides the object and keeps its versions. The report of the job is
+ * {"bucket","key"}. */
+int32_t nebulaio_object_delete_start(uint64_t client, const char *bucket, const char *key, uint64_t *job, char *err,
+                                     size_t errcap);
 
 /* Starts a job that lists one page of the keys of a bucket, in order. The report of the
  * job is the answer: {"objects":[{"key","size","etag","modified"}],"prefixes":[],

@@ -628,6 +628,11 @@ class client : public handle {
 	{
 		return ask(nebulaio_object_stat_start, detail::c_text(bucket), detail::c_text(key), detail::or_null(version));
 	}
+	/* Removes an object. A missing object is no error. */
+	void remove(const std::string &bucket, const std::string &key) const
+	{
+		ask(nebulaio_object_delete_start, detail::c_text(bucket), detail::c_text(key));
+	}
 	std::string list(const std::string &bucket, const std::string &options = "") const
 	{
 		return ask(nebulaio_object_list_start, detail::c_text(bucket), detail::or_null(options));

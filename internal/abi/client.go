@@ -198,6 +198,20 @@ func (t *Table) StartStat(client uint64, bucket, key, version string) (uint64, e
 	return t.ask(func(ctx context.Context) (any, error) { return c.Stat(ctx, bucket, key, version) }), nil
 }
 
+// StartDelete is nebulaio_object_delete_start.
+func (t *Table) StartDelete(client uint64, bucket, key string) (uint64, error) {
+	c, err := get[*nebulaio.Client](t, client, "client")
+	if err != nil {
+		return 0, err
+	}
+	return t.ask(func(ctx context.Context) (any, error) {
+		return struct {
+			Bucket string `json:"bucket"`
+			Key    string `json:"key"`
+		}{bucket, key}, c.Delete(ctx, bucket, key)
+	}), nil
+}
+
 type listOptions struct {
 	Prefix    string `json:"prefix"`
 	Delimiter string `json:"delimiter"`

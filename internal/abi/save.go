@@ -35,7 +35,11 @@ func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTen
 	if err != nil {
 		return 0, err
 	}
-	streams := streamsOf(tensors, stream, o.Streams)
+	devices := make([]string, len(tensors))
+	for i := range tensors {
+		devices[i] = tensors[i].Device
+	}
+	streams := streamsOf(devices, stream, o.Streams)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l, err := s.StartSave(ctx, path, tensors, nebulaio.SaveOptions{Metadata: o.Metadata, NoChecksums: o.Checksum != nil &&
 		!*o.Checksum,
@@ -47,8 +51,8 @@ func (t *Table) StartSave(system uint64, path string, tensors []nebulaio.SaveTen
 	return t.put(&job{work: l, report: func() any { return l.Report() }, cancel: cancel}), nil
 }
 
-// streamsOf returns the streams by device. "cuda" and "cuda:0" are the same device.
-func streamsOf(tensors []nebulaio.SaveTensor, first uint64, told map[string]uint64) map[string]uint64 {
+// streamsOf returns the streams by device, for memory on the named devices. "cuda" and "cuda:0" are the same device.
+func streamsOf(devices []string, first uint64, told map[string]uint64) map[string]uint64 {
 	name := func(id string) string {
 		if id == "cuda" {
 			return "cuda:0"
@@ -56,12 +60,12 @@ func streamsOf(tensors []nebulaio.SaveTensor, first uint64, told map[string]uint
 		return id
 	}
 	streams := map[string]uint64{}
-	for _, t := range tensors {
-		if t.Device == "host" || t.Device == "cpu" {
+	for _, id := range devices {
+		if id == "host" || id == "cpu" {
 			continue
 		}
-		if _, ok := streams[name(t.Device)]; !ok {
-			streams[name(t.Device)] = first
+		if _, ok := streams[name(id)]; !ok {
+			streams[name(id)] = first
 			first = 0 // the stream is that of the first GPU
 		}
 	}

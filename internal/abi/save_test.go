@@ -98,14 +98,9 @@ func TestSaveIsAJob(t *testing.T) {
 // TestStreamsByDevice: a device has one stream whatever it is called, and the
 // caller's word counts most.
 func TestStreamsByDevice(t *testing.T) {
-	on := func(ids ...string) (all []nebulaio.SaveTensor) {
-		for _, id := range ids {
-			all = append(all, nebulaio.SaveTensor{Device: id})
-		}
-		return all
-	}
+	on := func(ids ...string) []string { return ids }
 	for _, c := range []struct {
-		tensors []nebulaio.SaveTensor
+		devices []string
 		told    map[string]uint64
 		want    map[string]uint64
 	}{
@@ -114,8 +109,8 @@ func TestStreamsByDevice(t *testing.T) {
 		{on("cuda:0", "cuda"), nil, map[string]uint64{"cuda:0": 7}},
 		{on("cuda", "cuda:1"), map[string]uint64{"cuda:0": 8, "cuda:1": 9}, map[string]uint64{"cuda:0": 8, "cuda:1": 9}},
 	} {
-		if got := streamsOf(c.tensors, 7, c.told); !maps.Equal(got, c.want) {
-			t.Errorf("%+v and %v: %v, expected %v", c.tensors, c.told, got, c.want)
+		if got := streamsOf(c.devices, 7, c.told); !maps.Equal(got, c.want) {
+			t.Errorf("%+v and %v: %v, expected %v", c.devices, c.told, got, c.want)
 		}
 	}
 }

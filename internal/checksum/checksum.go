@@ -123,6 +123,17 @@ func (j *Joiner) After(sum uint64, n int64) uint64 {
 	return sum
 }
 
+// Whole returns the checksum of the whole file, joined from the checksums of its blocks.
+func (s *Sums) Whole() uint64 {
+	join := NewJoiner()
+	var sum uint64
+	for i, block := range s.Blocks {
+		_, n := s.Extent(int64(i))
+		sum = join.After(sum, n) ^ block
+	}
+	return sum
+}
+
 // multiply returns the product of the polynomials a and b modulo a third one. Each has its lowest power in the highest
 // bit, which is top.
 func multiply[T uint32 | uint64](a, b, modulus, top T) T {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer/staging"
 	"github.com/nebulaio/nebulaio/internal/transfer/tally"
@@ -43,6 +44,31 @@ type gathering struct {
 	tally  tally.Tally
 	staged atomic.Bool    // slots were used
 	open   sync.WaitGroup // gatherers
+
+	sums   *checksum.Sums // nil if no checksums are computed
+	sumsMu sync.Mutex     // guards sums.Blocks
+}
+
+// newSums returns room for the checksums of an object's blocks.
+func newSums(size int64) *checksum.Sums {
+	const block = checksum.DefaultBlock
+	return &checksum.Sums{Size: size, Block: block, Blocks: make([]uint64, (size+block-1)/block)}
+}
+
+// sum computes the checksums of the blocks in data, which begin at offset off. A part that is sent again sets the same
+// checksums again. netBlock is a multiple of a block, so data has whole blocks.
+func (x *gathering) sum(off int64, data []byte) {
+	if x.sums == nil {
+		return
+	}
+	for len(data) > 0 {
+		n := min(int64(len(data)), x.sums.Block)
+		sum := checksum.Of(data[:n])
+		x.sumsMu.Lock()
+		x.sums.Blocks[off/x.sums.Block] = sum
+		x.sumsMu.Unlock()
+		off, data = off+n, data[n:]
+	}
 }
 
 // gather returns a gatherer of n bytes at off. The caller closes it.
@@ -74,6 +100,7 @@ func (g *gatherer) Next() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.sum(b.off, b.data)
 	return b.data, nil
 }
 

@@ -21,7 +21,7 @@ type WriteRequest struct {
 	// Path is the file to create or replace; a symbolic link is followed.
 	Path string
 	// Sink, if not nil, is written instead of Path. The Sink must stay open until the save has ended; then the owner
-	// of the Sink makes it durable. Only a save to a Sink may have 0 bytes.
+	// of the Sink makes it durable. Without Empty, only a save to a Sink may have 0 bytes.
 	Sink    Sink
 	Sources []Source
 	// Route is auto (O_DIRECT if the file system allows it), direct (O_DIRECT or an error), buffered or, for a Sink
@@ -31,6 +31,10 @@ type WriteRequest struct {
 	// old checksum file FILE.crc64nvme. For a Sink no checksum file is written; Save.Sums returns the checksums of
 	// blocks of 1 MiB.
 	Checksums bool
+	// Sums makes the save compute checksums for Save.Sums even if it writes no checksum file.
+	Sums bool
+	// Empty allows a file of 0 bytes.
+	Empty bool
 	// Streams holds CUDA streams of the caller by device. The sources of a device are read after the work that is
 	// already queued on the device's stream.
 	Streams map[device.Device]uint64

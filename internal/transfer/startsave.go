@@ -25,7 +25,10 @@ func startSave(ctx context.Context, e *saves, req WriteRequest, enter func(*Save
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	t.pub.path, t.pub.sums, t.pub.releasing, t.pub.onStep = t.req.Path, t.sums, &e.releasing, e.onStep
+	t.pub.path, t.pub.releasing, t.pub.onStep = t.req.Path, &e.releasing, e.onStep
+	if t.req.Checksums {
+		t.pub.sums = t.sums
+	}
 	if err := enter(t); err != nil {
 		return nil, err
 	}
@@ -49,7 +52,7 @@ func (t *Save) check() (err error) {
 	if t.from, err = tile(t.req.Path, t.req.Sources); err != nil {
 		return err
 	}
-	if t.from.size == 0 && t.sink == nil {
+	if t.from.size == 0 && t.sink == nil && !t.req.Empty {
 		return errs.New(errs.Invalid, "save", t.req.Path, "there is nothing to save; expected at least one byte")
 	}
 	if t.req.Route != report.RouteAuto && t.req.Route != report.RouteDirect && t.req.Route != report.RouteBuffered &&
@@ -57,7 +60,7 @@ func (t *Save) check() (err error) {
 		return errs.New(errs.Invalid, "save", t.req.Path,
 			fmt.Sprintf("route %q is not one of a save; expected auto, buffered or direct", t.req.Route))
 	}
-	if t.req.Checksums {
+	if t.req.Checksums || t.req.Sums {
 		block := int64(checksum.DefaultBlock)
 		for t.sink == nil && (t.from.size+block-1)/block > checksum.MaxBlocks && block < checksum.MaxBlock {
 			block *= 2
@@ -98,7 +101,7 @@ func (t *Save) openDraft() error {
 	if t.req.Route == report.RouteDirect {
 		err = t.mustBeDirect()
 	}
-	if err == nil && t.sums != nil {
+	if err == nil && t.pub.sums != nil {
 		err = checksum.CheckName(t.pub.draft.Target()) // before gigabytes are written
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -28,6 +29,8 @@ type UploadRequest struct {
 	// Streams holds CUDA streams of the caller by device. The sources of a device are read after the work that is
 	// already queued on the device's stream.
 	Streams map[device.Device]uint64
+	// Sums makes the upload compute the checksums of blocks of 1 MiB; see Upload.Sums.
+	Sums bool
 }
 
 // Upload is an upload of an object that is running or has ended.
@@ -75,6 +78,9 @@ func startUpload(ctx context.Context, e *lane, req UploadRequest) (*Upload, erro
 		if u.what, err = tile(req.To.Name(), req.Sources); err != nil {
 			return nil, err
 		}
+	}
+	if req.Sums {
+		u.sums = newSums(u.what.size)
 	}
 	u.part = partOf(u.what.size, req.To.Parallel())
 	u.parts = int((u.what.size + u.part - 1) / u.part)
@@ -124,6 +130,16 @@ func (u *Upload) Wait() error {
 
 // Progress returns the number of bytes that the server has acknowledged, and the total number of bytes to send.
 func (u *Upload) Progress() (done, total int64) { return u.sent.Load(), u.what.size }
+
+// Sums blocks until the upload has ended and returns its checksums. Sums returns nil if the upload failed or computed no
+// checksums. The returned checksums do not change any more.
+func (u *Upload) Sums() *checksum.Sums {
+	<-u.done
+	if u.err != nil {
+		return nil
+	}
+	return u.sums
+}
 
 func (u *Upload) run(ctx context.Context) {
 	defer close(u.done)

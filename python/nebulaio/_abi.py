@@ -42,6 +42,26 @@ class Tensor(ctypes.Structure):
     ]
 
 
+class Segment(ctypes.Structure):
+    """nebulaio_segment: a range of a file and its destination in the caller's memory."""
+
+    _fields_ = [
+        ("file", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("width", ctypes.c_uint64),
+        ("stride", ctypes.c_uint64),
+        ("address", ctypes.c_uint64),
+        ("label", ctypes.c_char_p),
+    ]
+
+
+class Piece(ctypes.Structure):
+    """nebulaio_piece: memory of the caller that a write puts into a file."""
+
+    _fields_ = [("address", ctypes.c_uint64), ("size", ctypes.c_uint64), ("device", ctypes.c_char_p)]
+
+
 class Peer(ctypes.Structure):
     """nebulaio_peer: memory on a further device that receives the same bytes."""
 
@@ -132,6 +152,14 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         _i32,
         (_u64, _text, ctypes.POINTER(Tensor), _size, _u64, _text, _u64_p, *_err),
     ),
+    "nebulaio_gather_start": (
+        _i32,
+        (_u64, ctypes.POINTER(_text), _size, ctypes.POINTER(Segment), _size, _u64, _text, _u64_p, *_err),
+    ),
+    "nebulaio_write_start": (
+        _i32,
+        (_u64, _text, ctypes.POINTER(Piece), _size, _u64, _text, _u64_p, *_err),
+    ),
     "nebulaio_file_open": (_i32, (_u64, _text, _text, _text, _u64_p, *_err)),
     "nebulaio_file_size": (_i32, (_u64, _u64_p, *_err)),
     "nebulaio_file_read_start": (_i32, (_u64, _u64, _u64, _u64, _u64, _text, _u64_p, *_err)),
@@ -143,6 +171,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "nebulaio_object_read_start": (_i32, (_u64, ctypes.POINTER(ObjectRead), _size, _text, _u64_p, *_err)),
     "nebulaio_object_write_start": (_i32, (_u64, ctypes.POINTER(ObjectWrite), _text, _u64_p, *_err)),
     "nebulaio_object_stat_start": (_i32, (_u64, _text, _text, _text, _u64_p, *_err)),
+    "nebulaio_object_delete_start": (_i32, (_u64, _text, _text, _u64_p, *_err)),
     "nebulaio_object_list_start": (_i32, (_u64, _text, _text, _u64_p, *_err)),
     "nebulaio_object_open": (_i32, (_u64, _text, _text, _text, _text, _out, _u64_p, *_err)),
     "nebulaio_object_create": (_i32, (_u64, _text, _text, _u64, _text, _out, _u64_p, *_err)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queries of a GPUDirectClient: `stat`, `list` and `status`."""
+"""The queries of a GPUDirectClient: `stat`, `list`, `delete` and `status`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,16 @@ class Listing(Connection):
             self._open(), "nebulaio_object_stat_start", _arguments.name("bucket", bucket), _arguments.name("key", key), _arguments.version(version)
         )
         return info(bucket, found)
+
+    def delete(self, bucket: str, key: str) -> None:
+        """Remove an object. A missing object is no error.
+
+        In a bucket with versions, the object is hidden and its versions are kept. The removal goes over HTTP, because
+        the door only reads and writes.
+        """
+        _objects.ask(
+            self._open(), "nebulaio_object_delete_start", _arguments.name("bucket", bucket), _arguments.name("key", key)
+        )
 
     def list(self, bucket: str, prefix: str = "", delimiter: str = "", *, after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """Yield the objects of a bucket in the order of their keys, page by page.

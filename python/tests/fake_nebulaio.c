@@ -260,6 +260,46 @@ int32_t nebulaio_save_start(uint64_t system, const char *path, const nebulaio_te
 	return NEBULAIO_OK;
 }
 
+/* The first file is the script, as of model_open; no byte is delivered. */
+int32_t nebulaio_gather_start(uint64_t system, const char *const *files, size_t nfiles,
+                              const nebulaio_segment *segments, size_t nsegments, nebulaio_stream stream,
+                              const char *options, uint64_t *job, char *err, size_t errcap)
+{
+	static unsigned char sink[1 << 16];
+	const char *script = nfiles ? files[0] : "";
+	(void)segments, (void)nsegments, (void)stream, (void)options;
+	if (!get(system, 1))
+		return fail(NEBULAIO_ERR_CLOSED, "gather: the system is closed", err, errcap);
+	long status = number(script, "start=", 0);
+	if (status)
+		return fail((int32_t)status, "gather: scripted", err, errcap);
+	note("gather");
+	*job = make(3, script);
+	handles[*job].dst = (nebulaio_buffer){.address = sink, .size = sizeof sink};
+	handles[*job].waits_left = 3;
+	return NEBULAIO_OK;
+}
+
+/* The path is the script, as of model_open; what is written is looked at only by its count. */
+int32_t nebulaio_write_start(uint64_t system, const char *path, const nebulaio_piece *pieces, size_t count,
+                             nebulaio_stream stream, const char *options, uint64_t *job, char *err, size_t errcap)
+{
+	static unsigned char sink[1 << 16];
+	(void)stream, (void)options;
+	if (!get(system, 1))
+		return fail(NEBULAIO_ERR_CLOSED, "write: the system is closed", err, errcap);
+	long status = number(path, "start=", 0);
+	if (status)
+		return fail((int32_t)status, "write: scripted", err, errcap);
+	if (count && !pieces[0].device)
+		return fail(NEBULAIO_ERR_INVALID, "write: a piece has no device", err, errcap);
+	note("write");
+	*job = make(3, path);
+	handles[*job].dst = (nebulaio_buffer){.address = sink, .size = sizeof sink};
+	handles[*job].waits_left = 3;
+	return NEBULAIO_OK;
+}
+
 int32_t nebulaio_file_open(uint64_t system, const char *path, const char *flags, const char *options, uint64_t *file,
                            char *err, size_t errcap)
 {
@@ -466,6 +506,13 @@ int32_t nebulaio_object_stat_start(uint64_t client, const char *bucket, const ch
                                    uint64_t *job, char *err, size_t errcap)
 {
 	(void)bucket, (void)version;
+	return object_job(client, key, 1, (nebulaio_buffer){0, 0}, job, err, errcap);
+}
+
+int32_t nebulaio_object_delete_start(uint64_t client, const char *bucket, const char *key, uint64_t *job, char *err,
+                                     size_t errcap)
+{
+	(void)bucket;
 	return object_job(client, key, 1, (nebulaio_buffer){0, 0}, job, err, errcap);
 }
 

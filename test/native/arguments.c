@@ -66,6 +66,7 @@ static const struct function {
     F(nebulaio_object_read_start, "hacoHez", 'c'),
     F(nebulaio_object_write_start, "hsoHez", 'c'),
     F(nebulaio_object_stat_start, "httoHez", 'c'),
+    F(nebulaio_object_delete_start, "httHez", 'c'),
     F(nebulaio_object_list_start, "htoHez", 'c'),
     F(nebulaio_object_open, "httoosHez", 'c'),
     F(nebulaio_object_create, "httuosHez", 'c'),

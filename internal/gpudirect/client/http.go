@@ -294,7 +294,8 @@ func (c *Client) writeHTTP(ctx context.Context, m *Move, w *Write, dev device.De
 		return err
 	}
 	m.opened()
-	t, err := c.opt.Engine.StartUpload(ctx, transfer.UploadRequest{Sources: w.Sources, To: up, Streams: w.Streams})
+	t, err := c.opt.Engine.StartUpload(ctx, transfer.UploadRequest{Sources: w.Sources, To: up, Streams: w.Streams,
+		Sums: w.Sums})
 	if err != nil {
 		return err
 	}
@@ -307,6 +308,7 @@ func (c *Client) writeHTTP(ctx context.Context, m *Move, w *Write, dev device.De
 	if err != nil {
 		return err
 	}
+	m.sums = t.Sums()
 	i := up.Info()
 	m.report.ETag, m.report.Version = i.ETag, i.Version
 	if m.report.Save != nil {

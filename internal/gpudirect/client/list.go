@@ -55,6 +55,20 @@ func (c *Client) Stat(ctx context.Context, bucket, key, version string) (Info, e
 	}, func() (Info, error) { return c.network.stat(ctx, bucket, key, version) })
 }
 
+// Delete removes an object over HTTP, because the door only reads and writes. A missing object is no error.
+func (c *Client) Delete(ctx context.Context, bucket, key string) error {
+	const op = "delete"
+	if err := checkName(op, bucket, key); err != nil {
+		return err
+	}
+	leave, err := c.enter(op, urlOf(bucket, key))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return c.network.s3.Delete(ctx, bucket, key)
+}
+
 // List returns one page of the listing of a bucket's objects.
 func (c *Client) List(ctx context.Context, l List) (Page, error) {
 	const op = "list"

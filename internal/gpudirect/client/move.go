@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -18,6 +18,7 @@ type Move struct {
 	err   error
 	// report is written before done is closed, and read after it.
 	report report.Object
+	sums   *checksum.Sums // of a write that asked for them; set before done is closed
 
 	run   atomic.Pointer[running] // the transfer in progress, for Progress; nil if none
 	moved atomic.Int64            // bytes moved by transfers that have ended
@@ -67,6 +68,16 @@ func (m *Move) Progress() (done, total int64) {
 func (m *Move) Report() report.Object {
 	<-m.done
 	return m.report
+}
+
+// Sums waits until the move has ended and returns the checksums of the blocks that were written. Sums returns nil if the
+// write failed or did not ask for them; see Write.Sums.
+func (m *Move) Sums() *checksum.Sums {
+	<-m.done
+	if m.err != nil {
+		return nil
+	}
+	return m.sums
 }
 
 // opened records the time at which the object is open and the transfer can begin.
@@ -119,74 +130,9 @@ func (m *Move) refuse(r *report.Refusal) {
 	}
 }
 
-// merge adds the report of one of several transfers that make up a move.
+// merge adds the report of one of several transfers that make up a move. The report of a batch lists objects, not
+// files.
 func (m *Move) merge(t *report.Report) {
-	r := &m.report.Report
-	if r.Direction == "" {
-		refusals, notes := r.Refusals, r.Notes
-		*r = report.Report{Direction: t.Direction, Device: t.Device, Asked: t.Asked, Engine: t.Engine,
-			Limiting: t.Limiting, Refusals: refusals, Notes: notes}
-	}
-	r.Bytes += t.Bytes
-	for _, x := range t.Routes {
-		i := indexOf(r.Routes, func(y report.RouteShare) bool { return y.Route == x.Route })
-		if i < 0 {
-			r.Routes = append(r.Routes, x)
-			continue
-		}
-		y := &r.Routes[i]
-		y.Bytes, y.Chunks, y.Span = y.Bytes+x.Bytes, y.Chunks+x.Chunks, y.Span+x.Span
-		y.GBps = units.GBps(y.Bytes, seconds(y.Span))
-	}
-	for _, x := range t.Stages {
-		i := indexOf(r.Stages, func(y report.Stage) bool { return y.Stage == x.Stage })
-		if i < 0 {
-			r.Stages = append(r.Stages, x)
-			continue
-		}
-		y := &r.Stages[i]
-		y.Bytes, y.Busy, y.Span = y.Bytes+x.Bytes, y.Busy+x.Busy, y.Span+x.Span
-		y.GBps = units.GBps(y.Bytes, seconds(y.Span))
-	}
-	if t.ReadTotals != nil {
-		if r.ReadTotals == nil {
-			r.ReadTotals = &report.ReadTotals{}
-		}
-		r.Wanted, r.Read = r.Wanted+t.Wanted, r.Read+t.Read
-		if r.Wanted > 0 {
-			r.Amplification = float64(r.Read) / float64(r.Wanted)
-		}
-	}
-	if t.Verify != nil {
-		if r.Verify == nil {
-			r.Verify = &report.Verification{}
-		}
-		r.Verify.Add(t.Verify)
-	}
-	if t.CuFile != nil {
-		r.CuFile = t.CuFile
-	}
-	for _, x := range t.Refusals {
-		// Many objects may be refused for the same reason, which is reported once.
-		if indexOf(r.Refusals, func(y report.Refusal) bool { return y.What == x.What && y.Reason == x.Reason }) < 0 {
-			r.Refusals = append(r.Refusals, x)
-		}
-	}
-	for _, n := range t.Notes {
-		if indexOf(r.Notes, func(o string) bool { return o == n }) < 0 && len(r.Notes) < mostNotes {
-			r.Notes = append(r.Notes, n)
-		}
-	}
-}
-
-// mostNotes is the largest number of notes in the report of a batch.
-const mostNotes = 32
-
-func indexOf[T any](all []T, is func(T) bool) int {
-	for i := range all {
-		if is(all[i]) {
-			return i
-		}
-	}
-	return -1
+	m.report.Merge(t)
+	m.report.Files = nil
 }

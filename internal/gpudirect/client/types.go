@@ -68,6 +68,8 @@ type Write struct {
 	// Streams holds one CUDA stream of the caller for each device. The Sources on a device are read after the work
 	// that is queued on the device's entry in Streams.
 	Streams map[device.Device]uint64
+	// Sums makes Move.Sums return the checksums of the object's blocks.
+	Sums bool
 }
 
 // Info is the metadata of an object.

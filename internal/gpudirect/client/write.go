@@ -213,12 +213,7 @@ const (
 func (f *draft) commit(sums *checksum.Sums) (wire.Committed, error) {
 	// The outcome must be known from here on, so the caller's context is ignored.
 	ctx := context.WithoutCancel(context.Background())
-	c := &wire.Commit{Handle: f.id, Size: sums.Size}
-	join := checksum.NewJoiner()
-	for i, sum := range sums.Blocks {
-		_, n := sums.Extent(int64(i))
-		c.CRC64 = join.After(c.CRC64, n) ^ sum
-	}
+	c := &wire.Commit{Handle: f.id, Size: sums.Size, CRC64: sums.Whole()}
 	rest := sums.Blocks
 	for ; len(rest) > wire.MaxSums; rest = rest[wire.MaxSums:] {
 		a := &wire.AddSums{Handle: f.id, First: c.First, Sums: rest[:wire.MaxSums]}
@@ -311,6 +306,7 @@ func (c *Client) writeDoor(ctx context.Context, d *door, m *Move, w *Write, dev 
 	if ctx.Err() != nil {
 		return true, errs.Wrap("write", f.name, context.Cause(ctx))
 	}
+	m.sums = sums
 	began := time.Now()
 	done, err := f.commit(sums)
 	m.report.CommitSeconds = time.Since(began).Seconds()

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One load of one rank: which bytes go straight to their tensors, and which go through a buffer."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from .. import _gather
+from ..errors import CorruptError, InvalidError, UnsupportedError
+from . import _items, _regions
+from ._place import Place, address_of
+from ._regions import Box
+from ._shared import Shared, box_of
+from ._sources import Source, Sources
+from ._written import device_of, streams_of
+
+torch: Any = importlib.import_module("torch")
+_planner: Any = importlib.import_module("torch.distributed.checkpoint.planner")
+
+BUFFER = 256 << 20
+"""Bytes of buffers that live at the same time at most, unless one stored tensor that is not contiguous is larger."""
+
+
+class _Wish(NamedTuple):
+    """An item of the plan and the tensor that receives it."""
+
+    request: Any
+    source: Source
+    target: Any
+    is_shared: bool
+
+    @property
+    def fqn(self) -> str:
+        """The name of the tensor."""
+        return str(self.request.dest_index.fqn)
+
+
+class _Detour(NamedTuple):
+    """A part of a wish that goes through a buffer: what is read, and which part of the target it fills."""
+
+    wish: _Wish
+    read: Box  # of the stored tensor; unused if the whole storage is read, because it is not contiguous
+    want: Box  # inside of the stored tensor
+    size: int
+
+
+class _Job(NamedTuple):
+    """A read that is being collected: the segments for one device."""
+
+    device: str
+    is_shared: bool
+
+
+class Loading:
+    """A load of the items of one plan."""
+
+    def __init__(self, place: Place, sources: Sources, planner: Any, verify: bool, shared: Shared) -> None:
+        self._place = place
+        self._sources = sources
+        self._planner = planner
+        self._verify = verify
+        self._shared = shared
+        self._jobs: list[Any] = []
+        self._counts = {"direct": 0, "buffered": 0, "by_torch": 0, "bytes": 0, "shared": 0}
+        self._sizes = {"wanted": 0, "shared": 0}
+
+    def run(self, items: Sequence[Any]) -> None:
+        """Read all items into the planner's tensors, and tell the planner."""
+        kinds = _planner.LoadItemType
+        tensors = [(place, item) for place, item in enumerate(items) if item.type != kinds.BYTE_IO]
+        others = [item for item in items if item.type == kinds.BYTE_IO]
+        self._sources.locate(
+            dict.fromkeys(item.storage_index for _, item in tensors), dict.fromkeys(item.storage_index for item in others)
+        )
+        wishes = [self._wish(place, item) for place, item in tensors]
+        self._load_bytes(others)
+        direct = [wish for wish in wishes if self._is_direct(wish)]
+        self._read_direct(direct)
+        for wish in direct:
+            self._planner.commit_tensor(wish.request, wish.target)
+        detours = [wish for wish in wishes if not self._is_direct(wish) and wish.source.values is not None]
+        self._read_buffered(detours)
+        for wish in wishes:
+            if wish.source.values is None:
+                self._by_torch(wish)
+
+    def _wish(self, place: int, item: Any) -> _Wish:
+        """Resolve the tensor of an item, and check that it can hold the values."""
+        source = self._sources.of(item.storage_index)
+        target = self._planner.resolve_tensor(item).detach()
+        fqn = item.dest_index.fqn
+        if tuple(target.size()) != tuple(item.lengths):
+            raise InvalidError(
+                f"load {fqn!r}: the planner's tensor has shape {list(target.size())}, and the plan wants {list(item.lengths)}"
+            )
+        if target.device.type == "meta":
+            raise InvalidError(f"load {fqn!r}: its tensor is on meta, which has no memory (fix: materialise the model first)")
+        values = source.values
+        if values is not None:
+            if not torch.can_cast(values.dtype, target.dtype):
+                raise InvalidError(
+                    f"load {fqn!r}: it was saved as {values.dtype}, which cannot become {target.dtype} "
+                    "(fix: load into a tensor of the saved dtype)"
+                )
+            far = [begin + length for begin, length in zip(item.storage_offsets, item.lengths)]
+            if len(far) != len(values.shape) or any(end > extent for end, extent in zip(far, values.shape)):
+                raise CorruptError(f"load {fqn!r}: the plan wants elements up to {far} of a part of shape {list(values.shape)}")
+        is_shared = place in self._shared.items
+        size = target.numel() * (values.dtype.itemsize if values is not None else target.itemsize)
+        self._sizes["wanted"] += size
+        if is_shared:
+            self._counts["shared"] += 1
+            self._sizes["shared"] += size
+        return _Wish(item, source, target, is_shared)
+
+    def _is_direct(self, wish: _Wish) -> bool:
+        """Return whether the bytes of the file can go straight to the memory of the tensor."""
+        values, target = wish.source.values, wish.target
+        return (
+            values is not None
+            and values.strides is None
+            and values.dtype is target.dtype
+            and _items.is_plain(target)
+            and _items.is_direct(target)
+            and _regions.count_runs(values.shape, box_of(wish.request), values.dtype.itemsize) <= _regions.MOST_RUNS
+        )
+
+    def _read_direct(self, wishes: Sequence[_Wish]) -> None:
+        """Read into the tensors: one job for each device, and one more for what other ranks of the host read too."""
+        self._counts["direct"] += len(wishes)
+        jobs: defaultdict[_Job, list[tuple[str, Any]]] = defaultdict(list)
+        tensors: dict[str, Any] = {}
+        for wish in wishes:
+            if wish.target.numel():
+                job = _Job(device_of(wish.target), wish.is_shared)
+                tensors[job.device] = wish.target
+                jobs[job] += self._segments(wish.source, box_of(wish.request), wish.target.data_ptr(), wish.fqn)
+        for job, segments in jobs.items():
+            stream = streams_of([tensors[job.device]]).get(job.device, 0)
+            for part in self._from_another_place(segments) if job.is_shared else [segments]:
+                self._read(part, job.device, stream, job.is_shared)
+
+    def _segments(self, source: Source, box: Box, address: int, label: str) -> Iterator[tuple[str, Any]]:
+        """Yield the segments of a box of a stored tensor with their file. The numbers of the files come later."""
+        values = source.values
+        assert values is not None
+        for run in _regions.runs(values.shape, box, values.dtype.itemsize):
+            segment = _gather.Segment(0, source.begin + run.offset, run.size, address, run.width, run.stride, label)
+            yield source.file, segment
+            address += run.wanted
+
+    def _from_another_place(self, segments: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
+        """Return the segments in two parts: from this rank's place on, and before it."""
+        ordered = sorted(segments, key=lambda one: (one[0], one[1].offset))
+        total = sum(one[1].size for one in ordered)
+        begin, at = 0, 0
+        while begin < len(ordered) and at * self._shared.ranks < total * self._shared.place:
+            at += ordered[begin][1].size
+            begin += 1
+        return [part for part in (ordered[begin:], ordered[:begin]) if part]
+
+    def _read(self, segments: Sequence[tuple[str, Any]], device: str, stream: int, is_shared: bool) -> None:
+        names: dict[str, int] = {}
+        numbered = [segment._replace(file=names.setdefault(name, len(names))) for name, segment in segments]
+        if numbered:
+            report = _gather.read(
+                [self._place.file(name) for name in names], numbered, device=device, stream=stream,
+                verify=self._verify, cache="keep" if is_shared else "auto", client=self._place.client,
+            )  # fmt: skip
+            self._jobs.append(report)
+
+    def _read_buffered(self, wishes: Sequence[_Wish]) -> None:
+        """Read into buffers and copy from there: other dtypes, other layouts, and tensors that are not contiguous."""
+        self._counts["buffered"] += len(wishes)
+        batch: list[_Detour] = []
+        size = 0
+        for wish in wishes:
+            for detour in self._detours(wish):
+                if batch and size + detour.size > BUFFER:
+                    self._run_detours(batch)
+                    batch, size = [], 0
+                batch.append(detour)
+                size += detour.size
+        self._run_detours(batch)
+        for wish in wishes:
+            self._planner.commit_tensor(wish.request, wish.target)
+
+    def _detours(self, wish: _Wish) -> Iterator[_Detour]:
+        """Yield the parts of a wish, each small enough for the buffers."""
+        values = wish.source.values
+        assert values is not None
+        box = box_of(wish.request)
+        if values.strides is not None:
+            yield _Detour(wish, Box((), ()), box, values.size)
+            return
+        itemsize = values.dtype.itemsize
+        for part in _regions.slabs(box, itemsize, BUFFER // 4):
+            read = _regions.widen(values.shape, part, itemsize)
+            yield _Detour(wish, read, part, math.prod(read.lengths) * itemsize)
+
+    def _run_detours(self, batch: Sequence[_Detour]) -> None:
+        jobs: defaultdict[str, list[tuple[str, Any]]] = defaultdict(list)
+        buffers = []
+        for detour in batch:
+            wish, values = detour.wish, detour.wish.source.values
+            assert values is not None
+            where = wish.target.device if wish.target.device.type in ("cpu", "cuda") else torch.device("cpu")
+            if values.strides is not None:
+                buffer = torch.empty(values.size // values.dtype.itemsize, dtype=values.dtype, device=where)
+                if values.size:
+                    segment = _gather.Segment(0, wish.source.begin, values.size, buffer.data_ptr(), label=wish.fqn)
+                    jobs[device_of(buffer)].append((wish.source.file, segment))
+            else:
+                buffer = torch.empty(detour.read.lengths, dtype=values.dtype, device=where)
+                if buffer.numel():
+                    jobs[device_of(buffer)] += self._segments(wish.source, detour.read, buffer.data_ptr(), wish.fqn)
+            buffers.append(buffer)
+        for device, segments in jobs.items():
+            some = next(buffer for buffer in buffers if device_of(buffer) == device)
+            self._read(segments, device, streams_of([some]).get(device, 0), False)
+        for detour, buffer in zip(batch, buffers):
+            _copy_out(detour, buffer)
+
+    def _load_bytes(self, items: Sequence[Any]) -> None:
+        """Read the items that are no tensors, and give them to the planner."""
+        self._counts["bytes"] += len(items)
+        for batch in _by_size([(self._sources.of(item.storage_index).length, item) for item in items]):
+            pieces = [bytearray(self._sources.of(item.storage_index).length) for item in batch]
+            segments = []
+            for item, piece in zip(batch, pieces):
+                source = self._sources.of(item.storage_index)
+                self._sizes["wanted"] += len(piece)
+                if piece:
+                    segment = _gather.Segment(0, source.offset, len(piece), address_of(piece), label=item.dest_index.fqn)
+                    segments.append((source.file, segment))
+            self._read(segments, "host", 0, False)
+            for item, piece in zip(batch, pieces):
+                self._planner.load_bytes(item, io.BytesIO(bytes(piece)))
+
+    def _by_torch(self, wish: _Wish) -> None:
+        """Let torch read an item that is no plain tensor, such as a subclass, as stock torch does."""
+        self._counts["by_torch"] += 1
+        piece = bytearray(wish.source.length)
+        segment = _gather.Segment(0, wish.source.offset, len(piece), address_of(piece), label=wish.fqn)
+        self._read([(wish.source.file, segment)], "host", 0, False)
+        try:
+            tensor = torch.load(io.BytesIO(piece), map_location="cpu", weights_only=True)
+        except Exception as cause:
+            raise UnsupportedError(
+                f"load {wish.fqn!r} of {self._place.file(wish.source.file)}: torch's weights_only reader refuses the item: {cause!s:.300}"
+            ) from cause
+        for dimension, (begin, length) in enumerate(zip(wish.request.storage_offsets, wish.request.lengths)):
+            tensor = tensor.narrow(dimension, begin, length)
+        wish.target.copy_(tensor)
+        self._planner.commit_tensor(wish.request, wish.target)
+
+    def report(self, seconds: float) -> dict[str, Any]:
+        """Return the report of the load so far."""
+        moving = sum(float(report["seconds"]) for report in self._jobs)
+        size = sum(int(report["bytes"]) for report in self._jobs)
+        notes = []
+        if self._shared.ranks > 1 and self._counts["shared"]:
+            notes.append(
+                f"{self._counts['shared']} items are read by several of the {self._shared.ranks} ranks of this host: they go "
+                "through the page cache, so that storage delivers them once"
+            )
+        if self._counts["by_torch"]:
+            notes.append(f"{self._counts['by_torch']} items are no plain tensors and were read by torch.load in host memory")
+        return {
+            "op": "load",
+            "path": self._place.path,
+            "bytes": size,
+            "wanted_bytes": self._sizes["wanted"],
+            "shared_bytes": self._sizes["shared"],
+            "items": dict(self._counts),
+            "seconds": seconds,
+            "read_seconds": moving,
+            "locate_seconds": sum(float(report["seconds"]) for report in self._sources.jobs),
+            "gbps": size / moving / 1e9 if moving else 0.0,
+            "notes": notes,
+            "jobs": [dict(report) for report in self._jobs],
+        }
+
+
+def _copy_out(detour: _Detour, buffer: Any) -> None:
+    """Copy the wanted part of a buffer to its place in the target."""
+    wish = detour.wish
+    values = wish.source.values
+    assert values is not None
+    if values.strides is not None:
+        whole = buffer.as_strided(values.shape, values.strides, values.first)
+        inside = detour.want.offsets
+    else:
+        whole = buffer
+        inside = tuple(want - read for want, read in zip(detour.want.offsets, detour.read.offsets))
+    target = wish.target
+    for dimension, (begin, length) in enumerate(zip(inside, detour.want.lengths)):
+        whole = whole.narrow(dimension, begin, length)
+        target = target.narrow(dimension, detour.want.offsets[dimension] - wish.request.storage_offsets[dimension], length)
+    target.copy_(whole)
+
+
+def _by_size(items: Sequence[tuple[int, Any]]) -> Iterator[list[Any]]:
+    """Yield groups of items of at most BUFFER bytes together."""
+    batch, total = [], 0
+    for size, item in items:
+        if batch and total + size > BUFFER:
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size
+    if batch:
+        yield batch

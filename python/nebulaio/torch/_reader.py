@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The storage reader of torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import re
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from .. import _arguments
+from ..errors import CorruptError, InvalidError, NotFoundError
+from . import _hf, _manifest, _metadata, _shared
+from ._loading import Loading
+from ._place import Place, is_place, open_place
+from ._sources import Sources
+from ._written import done
+
+torch: Any = importlib.import_module("torch")
+_kinds: Any = importlib.import_module("torch.distributed.checkpoint.metadata")
+
+if TYPE_CHECKING:
+
+    class _StorageReader:
+        """torch.distributed.checkpoint.StorageReader, for type checkers without torch."""
+
+else:
+    from torch.distributed.checkpoint import StorageReader as _StorageReader
+
+__all__ = ["StorageReader"]
+
+
+class StorageReader(_StorageReader):
+    """Reads a checkpoint of torch.distributed.checkpoint straight into the tensors that receive it.
+
+    The checkpoint is one of stock torch, one of `nebulaio.torch.StorageWriter`, or a Hugging Face model of
+    safetensors files, with or without the sharding information of torch. It is in a directory, or below a prefix of
+    an object store. The metadata is read without running code of its pickle. The objects that are no tensors are read
+    as stock torch reads them: torch's default planner unpickles them, so load only checkpoints that you trust.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, verify: bool = False, client: Any = None) -> None:
+        """Set the place of the checkpoint.
+
+        Args:
+            path: Directory, or URL of a prefix such as s3://bucket/run/step-7.
+            verify: Whether to compare every block with its checksum. Data files need FILE.crc64nvme beside them.
+            client: GPUDirectClient for a URL; the default one uses the environment.
+        """
+        self._verify = _arguments.truth("verify", verify)
+        self._client = client
+        self._place: Place = open_place(path, client)
+        self._metadata: Any = None
+        self._manifest: _manifest.Manifest | None = None
+        self._load_id = secrets.token_hex(8)
+        self._report: dict[str, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the settings, without what was read."""
+        return {**self.__dict__, "_report": None, "_metadata": None, "_manifest": None}
+
+    @property
+    def report(self) -> dict[str, Any] | None:
+        """The report of this rank's last load, or None: docs/checkpoints.md lists its keys."""
+        return self._report
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The directory or URL of the checkpoint."""
+        return self._place.path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        """Return whether a value is a path, or a URL of an object store."""
+        return is_place(checkpoint_id)
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Begin a new load, from another place if one is given."""
+        if checkpoint_id:
+            self._place = open_place(checkpoint_id, self._client)
+        self._metadata = self._manifest = None
+        self._load_id = secrets.token_hex(8)
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the checkpoint's `Metadata`, or that of one rank if `rank` is given.
+
+        Raises:
+            NotFoundError: The place has no checkpoint, or no manifest for it.
+            CorruptError: The metadata or the manifest is damaged, or they belong to different saves.
+            UnsupportedError: The pickle of the metadata names something else than torch's own classes.
+        """
+        name = _metadata.rank_name(kwargs.get("rank"))
+        what = f"read {self._place.file(name)}"
+        self._manifest = None
+        try:
+            data = self._place.read(name, _metadata.MOST)
+        except NotFoundError:
+            sizes = self._place.sizes()
+            if kwargs.get("rank") is not None or not _hf.is_model(sizes):
+                raise
+            metadata = _hf.read_metadata(self._place, sizes, self._verify)
+        else:
+            if self._verify:
+                self._manifest = self._manifest_of(data)  # before the pickle is read
+            metadata = _metadata.load(data, what)
+            self._check_manifest(metadata, data)
+        if getattr(metadata, "storage_meta", None) is None:
+            metadata.storage_meta = _kinds.StorageMeta()
+        metadata.storage_meta.load_id = self._load_id
+        return metadata
+
+    def _manifest_of(self, data: bytes) -> _manifest.Manifest | None:
+        """Return the manifest whose checksum is that of the metadata. Raises CorruptError if all manifests differ.
+
+        None means that the place has no manifest, as those of stock torch.
+        """
+        names = [name for name in self._place.sizes() if _manifest.FILE.fullmatch(name)]
+        crc = _manifest.crc64nvme(data) if names else ""
+        for name in names:
+            manifest = _manifest.decode(self._place.read(name, _manifest.MOST), f"read {self._place.file(name)}")
+            if (manifest.metadata_size, manifest.metadata_crc) == (len(data), crc):
+                return manifest
+        if names:
+            raise CorruptError(
+                f"verify {self._place.file(_metadata.NAME)}: its checksum is {crc}, and no manifest beside it has this "
+                "one: it is damaged, or of another save (fix: copy the checkpoint again, or load an older one)"
+            )
+        return None
+
+    def _check_manifest(self, metadata: Any, data: bytes) -> None:
+        """Read the manifest of a checkpoint of ours, and check that it belongs to the metadata."""
+        identity = _metadata.id_of(metadata)
+        if identity is None or not any(re.search(r"_[0-9a-f]{16}\.", name) for name in _metadata.files_of(metadata)):
+            return
+        name = _manifest.name_of(identity)
+        if self._manifest is None:
+            try:
+                content = self._place.read(name, _manifest.MOST)
+            except NotFoundError as cause:
+                raise NotFoundError(
+                    f"read {self._place.file(name)}: the metadata is that of save {identity}, and its manifest is missing: "
+                    "the metadata is of another checkpoint, or the copy is incomplete (fix: copy the checkpoint again)"
+                ) from cause
+            self._manifest = _manifest.decode(content, f"read {self._place.file(name)}")
+        manifest = self._manifest
+        if manifest.id != identity or manifest.metadata_size != len(data):
+            raise CorruptError(
+                f"read {self._place.file(name)}: it belongs to save {manifest.id} with {manifest.metadata_size} bytes of "
+                f"metadata, but the metadata is that of save {identity} and has {len(data)} bytes (fix: copy the checkpoint again)"
+            )
+        unknown = sorted(_metadata.files_of(metadata) - set(manifest.files))
+        if unknown:
+            raise CorruptError(
+                f"read {self._place.file(name)}: it does not list {unknown[0]!r}, which the metadata names "
+                "(fix: copy the checkpoint again)"
+            )
+
+    def set_up_storage_reader(self, metadata: Any, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Keep the metadata for the load. torch calls this on every rank."""
+        if metadata.storage_data is None:
+            raise InvalidError(f"load {self._place.path}: the metadata has no storage_data (fix: pass what read_metadata returned)")
+        self._metadata = metadata
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """Send the name of this host to the coordinator with the plan."""
+        return dataclasses.replace(plan, storage_data=_shared.Host.here())
+
+    def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
+        """Tell each rank which items other ranks of its host read too. Only the coordinator calls it."""
+        return [
+            dataclasses.replace(plan, storage_data=shared) for plan, shared in zip(plans, _shared.find(plans))
+        ]
+
+    def read_data(self, plan: Any, planner: Any) -> Any:
+        """Read the items of a plan into the planner's tensors. On return every byte is in place.
+
+        Raises:
+            NotFoundError: A data file is missing.
+            CorruptError: A file is too short, an item is damaged or has another dtype or shape than the metadata says,
+                or, with `verify`, a block differs from its checksum. The error names the file and the tensor.
+            InvalidError: A tensor of the planner cannot hold the saved values.
+        """
+        if self._metadata is None:
+            raise InvalidError("load: set_up_storage_reader was not called (fix: use torch.distributed.checkpoint.load)")
+        began = time.monotonic()
+        shared = plan.storage_data if isinstance(plan.storage_data, _shared.Shared) else _shared.Shared.none()
+        sources = Sources(self._place, self._metadata, self._manifest, self._verify)
+        loading = Loading(self._place, sources, planner, self._verify, shared)
+        try:
+            loading.run(plan.items)
+        finally:
+            self._report = loading.report(time.monotonic() - began)
+        return done(None)

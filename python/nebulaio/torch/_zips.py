@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the values of a stored tensor inside of its item, which is a small zip archive of torch.save.
+
+A parser is a generator: it yields the ranges of the item that it needs, is sent their bytes, and returns the
+place of the values. So one job reads the ranges of all items together.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import pickle
+import struct
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from .._frameworks.torch import _NAMES as TORCH_NAMES
+from ..errors import CorruptError, UnsupportedError
+
+torch: Any = importlib.import_module("torch")
+
+HEAD, TAIL = 1024, 1024
+"""Bytes at the ends of an item that hold the directory and the small records of a usual item."""
+
+_MOST_RECORD = 1 << 20  # bytes of a directory or of data.pkl
+_MOST_RECORDS = 64
+
+Range = tuple[int, int]  # offset in the item, and size
+Parser = Generator[list[Range], list[bytes], "Values"]
+
+
+class Values(NamedTuple):
+    """The values of an item: where they are in the item, and how the tensor lies in them.
+
+    `strides` counts elements. None means that the tensor is contiguous.
+    """
+
+    offset: int
+    size: int
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    first: int = 0  # element of the values with which the tensor begins
+
+
+class _Record(NamedTuple):
+    """A file of a zip archive."""
+
+    header: int  # offset of its local header
+    size: int
+
+
+class Layouts:
+    """The layouts of tensors by their data.pkl. Equal tensors have equal ones, so each is parsed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Any, ...]] = {}
+
+    def of(self, pickled: bytes) -> tuple[Any, ...]:
+        """Return (storage key, dtype, elements of the storage, first element, shape, strides) of a data.pkl."""
+        found = self._known.get(pickled)
+        if found is None:
+            found = self._known[pickled] = _TensorUnpickler(pickled).layout()
+        return found
+
+
+class NotPlainError(Exception):
+    """An item holds something else than one plain tensor. torch itself has to read it."""
+
+
+def locate(length: int, room: int, fqn: str, layouts: Layouts) -> Parser:
+    """Return the parser of an item of `length` bytes, an archive of torch.save or a file of safetensors.
+
+    `room` is the number of bytes from the beginning of the item to the end of its file.
+
+    The parser raises CorruptError for an item that is neither, and NotPlainError for an archive that holds another
+    object than a tensor, such as a subclass.
+    """
+    head_size, tail_size = min(HEAD, room), min(TAIL, length)
+    head, tail = yield [(0, head_size), (length - tail_size, tail_size)]
+    if not head.startswith(b"PK\x03\x04"):
+        return (yield from _locate_in_safetensors(head, room, fqn))
+    head = head[:length]
+    ends = _End.find(tail, length)
+    directory = tail[ends.offset - (length - tail_size) :][: ends.size] if ends.offset >= length - tail_size else b""
+    if not directory:
+        (directory,) = yield [(ends.offset, ends.size)]
+    records = _records(directory, ends.count)
+    pickles = _only(records, "data.pkl")
+    header = head[pickles.header : pickles.header + 30]
+    if len(header) < 30:
+        (header,) = yield [(pickles.header, 30)]
+    begin = _after_header(header, pickles)
+    if pickles.size > _MOST_RECORD:
+        raise NotPlainError
+    pickled = head[begin : begin + pickles.size]
+    if len(pickled) < pickles.size:
+        (pickled,) = yield [(begin, pickles.size)]
+    order = records.get("byteorder")
+    key, dtype, count, first, shape, strides = layouts.of(bytes(pickled))
+    storage = _only(records, f"data/{key}")
+    headers = [head[one.header : one.header + 30] for one in (storage, order) if one is not None]
+    if any(len(one) < 30 for one in headers):
+        headers = yield [(one.header, 30) for one in (storage, order) if one is not None]
+    offset = _after_header(headers[0], storage)
+    if order is not None:
+        at = _after_header(headers[1], order)
+        name = head[at : at + order.size]
+        if len(name) < order.size:
+            (name,) = yield [(at, min(order.size, 16))]
+        if bytes(name) != b"little":
+            raise NotPlainError
+    if storage.size != count * dtype.itemsize or offset + storage.size > length:
+        raise CorruptError(f"its storage has {storage.size} bytes at {offset} of {length}, expected {count} x {dtype}")
+    return Values(offset, storage.size, dtype, shape, strides, first)
+
+
+class _End(NamedTuple):
+    """The end of a zip archive: how many records its directory has, and where the directory is."""
+
+    count: int
+    size: int
+    offset: int
+
+    @classmethod
+    def find(cls, tail: bytes, length: int) -> _End:
+        """Parse the last bytes of an archive of `length` bytes."""
+        at = tail.rfind(b"PK\x05\x06")
+        if at < 0 or len(tail) - at < 22:
+            raise CorruptError("it has no end of a zip archive")
+        count, size, offset = struct.unpack("<HII", tail[at + 10 : at + 20])
+        far = tail.rfind(b"PK\x06\x06", 0, at)
+        if far >= 0 and at - far >= 56:
+            count, size, offset = struct.unpack("<QQQ", tail[far + 32 : far + 56])
+        if size > _MOST_RECORD or count > _MOST_RECORDS or offset + size > length:
+            raise CorruptError(f"its zip directory of {count} records and {size} bytes at {offset} does not fit {length} bytes")
+        return cls(count, size, offset)
+
+
+def _records(directory: bytes, count: int) -> dict[str, _Record]:
+    """Return the records of a zip directory by name, without the archive's own folder."""
+    found: dict[str, _Record] = {}
+    at = 0
+    for _ in range(count):
+        entry = directory[at : at + 46]
+        if len(entry) < 46 or entry[:4] != b"PK\x01\x02":
+            raise CorruptError("its zip directory is damaged")
+        method = int.from_bytes(entry[10:12], "little")
+        packed, size = struct.unpack("<II", entry[20:28])
+        name_size, extra_size, comment_size = struct.unpack("<HHH", entry[28:34])
+        header = int.from_bytes(entry[42:46], "little")
+        name = bytes(directory[at + 46 : at + 46 + name_size])
+        extra = directory[at + 46 + name_size : at + 46 + name_size + extra_size]
+        size, packed, header = _far_sizes(extra, size, packed, header)
+        if method != 0 or packed != size:
+            raise NotPlainError
+        found[name.decode("utf-8", "replace").partition("/")[2]] = _Record(header, size)
+        at += 46 + name_size + extra_size + comment_size
+    return found
+
+
+def _far_sizes(extra: bytes, size: int, packed: int, header: int) -> tuple[int, int, int]:
+    """Return the sizes and the offset of a record, from the zip64 field if they are too large for the others."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = struct.unpack("<HH", extra[at : at + 4])
+        if kind == 1:
+            numbers = [value for (value,) in struct.iter_unpack("<Q", extra[at + 4 : at + 4 + length // 8 * 8])]
+            values = [size, packed, header]
+            for place, value in enumerate(values):
+                if value == 0xFFFFFFFF:
+                    if not numbers:
+                        raise CorruptError("its zip directory is damaged")
+                    values[place] = numbers.pop(0)
+            return values[0], values[1], values[2]
+        at += 4 + length
+    return size, packed, header
+
+
+def _only(records: dict[str, _Record], name: str) -> _Record:
+    if name not in records:
+        raise CorruptError(f"its zip archive has no record {name!r}")
+    return records[name]
+
+
+def _after_header(header: bytes, record: _Record) -> int:
+    """Return the offset of a record's bytes, behind its local header."""
+    if header[:4] != b"PK\x03\x04" or len(header) < 30:
+        raise CorruptError(f"its zip archive has no record at {record.header}")
+    name_size, extra_size = struct.unpack("<HH", header[26:30])
+    return int(record.header + 30 + name_size + extra_size)
+
+
+def _locate_in_safetensors(head: bytes, room: int, fqn: str) -> Parser:
+    """Locate a tensor in a file of safetensors that begins where the item begins.
+
+    torch writes such items with SerializationFormat.SAFETENSORS. The length of the item is that of the values alone.
+    """
+    if len(head) < 8:
+        raise CorruptError("it is neither an archive of torch.save nor a file of safetensors")
+    size = int.from_bytes(head[:8], "little")
+    if not 2 <= size <= min(100_000_000, room - 8) or head[8:9] != b"{":
+        raise CorruptError("it is neither an archive of torch.save nor a file of safetensors")
+    text = head[8 : 8 + size]
+    if len(text) < size:
+        (text,) = yield [(8, size)]
+    try:
+        entry = json.loads(bytes(text))[fqn]
+        dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        kind = dtype_of(dtype)
+        if kind is None:
+            raise UnsupportedError(f"torch has no dtype {dtype!r:.50}")
+        if not all(isinstance(number, int) and number >= 0 for number in (*shape, begin, end)):
+            raise ValueError("negative offset")
+        if begin > end or 8 + size + end > room:
+            raise ValueError(f"bytes {begin} to {end} are not in the file")
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as cause:
+        raise CorruptError(f"its safetensors header has no usable entry: {type(cause).__name__}: {cause!s:.100}") from cause
+    return Values(8 + size + begin, end - begin, kind, shape)
+
+
+def dtype_of(code: str) -> Any:
+    """Return torch's dtype for a safetensors dtype, or None if torch has none."""
+    name = TORCH_NAMES.get(code)
+    return None if name is None or code == "F4" else getattr(torch, name, None)  # F4 counts other elements than torch
+
+
+class _TensorUnpickler(pickle.Unpickler):
+    """Reads the layout of a tensor from a data.pkl. It makes no tensor, and runs nothing that the pickle names."""
+
+    def __init__(self, pickled: bytes) -> None:
+        super().__init__(io.BytesIO(pickled))
+
+    def layout(self) -> tuple[Any, ...]:
+        """Return what Layouts.of returns. Raises NotPlainError if the pickle is not that of one plain tensor."""
+        try:
+            found = self.load()
+        except NotPlainError:
+            raise
+        except Exception as cause:
+            raise CorruptError(f"its data.pkl is damaged: {type(cause).__name__}: {cause!s:.100}") from cause
+        if not isinstance(found, _Rebuilt):
+            raise NotPlainError
+        return found.layout
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _Rebuilt
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v3"):
+            return _RebuiltV3
+        if (module, name) == ("collections", "OrderedDict"):
+            return _no_hooks
+        if module in ("torch", "torch.storage"):
+            dtype = torch.storage._storage_type_to_dtype_map().get(name)
+            if dtype is not None:
+                return _Storage(dtype)
+            if isinstance(getattr(torch, name, None), torch.dtype):
+                return getattr(torch, name)
+            if name == "UntypedStorage":
+                return _Storage(torch.uint8)
+        raise NotPlainError
+
+    def persistent_load(self, key: Any) -> Any:
+        kind, storage, name, _, count = key
+        if kind != "storage" or not isinstance(storage, _Storage) or not isinstance(name, str):
+            raise NotPlainError
+        return storage.dtype, name, int(count)
+
+
+class _Storage(NamedTuple):
+    """A class of storages, which stands for its dtype."""
+
+    dtype: Any
+
+
+class _Rebuilt:
+    """The arguments of torch._utils._rebuild_tensor_v2."""
+
+    def __init__(self, storage: Any, first: int, shape: Any, strides: Any, grad: Any = None, hooks: Any = None, more: Any = None) -> None:
+        if more:
+            raise NotPlainError  # such as a view of conjugated values
+        dtype, name, count = storage
+        self.layout = self._checked(name, dtype, count, first, tuple(shape), tuple(strides))
+
+    @staticmethod
+    def _checked(name: str, dtype: Any, count: int, first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[Any, ...]:
+        if len(shape) != len(strides) or min((*shape, *strides, first, count), default=0) < 0:
+            raise ValueError(f"a tensor of shape {shape} with strides {strides}")
+        last = first + sum((extent - 1) * stride for extent, stride in zip(shape, strides))
+        if 0 not in shape and last >= count:
+            raise ValueError(f"a tensor of shape {shape} with strides {strides} from {first} is larger than {count} elements")
+        return name, dtype, count, first, shape, None if first == 0 and is_contiguous(shape, strides) else strides
+
+
+class _RebuiltV3(_Rebuilt):
+    """The arguments of torch._utils._rebuild_tensor_v3, which names the dtype of dtypes without a storage class."""
+
+    def __init__(self, storage: Any, first: int, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, more: Any = None) -> None:
+        _, name, count = storage
+        if more or not isinstance(dtype, torch.dtype):
+            raise NotPlainError
+        self.layout = self._checked(name, dtype, count // dtype.itemsize, first, tuple(shape), tuple(strides))
+
+
+def _no_hooks(*_: Any) -> None:
+    """Stands for the empty dictionary of backward hooks."""
+
+
+def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Return whether a tensor of these strides has its elements in order and without gaps."""
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent != 1 and stride != expected and 0 not in shape:
+            return False
+        expected *= extent
+    return True
