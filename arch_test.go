@@ -16,7 +16,8 @@ var floors = map[string]int{
 	"":                     7, // the library
 	"internal/bench":       8,
 	"internal/data/loader": 6, "internal/data/open": 5, "internal/checkpoint": 6, "internal/checkpoint/pickle": 2,
-	"internal/boot": 6, "internal/model": 6, "internal/doctor": 6, "internal/tuning": 6, "internal/bench/dataset": 6,
+	"internal/boot": 6, "internal/model": 6, "internal/gather": 6, "internal/doctor": 6, "internal/tuning": 6,
+	"internal/bench/dataset": 6,
 	"internal/bench/train": 7,
 	"internal/transfer":    5, "internal/device/open": 5, "internal/synth": 5, "internal/doctor/facts": 5,
 	"internal/transfer/plan": 4, "internal/transfer/staging": 4, "internal/transfer/tally": 4,
