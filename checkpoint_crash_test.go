@@ -72,17 +72,16 @@ func saveStep(sys *nebulaio.System, dir string, step int, careless bool, tell fu
 	for rank := range 2 {
 		name := fmt.Sprintf("__%d_0_%s.distcp", rank, id)
 		data := contentOf(step, rank)
-		if _, err := sys.Save(ctx, filepath.Join(dir, name), []nebulaio.SaveTensor{{Name: "w", DType: "U8",
-			Shape: []int64{int64(len(data))}, Bytes: data}}, nebulaio.SaveOptions{}); err != nil {
-			return err
-		}
-		st, err := os.Stat(filepath.Join(dir, name))
+		job, err := sys.StartWritePieces(ctx, filepath.Join(dir, name), []nebulaio.Piece{{Bytes: data[:5000]},
+			{Bytes: data[5000:]}}, nebulaio.WriteOptions{})
 		if err != nil {
 			return err
 		}
-		files = append(files, map[string]any{"name": name, "size": st.Size()})
-		items = append(items, map[string]any{"tensor": fmt.Sprintf("w%d", rank), "file": rank, "offset": 4096,
-			"size": len(data), "dtype": "U8"})
+		if err := job.Wait(); err != nil {
+			return err
+		}
+		files = append(files, map[string]any{"name": name, "size": len(data), "crc64nvme": job.Report().CRC64NVME})
+		items = append(items, map[string]any{"tensor": fmt.Sprintf("w%d", rank), "file": rank, "size": len(data), "dtype": "U8"})
 		tell("written")
 	}
 	m["files"], m["items"] = files, items
