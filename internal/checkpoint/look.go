@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -103,7 +104,7 @@ func look(ctx context.Context, f Folder, name string) (*state, error) {
 	}
 	s := &state{folder: f, entries: entries, empty: len(entries) == 0}
 	s.Name, s.Path = name, f.Shown("")
-	if step, ok := stepOf(name); ok {
+	if step, ok := stepOf(path.Base(s.Path)); ok {
 		s.Step = &step
 	}
 	for _, e := range entries {
