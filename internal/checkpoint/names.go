@@ -21,8 +21,6 @@ const (
 	indexSuffix    = ".safetensors.index.json"
 	tensorSuffix   = ".safetensors"
 	stepPrefix     = "step-"
-	// tempSuffix ends the names of files that a save of ours has not finished.
-	tempSuffix = ".nebulaio.tmp"
 	// prunedSuffix ends the names of directories that a prune removes.
 	prunedSuffix = ".nebulaio.pruned"
 

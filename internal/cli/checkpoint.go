@@ -159,8 +159,8 @@ and the tensors in them. Objects without an object KEY.crc64nvme are compared wi
 the checksums of the server.
 
 The exit code is 0 if all bytes agree with checksums, 5 if the checkpoint is
-damaged, 3 if a file is missing, and 10 if there are files without checksums and
-nothing else is wrong.`,
+damaged, and 3 if a file is missing. If nothing is wrong but some files have no
+checksums, the exit code is 10.`,
 		Args: onePath("a checkpoint or s3://BUCKET/PREFIX"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			return a.aboutCheckpoints(&objects, func(sys *nebulaio.System, client nebulaio.ClientOptions) error {
@@ -234,7 +234,7 @@ func newCheckpointPrune(a *app) *cobra.Command {
 
 PATH is a root with checkpoints in directories such as step-0000000100, or
 s3://BUCKET/PREFIX of one. The command removes only directories with such names.
-It never removes the last complete checkpoint, a directory to which a save may
+The command never removes the last complete checkpoint, a directory to which a save may
 still write, or a checkpoint that is damaged.
 
 A checkpoint stays if --keep-last or --keep-every keeps it. At least one of the

@@ -70,7 +70,7 @@ func (r *recorder) run(cmd *exec.Cmd) error {
 	cmd.Stdout = out // marks are read from the calls of write
 	if err := cmd.Start(); err != nil {
 		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
-			return fmt.Errorf("%w: %v", ErrRefused, err)
+			return fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 		return err
 	}
@@ -82,7 +82,7 @@ func (r *recorder) run(cmd *exec.Cmd) error {
 	const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK |
 		unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_EXITKILL
 	if err := unix.PtraceSetOptions(main, options); err != nil {
-		return fmt.Errorf("%w: %v", ErrRefused, err)
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if _, err := r.node(r.root, true); err != nil { // the root is node 0
 		return err
