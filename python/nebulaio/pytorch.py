@@ -22,7 +22,7 @@ import multiprocessing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from . import _device, _load, _npy, _prefix, _process, _torchfile
+from . import _device, _load, _npy, _prefix, _process
 from ._prefix import Tail
 from .errors import (
     CorruptError,
@@ -52,6 +52,9 @@ __all__ = ["GPUDirectDataset", "Kind", "Tail"]
 
 Kind = Literal["auto", "pt", "npy", "safetensors", "raw"]
 """The format of an object. "auto" decides by the suffix of the key."""
+
+_SMALL = 4 << 20
+"""Size of a .pt object up to which one request for all of it is faster than several for its parts."""
 
 _KINDS = {".pt": "pt", ".pth": "pt", ".npy": "npy", ".safetensors": "safetensors"}
 
@@ -192,9 +195,7 @@ class GPUDirectDataset(_Dataset):
             if kind == "npy":
                 return self._array(key, size, what)
             if kind == "pt":
-                content = bytearray(size)
-                self._read(key, content, size, what)
-                return _torchfile.load(content, self._where(), what)
+                return self._object(key, size, what)
             return self._read(key, self._empty((size,), torch.uint8, what), size, what)
         except NotFoundError as missing:
             self._check(key)
@@ -232,6 +233,16 @@ class GPUDirectDataset(_Dataset):
             self._check(key)
             raise CorruptError(f"{what}: it was replaced during the read (fix: load it again)")
         return report
+
+    def _object(self, key: str, size: int, what: str) -> Any:
+        """Return what torch.save has saved. A large object's tensors are read straight to the device."""
+        from .torch import _ptfile
+
+        if size > _SMALL:
+            return _ptfile.load(f"s3://{self.bucket}/{key}", self._where(), client=self.client)
+        content = bytearray(size)
+        self._read(key, content, size, what)
+        return _ptfile.load_content(content, f"s3://{self.bucket}/{key}", self._where())
 
     def _array(self, key: str, size: int, what: str) -> Any:
         head = bytearray(min(size, _npy.FIRST_READ))

@@ -20,15 +20,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._async import AsyncSave, AsyncSaver, async_save, default_saver
+    from ._ptfile import load, save
     from ._reader import StorageReader
+    from ._rotation import Checkpoints
     from ._writer import StorageWriter
 
-__all__ = ["StorageReader", "StorageWriter"]
+__all__ = [
+    "AsyncSave",
+    "AsyncSaver",
+    "Checkpoints",
+    "StorageReader",
+    "StorageWriter",
+    "async_save",
+    "default_saver",
+    "load",
+    "save",
+]
 
 # Names that __getattr__ imports at first use, and the module of each.
 _LATE = {
+    "AsyncSave": "_async",
+    "AsyncSaver": "_async",
+    "Checkpoints": "_rotation",
     "StorageReader": "_reader",
     "StorageWriter": "_writer",
+    "async_save": "_async",
+    "default_saver": "_async",
+    "load": "_ptfile",
+    "save": "_ptfile",
 }
 
 
