@@ -99,10 +99,11 @@ filesystems: ## Install the tools of the file systems that test/routes mounts; o
 	@test "$$(id -u)" != 0 || ( for c in $(FILESYSTEMS); do command -v $$c >/dev/null || exit 1; done ) || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils bindfs mount; } || echo "not all of $(FILESYSTEMS) could be installed: test/routes says what it misses"
 
 .PHONY: crash
-crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of packs of training data, and 100 of the door's clients and of the server under them
+crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
 	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 NEBULAIO_CRASH_FLIPS=500 NEBULAIO_CRASH_REPAIRS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf|TestEachFlip|TestEachMissing|TestRepair' -v ./internal/store/disk
 	NEBULAIO_CRASH_ROUNDS=200 $(GO) test -timeout 60m -run TestKilledUnderLoad -v ./test/server
 	NEBULAIO_CRASH_PACKS=50 $(GO) test -timeout 60m -run TestKilledPacks -v ./internal/cli
+	NEBULAIO_CRASH_CHECKPOINTS=1000 NEBULAIO_CRASH_CUTS=3000 $(GO) test -timeout 60m -run 'TestKilledCheckpoints|TestPowerCuts' -v .
 	NEBULAIO_DOOR_ROUNDS=100 $(GO) test -timeout 60m -run 'TestClientKilledInMidWrite|TestServerKilledInMid' -v ./test/server
 
 NATIVE := -Wall -Wextra -Werror -pedantic -O1 -g -I$(ROOT)/include

@@ -115,6 +115,9 @@ func arguments() map[string]completer {
 		"nebulaio store backup": upTo(1, ofDirectories), "nebulaio store restore": upTo(1,
 			ofDirectories), "nebulaio store salvage": upTo(1, ofDirectories),
 		"nebulaio completion": upTo(1, ofWords(shells()...)),
+
+		"nebulaio checkpoint list": upTo(1, ofDirectories), "nebulaio checkpoint prune": upTo(1, ofDirectories),
+		"nebulaio checkpoint verify": upTo(1, anyFile),
 	}
 }
 

@@ -42,6 +42,16 @@ func examples() map[string]string {
 		"nebulaio unpack": `  nebulaio unpack ./packed ./images
   nebulaio unpack s3://data/packed ./images --json`,
 
+		"nebulaio checkpoint": `  nebulaio checkpoint list ./run
+  nebulaio checkpoint prune ./run --keep-last 3`,
+		"nebulaio checkpoint list": `  nebulaio checkpoint list ./run
+  nebulaio checkpoint list s3://training/run --all --json`,
+		"nebulaio checkpoint verify": `  nebulaio checkpoint verify ./run/step-0000000100
+  nebulaio checkpoint verify s3://training/run/step-0000000100
+  nebulaio checkpoint verify model.pt`,
+		"nebulaio checkpoint prune": `  nebulaio checkpoint prune ./run --keep-last 3 --dry-run
+  nebulaio checkpoint prune s3://training/run --keep-last 3 --keep-every 1000`,
+
 		"nebulaio bench": `  nebulaio bench ceilings /data
   nebulaio bench read /data --to engine
   nebulaio bench all /data --html report.html`,
