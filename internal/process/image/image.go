@@ -63,6 +63,8 @@ type Index struct {
 	Kernel  string `json:"kernel"`
 	// GPU is true if the process used GPUs: it was suspended before the dump and has to be resumed after the restore.
 	GPU bool `json:"gpu,omitempty"`
+	// OtherPIDs is true if the process lived in another PID namespace: then PID is not the id that it gets again.
+	OtherPIDs bool `json:"other_pids,omitempty"`
 	// Options are the options of criu that a restore needs too, such as "--tcp-established".
 	Options []string `json:"options,omitempty"`
 	Files   []File   `json:"files"`
