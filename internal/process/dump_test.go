@@ -10,169 +10,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
+	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/process"
-	"github.com/nebulaio/nebulaio/internal/process/criu"
+	"github.com/nebulaio/nebulaio/test/holder"
 )
-
-// workingCRIU returns a criu that works on this kernel, or skips the test and says why.
-func workingCRIU(t *testing.T) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("criu needs root")
-	}
-	at := os.Getenv("NEBULAIO_CRIU")
-	if at == "" {
-		// make test builds a criu for kernels that are newer than the distribution's.
-		if built, err := filepath.Abs("../../build/criu/criu"); err == nil {
-			if _, err := os.Stat(built); err == nil {
-				at = built
-			}
-		}
-	}
-	p, err := criu.Find(t.Context(), at)
-	if err != nil {
-		t.Skip(err)
-	}
-	if err := p.Check(t.Context()); err != nil {
-		t.Skip(err)
-	}
-	return p.Path
-}
-
-// holder is a process that can be asked for its memory and its open files.
-type holder struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	pid  int
-	log  string
-	seen int // lines of the log
-}
-
-// megabytes returns the memory of the process that the tests dump: 32 MiB, or more in the slow suite.
-func megabytes(t *testing.T) string {
-	t.Helper()
-	if text := os.Getenv("NEBULAIO_DUMP_MIB"); text != "" {
-		if _, err := strconv.Atoi(text); err != nil {
-			t.Fatalf("NEBULAIO_DUMP_MIB is %q, expected a number", text)
-		}
-		return text
-	}
-	return "32"
-}
-
-func startHolder(t *testing.T) *holder {
-	t.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skipf("the process to dump needs a C compiler: %v", err)
-	}
-	dir := t.TempDir()
-	program, data := filepath.Join(dir, "holder"), filepath.Join(dir, "data")
-	if out, err := exec.Command(cc, "-O1", "-Wall", "-o", program, "testdata/holder.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if err := os.WriteFile(data, []byte("one_two_tri_four"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	h := &holder{t: t, log: filepath.Join(dir, "log")}
-	if err := os.WriteFile(h.log, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	h.cmd = exec.Command(program, megabytes(t), h.log, data)
-	h.cmd.Dir = "/"
-	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	changed := h.watch()
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	h.pid = h.cmd.Process.Pid
-	t.Cleanup(func() { h.kill() })
-	changed()
-	return h
-}
-
-// watch returns a function that waits until the log has changed since watch was called.
-func (h *holder) watch() func() {
-	h.t.Helper()
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if _, err := unix.InotifyAddWatch(fd, h.log, unix.IN_MODIFY); err != nil {
-		h.t.Fatal(err)
-	}
-	return func() {
-		h.t.Helper()
-		defer unix.Close(fd)
-		for {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if err != nil || n == 0 {
-				h.t.Fatalf("the process has written nothing for a minute: %v", err)
-			}
-			return
-		}
-	}
-}
-
-// ask makes the process append a line to its log, and returns the line.
-func (h *holder) ask() []string {
-	h.t.Helper()
-	changed := h.watch()
-	if err := unix.Kill(h.pid, unix.SIGUSR1); err != nil {
-		h.t.Fatal(err)
-	}
-	changed()
-	return h.last()
-}
-
-// last returns the fields of the last line of the log.
-func (h *holder) last() []string {
-	h.t.Helper()
-	text, err := os.ReadFile(h.log)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Fields(lines[len(lines)-1])
-}
-
-// reap waits for the process, which is a child of the test: started by it, or restored.
-func (h *holder) reap() {
-	if h.cmd != nil {
-		_ = h.cmd.Wait() // it was killed
-		h.cmd = nil
-		return
-	}
-	for {
-		if _, err := unix.Wait4(h.pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
-}
-
-// kill ends the process and waits for its end.
-func (h *holder) kill() {
-	if h.alive() {
-		_ = unix.Kill(h.pid, unix.SIGKILL) // it may have ended
-		h.reap()
-	}
-}
-
-func (h *holder) alive() bool { return unix.Kill(h.pid, 0) == nil }
 
 func newEngine(t *testing.T) *nebulaio.System {
 	t.Helper()
@@ -200,13 +50,13 @@ func place(t *testing.T, name string) process.Place {
 // noGPU is a machine without a driver.
 var noGPU = process.Driver{Why: errs.New(errs.Unsupported, "use CUDA", "", "no driver")}
 
-func dumpTo(t *testing.T, h *holder, to process.Place, change func(*process.DumpOptions)) (*process.Report, error) {
+func dumpTo(t *testing.T, h *holder.Process, to process.Place, change func(*process.DumpOptions)) (*process.Report, error) {
 	t.Helper()
-	o := process.DumpOptions{CRIU: workingCRIU(t), System: newEngine(t), Log: &bytes.Buffer{}}
+	o := process.DumpOptions{CRIU: holder.CRIU(t), System: newEngine(t), Log: &bytes.Buffer{}}
 	if change != nil {
 		change(&o)
 	}
-	rep, err := process.Dump(t.Context(), noGPU, h.pid, to, o)
+	rep, err := process.Dump(t.Context(), noGPU, h.PID, to, o)
 	if err != nil {
 		t.Logf("criu: %s", o.Log)
 	}
@@ -215,7 +65,7 @@ func dumpTo(t *testing.T, h *holder, to process.Place, change func(*process.Dump
 
 func restoreFrom(t *testing.T, from process.Place) (*process.Report, error) {
 	t.Helper()
-	o := process.RestoreOptions{CRIU: workingCRIU(t), System: newEngine(t), Log: &bytes.Buffer{}}
+	o := process.RestoreOptions{CRIU: holder.CRIU(t), System: newEngine(t), Log: &bytes.Buffer{}}
 	rep, err := process.Restore(t.Context(), noGPU, from, o)
 	if err != nil {
 		t.Logf("criu: %s", o.Log)
@@ -225,8 +75,8 @@ func restoreFrom(t *testing.T, from process.Place) (*process.Report, error) {
 
 // A dumped process is ended, and goes on where it was after the restore: memory, open files and their offsets.
 func TestDumpKillRestore(t *testing.T) {
-	h := startHolder(t)
-	before := h.ask()
+	h := holder.Start(t, "")
+	before := h.Ask()
 	if before[0] != "1" || before[2] != "one_" {
 		t.Fatalf("%q", before)
 	}
@@ -238,14 +88,11 @@ func TestDumpKillRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.reap()
-	if h.alive() {
+	h.Reap()
+	if h.Alive() {
 		t.Error("the process still runs")
 	}
-	want, err := strconv.ParseInt(megabytes(t), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := int64(holder.MiB(t))
 	if m := rep.Image; rep.State != "ended" || m.Pages < want<<20 || m.Bytes < m.Pages || m.Size <= m.Bytes || m.Files < 8 ||
 		m.Path != filepath.Join(folder, process.ImageName) || last == 0 {
 		t.Errorf("%+v %+v", rep, rep.Image)
@@ -268,10 +115,10 @@ func TestDumpKillRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if back.PID != h.pid || back.State != device.ProcessRunning || !back.Image.Verified || back.Image.Bytes != rep.Image.Bytes {
+	if back.PID != h.PID || back.State != device.ProcessRunning || !back.Image.Verified || back.Image.Bytes != rep.Image.Bytes {
 		t.Errorf("%+v", back)
 	}
-	if got := h.ask(); got[0] != "2" || got[1] != before[1] || got[2] != "two_" {
+	if got := h.Ask(); got[0] != "2" || got[1] != before[1] || got[2] != "two_" {
 		t.Errorf("after the restore: %q, before the dump: %q", got, before)
 	}
 	// The id is in use now.
@@ -282,27 +129,27 @@ func TestDumpKillRestore(t *testing.T) {
 	if _, err := dumpTo(t, h, place(t, folder), func(o *process.DumpOptions) { o.LeaveRunning = true }); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.ask(); got[0] != "3" || got[2] != "tri_" {
+	if got := h.Ask(); got[0] != "3" || got[2] != "tri_" {
 		t.Errorf("after a dump that leaves it running: %q", got)
 	}
-	h.kill()
+	h.Kill()
 	if _, err := restoreFrom(t, place(t, folder)); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.ask(); got[0] != "3" || got[1] != before[1] || got[2] != "tri_" {
+	if got := h.Ask(); got[0] != "3" || got[1] != before[1] || got[2] != "tri_" {
 		t.Errorf("after the second restore: %q", got)
 	}
 }
 
 // A flipped bit is refused before any process is made.
 func TestDamagedImagesAreRefused(t *testing.T) {
-	h := startHolder(t)
+	h := holder.Start(t, "")
 	folder := t.TempDir()
 	rep, err := dumpTo(t, h, place(t, folder), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.reap()
+	h.Reap()
 	flip := func(at int64) {
 		t.Helper()
 		f, err := os.OpenFile(rep.Image.Path, os.O_RDWR, 0)
@@ -324,7 +171,7 @@ func TestDamagedImagesAreRefused(t *testing.T) {
 		if _, err := restoreFrom(t, place(t, folder)); !errs.Is(err, errs.Corrupt) {
 			t.Errorf("byte %d: %v", at, err)
 		}
-		if h.alive() {
+		if h.Alive() {
 			t.Fatal("a process was made")
 		}
 		flip(at)
@@ -342,7 +189,7 @@ func TestDamagedImagesAreRefused(t *testing.T) {
 
 // A dump that fails leaves the process running and no image.
 func TestFailedDumps(t *testing.T) {
-	h := startHolder(t)
+	h := holder.Start(t, "")
 	empty := func(folder string) {
 		t.Helper()
 		if left, err := os.ReadDir(folder); err == nil && len(left) > 0 {
@@ -351,7 +198,7 @@ func TestFailedDumps(t *testing.T) {
 	}
 	goesOn := func(n string) {
 		t.Helper()
-		if got := h.ask(); got[0] != n {
+		if got := h.Ask(); got[0] != n {
 			t.Errorf("%q, expected line %s", got, n)
 		}
 	}
@@ -380,17 +227,17 @@ func TestFailedDumps(t *testing.T) {
 	// An interrupt in the middle of the dump.
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("SIGINT")
-	o := process.DumpOptions{CRIU: workingCRIU(t), System: newEngine(t), Progress: func(n int64) {
+	o := process.DumpOptions{CRIU: holder.CRIU(t), System: newEngine(t), Progress: func(n int64) {
 		if n > 4<<20 {
 			cancel(cause)
 		}
 	}}
-	_, err = process.Dump(ctx, noGPU, h.pid, place(t, folder), o)
+	_, err = process.Dump(ctx, noGPU, h.PID, place(t, folder), o)
 	if !errs.Is(err, errs.Cancelled) || !errors.Is(err, cause) || !says(err, "runs on as before") {
 		t.Errorf("an interrupt: %v", err)
 	}
 	empty(folder)
-	if n := h.last()[0]; n == "2" {
+	if n := h.Last()[0]; n == "2" {
 		goesOn("3")
 	} else {
 		goesOn("2")
@@ -399,11 +246,11 @@ func TestFailedDumps(t *testing.T) {
 		t.Error("a folder that cannot be")
 	}
 	missing := process.DumpOptions{CRIU: filepath.Join(folder, "criu"), System: newEngine(t)}
-	if _, err := process.Dump(t.Context(), noGPU, h.pid, place(t, folder), missing); !errs.Is(err, errs.Unsupported) ||
+	if _, err := process.Dump(t.Context(), noGPU, h.PID, place(t, folder), missing); !errs.Is(err, errs.Unsupported) ||
 		!strings.Contains(errs.FixOf(err), "apt install criu") {
 		t.Errorf("no criu: %v", err)
 	}
-	h.kill()
+	h.Kill()
 	if _, err := dumpTo(t, h, place(t, folder), nil); !errs.Is(err, errs.NotFound) {
 		t.Errorf("a dead process: %v", err)
 	}
@@ -412,19 +259,19 @@ func TestFailedDumps(t *testing.T) {
 
 // A restore that is interrupted, or that criu refuses, leaves no process.
 func TestFailedRestores(t *testing.T) {
-	h := startHolder(t)
+	h := holder.Start(t, "")
 	folder := t.TempDir()
 	if _, err := dumpTo(t, h, place(t, folder), nil); err != nil {
 		t.Fatal(err)
 	}
-	h.reap()
-	o := process.RestoreOptions{CRIU: workingCRIU(t), System: newEngine(t), Args: []string{"--no-such-option"}}
+	h.Reap()
+	o := process.RestoreOptions{CRIU: holder.CRIU(t), System: newEngine(t), Args: []string{"--no-such-option"}}
 	if _, err := process.Restore(t.Context(), noGPU, place(t, folder), o); err == nil || !says(err, "no process is left") {
 		t.Errorf("%v", err)
 	}
 	for i := range 2 {
 		ctx, cancel := context.WithCancel(t.Context())
-		o := process.RestoreOptions{CRIU: workingCRIU(t), System: newEngine(t)}
+		o := process.RestoreOptions{CRIU: holder.CRIU(t), System: newEngine(t)}
 		if i == 0 {
 			o.Progress = func(int64, int64) { cancel() }
 		} else {
@@ -435,25 +282,96 @@ func TestFailedRestores(t *testing.T) {
 			}
 		}
 		_, err := process.Restore(ctx, noGPU, place(t, folder), o)
-		if !errs.Is(err, errs.Cancelled) || h.alive() {
+		if !errs.Is(err, errs.Cancelled) || h.Alive() {
 			t.Errorf("interrupt %d: %v", i, err)
 		}
 		cancel()
 	}
 	// A file that the process had open is gone: criu fails in the middle of the restore.
-	if err := os.Rename(h.log, h.log+".away"); err != nil {
+	if err := os.Rename(h.Log, h.Log+".away"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := restoreFrom(t, place(t, folder)); err == nil || h.alive() || !says(err, "no process is left") {
+	if _, err := restoreFrom(t, place(t, folder)); err == nil || h.Alive() || !says(err, "no process is left") {
 		t.Errorf("a missing file: %v", err)
 	}
-	if err := os.Rename(h.log+".away", h.log); err != nil {
+	if err := os.Rename(h.Log+".away", h.Log); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := restoreFrom(t, place(t, folder)); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.ask(); got[0] != "1" {
+	if got := h.Ask(); got[0] != "1" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A process that uses GPUs is suspended before the dump and resumed after the restore.
+func TestDumpOfAGPUProcess(t *testing.T) {
+	tool := holder.CRIU(t)
+	g := fakegpu.Build(t, fakegpu.Options{})
+	h := holder.Start(t, g.CUDA)
+	copy(g.Process(h.PID, 0, held), "content")
+	drv, err := open.Processes(g.Options(device.Auto))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := drv.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d := process.Driver{Processes: drv}
+	state := func(want device.ProcessState) {
+		t.Helper()
+		if s, err := drv.State(h.PID); s != want || err != nil {
+			t.Errorf("the process is %q, %v; expected %q", s, err, want)
+		}
+	}
+	to := place(t, t.TempDir())
+	o := process.DumpOptions{CRIU: tool, System: newEngine(t)}
+	if _, err := process.Dump(t.Context(), noGPU, h.PID, to, o); !errs.Is(err, errs.Unsupported) || !says(err, "no driver") {
+		t.Errorf("without a driver: %v", err)
+	}
+	g.Fail("cuCheckpointProcessCheckpoint", 0, 1, fakegpu.NotSupported)
+	if _, err := process.Dump(t.Context(), d, h.PID, to, o); !errs.Is(err, errs.Unsupported) {
+		t.Errorf("a process that the driver cannot suspend: %v", err)
+	}
+	state(device.ProcessRunning)
+	o.Args = []string{"--no-such-option"}
+	if _, err := process.Dump(t.Context(), d, h.PID, to, o); !says(err, "runs on as before") {
+		t.Errorf("criu fails: %v", err)
+	}
+	state(device.ProcessRunning)
+	o.Args, o.LeaveRunning = nil, true
+	rep, err := process.Dump(t.Context(), d, h.PID, to, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state(device.ProcessRunning)
+	if got := h.Ask(); got[0] != "1" || rep.GPUBytes != held {
+		t.Errorf("%q, %+v", got, rep)
+	}
+	o.LeaveRunning = false
+	if _, err := process.Dump(t.Context(), d, h.PID, to, o); err != nil {
+		t.Fatal(err)
+	}
+	h.Reap()
+	state(device.ProcessSuspended) // as the image has it
+	back := process.RestoreOptions{CRIU: tool, System: newEngine(t)}
+	if _, err := process.Restore(t.Context(), noGPU, to, back); !errs.Is(err, errs.Unsupported) || h.Alive() {
+		t.Errorf("without a driver: %v", err)
+	}
+	g.Fail("cuCheckpointProcessRestore", 0, 1, fakegpu.OutOfMemory)
+	if _, err := process.Restore(t.Context(), d, to, back); !errs.Is(err, errs.NoMemory) || h.Alive() ||
+		!says(err, "no process is left") {
+		t.Errorf("no GPU memory: %v", err)
+	}
+	rep, err = process.Restore(t.Context(), d, to, back)
+	if err != nil || rep.GPUBytes != held {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	state(device.ProcessRunning)
+	if got := h.Ask(); got[0] != "2" {
 		t.Errorf("%q", got)
 	}
 }

@@ -189,7 +189,7 @@ func (p *Program) stream(ctx context.Context, args []string, socket string, log 
 	if ctx.Err() != nil {
 		return &errs.Error{Kind: errs.Cancelled, Err: context.Cause(ctx)}
 	}
-	dir, err := os.MkdirTemp("", "nebulaio-criu-")
+	dir, err := os.MkdirTemp(shortFolder(), "nebulaio-criu-")
 	if err != nil {
 		return err
 	}
@@ -229,6 +229,17 @@ func (p *Program) stream(ctx context.Context, args []string, socket string, log 
 		}
 	}
 	return streamed
+}
+
+// longestFolder is the longest path of a folder for the streamer's socket: the path of a socket has at most 107 bytes.
+const longestFolder = 60
+
+// shortFolder returns the folder for temporary files, or /tmp if the path of a socket would be too long in it.
+func shortFolder() string {
+	if dir := os.TempDir(); len(dir) <= longestFolder {
+		return dir
+	}
+	return "/tmp"
 }
 
 // fixFor returns what to do about errors that many users meet.

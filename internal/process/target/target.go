@@ -269,7 +269,7 @@ func (p *Process) parseMaps(r io.Reader) error {
 		case strings.HasPrefix(base, "libcuda.so"):
 			p.CUDA = true
 		case name == "/dev/nvidia-uvm" && strings.HasPrefix(perms, "rw"):
-			p.Managed += size
+			p.Managed = min(p.Managed+size, 1<<62)
 		case strings.HasPrefix(name, "/dev/shm/cuda.shm."):
 			p.IPC = addName(p.IPC, name)
 		case strings.HasPrefix(name, "/dev/shm/nccl-"):
@@ -344,3 +344,23 @@ func (p *Process) findMPS(environ []byte, t Tree) {
 
 // Shown names a process for messages, such as "1234 (python)".
 func (p *Process) Shown() string { return fmt.Sprintf("%d (%s)", p.PID, p.Name) }
+
+// UsingCUDA returns the processes that have loaded the CUDA driver and that this user may trace, by their ids.
+func UsingCUDA(t Tree) []*Process {
+	entries, err := os.ReadDir(t.filled().Proc)
+	if err != nil {
+		return nil
+	}
+	var all []*Process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue // no process
+		}
+		if p, err := Read(t, pid); err == nil && p.CUDA {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Process) int { return a.PID - b.PID })
+	return all
+}

@@ -2,8 +2,10 @@
 /*
  * A process to dump: it holds MIB of memory with a pattern, a log file and a data file. At each SIGUSR1 it appends a line
  * to the log: how often it was asked, the sum of its memory, and the next 4 bytes of the data file.
- * holder MIB LOG DATA
+ * If LIBRARY is given, the process has it loaded, as a CUDA process has its driver.
+ * holder MIB LOG DATA [LIBRARY]
  */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -14,7 +16,8 @@
 
 int main(int argc, char **argv)
 {
-	if (argc != 4) return 2;
+	if (argc != 4 && argc != 5) return 2;
+	if (argc == 5 && !dlopen(argv[4], RTLD_NOW)) return 7;
 	size_t words = (size_t)atol(argv[1]) << 17;
 	uint64_t *m = mmap(NULL, words * 8, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (m == MAP_FAILED) return 3;
