@@ -107,7 +107,7 @@ func examples() map[string]string {
 		"nebulaio process suspend": `  nebulaio process suspend 1234
   nebulaio process suspend 1234 --timeout 5m --json`,
 		"nebulaio process resume": `  nebulaio process resume 1234
-  nebulaio process resume 1234 --device-map cuda:0=cuda:1 --device-map cuda:1=cuda:0`,
+  nebulaio process resume 1234 --device-map cuda:0=cuda:1`,
 		"nebulaio process status": `  nebulaio process status 1234 --json`,
 		"nebulaio process dump": `  nebulaio process dump 1234 /dumps/job
   nebulaio process dump 1234 s3://dumps/job --leave-running

@@ -142,7 +142,7 @@ nebulaio, which writes it to a file with checksums instead of host memory.`,
 func suspendFlags(fs *pflag.FlagSet, o *procs.SuspendOptions) {
 	fs.SortFlags = false
 	fs.Var(duration(&o.Timeout), "timeout",
-		"longest wait for the GPU work of the process to end, such as 30s; default "+procs.DefaultTimeout.String())
+		"longest time to wait for the end of the process's GPU work, such as 30s; default "+procs.DefaultTimeout.String())
 	fs.BoolVar(&o.Force, "force", false, "suspend the process although something stands in the way")
 }
 
