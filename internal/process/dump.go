@@ -76,7 +76,7 @@ func Dump(ctx context.Context, d Driver, pid int, to Place, o DumpOptions) (*Rep
 		return nil, err
 	}
 	if p.Tracer != 0 {
-		return nil, refuse("dump", p, obstacles(p, nil), false)
+		return nil, refuse("dump", p, obstacles(p, nil, ""), false)
 	}
 	gpu, err := usesGPU(d, p)
 	if err != nil {

@@ -10,6 +10,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -140,8 +141,21 @@ func find(t target.Tree, op string, pid, self int) (*target.Process, error) {
 	return target.Read(t, pid)
 }
 
-// obstacles returns what stands in the way of a suspension.
-func obstacles(p *target.Process, gpus []device.ProcessMemory) []Obstacle {
+// releaseWithIPC is the first release of the driver that suspends processes with shared GPU memory.
+const releaseWithIPC = 610
+
+// releaseOf returns the first number of a driver's name such as "580.95 (CUDA 13.0)", or 0 if it has none.
+func releaseOf(driver string) int {
+	number, _, ok := strings.Cut(driver, ".")
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		return 0
+	}
+	return n
+}
+
+// obstacles returns what stands in the way of a suspension by a driver.
+func obstacles(p *target.Process, gpus []device.ProcessMemory, driver string) []Obstacle {
 	var all []Obstacle
 	add := func(blocks bool, what, fix, detail string, args ...any) {
 		all = append(all, Obstacle{What: what, Detail: fmt.Sprintf(detail, args...), Fix: fix, Blocks: blocks})
@@ -153,8 +167,8 @@ func obstacles(p *target.Process, gpus []device.ProcessMemory) []Obstacle {
 		add(true, "mps", "start the process without MPS", "it is a client of the MPS daemon in %s", p.MPS)
 	}
 	if len(p.IPC) > 0 {
-		add(true, "ipc", "end the sharing of GPU memory between processes, or suspend to no avail with --force",
-			"it shares GPU memory with other processes (CUDA IPC): %s", strings.Join(p.IPC, ", "))
+		add(releaseOf(driver) < releaseWithIPC, "ipc", fmt.Sprintf(
+			"end the sharing of GPU memory between processes, or install driver %d or newer", releaseWithIPC), "it shares GPU memory with other processes (CUDA IPC): %s", strings.Join(p.IPC, ", "))
 	}
 	if len(p.NCCL) > 0 {
 		add(true, "nccl", "destroy the process group first, or start with NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1",
@@ -196,8 +210,8 @@ func refuse(op string, p *target.Process, all []Obstacle, force bool) error {
 }
 
 // heldBy returns the GPU memory that a process uses. known is false if the driver does not tell: then bytes is the used
-// memory of all GPUs that the process has open, which is at least as much.
-func heldBy(p *target.Process, gpus []device.ProcessMemory) (bytes int64, known bool) {
+// memory of all GPUs, which is at least as much.
+func heldBy(gpus []device.ProcessMemory) (bytes int64, known bool) {
 	known = len(gpus) > 0
 	for _, g := range gpus {
 		if g.Bytes < 0 {
@@ -211,21 +225,10 @@ func heldBy(p *target.Process, gpus []device.ProcessMemory) (bytes int64, known 
 	}
 	// In a container, the list of processes has the ids of the host: the process is not found on it.
 	bytes = 0
-	for i, g := range gpus {
-		if len(p.GPUs) == 0 || i < len(gpus) && contains(p.GPUs, i) {
-			bytes += g.Used
-		}
+	for _, g := range gpus {
+		bytes += g.Used
 	}
 	return bytes, false
-}
-
-func contains(all []int, n int) bool {
-	for _, v := range all {
-		if v == n {
-			return true
-		}
-	}
-	return false
 }
 
 // moved returns how much GPU memory an operation has freed (a positive number) or taken.

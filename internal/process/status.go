@@ -58,6 +58,6 @@ func Look(_ context.Context, d Driver, pid int, t target.Tree) (*Status, error) 
 		s.RestoreThread = tid
 	}
 	s.GPUMemory, _ = d.Memory(pid) // an empty list says that it is not known
-	s.Obstacles = append(s.Obstacles, obstacles(p, s.GPUMemory)...)
+	s.Obstacles = append(s.Obstacles, obstacles(p, s.GPUMemory, s.Driver)...)
 	return s, nil
 }

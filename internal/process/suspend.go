@@ -69,7 +69,7 @@ func suspend(ctx context.Context, d Driver, p *target.Process, o SuspendOptions)
 	if err != nil {
 		rep.Notes = append(rep.Notes, "GPU memory is not known: "+errs.MessageOf(err))
 	}
-	rep.Obstacles = append(rep.Obstacles, obstacles(p, rep.GPUsBefore)...)
+	rep.Obstacles = append(rep.Obstacles, obstacles(p, rep.GPUsBefore, rep.Driver)...)
 	if o.To == "" {
 		r.checkMemory(o.Tree, p)
 	}
@@ -135,7 +135,7 @@ func wrongState(op string, p *target.Process, state device.ProcessState) error {
 
 // checkMemory adds an obstacle if the GPU memory does not fit into host memory.
 func (r *run) checkMemory(t target.Tree, p *target.Process) {
-	need, known := heldBy(p, r.report.GPUsBefore)
+	need, known := heldBy(r.report.GPUsBefore)
 	free, by, err := target.FreeMemory(t, p.PID)
 	if err != nil || need == 0 {
 		r.report.Notes = append(r.report.Notes, "it was not checked whether the GPU memory fits into host memory")
@@ -147,7 +147,7 @@ func (r *run) checkMemory(t target.Tree, p *target.Process) {
 	detail := fmt.Sprintf("%s of GPU memory do not fit into host memory: %s are free, limited by %s", units.Bytes(need),
 		units.Bytes(free), by)
 	if !known {
-		detail = fmt.Sprintf("its GPUs use %s, and %s of host memory are free, limited by %s; how much belongs to the "+
+		detail = fmt.Sprintf("the GPUs use %s, and %s of host memory are free, limited by %s; how much belongs to the "+
 			"process, the driver does not tell", units.Bytes(need), units.Bytes(free), by)
 	}
 	r.report.Obstacles = append(r.report.Obstacles, Obstacle{What: "memory", Detail: detail, Blocks: known,

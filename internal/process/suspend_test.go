@@ -77,6 +77,9 @@ const held = 3 << 20
 
 func newRig(t *testing.T, o fakegpu.Options, p proc) *rig {
 	t.Helper()
+	if o.Release == "" {
+		o.Release = "580.95.05"
+	}
 	g := fakegpu.Build(t, o)
 	copy(g.Process(pid, 0, held), "content")
 	d, err := open.Processes(g.Options(device.Auto))
@@ -218,6 +221,17 @@ func TestObstacles(t *testing.T) {
 			}
 			r.state(device.ProcessSuspended)
 		})
+	}
+}
+
+// Newer drivers suspend processes that share GPU memory.
+func TestSharedMemoryWithANewDriver(t *testing.T) {
+	p := usual()
+	p.maps += "7f1000000000-7f1000200000 rw-s 00000000 00:19 5  /dev/shm/cuda.shm.0.1092.1\n"
+	r := newRig(t, fakegpu.Options{Release: "610.4"}, p)
+	rep, err := r.suspend(t.Context(), process.SuspendOptions{})
+	if err != nil || len(rep.Obstacles) != 1 || rep.Obstacles[0].What != "ipc" || rep.Obstacles[0].Blocks {
+		t.Errorf("%+v, %v", rep, err)
 	}
 }
 

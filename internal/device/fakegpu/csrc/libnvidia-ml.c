@@ -7,12 +7,16 @@
 #define FAKE_NVML_INIT 0
 #endif
 
+#ifndef FAKE_RELEASE
+#define FAKE_RELEASE "999.1.2"
+#endif
+
 static long sessions;
 
 int nvmlInit_v2(void) { if (FAKE_NVML_INIT) return FAKE_NVML_INIT; sessions++; return 0; }
 int nvmlShutdown(void) { if (!sessions) return 1; sessions--; return 0; }
 const char *nvmlErrorString(int r) { return r == 9 ? "Driver Not Loaded" : r == 1 ? "Uninitialized" : "Unknown Error"; }
-int nvmlSystemGetDriverVersion(char *out, unsigned len) { snprintf(out, len, "999.1.2"); return 0; }
+int nvmlSystemGetDriverVersion(char *out, unsigned len) { snprintf(out, len, "%s", FAKE_RELEASE); return 0; }
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **out)
 {
