@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/minio/minio-go/v7"
@@ -114,6 +115,41 @@ func TestProcessRefusals(t *testing.T) {
 		"fix: install it: apt install criu")
 	run(t, []string{"process", "restore", t.TempDir(), "--criu", none}, fake).want(t, 9, "criu is not installed")
 	if got := h.Ask(); got[0] != "1" {
+		t.Errorf("%q", got)
+	}
+}
+
+// An interrupt puts the process back.
+func TestProcessInterrupted(t *testing.T) {
+	g := fakegpu.Build(t, fakegpu.Options{})
+	h := holder.Start(t, g.CUDA)
+	pid := fmt.Sprint(h.PID)
+	g.Process(h.PID, 0, 5<<20)
+	g.HoldCall("cuCheckpointProcessCheckpoint")
+	r := run(t, []string{"process", "suspend", pid}, onFake(g), func(w *World) {
+		w.Notify = func(c chan<- os.Signal) func() {
+			heard := make(chan struct{})
+			go func() {
+				g.AwaitHeld()
+				c <- os.Interrupt
+				<-heard
+				g.ReleaseCall()
+			}()
+			var once sync.Once
+			return func() { once.Do(func() { close(heard) }) }
+		}
+	})
+	r.want(t, 130, "interrupted by SIGINT: the process runs on as before")
+	run(t, []string{"process", "status", pid}, onFake(g)).want(t, 0, "state     running\n")
+
+	plain, folder := holder.Start(t, ""), filepath.Join(t.TempDir(), "dump")
+	r = run(t, []string{"process", "dump", fmt.Sprint(plain.PID), folder, "--criu", holder.CRIU(t)},
+		interruptWhen(os.Interrupt, underWay))
+	r.want(t, 130, "interrupted by SIGINT: the process runs on as before, and there is no image")
+	if _, err := os.Stat(folder); err == nil {
+		t.Error("a folder is left")
+	}
+	if got := plain.Ask(); got[0] != "1" {
 		t.Errorf("%q", got)
 	}
 }

@@ -66,9 +66,9 @@ func newProcessDump(a *app) *cobra.Command {
 		Short: "Write a process and its children to a folder or an object, and end it",
 		Long: `Write a process and its children to a folder or an object, and end it.
 
-The program criu makes the images. They go through pipes to nebulaio, which writes
-them to one file, DIR/process.nebulaio, or to one object, with a checksum for each
-MiB. The image has its name when it is complete and durable; only then the process
+The program criu makes the images. The images go through pipes to nebulaio.
+nebulaio writes one file, DIR/process.nebulaio, or one object, with a checksum for
+each MiB. The image has its name when it is complete and durable; only then the process
 is ended. If the command fails or is interrupted, the process runs on, and there is
 no image. A process that uses GPUs is suspended first; see nebulaio process suspend.
 

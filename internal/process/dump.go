@@ -37,8 +37,8 @@ type DumpOptions struct {
 	Suspend                             SuspendOptions
 	// Log receives criu's log.
 	Log *bytes.Buffer
-	// Say, if not nil, is called with the text of each step, and Progress with the bytes of images so far. They are
-	// called by other goroutines; calls of Progress do not overlap.
+	// Say, if not nil, is called with the text of each step, and Progress with the bytes of images so far. Other
+	// goroutines call Say and Progress; calls of Progress do not overlap.
 	Say      func(text string)
 	Progress func(bytes int64)
 }

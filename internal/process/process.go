@@ -54,7 +54,7 @@ type Report struct {
 	// GPUBytes is the GPU memory that was freed or taken, and GBps its rate in the step that moved it.
 	GPUBytes int64   `json:"gpu_bytes"`
 	GBps     float64 `json:"gpu_gbps,omitempty"`
-	// GPUsBefore and GPUsAfter are the memory of the GPUs. They are empty if the driver does not tell.
+	// GPUsBefore and GPUsAfter are the memory of the GPUs, or empty if the driver does not tell.
 	GPUsBefore []device.ProcessMemory `json:"gpus_before,omitempty"`
 	GPUsAfter  []device.ProcessMemory `json:"gpus_after,omitempty"`
 	// ResidentBefore and ResidentAfter are the host memory of the process in bytes.

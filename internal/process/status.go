@@ -20,7 +20,7 @@ type Status struct {
 	Driver string              `json:"driver,omitempty"`
 	// RestoreThread is the thread of the process that does the driver's work.
 	RestoreThread int `json:"restore_thread,omitempty"`
-	// GPUMemory is the memory of the GPUs and of the process on them. It is empty if the driver does not tell.
+	// GPUMemory is the memory of the GPUs and of the process on them, or empty if the driver does not tell.
 	GPUMemory  []device.ProcessMemory `json:"gpu_memory,omitempty"`
 	FreeMemory int64                  `json:"free_memory"` // host memory that the process can still take, in bytes
 	FreeBy     string                 `json:"free_memory_limited_by"`
@@ -28,8 +28,8 @@ type Status struct {
 	Obstacles  []Obstacle             `json:"obstacles"`
 }
 
-// Look returns the status of a process. Look changes nothing. It fails if there is no such process, or if this user may
-// not trace it.
+// Look returns the status of a process. Look changes nothing. Look fails if there is no such process, or if this user
+// may not trace it.
 func Look(_ context.Context, d Driver, pid int, t target.Tree) (*Status, error) {
 	p, err := find(t, "look at", pid, os.Getpid())
 	if err != nil {

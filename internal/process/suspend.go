@@ -32,7 +32,7 @@ type SuspendOptions struct {
 	To     string
 	System *boot.System
 	Tree   target.Tree
-	// Say, if not nil, is called with the text of each step. It may be called by another goroutine.
+	// Say, if not nil, is called with the text of each step, also by other goroutines.
 	Say func(text string)
 }
 

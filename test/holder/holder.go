@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package holder starts a process that tests dump and restore. It holds memory and open files, and tells on request
-// what it has.
+// Package holder starts a process that tests dump and restore. The process holds memory and open files, and tells on
+// request what it has.
 package holder
 
 import (
@@ -63,7 +63,7 @@ func MiB(t *testing.T) int {
 	return n
 }
 
-// Process is the running process. It is a child of the test, also after a restore by the test's own process.
+// Process is the running process: a child of the test, also after a restore by the test's own process.
 type Process struct {
 	PID int
 	Log string // path of a file that the process holds open
@@ -134,8 +134,8 @@ func (p *Process) watch() func() {
 	}
 }
 
-// Ask makes the process append a line to its log, and returns its fields: how often it was asked, the sum of its memory,
-// and the next 4 bytes of its data file.
+// Ask makes the process append a line to its log, and returns the fields of the line. The fields are the number of
+// requests, the sum of the memory, and the next 4 bytes of the data file.
 func (p *Process) Ask() []string {
 	p.t.Helper()
 	changed := p.watch()

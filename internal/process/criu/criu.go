@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package criu runs the program criu, which dumps processes and restores them, and speaks its image streamer protocol:
-// the images go from criu through pipes to the caller, and back, without files in between.
+// Package criu runs the program criu, which dumps and restores processes. Package criu speaks criu's image streamer
+// protocol: the images go from criu through pipes to the caller, and back, without files in between.
 package criu
 
 import (
