@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -211,6 +213,7 @@ func TestFailedDumps(t *testing.T) {
 	empty(folder)
 	goesOn("1")
 	// The disk is full in the middle of the dump.
+	t.Cleanup(func() { _ = exec.Command("umount", folder).Run() }) // if the test fails in between
 	if err := exec.Command("mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", folder).Run(); err != nil {
 		t.Logf("no tmpfs can be mounted: %v", err)
 	} else {
@@ -255,6 +258,61 @@ func TestFailedDumps(t *testing.T) {
 		t.Errorf("a dead process: %v", err)
 	}
 	empty(folder)
+}
+
+// A dump that is killed leaves the process running and no image. The next dump removes what it has left.
+func TestKilledDump(t *testing.T) {
+	tool := holder.CRIU(t)
+	folder := t.TempDir()
+	if text := os.Getenv("NEBULAIO_TEST_DUMP_PID"); text != "" { // the process that is killed
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := process.DumpOptions{CRIU: tool, System: newEngine(t), Progress: func(n int64) {
+			if n > 4<<20 {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+		}}
+		_, err = process.Dump(t.Context(), noGPU, n, place(t, os.Getenv("NEBULAIO_TEST_DUMP_FOLDER")), o)
+		t.Fatalf("the dump was not killed: %v", err)
+	}
+	h := holder.Start(t, "")
+	before := h.Ask()
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestKilledDump$")
+	temporary, err := os.MkdirTemp("", "t") // a killed dump leaves criu's socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(temporary)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temporary, "NEBULAIO_TEST_DUMP_FOLDER="+folder, fmt.Sprintf("NEBULAIO_TEST_DUMP_PID=%d", h.PID))
+	out, err := cmd.CombinedOutput()
+	if state := cmd.ProcessState; state == nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// criu has lost its streamer and lets the process run on.
+	if got := h.Ask(); got[0] != "2" || got[1] != before[1] {
+		t.Errorf("%q, before %q", got, before)
+	}
+	if _, err := os.Stat(filepath.Join(folder, process.ImageName)); err == nil {
+		t.Error("there is an image")
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
+	}
+	if _, err := dumpTo(t, h, place(t, folder), nil); err != nil {
+		t.Fatal(err)
+	}
+	h.Reap()
+	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 || left[0].Name() != process.ImageName {
+		t.Errorf("%v, %v", left, err)
+	}
+	if _, err := restoreFrom(t, place(t, folder)); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.Ask(); got[0] != "3" || got[1] != before[1] {
+		t.Errorf("%q, before %q", got, before)
+	}
 }
 
 // A restore that is interrupted, or that criu refuses, leaves no process.

@@ -14,6 +14,8 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/store/s3"
@@ -121,6 +123,7 @@ func (p Place) create(ctx context.Context, sys *nebulaio.System) (output, error)
 type fileOutput struct {
 	*blocks
 	folder, temp string
+	lock         *os.File // temp, locked: a file without a lock is left by a killed dump
 	made         []string // folders that did not exist, the innermost first
 	file         *nebulaio.File
 	done         bool
@@ -149,10 +152,11 @@ func createFile(ctx context.Context, sys *nebulaio.System, folder string) (outpu
 	if err != nil {
 		return fail(err)
 	}
-	f.temp = t.Name()
-	if err := t.Close(); err != nil {
+	f.temp, f.lock = t.Name(), t
+	if err := unix.Flock(int(t.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fail(err)
 	}
+	sweep(folder, f.temp)
 	if f.file, err = sys.OpenFile(f.temp, nebulaio.FileOptions{Write: true, Device: "host"}); err != nil {
 		return fail(err)
 	}
@@ -160,6 +164,24 @@ func createFile(ctx context.Context, sys *nebulaio.System, folder string) (outpu
 		return fail(err)
 	}
 	return f, nil
+}
+
+// sweep removes files that killed dumps have left in a folder. Nobody holds a lock on them.
+func sweep(folder, but string) {
+	left, _ := filepath.Glob(filepath.Join(folder, "."+ImageName+"-*.tmp")) // a folder with odd characters is not swept
+	for _, name := range left {
+		if name == but {
+			continue
+		}
+		t, err := os.Open(name)
+		if err != nil {
+			continue // it is gone, or not ours
+		}
+		if unix.Flock(int(t.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.Remove(name)
+		}
+		t.Close()
+	}
 }
 
 func (f *fileOutput) send(ctx context.Context, _ int, data []byte, off int64) error {
@@ -199,6 +221,7 @@ func (f *fileOutput) Commit() error {
 		return errs.Wrap("write", path, errs.WithoutPath(err))
 	}
 	f.done = true
+	f.lock.Close() // the file is synced
 	if err := f.release(); err != nil {
 		return err
 	}
@@ -243,6 +266,7 @@ func (f *fileOutput) Abort() {
 	}
 	if f.temp != "" {
 		_ = os.Remove(f.temp)
+		f.lock.Close()
 	}
 	for _, dir := range f.made {
 		_ = os.Remove(dir) // only an empty folder is removed

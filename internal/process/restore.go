@@ -149,6 +149,10 @@ func possible(d Driver, index image.Index) error {
 	if index.GPU && d.Processes == nil {
 		return errs.Wrap("restore process", name, d.Why)
 	}
+	if f := statOf(index.PID); !index.OtherPIDs && len(f) > 1 && f[0] == "Z" {
+		return errs.New(errs.Invalid, "restore process", name, "its process id is in use: the process has ended, and its "+
+			"parent, process "+f[1]+", has not waited for it").WithFix("end the parent, or let it wait")
+	}
 	if !index.OtherPIDs && unix.Kill(index.PID, 0) != unix.ESRCH {
 		return errs.New(errs.Invalid, "restore process", name, "its process id is in use").
 			WithFix("end the process that has the id, or restore on another machine")
