@@ -262,34 +262,87 @@ func (v *verifier) compare() error {
 // Has reports whether the container has an image file of this name.
 func (m *Image) Has(name string) bool { _, ok := m.byName[name]; return ok }
 
-// WriteFile writes an image file to w, and compares the checksum of each frame before it is written. If the container
-// has no such file, the error is of kind NotFound.
+// WriteFile writes an image file to w, and compares the checksum of each frame before it is written. The next frames are
+// read while earlier ones are written. If the container has no such file, the error is of kind NotFound.
 func (m *Image) WriteFile(ctx context.Context, name string, w io.Writer) (int64, error) {
 	i, ok := m.byName[name]
 	if !ok {
 		return 0, errs.New(errs.NotFound, "read process image", m.src.Name(), "has no file "+name)
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	stretches, free := make(chan stretch, 1), make(chan []byte, ahead)
+	for range ahead {
+		free <- nil // memory is taken when it is needed
+	}
+	go m.readAhead(ctx, m.index.Files[i].Parts, stretches, free)
 	var done int64
-	buf := make([]byte, frameSize+FrameData)
-	for _, p := range m.index.Files[i].Parts {
-		if ctx.Err() != nil {
-			return done, &errs.Error{Kind: errs.Cancelled, Op: "read process image", Name: m.src.Name(),
-				Err: context.Cause(ctx)}
+	for s := range stretches {
+		if s.err != nil {
+			return done, s.err
 		}
-		b := buf[:frameSize+p.Len]
-		if err := readAt(m.src, b, p.Off-frameSize); err != nil {
-			return done, err
+		for _, p := range s.parts {
+			at := p.Off - frameSize - s.off
+			b := s.data[at : at+frameSize+p.Len]
+			if h := decodeHeader(b); h.kind != kindData || h.len != uint64(p.Len) || h.sum != checksum.Of(b[8:]) {
+				return done, damaged(m.src.Name(), "the frame at offset %d (%s) is damaged", p.Off-frameSize, name)
+			}
+			n, err := w.Write(b[frameSize:])
+			done += int64(n)
+			if err != nil {
+				return done, err
+			}
 		}
-		if h := decodeHeader(b); h.kind != kindData || h.len != uint64(p.Len) || h.sum != checksum.Of(b[8:]) {
-			return done, damaged(m.src.Name(), "the frame at offset %d (%s) is damaged", p.Off-frameSize, name)
-		}
-		n, err := w.Write(b[frameSize:])
-		done += int64(n)
-		if err != nil {
-			return done, err
-		}
+		free <- s.data
+	}
+	if ctx.Err() != nil {
+		return done, &errs.Error{Kind: errs.Cancelled, Op: "read process image", Name: m.src.Name(),
+			Err: context.Cause(ctx)}
 	}
 	return done, nil
+}
+
+// ahead is the number of stretches in memory: one is read while another is written.
+const ahead = 2
+
+// stretch is a range of the container with frames of one file, or the error of its read.
+type stretch struct {
+	off   int64
+	data  []byte
+	parts []Part
+	err   error
+}
+
+// readAhead reads the parts of a file in stretches of at most 8 MiB, and closes out at the end. A stretch may have frames
+// of other files between those of the file. The memory of written stretches comes back through free.
+func (m *Image) readAhead(ctx context.Context, parts []Part, out chan<- stretch, free <-chan []byte) {
+	defer close(out)
+	for len(parts) > 0 && ctx.Err() == nil {
+		off, end, n := parts[0].Off-frameSize, parts[0].Off+parts[0].Len, 1
+		for n < len(parts) && parts[n].Off >= end && parts[n].Off+parts[n].Len-off <= window {
+			end = parts[n].Off + parts[n].Len
+			n++
+		}
+		s := stretch{off: off, parts: parts[:n]}
+		select {
+		case s.data = <-free:
+		case <-ctx.Done():
+			return
+		}
+		if int64(cap(s.data)) < end-off {
+			s.data = make([]byte, end-off)
+		}
+		s.data = s.data[:end-off]
+		s.err = readAt(m.src, s.data, off)
+		select {
+		case out <- s:
+		case <-ctx.Done():
+			return
+		}
+		if parts = parts[n:]; s.err != nil {
+			return
+		}
+	}
 }
 
 // readAt fills b from offset off of the source.
