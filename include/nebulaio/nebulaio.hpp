@@ -380,6 +380,43 @@ class system : public handle {
 		             detail::or_null(options), &number);
 		return job(number);
 	}
+
+	/* Starts to make a checkpoint complete whose data files are written. The path is a
+	 * directory or "s3://bucket/prefix". options: see nebulaio_checkpoint_commit_start. */
+	job commit_checkpoint(const std::string &path, const std::string &options)
+	{
+		return about_checkpoint(nebulaio_checkpoint_commit_start, path, options);
+	}
+
+	/* Starts to list the checkpoints at a path. The report of the job is the list. options:
+	 * see nebulaio_checkpoint_list_start. */
+	job list_checkpoints(const std::string &path, const std::string &options = "")
+	{
+		return about_checkpoint(nebulaio_checkpoint_list_start, path, options);
+	}
+
+	/* Starts to compare all files of a checkpoint with their checksums. The report of the
+	 * job has the verdict; damage is no error of the job. options: see
+	 * nebulaio_checkpoint_verify_start. */
+	job verify_checkpoint(const std::string &path, const std::string &options = "")
+	{
+		return about_checkpoint(nebulaio_checkpoint_verify_start, path, options);
+	}
+
+	/* Starts to remove old checkpoints from a root. The report of the job lists the removed
+	 * and the kept ones. options: see nebulaio_checkpoint_prune_start. */
+	job prune_checkpoints(const std::string &path, const std::string &options)
+	{
+		return about_checkpoint(nebulaio_checkpoint_prune_start, path, options);
+	}
+
+  private:
+	template <typename Function> job about_checkpoint(Function start, const std::string &path, const std::string &options)
+	{
+		uint64_t number = 0;
+		detail::call(start, number_, detail::c_text(path), detail::or_null(options), &number);
+		return job(number);
+	}
 };
 
 /* An open model. The constructor reads and checks the model's headers. */

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -133,22 +135,75 @@ func (v *verifier) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, x := range todo {
-		if err = v.file(ctx, x, memory.each); err != nil {
-			break
-		}
-	}
-	if err := errors.Join(err, memory.free()); err != nil {
+	found := make([]finding, len(todo))
+	err = errors.Join(v.files(ctx, todo, found, memory.each), memory.free())
+	if err != nil {
 		return err
+	}
+	for i, f := range found {
+		for _, p := range f.problems {
+			v.add(p)
+		}
+		v.out.More += f.more
+		if f.unverified {
+			v.out.Unverified = append(v.out.Unverified, todo[i].Name)
+		}
 	}
 	v.foreign()
 	return nil
 }
 
-// count reports the progress.
-func (v *verifier) count(n int64) {
+// finding is what was found out about one file.
+type finding struct {
+	problems   []Problem
+	more       int // number of damaged ranges that are not in problems
+	unverified bool
+}
+
+// smallFile is the size below which several files are read at the same time. Larger files are read one after the other,
+// each with all buffers.
+const smallFile = 64 << 20
+
+// files verifies the files and writes what it finds to found. The first error ends the work.
+func (v *verifier) files(ctx context.Context, todo []FileSum, found []finding, memory [][]byte) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var small []int
+	for i, x := range todo {
+		if v.entries[x.Name].Size < smallFile {
+			small = append(small, i)
+			continue
+		}
+		var err error
+		if found[i], err = v.file(ctx, x, memory); err != nil {
+			return err
+		}
+	}
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for w := range min(len(memory), len(small)) {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				k := int(next.Add(1)) - 1
+				if k >= len(small) {
+					return
+				}
+				var err error
+				if found[small[k]], err = v.file(ctx, todo[small[k]], memory[w:w+1]); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	return context.Cause(ctx)
+}
+
+// count reports the progress: bytes that were compared, and bytes that will not be.
+func (v *verifier) count(done, skipped int64) {
 	v.told <- struct{}{}
-	v.out.Read += n
+	v.out.Read += done
+	v.total -= skipped
 	if v.progress != nil {
 		v.progress(v.out.Read, v.total)
 	}
@@ -192,18 +247,19 @@ func (v *verifier) manifestContent(ctx context.Context, m *Manifest) error {
 }
 
 // file verifies one data file.
-func (v *verifier) file(ctx context.Context, x FileSum, memory [][]byte) error {
+func (v *verifier) file(ctx context.Context, x FileSum, memory [][]byte) (f finding, err error) {
+	add := func(p Problem) { f.problems = append(f.problems, p) }
 	o, err := v.folder.Open(ctx, x.Name)
 	if err != nil {
 		if ctx.Err() != nil || errs.Is(err, errs.Permission) {
-			return err
+			return f, err
 		}
-		v.add(Problem{Kind: ProblemDamaged, File: x.Name, Message: errs.MessageOf(err)})
-		return nil
+		add(Problem{Kind: ProblemDamaged, File: x.Name, Message: errs.MessageOf(err)})
+		return f, nil
 	}
 	defer o.File.Close()
 	if o.SumsErr != nil {
-		v.add(Problem{Kind: ProblemChecksums, File: checksum.Path(x.Name), Message: errs.MessageOf(o.SumsErr)})
+		add(Problem{Kind: ProblemChecksums, File: checksum.Path(x.Name), Message: errs.MessageOf(o.SumsErr)})
 		o.Sums = nil
 	}
 	whole, hasWhole := x.sum()
@@ -211,28 +267,26 @@ func (v *verifier) file(ctx context.Context, x FileSum, memory [][]byte) error {
 		hasWhole = false // the size is a problem already
 	}
 	if o.Sums == nil && !hasWhole {
-		v.out.Unverified = append(v.out.Unverified, x.Name)
+		f.unverified = true
 		if o.File.Size() == 0 {
-			v.add(Problem{Kind: ProblemSize, File: x.Name, Message: "the file is empty"})
+			add(Problem{Kind: ProblemSize, File: x.Name, Message: "the file is empty"})
 		}
-		v.structure(ctx, x.Name, o)
-		v.count(0)
-		v.total -= o.File.Size()
-		return nil
+		f.problems = append(f.problems, v.structure(ctx, x.Name, o)...)
+		v.count(0, o.File.Size())
+		return f, nil
 	}
 	r := newReading(o)
-	if err := r.read(ctx, v.join, memory, v.count); err != nil {
+	if err := r.read(ctx, v.join, memory, func(n int64) { v.count(n, 0) }); err != nil {
 		if ctx.Err() != nil {
-			return err
+			return f, err
 		}
-		v.add(Problem{Kind: ProblemDamaged, File: x.Name, Message: "it cannot be read: " + errs.MessageOf(err)})
-		return nil
+		add(Problem{Kind: ProblemDamaged, File: x.Name, Message: "it cannot be read: " + errs.MessageOf(err)})
+		return f, nil
 	}
 	bad := r.damaged()
-	got := r.whole()
-	if len(bad) == 0 && (!hasWhole || got == whole) {
-		v.structure(ctx, x.Name, o)
-		return nil
+	if len(bad) == 0 && (!hasWhole || r.whole() == whole) {
+		f.problems = append(f.problems, v.structure(ctx, x.Name, o)...)
+		return f, nil
 	}
 	extents, _ := v.extentsOf(ctx, x.Name, o.File) // a damaged header names nothing
 	why := ""
@@ -248,10 +302,11 @@ func (v *verifier) file(ctx context.Context, x FileSum, memory [][]byte) error {
 	if len(bad) == 0 {
 		bad = []extent{{size: o.File.Size()}}
 	}
-	for _, d := range bad {
-		v.add(damage(x.Name, why, d, extents))
+	for _, d := range bad[:min(len(bad), mostProblems)] {
+		add(damage(x.Name, why, d, extents))
 	}
-	return nil
+	f.more = len(bad) - min(len(bad), mostProblems)
+	return f, nil
 }
 
 // damage describes a damaged range, with the tensors in it.
@@ -267,14 +322,15 @@ func damage(file, why string, d extent, extents []extent) Problem {
 }
 
 // structure checks that the content of a file has its format.
-func (v *verifier) structure(ctx context.Context, name string, o Opened) {
+func (v *verifier) structure(ctx context.Context, name string, o Opened) []Problem {
 	if v.Format != FormatTorchFile && v.Format != FormatSafetensors ||
 		slices.ContainsFunc(v.problems, func(p Problem) bool { return p.Kind == ProblemStructure && p.File == name }) {
-		return
+		return nil
 	}
 	if _, err := v.extentsOf(ctx, name, o.File); err != nil && ctx.Err() == nil {
-		v.add(Problem{Kind: ProblemStructure, File: name, Message: errs.MessageOf(err)})
+		return []Problem{{Kind: ProblemStructure, File: name, Message: errs.MessageOf(err)}}
 	}
+	return nil
 }
 
 // foreign lists the data files and manifests that do not belong to the checkpoint. A killed save leaves such files.

@@ -272,3 +272,40 @@ func TestVerifyLargeFiles(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
+
+// TestVerifyManyFiles: small files are read at the same time, and the problems are in the order of the manifest.
+func TestVerifyManyFiles(t *testing.T) {
+	const count = 60
+	dir := t.TempDir()
+	var list []string
+	var want []string
+	var bytes int64
+	for i := range count {
+		name := fmt.Sprintf("__%d_0_%s.distcp", i, idOf(1))
+		write(t, filepath.Join(dir, name), content(uint64(i), 3000+i))
+		list = append(list, fmt.Sprintf(`{"name":%q,"size":%d,"crc64nvme":%q}`, name, 3000+i,
+			sumText(checksum.Of(content(uint64(i), 3000+i)))))
+		bytes += int64(3000 + i)
+		if i%7 == 0 {
+			want = append(want, name)
+		}
+	}
+	draft := fmt.Sprintf(`{"id":%q,"world":%d,"files":[%s]}`, idOf(1), count, strings.Join(list, ","))
+	if _, err := Commit(t.Context(), NewLocal(dir), CommitRequest{Draft: []byte(draft), Metadata: []byte("m")}); err != nil {
+		t.Fatal(err)
+	}
+	if v := verify(t, dir); v.Verdict != VerdictGood || v.Read != bytes || v.World != count {
+		t.Errorf("%+v", v)
+	}
+	for _, name := range want {
+		flip(t, filepath.Join(dir, name), 77)
+	}
+	v := verify(t, dir)
+	var got []string
+	for _, p := range v.Problems {
+		got = append(got, p.File)
+	}
+	if v.Verdict != VerdictDamaged || !slices.Equal(got, want) || v.Read != bytes {
+		t.Errorf("%s, damaged %q, expected %q", v.Verdict, got, want)
+	}
+}

@@ -5,6 +5,7 @@
 // named.
 #include "check.hpp"
 
+#include <cerrno>
 #include <fcntl.h>
 #include <iostream>
 #include <sys/stat.h>
@@ -162,6 +163,27 @@ void cancel(const tensors &saved, const std::string &path)
 		compare(slow, path + ".dropped", saved, "");
 }
 
+// A checkpoint of one written file is committed, listed, verified and kept by a prune.
+void checkpoint(nebulaio::system &sys, const tensors &saved)
+{
+	const std::string root = folder + "/cpp-run", dir = root + "/step-0000000001";
+	const std::string name = "__0_0_00000000000000c1.distcp";
+	EXPECT(mkdir(root.c_str(), 0755) == 0 || errno == EEXIST);
+	EXPECT(mkdir(dir.c_str(), 0755) == 0 || errno == EEXIST);
+	sys.save(dir + "/" + name, saved.views).wait();
+	const std::string size = std::to_string(read_file(dir + "/" + name).size());
+	sys.commit_checkpoint(dir, "{\"metadata\":\"bQ==\",\"manifest\":\"{\\\"id\\\":\\\"00000000000000c1\\\",\\\"world\\\":1,"
+	                           "\\\"files\\\":[{\\\"name\\\":\\\"" + name + "\\\",\\\"size\\\":" + size + "}]}\"}").wait();
+	const auto says = [](nebulaio::job job, const std::string &text) {
+		job.wait();
+		return job.report().find(text) != std::string::npos;
+	};
+	EXPECT(says(sys.list_checkpoints(root), "\"complete\":true"));
+	EXPECT(says(sys.verify_checkpoint(dir), "\"verdict\":\"good\""));
+	EXPECT(says(sys.prune_checkpoints(root, "{\"keep_last\":1}"), "the last complete checkpoint"));
+	EXPECT(status_of([&] { sys.list_checkpoints(root + "/none").wait(); }) == NEBULAIO_ERR_NOT_FOUND);
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -179,6 +201,7 @@ int main(int argc, char **argv)
 	refusals(sys, saved, path);
 	damage(sys, saved, path);
 	cancel(saved, path);
+	checkpoint(sys, saved);
 	std::cout << "C++: saves from " << device << ", every byte right\n";
 	return 0;
 }
