@@ -71,6 +71,10 @@ func TestCompletion(t *testing.T) {
 		"completion f|":                       {"fish", noFiles},
 		"version |":                           {"", noFiles},
 		"store quarantine restore --data x |": {"", noFiles},
+		"process restore |":                   {"", directories},
+		"process dump 1 |":                    {"", directories},
+		"process dump 1 --criu |":             {"", any},
+		"process resume 1 |":                  {"", noFiles},
 	} {
 		line := strings.TrimSuffix(line, "|")
 		args := strings.Fields(line)

@@ -40,8 +40,8 @@ kind.`,
 	return cmd
 }
 
-// libraries returns the libraries of the GPU driver, which tests replace.
-func (a *app) libraries() open.Options {
+// driverLibraries returns the libraries of the GPU driver, which tests replace.
+func driverLibraries(a *app) open.Options {
 	var o open.Options
 	if a.CUDALibrary != "" {
 		o.CUDALibraries = []string{a.CUDALibrary}
@@ -53,8 +53,8 @@ func (a *app) libraries() open.Options {
 }
 
 // withDriver calls f with the GPU driver. A machine without a driver is no error here: f decides.
-func (a *app) withDriver(f func(d procs.Driver) error) error {
-	drv, err := open.Processes(a.libraries())
+func withDriver(a *app, f func(d procs.Driver) error) error {
+	drv, err := open.Processes(driverLibraries(a))
 	if err != nil {
 		return f(procs.Driver{Why: err})
 	}
@@ -62,11 +62,11 @@ func (a *app) withDriver(f func(d procs.Driver) error) error {
 }
 
 // withEngine calls f with an engine that moves GPU memory.
-func (a *app) withEngine(needed bool, f func(sys *boot.System) error) error {
+func withEngine(a *app, needed bool, f func(sys *boot.System) error) error {
 	if !needed {
 		return f(nil)
 	}
-	sys, err := boot.New(boot.Options{Devices: a.libraries()})
+	sys, err := boot.New(boot.Options{Devices: driverLibraries(a)})
 	if err != nil {
 		return err
 	}
@@ -117,8 +117,8 @@ nebulaio, which writes it to a file with checksums instead of host memory.`,
 			lines := &sharedProgress{p: a.startWork("looking at process "+args[0], asJSON)}
 			defer lines.clear()
 			o.Say = lines.say
-			return a.withDriver(func(d procs.Driver) error {
-				return a.withEngine(o.To != "", func(sys *boot.System) error {
+			return withDriver(a, func(d procs.Driver) error {
+				return withEngine(a, o.To != "", func(sys *boot.System) error {
 					o.System = sys
 					rep, err := procs.Suspend(ctx, d, pid, o)
 					lines.clear()
@@ -167,11 +167,11 @@ repeated. A process that another program has left locked is unlocked. With
 			lines := &sharedProgress{p: a.startWork("looking at process "+args[0], asJSON)}
 			defer lines.clear()
 			o.Say = lines.say
-			if o.Pairs, err = a.devicePairs(pairs); err != nil {
+			if o.Pairs, err = devicePairs(a, pairs); err != nil {
 				return err
 			}
-			return a.withDriver(func(d procs.Driver) error {
-				return a.withEngine(o.From != "", func(sys *boot.System) error {
+			return withDriver(a, func(d procs.Driver) error {
+				return withEngine(a, o.From != "", func(sys *boot.System) error {
 					o.System = sys
 					rep, err := procs.Resume(ctx, d, pid, o)
 					lines.clear()
@@ -197,7 +197,7 @@ func deviceMapFlag(fs *pflag.FlagSet, pairs *[]string) {
 }
 
 // devicePairs reads the values of --device-map.
-func (a *app) devicePairs(texts []string) ([]device.GPUPair, error) {
+func devicePairs(a *app, texts []string) ([]device.GPUPair, error) {
 	var all []device.GPUPair
 	for _, text := range texts {
 		bad := func(why string) ([]device.GPUPair, error) {
@@ -211,7 +211,7 @@ func (a *app) devicePairs(texts []string) ([]device.GPUPair, error) {
 		}
 		var pair device.GPUPair
 		for name, at := range map[string]*[16]byte{from: &pair.Old, to: &pair.New} {
-			id, why := a.uuidOf(name)
+			id, why := uuidOf(a, name)
 			if why != "" {
 				return bad(why)
 			}
@@ -226,9 +226,9 @@ func (a *app) devicePairs(texts []string) ([]device.GPUPair, error) {
 }
 
 // uuidOf returns the UUID of a GPU by its text or its device name, or the reason why there is none.
-func (a *app) uuidOf(name string) (id [16]byte, why string) {
+func uuidOf(a *app, name string) (id [16]byte, why string) {
 	if strings.HasPrefix(name, "cuda:") {
-		set, err := open.New(a.libraries())
+		set, err := open.New(driverLibraries(a))
 		if err != nil {
 			return id, errs.MessageOf(err)
 		}
@@ -267,7 +267,7 @@ func newProcessStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.withDriver(func(d procs.Driver) error {
+			return withDriver(a, func(d procs.Driver) error {
 				s, err := procs.Look(ctx, d, pid, target.Tree{})
 				if err != nil {
 					return err

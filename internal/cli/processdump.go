@@ -94,7 +94,7 @@ The command needs root. Options after -- go to criu.`,
 			return err
 		}
 		o.CRIU, o.Args, o.Log = f.criu, criu, &bytes.Buffer{}
-		return a.withImages(f.asJSON, func(sys *nebulaio.System, d procs.Driver, p *sharedProgress) error {
+		return withImages(a, f.asJSON, func(sys *nebulaio.System, d procs.Driver, p *sharedProgress) error {
 			o.System, o.Say = sys, p.say
 			o.Progress = func(n int64) { p.update(n, 0) }
 			rep, err := procs.Dump(ctx, d, pid, to, o)
@@ -116,14 +116,14 @@ The command needs root. Options after -- go to criu.`,
 }
 
 // withImages calls f with an engine that writes or reads images, and with the GPU driver.
-func (a *app) withImages(asJSON bool, f func(sys *nebulaio.System, d procs.Driver, p *sharedProgress) error) error {
+func withImages(a *app, asJSON bool, f func(sys *nebulaio.System, d procs.Driver, p *sharedProgress) error) error {
 	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: nebulaio.DevicesOff})
 	if err != nil {
 		return err
 	}
 	p := &sharedProgress{p: a.startWork("looking for criu", asJSON)}
 	defer p.clear()
-	return errors.Join(a.withDriver(func(d procs.Driver) error { return f(sys, d, p) }), sys.Close())
+	return errors.Join(withDriver(a, func(d procs.Driver) error { return f(sys, d, p) }), sys.Close())
 }
 
 func newProcessRestore(a *app) *cobra.Command {
@@ -151,11 +151,11 @@ The command needs root. Options after -- go to criu.`,
 		if err != nil {
 			return err
 		}
-		if o.Resume.Pairs, err = a.devicePairs(pairs); err != nil {
+		if o.Resume.Pairs, err = devicePairs(a, pairs); err != nil {
 			return err
 		}
 		o.CRIU, o.Args, o.Log = f.criu, criu, &bytes.Buffer{}
-		return a.withImages(f.asJSON, func(sys *nebulaio.System, d procs.Driver, p *sharedProgress) error {
+		return withImages(a, f.asJSON, func(sys *nebulaio.System, d procs.Driver, p *sharedProgress) error {
 			o.System, o.Say, o.Progress = sys, p.say, p.update
 			rep, err := procs.Restore(ctx, d, from, o)
 			p.clear()

@@ -78,8 +78,15 @@ func Dump(ctx context.Context, d Driver, pid int, to Place, o DumpOptions) (*Rep
 	if p.Tracer != 0 {
 		return nil, refuse("dump", p, obstacles(p, nil, ""), false)
 	}
-	gpu, err := usesGPU(d, p)
+	gpu, already, err := usesGPU(d, p)
 	if err != nil {
+		return nil, err
+	}
+	if already {
+		r.report.Notes = append(r.report.Notes,
+			"it was suspended before the dump: after a restore, resume it with nebulaio process resume")
+	}
+	if err := childrenWithoutGPU(d, p, o.Suspend.Force); err != nil {
 		return nil, err
 	}
 	wasStopped := stopped(p.PID)
@@ -110,21 +117,44 @@ func Dump(ctx context.Context, d Driver, pid int, to Place, o DumpOptions) (*Rep
 	return r.report, nil
 }
 
-// usesGPU reports whether the driver has to suspend the process.
-func usesGPU(d Driver, p *target.Process) (bool, error) {
+// usesGPU reports whether the driver has to suspend the process, or has suspended it already.
+func usesGPU(d Driver, p *target.Process) (gpu, already bool, err error) {
 	if !p.CUDA {
-		return false, nil
+		return false, false, nil
 	}
 	if d.Processes == nil {
-		return false, errs.Wrap("dump process", p.Shown(), d.Why)
+		return false, false, errs.Wrap("dump process", p.Shown(), d.Why)
 	}
-	if _, err := d.State(p.PID); err != nil {
+	state, err := d.State(p.PID)
+	if err != nil {
 		if len(p.GPUs) > 0 {
-			return false, errs.Wrap("dump process", p.Shown(), err)
+			return false, false, errs.Wrap("dump process", p.Shown(), err)
 		}
-		return false, nil // libcuda is loaded and not used
+		return false, false, nil // libcuda is loaded and not used
 	}
-	return true, nil
+	if state == device.ProcessSuspended {
+		return false, true, nil
+	}
+	return true, false, nil
+}
+
+// childrenWithoutGPU refuses a process with children that use GPUs: only the process itself is suspended.
+func childrenWithoutGPU(d Driver, p *target.Process, force bool) error {
+	if d.Processes == nil || force {
+		return nil // without a driver no process uses a GPU
+	}
+	for _, pid := range treeOf(p.PID)[1:] {
+		child, err := target.Read(target.Tree{}, pid)
+		if err != nil || !child.CUDA {
+			continue // it has ended, or uses no GPU
+		}
+		if state, err := d.State(pid); err == nil && state != device.ProcessSuspended {
+			return errs.New(errs.Unsupported, "dump process", p.Shown(), "its child "+child.Shown()+
+				" uses a GPU too; nothing was changed").WithFix(fmt.Sprintf(
+				"suspend the child first: nebulaio process suspend %d; --force tries it all the same", pid))
+		}
+	}
+	return nil
 }
 
 // takeGPU adds the report of a suspension or resumption.

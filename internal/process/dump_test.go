@@ -409,6 +409,17 @@ func TestDumpOfAGPUProcess(t *testing.T) {
 	if got := h.Ask(); got[0] != "1" || rep.GPUBytes != held {
 		t.Errorf("%q, %+v", got, rep)
 	}
+	// A process that is suspended already stays so.
+	if err := errors.Join(drv.Lock(h.PID, time.Second), drv.Checkpoint(h.PID)); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err = process.Dump(t.Context(), d, h.PID, to, o); err != nil || len(rep.Notes) != 1 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	state(device.ProcessSuspended)
+	if err := errors.Join(drv.Restore(h.PID, nil), drv.Unlock(h.PID)); err != nil {
+		t.Fatal(err)
+	}
 	o.LeaveRunning = false
 	if _, err := process.Dump(t.Context(), d, h.PID, to, o); err != nil {
 		t.Fatal(err)

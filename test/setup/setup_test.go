@@ -142,6 +142,36 @@ esac
 	}
 }
 
+// TestCRIUIsProvided runs the set-up of criu with a criu that works, and with one that cannot be replaced.
+func TestCRIUIsProvided(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("packages are installed by root alone")
+	}
+	dir := t.TempDir()
+	bin, folder := filepath.Join(dir, "bin"), filepath.Join(dir, "criu")
+	for name, text := range map[string]string{"criu": "exit 0\n", "protoc-c": "exit 0\n",
+		"apt-get": fmt.Sprintf("test \"$1\" != indextargets || echo file://%s/mirror/\n", dir)} {
+		script(t, filepath.Join(bin, name), text)
+	}
+	env := []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+	together(t, 1, env, "criu.sh", folder)
+	if _, err := os.Stat(folder); err == nil {
+		t.Error("a criu was built although one works")
+	}
+	script(t, filepath.Join(bin, "criu"), "exit 1\n")
+	cmd := exec.Command("bash", "criu.sh", folder)
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "does not work on this kernel") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if left, err := filepath.Glob(filepath.Join(folder, "build.*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	// A criu that was built before and works is enough.
+	script(t, filepath.Join(folder, "criu"), "exit 0\n")
+	together(t, 1, env, "criu.sh", folder)
+}
+
 // TestFilesAreReplacedWhole builds a file repeatedly in two runs while it is read. The reader must always see the
 // complete file.
 func TestFilesAreReplacedWhole(t *testing.T) {
