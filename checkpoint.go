@@ -12,9 +12,9 @@ import (
 
 // CheckpointCommitOptions describe the checkpoint that CommitCheckpoint makes visible.
 type CheckpointCommitOptions struct {
-	// Manifest is a JSON object with the fields "id" (16 hex digits), "step" (a number or null), "world", "files" (a list
-	// of {"name", "size", "crc64nvme"}) and "items" (a list of {"tensor", "file", "offset", "size", "dtype", "shape",
-	// "at"}). CommitCheckpoint adds the fields "version", "format", "created", "bytes" and "metadata". If a file has no
+	// Manifest is a JSON object with the fields "id" (16 hex digits), "step" (a number or null), "world", "files" and
+	// "items". An entry of "files" has the fields "name", "size" and "crc64nvme". An entry of "items" has the fields
+	// "tensor", "file", "offset", "size", "dtype", "shape" and "at". CommitCheckpoint adds the fields "version", "format", "created", "bytes" and "metadata". If a file has no
 	// "crc64nvme", it is computed from FILE.crc64nvme, if there is one.
 	Manifest []byte
 	// Metadata is the content of the file .metadata.
@@ -38,8 +38,8 @@ type CheckpointCommit struct {
 // CommitCheckpoint makes a checkpoint complete whose data files are written and durable. The path is a directory or an
 // s3:// prefix. CommitCheckpoint writes the manifest, then puts .metadata in place, and then removes the files of older
 // saves from the directory; each step is durable before the next. If a data file is missing, the error is of kind
-// NotFound. If CommitCheckpoint fails, an older checkpoint in the directory is still complete. One process of a job
-// calls CommitCheckpoint, after all processes have written their files.
+// NotFound. If CommitCheckpoint fails, an older checkpoint in the directory is still complete. In a job of
+// several processes, a single process calls CommitCheckpoint, after all processes have written their files.
 func (s *System) CommitCheckpoint(ctx context.Context, path string, o CheckpointCommitOptions) (c CheckpointCommit,
 	err error) {
 	const op = "commit checkpoint"

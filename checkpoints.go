@@ -150,8 +150,8 @@ func (s *System) VerifyCheckpoint(ctx context.Context, path string, o Checkpoint
 
 // PruneCheckpoints removes checkpoints from the root at a path or an s3:// prefix. PruneCheckpoints looks only at
 // directories named step-<number>, and keeps all others. PruneCheckpoints never removes the last complete checkpoint, a
-// directory to which a save may still write, or a damaged checkpoint. It removes what killed saves left. If the process
-// is killed, each checkpoint is complete, or is no longer listed and is removed by the next call.
+// directory to which a save may still write, or a damaged checkpoint. PruneCheckpoints removes what killed saves left. If the
+// process is killed, each checkpoint is complete, or is no longer listed and is removed by the next call.
 func (s *System) PruneCheckpoints(ctx context.Context, path string, o CheckpointPruneOptions) (p CheckpointPruning,
 	err error) {
 	err = s.atCheckpoints("prune checkpoints", path, o.Client, func(t checkpoint.Target) error {

@@ -49,8 +49,8 @@ type LoaderOptions struct {
 	AllowChanged bool
 	// Ahead is the most bytes of batches that are read ahead; 0 means 1 GiB.
 	Ahead int64
-	// OpenFiles is the most files that stay open without being read; 0 means a quarter of the limit of open files of
-	// this process, from 64 to 16384.
+	// OpenFiles is the most files that stay open; 0 means seven sixteenths of the limit of open files of this process,
+	// from 64 to 16384.
 	OpenFiles int
 	// SkipBad leaves out samples of files that are missing or have changed since OpenData. The report counts them.
 	SkipBad bool

@@ -5,13 +5,13 @@ package nebulaio
 import (
 	"context"
 	"fmt"
-	"strings"
+	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
-	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gather"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -55,7 +55,9 @@ type GatherOptions struct {
 type GatherReport struct {
 	Op       string `json:"op"` // "gather"
 	Segments int    `json:"segments"`
-	Via      string `json:"via"` // how the bytes came: "file", or for objects "door" or "http"
+	// Via says how the bytes came: "file" if all files are local, else "door" or "http". Via is empty if no object was
+	// opened.
+	Via string `json:"via"`
 	// OpenSeconds is the time until the first files were open. Report.Seconds does not include OpenSeconds.
 	OpenSeconds float64 `json:"open_seconds"`
 	Report
@@ -93,14 +95,10 @@ func (s *System) StartGather(ctx context.Context, files []string, segments []Gat
 	if r.Cache, err = report.ParseCachePolicy(string(o.Cache)); err != nil {
 		return nil, err
 	}
-	for i, name := range files {
+	for _, name := range files {
 		p, err := parseURL(name)
 		if err == nil {
 			err = p.object(name)
-		}
-		if err == nil && (name == "" || strings.ContainsRune(name, 0)) {
-			err = errs.New(errs.Invalid, "gather", fmt.Sprintf("file %d", i), fmt.Sprintf(
-				"is named %q; expected a path or a URL", name))
 		}
 		if err != nil {
 			return nil, err
@@ -173,13 +171,20 @@ func (g *GatherJob) Report() GatherReport {
 	<-g.done
 	r, opening := g.j.Report()
 	r.Refusals = append(append([]report.Refusal{}, g.refused...), r.Refusals...)
-	via := "file"
-	if g.place.client != nil {
-		if via = "door"; r.Network != nil {
-			via = "http"
-		}
+	return GatherReport{Op: "gather", Segments: g.segments, Via: g.via(&r), OpenSeconds: opening.Seconds(), Report: r}
+}
+
+// via returns how the bytes came.
+func (g *GatherJob) via(r *report.Report) string {
+	switch {
+	case g.place.client == nil:
+		return "file"
+	case r.Network != nil:
+		return "http"
+	case len(r.Files) > 0:
+		return "door"
 	}
-	return GatherReport{Op: "gather", Segments: g.segments, Via: via, OpenSeconds: opening.Seconds(), Report: r}
+	return ""
 }
 
 // gatherFiles opens the files and objects of a gather.
@@ -192,22 +197,37 @@ type gatherFiles struct {
 func (g gatherFiles) Open(ctx context.Context, names []string, verify bool) ([]gather.Opened, []error) {
 	opened, fails := g.place.openFor(ctx, g.device, names)
 	out := make([]gather.Opened, len(names))
+	turns := make(chan struct{}, sumsAtOnce)
+	var all sync.WaitGroup
 	for i, o := range opened {
 		if fails[i] != nil {
 			continue
 		}
-		out[i].File = o.File
+		out[i] = gather.Opened{File: o.File}
 		if !verify {
 			continue
 		}
-		switch out[i].Sums = o.Sums; {
-		case o.Sums != nil:
-		case g.place.isObject(names[i]):
-			t, key := g.place.tree(names[i], g.device)
-			out[i].Sums, fails[i] = t.Sums(ctx, key, o.File)
-		default:
-			out[i].Sums, fails[i] = checksum.ReadFor(names[i], o.File.Size(), checksum.ID(o.File.Identity()))
+		if out[i].Sums = o.Sums; o.Sums != nil {
+			continue
 		}
+		turns <- struct{}{}
+		all.Go(func() {
+			out[i].Sums, fails[i] = g.sums(ctx, names[i], o.File)
+			<-turns
+		})
 	}
+	all.Wait()
 	return out, fails
+}
+
+// sumsAtOnce is the number of checksum files that are read at the same time, which hides the latency of a server.
+const sumsAtOnce = 16
+
+// sums reads the checksums of an open file or of an object that did not come through the door.
+func (g gatherFiles) sums(ctx context.Context, name string, f *vfs.File) (*checksum.Sums, error) {
+	if g.place.isObject(name) {
+		t, key := g.place.tree(name, g.device)
+		return t.Sums(ctx, key, f)
+	}
+	return checksum.ReadFor(name, f.Size(), checksum.ID(f.Identity()))
 }

@@ -261,6 +261,7 @@ func TestObjects(t *testing.T) {
 	})
 	t.Run("models", func(t *testing.T) { modelsInBuckets(t, sys, access, ways) })
 	t.Run("by name", func(t *testing.T) { objectsByName(t, sys, access) })
+	t.Run("segments and pieces", func(t *testing.T) { piecesInBuckets(t, sys, access) })
 	t.Run("training data", func(t *testing.T) { dataInBuckets(t, sys, access) })
 	t.Run("errors are Go's own", func(t *testing.T) { goErrors(t, ways, client, sys) })
 }

@@ -28,7 +28,8 @@ type Piece struct {
 // WriteOptions choose how a write of pieces makes a file. The zero value of WriteOptions writes a file with checksums.
 type WriteOptions struct {
 	// NoChecksums makes the write make no checksum file FILE.crc64nvme, and remove an old one. For an object,
-	// NoChecksums makes the write make no object KEY.crc64nvme.
+	// NoChecksums makes the write make no object KEY.crc64nvme; an old object KEY.crc64nvme stays, and a verified read
+	// over HTTP then fails.
 	NoChecksums bool
 	// Route is RouteAuto (the default: O_DIRECT if the file system allows it), RouteDirect or RouteBuffered.
 	Route Route

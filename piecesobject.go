@@ -40,14 +40,20 @@ func (s *System) writeObject(ctx context.Context, url string, sources []transfer
 	if err != nil {
 		return nil, err
 	}
+	// The system must not be closed between the object and its checksums.
+	if err := s.sys.Enter("write", url); err != nil {
+		return nil, errors.Join(err, to.Close())
+	}
 	m, err := to.c.StartWrite(ctx, client.Write{Bucket: p.bucket, Key: p.key, Route: route, Sources: sources, Sums: true,
 		Streams: streams})
 	if err != nil {
+		s.sys.Leave()
 		return nil, errors.Join(err, to.Close())
 	}
 	w := &objectWrite{m: m, to: to, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
+		defer s.sys.Leave()
 		if w.err = m.Wait(); w.err == nil && !o.NoChecksums {
 			w.err = w.putSums(ctx, p)
 		}

@@ -16,6 +16,9 @@
  *   nebulaio_report           returns, as JSON, the route of every byte and the reason
  *   nebulaio_release          releases each handle, once
  *
+ * nebulaio_gather_start reads many ranges of many files into memory of one device, and
+ * nebulaio_write_start writes pieces of memory to one file, as checkpoints need.
+ *
  * nebulaio_client_open and nebulaio_object_* move objects of any S3 server.
  *
  * nebulaio_data_open_start, nebulaio_loader_open and nebulaio_loader_next read batches of
@@ -349,7 +352,7 @@ typedef struct nebulaio_piece {
  * Options:
  *   "checksum"  bool: write FILE.crc64nvme, or after an object the object
  *               KEY.crc64nvme, default true. With false, an existing FILE.crc64nvme is
- *               removed
+ *               removed, and an existing object KEY.crc64nvme stays
  *   "route"     "auto" | "buffered" | "direct"
  *   "streams"   object of streams as numbers by device, {"cuda:1": 1234}, for pieces on
  *               several GPUs. Default: the legacy default stream

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nebulaio.hpp wraps the C library of nebulaio.h in classes for C++11 and later: loads,
- * saves, selections, checksums, file ranges, objects of a server and training data.
+ * saves, gathers, writes of pieces, selections, checksums, file ranges, objects of a
+ * server and training data.
  *
  * @code{.cpp}
  * #include <nebulaio/nebulaio.hpp>
@@ -233,6 +234,24 @@ struct tensor_view {
 	std::string device = "host"; /* "host", "cuda" or "cuda:N" */
 };
 
+/* A range of one file, and the memory of the program that receives it. */
+struct segment {
+	uint64_t file = 0;       /* number of the file in the list of files, from 0 */
+	uint64_t offset = 0;     /* offset of the range in the file, in bytes */
+	uint64_t size = 0;       /* size of the range in the file, in bytes */
+	void *address = nullptr; /* in device memory, or in host memory for the device "host" */
+	uint64_t width = 0;      /* with stride: bytes that are wanted out of every stride bytes */
+	uint64_t stride = 0;     /* 0: every byte is wanted; else the wanted bytes are packed at address */
+	std::string label;       /* name of the content in errors, such as a tensor's; may be empty */
+};
+
+/* A range of memory of the program that a write puts into a file. */
+struct piece {
+	const void *address = nullptr; /* in device memory, or in host memory for the device "host" */
+	uint64_t size = 0;             /* size in bytes; may be 0 */
+	std::string device = "host";   /* "host", "cuda" or "cuda:N" */
+};
+
 /* A tensor of a model and its place in the destinations. */
 struct tensor {
 	std::string name;
@@ -304,6 +323,60 @@ class system : public handle {
 		}
 		uint64_t number = 0;
 		detail::call(nebulaio_save_start, number_, detail::c_text(path), all.data(), all.size(), stream,
+		             detail::or_null(options), &number);
+		return job(number);
+	}
+
+	/* Starts to read segments of files into memory of one device. The files are paths or
+	 * "s3://bucket/key". The destinations must stay allocated until the job has ended.
+	 * Copies begin after the work that is queued on stream. options: see
+	 * nebulaio_gather_start. */
+	job gather(const std::vector<std::string> &files, const std::vector<segment> &segments,
+	           const std::string &options = "", nebulaio_stream stream = nullptr)
+	{
+		std::vector<const char *> names;
+		names.reserve(files.size());
+		for (const std::string &name : files)
+			names.push_back(detail::c_text(name));
+		std::vector<nebulaio_segment> all;
+		all.reserve(segments.size());
+		for (const segment &s : segments) {
+			nebulaio_segment one{};
+			one.file = s.file;
+			one.offset = s.offset;
+			one.size = s.size;
+			one.width = s.width;
+			one.stride = s.stride;
+			one.address = s.address;
+			one.label = s.label.empty() ? nullptr : detail::c_text(s.label);
+			all.push_back(one);
+		}
+		uint64_t number = 0;
+		detail::call(nebulaio_gather_start, number_, names.data(), names.size(), all.data(), all.size(), stream,
+		             detail::or_null(options), &number);
+		return job(number);
+	}
+
+	/* Starts to write pieces of memory, one behind the other, to one file or to
+	 * "s3://bucket/key". The pieces may be on several devices. If the job succeeds, the
+	 * file is complete and durable. If the job fails, an existing file is unchanged. The
+	 * memory must stay allocated and unchanged until the job has ended. The pieces of the
+	 * first GPU are read after the work that is queued on stream. options: see
+	 * nebulaio_write_start. */
+	job write(const std::string &path, const std::vector<piece> &pieces, const std::string &options = "",
+	          nebulaio_stream stream = nullptr)
+	{
+		std::vector<nebulaio_piece> all;
+		all.reserve(pieces.size());
+		for (const piece &p : pieces) {
+			nebulaio_piece one{};
+			one.address = p.address;
+			one.size = p.size;
+			one.device = detail::c_text(p.device);
+			all.push_back(one);
+		}
+		uint64_t number = 0;
+		detail::call(nebulaio_write_start, number_, detail::c_text(path), all.data(), all.size(), stream,
 		             detail::or_null(options), &number);
 		return job(number);
 	}

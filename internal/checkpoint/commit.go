@@ -18,8 +18,8 @@ const mostMetadata = 1 << 30
 
 // CommitRequest describes the checkpoint that Commit makes visible.
 type CommitRequest struct {
-	// Draft is the manifest as JSON. Commit sets the fields "version", "bytes" and "metadata", and sets "created" and
-	// "format" if they are missing. If a file has no "crc64nvme", Commit takes it from FILE.crc64nvme.
+	// Draft is the manifest as JSON. Commit sets the fields "version", "format", "bytes" and "metadata", and sets "created" if it is
+	// missing. If a file has no "crc64nvme", Commit takes it from FILE.crc64nvme.
 	Draft []byte
 	// Metadata is the content of .metadata.
 	Metadata []byte
@@ -107,9 +107,7 @@ func parseDraft(where string, r CommitRequest) (*Manifest, error) {
 		return nil, bad("manifest: " + err.Error())
 	}
 	m.Version = manifestVersion
-	if m.Format == "" {
-		m.Format = manifestFormat
-	}
+	m.Format = manifestFormat
 	if m.Created.IsZero() {
 		m.Created = r.Now.UTC().Truncate(time.Second)
 	}

@@ -75,6 +75,8 @@ func find(ctx context.Context, t Target) ([]*state, error) {
 			defer mu.Unlock()
 			switch {
 			case errs.Is(err, errs.NotFound): // removed since the folder was listed
+			case errs.Is(err, errs.Permission):
+				found = append(found, closed(t.Folder, e, err))
 			case err != nil:
 				first = cmp.Or(first, err)
 			case s.Format != "" || s.empty && s.Step != nil:
@@ -115,6 +117,16 @@ func child(ctx context.Context, f Folder, e Entry) (*state, error) {
 		s.changed = e.Time // a save may have made the directory just now
 	}
 	return s, err
+}
+
+// closed describes a folder that may not be read. It may hold a checkpoint, and must not be removed.
+func closed(f Folder, e Entry, err error) *state {
+	s := &state{folder: f.Folder(e.Name), metadata: true, changed: e.Time}
+	s.Name, s.Path, s.Time, s.Reason = e.Name, f.Shown(e.Name), e.Time, errs.MessageOf(err)
+	if step, ok := stepOf(e.Name); ok {
+		s.Step = &step
+	}
+	return s
 }
 
 // byAge orders checkpoints by step, then by time. Those without a step come first.

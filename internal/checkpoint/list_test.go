@@ -242,3 +242,40 @@ func TestSafetensorsFolders(t *testing.T) {
 		}
 	}
 }
+
+// shut is a root with one folder that may not be read.
+type shut struct {
+	*local
+	name string
+}
+
+func (s shut) Folder(name string) Folder {
+	if name == s.name {
+		return denied{s.local.Folder(name).(*local)}
+	}
+	return s.local.Folder(name)
+}
+
+// denied is a folder that may not be read.
+type denied struct{ *local }
+
+func (d denied) Entries(context.Context) ([]Entry, error) {
+	return nil, errs.New(errs.Permission, "list", d.Shown(""), "permission denied")
+}
+
+// TestClosedFolders: a folder that may not be read does not hide the others, and is never pruned.
+func TestClosedFolders(t *testing.T) {
+	root := t.TempDir()
+	for step := int64(1); step <= 3; step++ {
+		save(t, filepath.Join(root, StepName(step)), uint64(step), step)
+	}
+	f := shut{NewLocal(root).(*local), StepName(1)}
+	found, err := List(t.Context(), Target{Folder: f}, true)
+	if err != nil || len(found) != 3 || found[0].Complete || !strings.Contains(found[0].Reason, "permission denied") {
+		t.Errorf("%s, %v", shown(found), err)
+	}
+	p, err := Prune(t.Context(), f, PruneOptions{KeepLast: 1})
+	if err != nil || !slices.Equal(p.removed(), []string{StepName(2)}) {
+		t.Errorf("%+v, %v", p, err)
+	}
+}

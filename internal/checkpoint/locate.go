@@ -62,11 +62,13 @@ func (s *state) extentsOf(ctx context.Context, name string, f *vfs.File) ([]exte
 			out = append(out, extent{t.Name, t.Offset, t.Size})
 		}
 		err = e
-	case s.manifest != nil:
-		at := slices.IndexFunc(s.manifest.Files, func(x FileSum) bool { return x.Name == name })
-		for _, it := range s.manifest.Items {
-			if it.File == at {
-				out = append(out, extent{it.Tensor, it.Offset, it.Size})
+	case len(s.manifests) > 0:
+		for _, m := range s.manifests {
+			at := slices.IndexFunc(m.Files, func(x FileSum) bool { return x.Name == name })
+			for _, it := range m.Items {
+				if it.File == at {
+					out = append(out, extent{it.Tensor, it.Offset, it.Size})
+				}
 			}
 		}
 	default:

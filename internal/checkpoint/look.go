@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -37,14 +38,17 @@ const mostManifests = 64
 // state is what look finds out about a folder.
 type state struct {
 	Checkpoint
-	folder   Folder
-	entries  map[string]Entry
-	manifest *Manifest // without items; nil if there is none that belongs to .metadata
-	stored   []stored  // of a checkpoint that PyTorch wrote
-	data     []FileSum // the files of the checkpoint; a size of -1 means any
-	problems []Problem
-	metadata bool // the folder has a .metadata
-	empty    bool // the folder has no entries
+	folder  Folder
+	entries map[string]Entry
+	// manifests are those that belong to the metadata, without items until verify reads them. There is one as a rule. There
+	// are several if the ranks saved without each other.
+	manifests []*Manifest
+	stored    []stored  // of a checkpoint that PyTorch wrote
+	data      []FileSum // the files of the checkpoint; a size of -1 means any
+	problems  []Problem
+	unsure    string // why nobody can tell whether the checkpoint is complete
+	metadata  bool   // the folder has a .metadata, or that of a rank
+	empty     bool   // the folder has no entries
 	// changed is the time of the newest file. It shows whether a save may be running.
 	changed time.Time
 }
@@ -57,9 +61,10 @@ func (s *state) problem(kind, file, format string, args ...any) {
 
 // contents are the names in a folder, by what they are.
 type contents struct {
-	manifests, data, tensors []string
-	index                    string
-	temporary                bool
+	manifests, data, tensors, ranks []string
+	index                           string
+	temporary                       bool // something of a save that has not finished
+	mark                            bool // the mark of a save or prune of .safetensors files
 }
 
 func sortOut(entries map[string]Entry) contents {
@@ -79,6 +84,10 @@ func sortOut(entries map[string]Entry) contents {
 			c.tensors = append(c.tensors, name)
 		case strings.HasSuffix(name, indexSuffix):
 			c.index = name
+		case rankPattern.MatchString(name):
+			c.ranks = append(c.ranks, name)
+		case markPattern.MatchString(name):
+			c.mark = true
 		case isTemporary(name):
 			c.temporary = true
 		}
@@ -95,11 +104,11 @@ func look(ctx context.Context, f Folder, name string) (*state, error) {
 	}
 	s := &state{folder: f, entries: entries, empty: len(entries) == 0}
 	s.Name, s.Path = name, f.Shown("")
-	if step, ok := stepOf(name); ok {
+	if step, ok := stepOf(path.Base(s.Path)); ok {
 		s.Step = &step
 	}
 	for _, e := range entries {
-		if e.Kind == KindFile && e.Time.After(s.changed) {
+		if e.Kind == KindFile && e.Time.After(s.changed) && e.Name != pruneMark {
 			s.changed = e.Time
 		}
 	}
@@ -109,6 +118,11 @@ func look(ctx context.Context, f Folder, name string) (*state, error) {
 	switch {
 	case s.metadata:
 		err = s.lookAtMetadata(ctx, c)
+	case len(c.ranks) > 0:
+		s.metadata = true
+		err = s.lookAtRanks(ctx, c)
+	case len(c.data) == 0 && len(c.tensors)+len(c.index) > 0:
+		err = s.lookAtTensors(ctx, c)
 	case len(c.manifests)+len(c.data) > 0:
 		s.Format = FormatNebulaIO
 		if len(c.manifests) == 0 && !anyID(c.data) {
@@ -118,9 +132,7 @@ func look(ctx context.Context, f Folder, name string) (*state, error) {
 			s.data = append(s.data, FileSum{Name: name, Size: -1})
 		}
 		s.problem(ProblemMissing, MetadataName, "there is no .metadata: the save has not finished, or was killed")
-	case len(c.tensors) > 0 || c.index != "":
-		err = s.lookAtTensors(ctx, c)
-	case c.temporary:
+	case c.temporary || c.mark:
 		s.Format = FormatNebulaIO
 		s.problem(ProblemMissing, MetadataName, "there is no .metadata: the save has not finished, or was killed")
 	}
@@ -149,28 +161,13 @@ func (s *state) lookAtMetadata(ctx context.Context, c contents) error {
 	if err != nil {
 		return s.unreadable(ProblemMetadata, MetadataName, err)
 	}
-	sum := sumText(checksum.Of(b))
-	var bad []Problem
+	all, bad, err := s.readManifests(ctx, c.manifests)
+	if err != nil {
+		return err
+	}
 	ids := map[string]bool{}
-	for _, name := range c.manifests[:min(len(c.manifests), mostManifests)] {
-		id, _ := manifestID(name)
-		ids[id] = true
-		text, err := s.folder.ReadAll(ctx, name, MostManifest)
-		var m *Manifest
-		if err == nil {
-			m, err = parseSummary(s.folder.Shown(name), text)
-		}
-		if err == nil && m.ID != id {
-			err = errs.New(errs.Corrupt, "read manifest", s.folder.Shown(name), "it has the id "+m.ID)
-		}
-		if err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			bad = append(bad, Problem{Kind: ProblemManifest, File: name, Message: errs.MessageOf(err)})
-			continue
-		}
-		if m.Metadata.CRC64 == sum && m.Metadata.Size == int64(len(b)) {
+	for _, m := range all {
+		if ids[m.ID] = true; m.Metadata.Name == MetadataName && m.Metadata.is(b) {
 			s.adopt(m)
 			return nil
 		}
@@ -180,6 +177,71 @@ func (s *state) lookAtMetadata(ctx context.Context, c contents) error {
 		return s.unreadable(ProblemMetadata, MetadataName, err)
 	}
 	s.lookAtStored(err, ids, bad)
+	return nil
+}
+
+// readManifests reads the manifests of a folder, without their items. Those that cannot be read become problems.
+func (s *state) readManifests(ctx context.Context, names []string) (all []*Manifest, bad []Problem, err error) {
+	for _, name := range names[:min(len(names), mostManifests)] {
+		id, _ := manifestID(name)
+		text, err := s.folder.ReadAll(ctx, name, MostManifest)
+		var m *Manifest
+		if err == nil {
+			m, err = parseSummary(s.folder.Shown(name), text)
+		}
+		if err == nil && m.ID != id {
+			err = errs.New(errs.Corrupt, "read manifest", s.folder.Shown(name), "it has the id "+m.ID)
+		}
+		if err == nil {
+			all = append(all, m)
+			continue
+		}
+		if k := errs.KindOf(err); k != errs.Corrupt && k != errs.Unsupported && k != errs.Invalid && k != errs.NotFound {
+			return nil, nil, err
+		}
+		bad = append(bad, Problem{Kind: ProblemManifest, File: name, Message: errs.MessageOf(err)})
+	}
+	return all, bad, nil
+}
+
+// lookAtRanks examines a checkpoint whose ranks saved without each other, each with metadata of its own. The metadata
+// does not say how many ranks there were.
+func (s *state) lookAtRanks(ctx context.Context, c contents) error {
+	s.Format, s.World = FormatTorch, len(c.ranks)
+	s.unsure = "each rank has metadata of its own, which does not tell how many ranks there are"
+	all, bad, err := s.readManifests(ctx, c.manifests)
+	if err != nil {
+		return err
+	}
+	s.problems = append(s.problems, bad...)
+	for _, rank := range c.ranks {
+		b, err := s.folder.ReadAll(ctx, rank, mostMetadata)
+		if err != nil {
+			if err := s.unreadable(ProblemMetadata, rank, err); err != nil {
+				return err
+			}
+			continue
+		}
+		at := slices.IndexFunc(all, func(m *Manifest) bool { return m.Metadata.Name == rank && m.Metadata.is(b) })
+		if at >= 0 {
+			world := s.World
+			s.adopt(all[at])
+			s.World = world
+			continue
+		}
+		if slices.ContainsFunc(all, func(m *Manifest) bool { return m.Metadata.Name == rank }) {
+			s.problem(ProblemMetadata, rank, "it differs from the one that its manifest records: it is damaged, or of another run")
+			continue
+		}
+		found, err := parseMetadata(s.folder.Shown(rank), b)
+		if err != nil {
+			if err := s.unreadable(ProblemMetadata, rank, err); err != nil {
+				return err
+			}
+		}
+		s.stored = append(s.stored, found...)
+		s.storedFiles(found)
+	}
 	return nil
 }
 
@@ -195,11 +257,12 @@ func (s *state) unreadable(kind, file string, err error) error {
 
 // adopt checks the files of a manifest that belongs to .metadata.
 func (s *state) adopt(m *Manifest) {
-	s.Format, s.ID, s.World, s.manifest, s.Time = FormatNebulaIO, m.ID, m.World, m, m.Created
+	s.Format, s.ID, s.World, s.Time = FormatNebulaIO, m.ID, m.World, m.Created
+	s.manifests = append(s.manifests, m)
 	if s.Step == nil {
 		s.Step = m.Step
 	}
-	s.data = m.Files
+	s.data = append(s.data, m.Files...)
 }
 
 // lookAtStored examines a .metadata that belongs to no manifest. It may be PyTorch's own, with what a killed save of ours
@@ -211,9 +274,8 @@ func (s *state) lookAtStored(unparsed error, ids map[string]bool, bad []Problem)
 			errs.MessageOf(unparsed))
 		return
 	}
-	ranks, sizes := map[int]bool{}, map[string]int64{}
+	ranks := map[int]bool{}
 	for _, x := range s.stored {
-		sizes[x.file] = max(sizes[x.file], x.offset+x.size)
 		rank, id, ok := dataID(x.file)
 		if ok {
 			ranks[rank] = true
@@ -227,6 +289,15 @@ func (s *state) lookAtStored(unparsed error, ids map[string]bool, bad []Problem)
 	}
 	if s.World = len(ranks); len(bad) > 0 {
 		s.Format = FormatNebulaIO
+	}
+	s.storedFiles(s.stored)
+}
+
+// storedFiles adds the files that PyTorch's metadata names, and checks that they reach as far as it says.
+func (s *state) storedFiles(all []stored) {
+	sizes := map[string]int64{}
+	for _, x := range all {
+		sizes[x.file] = max(sizes[x.file], x.offset+x.size)
 	}
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {
 		s.data = append(s.data, FileSum{Name: name, Size: -1})
@@ -261,11 +332,11 @@ func (s *state) settle() {
 		}
 		s.Bytes += e.Size
 	}
-	if s.Complete = len(s.problems) == 0; !s.Complete {
-		p := s.problems[0]
-		s.Reason = p.File + ": " + p.Message
-		s.Checksums = false
+	if len(s.problems) > 0 {
+		s.Reason, s.Checksums = s.problems[0].File+": "+s.problems[0].Message, false
+		return
 	}
+	s.Complete, s.Reason = s.unsure == "", s.unsure
 }
 
 // newer reports whether s has a file that is as new as the commit of the checkpoint c. Both times are those of the file

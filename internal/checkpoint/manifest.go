@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
@@ -28,16 +30,17 @@ const (
 
 // Manifest describes one complete checkpoint: its files with their checksums, and where the tensors are in the files.
 type Manifest struct {
-	Version  int       `json:"version"`
-	ID       string    `json:"id"`     // 16 hex digits, new for each save
-	Format   string    `json:"format"` // "torch-dcp"
-	Created  time.Time `json:"created"`
-	Step     *int64    `json:"step"` // nil if the save has no step
-	World    int       `json:"world"`
-	Bytes    int64     `json:"bytes"` // of all data files
-	Metadata FileSum   `json:"metadata"`
-	Files    files     `json:"files"`
-	Items    items     `json:"items"`
+	Version int       `json:"version"`
+	ID      string    `json:"id"`     // 16 hex digits, new for each save
+	Format  string    `json:"format"` // "torch-dcp" or "safetensors"
+	Created time.Time `json:"created"`
+	Step    *int64    `json:"step"` // nil if the save has no step
+	World   int       `json:"world"`
+	Bytes   int64     `json:"bytes"` // of all data files
+	// Metadata is .metadata, or the metadata of one rank. For .safetensors files it is the index, or empty if there is none.
+	Metadata FileSum `json:"metadata"`
+	Files    files   `json:"files"`
+	Items    items   `json:"items"`
 }
 
 // FileSum names a file of a checkpoint, with its size in bytes and its checksum.
@@ -144,6 +147,11 @@ func (f FileSum) sum() (sum uint64, ok bool) {
 	return sum, err == nil
 }
 
+// is reports whether a file has this content.
+func (f FileSum) is(b []byte) bool {
+	return f.Size == int64(len(b)) && f.CRC64 == sumText(checksum.Of(b))
+}
+
 // sumText returns a checksum in the form of a manifest.
 func sumText(sum uint64) string { return fmt.Sprintf("%016x", sum) }
 
@@ -226,15 +234,18 @@ func (m *Manifest) check() error {
 	switch {
 	case !idPattern.MatchString(m.ID):
 		return fmt.Errorf("the id is %.40q, expected 16 hex digits", m.ID)
-	case m.Format != manifestFormat:
-		return fmt.Errorf("the format is %.40q, expected %s", m.Format, manifestFormat)
+	case m.Format != manifestFormat && m.Format != manifestTensors:
+		return fmt.Errorf("the format is %.40q, expected %s or %s", m.Format, manifestFormat, manifestTensors)
 	case m.Step != nil && (*m.Step < 0 || *m.Step > mostStep):
 		return fmt.Errorf("the step is %d, expected 0 to %d", *m.Step, int64(mostStep))
 	case m.World < 1 || m.World > mostWorld:
 		return fmt.Errorf("the world is %d, expected 1 to %d", m.World, mostWorld)
-	case m.Metadata.Name != MetadataName:
+	case m.Format == manifestFormat && m.Metadata.Name != MetadataName && !rankPattern.MatchString(m.Metadata.Name):
 		return fmt.Errorf("the name of the metadata is %.40q, expected %s", m.Metadata.Name, MetadataName)
-	case m.Metadata.CRC64 == "":
+	case m.Format == manifestTensors && m.Metadata.Name != "" &&
+		(badName(m.Metadata.Name) != "" || !strings.HasSuffix(m.Metadata.Name, indexSuffix)):
+		return fmt.Errorf("the name of the index is %.40q, expected NAME%s", m.Metadata.Name, indexSuffix)
+	case m.Metadata.Name != "" && m.Metadata.CRC64 == "":
 		return errors.New("the metadata has no crc64nvme")
 	}
 	if err := m.Metadata.check(); err != nil {

@@ -21,8 +21,6 @@ const (
 	indexSuffix    = ".safetensors.index.json"
 	tensorSuffix   = ".safetensors"
 	stepPrefix     = "step-"
-	// tempSuffix ends the names of files that a save of ours has not finished.
-	tempSuffix = ".nebulaio.tmp"
 	// prunedSuffix ends the names of directories that a prune removes.
 	prunedSuffix = ".nebulaio.pruned"
 
@@ -36,6 +34,10 @@ var (
 	idPattern = regexp.MustCompile(`^[0-9a-f]{16}$`)
 	// dataPattern matches the data files of our writer, which have an id, and of PyTorch's, which have none.
 	dataPattern = regexp.MustCompile(`^__([0-9]{1,9})_([0-9]{1,9})(?:_([0-9a-f]{16}))?\.distcp$`)
+	// rankPattern matches the metadata of a rank that saved without the others.
+	rankPattern = regexp.MustCompile(`^__[0-9]{1,9}\.metadata$`)
+	// markPattern matches the mark of a save of .safetensors files that is running.
+	markPattern = regexp.MustCompile(`^checkpoint-[0-9a-f]{16}\.partial$`)
 	// tempPattern matches temporary files of data files, manifests and metadata.
 	tempPattern = regexp.MustCompile(`^\..+\.[0-9a-f]{16}\.nebulaio\.tmp$`)
 )
@@ -129,8 +131,15 @@ func badName(name string) string {
 	return ""
 }
 
-// manifestFormat is the format of the data files in a manifest.
-const manifestFormat = "torch-dcp"
+// Formats of the data files in a manifest.
+const (
+	manifestFormat  = "torch-dcp"
+	manifestTensors = "safetensors"
+)
+
+// pruneMark marks a prefix of .safetensors objects that a prune removes. Without .metadata and without a rename, nothing
+// else would show that some of the objects are gone.
+const pruneMark = "checkpoint-0000000000000000.partial"
 
 // Formats of checkpoints in listings.
 const (

@@ -210,6 +210,11 @@ func remove(ctx context.Context, root Folder, v *verdict, last *state) error {
 			return err
 		}
 	}
+	if !now.metadata && f.Atomic() {
+		if err := markPruned(ctx, f, now); err != nil {
+			return err
+		}
+	}
 	hidden, err := root.Hide(ctx, v.Name)
 	if err != nil {
 		return err
@@ -218,6 +223,21 @@ func remove(ctx context.Context, root Folder, v *verdict, last *state) error {
 		return err
 	}
 	return root.Sync(ctx)
+}
+
+// markPruned removes the objects of a prefix that has no .metadata. A mark shows that it is no checkpoint any more, and
+// is removed after all others.
+func markPruned(ctx context.Context, f Folder, s *state) error {
+	if err := f.Put(ctx, pruneMark, []byte("{}")); err != nil {
+		return err
+	}
+	var gone []string
+	for name, e := range s.entries {
+		if e.Kind == KindFile && name != pruneMark {
+			gone = append(gone, name)
+		}
+	}
+	return f.Remove(ctx, gone)
 }
 
 // leftovers removes the directories that killed prunes have hidden.

@@ -22,6 +22,9 @@ var numbered = regexp.MustCompile(`^(.*)-([0-9]{5,9})-of-([0-9]{5,9})\.safetenso
 // lookAtTensors examines a folder of .safetensors files.
 func (s *state) lookAtTensors(ctx context.Context, c contents) error {
 	s.Format = FormatSafetensors
+	if done, err := s.tensorManifest(ctx, c); done || err != nil {
+		return err
+	}
 	want := c.tensors
 	if c.index != "" {
 		text, err := s.folder.ReadAll(ctx, c.index, safetensors.MaxIndex)
@@ -55,6 +58,51 @@ func (s *state) lookAtTensors(ctx context.Context, c contents) error {
 				}
 			}
 		}
+	}
+	return nil
+}
+
+// tensorManifest looks for the manifest of a save of ours to .safetensors files. Such a save writes a mark before the
+// first file, and the manifest after the last.
+func (s *state) tensorManifest(ctx context.Context, c contents) (done bool, err error) {
+	all, bad, err := s.readManifests(ctx, c.manifests)
+	if err != nil {
+		return true, err
+	}
+	_, pruned := s.entries[pruneMark]
+	switch {
+	case pruned:
+		s.problem(ProblemMissing, pruneMark, "a prune has begun to remove the checkpoint")
+	case len(all) > 1:
+		s.problem(ProblemManifest, ManifestName(all[1].ID), "there are several manifests, expected one")
+	case len(all)+len(bad) == 0 && c.mark:
+		s.problem(ProblemMissing, "manifest", "there is no manifest: the save has not finished, or was killed")
+	case len(all) == 1 && all[0].Format == manifestTensors:
+		return true, s.adoptTensors(ctx, all[0])
+	case len(all) == 1:
+		s.problem(ProblemMissing, MetadataName, "there is no .metadata: the save has not finished, or was killed")
+	}
+	s.problems = append(s.problems, bad...)
+	return len(s.problems) > 0, nil
+}
+
+// adoptTensors checks the index of a manifest of .safetensors files.
+func (s *state) adoptTensors(ctx context.Context, m *Manifest) error {
+	s.adopt(m)
+	s.Format = FormatSafetensors
+	if m.Metadata.Name == "" {
+		return nil
+	}
+	b, err := s.folder.ReadAll(ctx, m.Metadata.Name, safetensors.MaxIndex)
+	if errs.Is(err, errs.NotFound) {
+		s.problem(ProblemMissing, m.Metadata.Name, "the file is missing")
+		return nil
+	}
+	if err != nil {
+		return s.unreadable(ProblemMetadata, m.Metadata.Name, err)
+	}
+	if !m.Metadata.is(b) {
+		s.problem(ProblemMetadata, m.Metadata.Name, "it differs from the one that the manifest records")
 	}
 	return nil
 }

@@ -114,8 +114,13 @@ func (v *verifier) add(p Problem) {
 
 func (v *verifier) run(ctx context.Context) error {
 	v.told = make(chan struct{}, 1)
-	if err := v.manifestContent(ctx); err != nil {
-		return err
+	for _, m := range v.manifests {
+		if err := v.manifestContent(ctx, m); err != nil {
+			return err
+		}
+	}
+	if v.unsure != "" {
+		v.out.Notes = append(v.out.Notes, v.unsure)
 	}
 	var todo []FileSum
 	for _, x := range v.data {
@@ -150,12 +155,9 @@ func (v *verifier) count(n int64) {
 	<-v.told
 }
 
-// manifestContent compares the manifest with its checksums, and reads the places of the tensors.
-func (v *verifier) manifestContent(ctx context.Context) error {
-	if v.manifest == nil {
-		return nil
-	}
-	name := ManifestName(v.ID)
+// manifestContent compares a manifest with its checksums, and reads the places of the tensors.
+func (v *verifier) manifestContent(ctx context.Context, m *Manifest) error {
+	name := ManifestName(m.ID)
 	b, err := v.folder.ReadAll(ctx, name, MostManifest)
 	if err != nil {
 		return err
@@ -180,12 +182,12 @@ func (v *verifier) manifestContent(ctx context.Context) error {
 			}
 		}
 	}
-	m, err := ParseManifest(v.folder.Shown(name), b)
+	full, err := ParseManifest(v.folder.Shown(name), b)
 	if err != nil {
 		v.add(Problem{Kind: ProblemManifest, File: name, Message: errs.MessageOf(err)})
 		return nil
 	}
-	v.manifest = m
+	m.Items = full.Items
 	return nil
 }
 
@@ -281,8 +283,8 @@ func (v *verifier) foreign() {
 		return
 	}
 	own := map[string]bool{}
-	if v.manifest != nil {
-		own[ManifestName(v.ID)] = true
+	for _, m := range v.manifests {
+		own[ManifestName(m.ID)] = true
 	}
 	for _, x := range v.data {
 		own[x.Name] = true

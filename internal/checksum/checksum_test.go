@@ -250,3 +250,20 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestWholeIsTheSumOfTheFile(t *testing.T) {
+	for _, size := range []int{0, 1, MinBlock, MinBlock + 1, 5*MinBlock - 1} {
+		data := make([]byte, size)
+		for i := range data {
+			data[i] = byte(i * i)
+		}
+		s := &Sums{Size: int64(size), Block: MinBlock}
+		for i := range blocksOf(s.Size, s.Block) {
+			off, n := s.Extent(i)
+			s.Blocks = append(s.Blocks, Of(data[off:off+n]))
+		}
+		if got := s.Whole(); got != Of(data) {
+			t.Errorf("%d bytes: %016x, expected %016x", size, got, Of(data))
+		}
+	}
+}

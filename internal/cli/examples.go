@@ -42,6 +42,16 @@ func examples() map[string]string {
 		"nebulaio unpack": `  nebulaio unpack ./packed ./images
   nebulaio unpack s3://data/packed ./images --json`,
 
+		"nebulaio checkpoint": `  nebulaio checkpoint list ./run
+  nebulaio checkpoint prune ./run --keep-last 3`,
+		"nebulaio checkpoint list": `  nebulaio checkpoint list ./run
+  nebulaio checkpoint list s3://training/run --all --json`,
+		"nebulaio checkpoint verify": `  nebulaio checkpoint verify ./run/step-0000000100
+  nebulaio checkpoint verify s3://training/run/step-0000000100
+  nebulaio checkpoint verify model.pt`,
+		"nebulaio checkpoint prune": `  nebulaio checkpoint prune ./run --keep-last 3 --dry-run
+  nebulaio checkpoint prune s3://training/run --keep-last 3 --keep-every 1000`,
+
 		"nebulaio bench": `  nebulaio bench ceilings /data
   nebulaio bench read /data --to engine
   nebulaio bench all /data --html report.html`,
@@ -101,8 +111,21 @@ func examples() map[string]string {
 
 		"nebulaio gpudirect":        `  nebulaio gpudirect status --data ./data`,
 		"nebulaio gpudirect status": `  nebulaio gpudirect status --data ./data --json`,
-		"nebulaio version":          `  nebulaio version --json`,
-		"nebulaio help":             `  nebulaio help bench read`,
+		"nebulaio process": `  nebulaio process status 1234
+  nebulaio process suspend 1234
+  nebulaio process resume 1234`,
+		"nebulaio process suspend": `  nebulaio process suspend 1234
+  nebulaio process suspend 1234 --timeout 5m --json`,
+		"nebulaio process resume": `  nebulaio process resume 1234
+  nebulaio process resume 1234 --device-map cuda:0=cuda:1`,
+		"nebulaio process status": `  nebulaio process status 1234 --json`,
+		"nebulaio process dump": `  nebulaio process dump 1234 /dumps/job
+  nebulaio process dump 1234 s3://dumps/job --leave-running
+  nebulaio process dump 1234 /dumps/job --shell-job -- --ext-unix-sk`,
+		"nebulaio process restore": `  nebulaio process restore /dumps/job
+  nebulaio process restore s3://dumps/job --json`,
+		"nebulaio version": `  nebulaio version --json`,
+		"nebulaio help":    `  nebulaio help bench read`,
 	}
 }
 

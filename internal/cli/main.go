@@ -78,7 +78,7 @@ device, a command never uses another device instead.
 
 Exit codes: 0 success, 1 other error, 2 invalid use, 3 not found, 4 permission
 denied, 5 corrupt data, 6 I/O error, 7 device, 8 memory, 9 unsupported,
-130 interrupted.`,
+10 no checksums, 130 interrupted.`,
 		Version:            nebulaio.Version(),
 		SilenceErrors:      true,
 		SilenceUsage:       true,
@@ -89,9 +89,9 @@ denied, 5 corrupt data, 6 I/O error, 7 device, 8 memory, 9 unsupported,
 	}
 	root.SetVersionTemplate("nebulaio {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newIndex(a), newPack(a), newUnpack(a), newDevices(a),
+	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newIndex(a), newPack(a), newUnpack(a), newCheckpoint(a), newDevices(a),
 		newDoctor(a), newBench(a), newGenerate(a),
-		newServer(a), newConfig(a), newUser(a), newStore(a), newGPUDirect(a), newVersion(a), newCompletion(a))
+		newServer(a), newConfig(a), newUser(a), newStore(a), newGPUDirect(a), newProcess(a), newVersion(a), newCompletion(a))
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "help" {

@@ -37,9 +37,9 @@ type Opened struct {
 	Sums *checksum.Sums
 }
 
-// Opener opens the files of a request, a few at a time. Both results have an entry for each name.
+// Opener opens the files of a request, a few at a time.
 type Opener interface {
-	// Open opens files. If verify is set, each file comes with its checksums, or with an error of kind NotFound. The
+	// Open opens files; its two results have an entry for each name. If verify is set, each file comes with its checksums, or with an error of kind NotFound. The
 	// caller closes the files.
 	Open(ctx context.Context, names []string, verify bool) ([]Opened, []error)
 }
@@ -72,6 +72,10 @@ const (
 
 // check returns the number of wanted bytes, or an error if the request is not valid.
 func (r *Request) check() (total int64, err error) {
+	if r.Route == report.RouteCuFile && r.Verify {
+		return 0, errs.New(errs.Invalid, "gather", "route cufile",
+			"cannot be verified: cuFile reads into place, and the rest of a block has none").WithFix("use route auto")
+	}
 	rows := int64(0)
 	for i := range r.Segments {
 		s := &r.Segments[i]

@@ -93,8 +93,9 @@ func (j *Job) read(ctx context.Context, w *window) error {
 		Route: r.Route, Cache: r.Cache, Stream: r.Stream, HasStream: r.HasStream}
 	for i := range w.parts {
 		for _, s := range w.parts[i].segs {
-			s.File = i
-			req.Segments = append(req.Segments, s.Segment)
+			if s.File = i; s.Len > 0 { // an empty segment would part its neighbours
+				req.Segments = append(req.Segments, s.Segment)
+			}
 		}
 	}
 	defer w.close()

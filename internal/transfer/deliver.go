@@ -5,6 +5,7 @@ package transfer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -74,15 +75,30 @@ func deliver(t *Load, c plan.Chunk, data []byte, s *slot) {
 		t.ready.landed(c)
 		t.e.sched.done(&t.task, c.Len)
 	default:
-		send(t, c, data, s, sum, func() error { return t.port.queue.CopyIn(c.Dst, data) })
+		send(t, c, data, s, sum, func() error { return t.copyIn(c.Dst, data) })
 	}
 }
 
+// mostUnpacked is the largest number of segments in a chunk that are copied to a device one by one. To queue a copy
+// takes microseconds, and to pack a chunk takes hundreds of them.
+const mostUnpacked = 16
+
+// unpacked reports whether the segments of a chunk are copied from where they are in the slot. Rows are packed, and
+// peers receive packed bytes.
+func (t *Load) unpacked(segs []plan.Segment) bool {
+	return t.port.mapper == nil && len(t.fan.peers) == 0 && len(segs) <= mostUnpacked &&
+		!slices.ContainsFunc(segs, func(s plan.Segment) bool { return s.Strided() })
+}
+
 // deliverWoven packs the wanted bytes of data, which holds chunk c in slot s, and queues their copies. If the CPU can
-// address the destination, the bytes are packed into the destination.
+// address the destination, the bytes are packed into the destination. A few plain segments are not packed.
 func deliverWoven(t *Load, c plan.Chunk, data []byte, s *slot) {
 	start := time.Now()
 	segs := c.Weave.Touching(c.Off, c.Off+c.Len)
+	if t.unpacked(segs) {
+		sendApart(t, c, segs, data, s)
+		return
+	}
 	var n int64
 	for i := range segs {
 		x := &segs[i]
@@ -103,13 +119,43 @@ func deliverWoven(t *Load, c plan.Chunk, data []byte, s *slot) {
 	send(t, c, data[:n], s, nil, func() error {
 		var at int64
 		for dst, k := range c.Places() {
-			if err := t.port.queue.CopyIn(dst, data[at:at+k]); err != nil {
+			if err := t.copyIn(dst, data[at:at+k]); err != nil {
 				if at > 0 { // queued copies of this chunk have no mark behind them
 					err = errors.Join(err, t.port.queue.Drain())
 				}
 				return err
 			}
 			at += k
+		}
+		return nil
+	})
+}
+
+// sendApart queues a copy for each segment of a chunk, from where its bytes are in data.
+func sendApart(t *Load, c plan.Chunk, segs []plan.Segment, data []byte, s *slot) {
+	var n int64
+	for i := range segs {
+		n += segs[i].Before(c.Off+c.Len) - segs[i].Before(c.Off)
+	}
+	if n == 0 {
+		t.e.sched.done(&t.task, 0)
+		return
+	}
+	send(t, c, data[:n], s, nil, func() error {
+		queued := false
+		for i := range segs {
+			x := &segs[i]
+			lo, hi := max(x.Off, c.Off), min(x.Off+x.Len, c.Off+c.Len)
+			if lo >= hi {
+				continue
+			}
+			if err := t.port.queue.CopyIn(x.Dst+device.Ptr(lo-x.Off), data[lo-c.Off:hi-c.Off]); err != nil {
+				if queued { // queued copies of this chunk have no mark behind them
+					err = errors.Join(err, t.port.queue.Drain())
+				}
+				return err
+			}
+			queued = true
 		}
 		return nil
 	})

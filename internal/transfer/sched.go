@@ -83,12 +83,14 @@ func (s *sched[J]) requeue(t *task[J], c plan.Chunk) {
 // next takes up to n chunks of one transfer for way w. If there is no chunk and block is set, next waits until there
 // is one or the scheduler is closed.
 func (s *sched[J]) next(w plan.Way, n int, block bool) (job J, cs []plan.Chunk) {
-	return s.take(w, block, func(_ J, queue []plan.Chunk) int { return n })
+	return s.take(w, block, func(J, []plan.Chunk, int) int { return n })
 }
 
-// take takes the first chunks of one transfer for way w; count says how many. If there is no chunk and block is set,
-// take waits until there is one or the scheduler is closed.
-func (s *sched[J]) take(w plan.Way, block bool, count func(job J, queue []plan.Chunk) int) (job J, cs []plan.Chunk) {
+// take takes the first chunks of one transfer for way w. count says how many, from the transfer's queue and the number
+// of queued chunks of all transfers. If there is no chunk and block is set, take waits until there is one or the
+// scheduler is closed.
+func (s *sched[J]) take(w plan.Way, block bool, count func(job J, queue []plan.Chunk, all int) int) (job J,
+	cs []plan.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.turns[w]) == 0 {
@@ -97,9 +99,13 @@ func (s *sched[J]) take(w plan.Way, block bool, count func(job J, queue []plan.C
 		}
 		s.wake[w].Wait()
 	}
+	all := 0
+	for _, t := range s.turns[w] {
+		all += len(t.queue[w])
+	}
 	t := s.turns[w][0]
 	s.turns[w] = s.turns[w][1:]
-	n := min(count(t.job, t.queue[w]), len(t.queue[w]))
+	n := min(count(t.job, t.queue[w], all), len(t.queue[w]))
 	cs = t.queue[w][:n:n]
 	t.queue[w] = t.queue[w][n:]
 	if len(t.queue[w]) > 0 {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
@@ -152,12 +153,15 @@ func TestUploadSendsWhatLiesOnDevices(t *testing.T) {
 				b := memory(t, to, data)
 				m := &memUpload{parallel: 3, again: func(n int) (int, error) { return n % 2, nil }}
 				u, err := e.StartUpload(context.Background(), UploadRequest{To: m,
-					Sources: []Source{{Len: size, Device: to.dev, Ptr: b.Ptr()}}})
+					Sources: []Source{{Len: size, Device: to.dev, Ptr: b.Ptr()}}, Sums: true})
 				if err != nil {
 					t.Fatal(err)
 				}
 				if err := u.Wait(); err != nil {
 					t.Fatal(err)
+				}
+				if s := u.Sums(); s.Whole() != checksum.Of(data) || s.Blocks[0] != checksum.Of(data[:min(size, s.Block)]) {
+					t.Errorf("the sums of %d blocks are not those of the object", len(s.Blocks))
 				}
 				to.idle()
 				if !bytes.Equal(m.whole, data) {

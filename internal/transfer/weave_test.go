@@ -303,3 +303,35 @@ func TestStridesThatMakeNoSense(t *testing.T) {
 		}
 	}
 }
+
+// TestGPUSegmentsOfAChunkThatCannotBeQueued: a chunk of several segments is several copies. Where a later one cannot be
+// queued, the transfer ends only when the earlier ones have ended.
+func TestGPUSegmentsOfAChunkThatCannotBeQueued(t *testing.T) {
+	path, want := writeFile(t, 2*units.MiB, 29)
+	const size, gap = 20_000, 3_000
+	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
+		for _, skip := range []int{-1, 0, 1, 2, 7, 40} {
+			x := newFailing(t, g, f, by)
+			req := Request{Device: x.d, Files: []*vfs.File{f}, Gap: DefaultGap, Route: by.route}
+			for off := int64(0); off+size <= f.Size(); off += size + gap {
+				req.Segments = append(req.Segments, Segment{Off: off, Len: size, Dst: x.b.Ptr() + device.Ptr(off)})
+			}
+			if skip >= 0 {
+				g.Fail("cuMemcpyHtoDAsync_v2", skip, 1, fakegpu.LaunchFailed)
+			}
+			x.tr = start(t, x.e, context.Background(), req)
+			if skip >= 0 {
+				x.checkNamed(t, "cuMemcpyHtoDAsync")
+			} else if err := x.tr.Err(); err != nil {
+				t.Fatal(err)
+			}
+			x.checkOver(t)
+			for i := 0; skip < 0 && i < len(req.Segments); i++ {
+				s := req.Segments[i]
+				if !bytes.Equal(g.Bytes(s.Dst, size), want[s.Off:s.Off+size]) {
+					t.Fatalf("segment %d differs", i)
+				}
+			}
+		}
+	})
+}

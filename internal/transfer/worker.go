@@ -47,18 +47,20 @@ func (w *worker) run() {
 	}
 }
 
-// count returns how many of a transfer's queued chunks the worker takes at once. Small chunks that follow each other in
-// the destination share a slot, as far as other workers have work, too.
-func (w *worker) count(t *Load, queue []plan.Chunk) int {
+// count returns how many of a transfer's queued chunks the worker takes at once; all is the number of queued chunks of
+// all transfers. Small chunks that follow each other in the destination share a slot, as far as other workers have work,
+// too.
+func (w *worker) count(t *Load, queue []plan.Chunk, all int) int {
 	if w.way == plan.ViaFill {
 		return fillRun
 	}
 	if len(queue) < 2 || !w.joins(t, &queue[0], &queue[1]) {
 		return 1
 	}
-	share := (len(queue) + w.e.opts.Workers - 1) / w.e.opts.Workers
+	most := min((all+w.e.opts.Workers-1)/w.e.opts.Workers, len(queue))
+	room := min(mostJoined, w.e.opts.MaxTransfer)
 	n, size := 1, queue[0].Len
-	for n < min(share, len(queue)) && w.joins(t, &queue[n-1], &queue[n]) && size+queue[n].Len <= min(mostJoined, w.e.opts.MaxTransfer) {
+	for n < most && w.joins(t, &queue[n-1], &queue[n]) && size+queue[n].Len <= room {
 		size += queue[n].Len
 		n++
 	}

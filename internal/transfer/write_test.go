@@ -508,3 +508,31 @@ func TestWritersGetTheirShare(t *testing.T) {
 		}
 	}
 }
+
+// TestASaveCanSumWithoutAChecksumFile: Sums and Checksums are two wishes.
+func TestASaveCanSumWithoutAChecksumFile(t *testing.T) {
+	e := newEngine(t, smallSave)
+	path := filepath.Join(t.TempDir(), "a")
+	for _, size := range []int{0, 1, 3<<20 + 1} {
+		data := noise(int64(size), 5)
+		for _, r := range []WriteRequest{{}, {Sums: true}, {Checksums: true}, {Checksums: true, Sums: true}} {
+			r.Path, r.Empty, r.Sources = path, true, []Source{{Len: int64(size), Data: data}}
+			s, err := e.StartWrite(context.Background(), r)
+			if err == nil {
+				err = s.Err()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, data) {
+				t.Fatalf("%d bytes: %v", len(got), err)
+			}
+			if sums := s.Sums(); (sums != nil) != (r.Sums || r.Checksums) || sums != nil && sums.Whole() != checksum.Of(data) {
+				t.Errorf("%d bytes, %+v: %+v", size, r.Sums, sums)
+			}
+			if _, err := os.Stat(checksum.Path(path)); (err == nil) != r.Checksums {
+				t.Errorf("%d bytes, checksums %v: %v", size, r.Checksums, err)
+			}
+		}
+	}
+}

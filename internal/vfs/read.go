@@ -5,6 +5,7 @@ package vfs
 import (
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -76,11 +77,22 @@ func (f *File) readNowait(p []byte, off int64) int {
 	if f.noNowait.Load() || f.remote != nil {
 		return 0
 	}
-	n, err := unix.Preadv2(f.buffered, [][]byte{p}, off, rwfNowait)
-	if err == unix.EOPNOTSUPP || err == unix.EINVAL || err == unix.ENOSYS {
+	if len(p) == 0 {
+		return 0
+	}
+	// A raw call, because the call does no I/O: with unix.Preadv2 the Go scheduler would give the thread's place to
+	// another thread after some 20 µs, and the thread would have to wait for a place after the call.
+	v := unix.Iovec{Base: &p[0]}
+	v.SetLen(len(p))
+	n, _, err := unix.RawSyscall6(unix.SYS_PREADV2, uintptr(f.buffered), uintptr(unsafe.Pointer(&v)), 1, uintptr(off), 0,
+		rwfNowait)
+	switch err {
+	case 0:
+		return int(n)
+	case unix.EOPNOTSUPP, unix.EINVAL, unix.ENOSYS:
 		f.noNowait.Store(true)
 	}
-	return max(n, 0)
+	return 0
 }
 
 // CachedBytes returns the number of bytes of [off, off+n) that are in the page cache, and false if the kernel does not

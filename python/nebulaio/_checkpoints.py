@@ -71,7 +71,7 @@ def commit_checkpoint(
     return found
 
 
-def list_checkpoints(root: str | os.PathLike[str], client: Any = None, *, all: bool = False) -> list[dict[str, Any]]:
+def list_checkpoints(root: str | os.PathLike[str], client: Any = None, *, all: bool = False) -> list[dict[str, Any]]:  # noqa: A002
     """Return the checkpoints of a root, sorted by step, then by time. The last one with a step is the latest.
 
     Args:

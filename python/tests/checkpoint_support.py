@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import re
 import tempfile
@@ -113,7 +114,10 @@ def refused(pattern: str) -> Iterator[None]:
         raise AssertionError(f"nothing was refused, expected {pattern}")
 
 
-def _enter(work: Callable[..., Any], rank: int, world: int, store: str, arguments: tuple[Any, ...], results: Any) -> None:
+def _enter(
+    work: Callable[..., Any], rank: int, world: int, store: str, arguments: tuple[Any, ...], settings: dict[str, str], results: Any
+) -> None:
+    os.environ.update(settings)  # the server of forks has the environment of its own start
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
@@ -126,18 +130,22 @@ def _enter(work: Callable[..., Any], rank: int, world: int, store: str, argument
         torch.distributed.destroy_process_group()
 
 
-def in_world(world: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Run work(rank, world, *arguments) in as many gloo processes, and return what each returned.
-
-    The processes are forked from a server that has imported torch and has done nothing with it.
-    """
+def servers() -> Any:
+    """The context of processes that are forked from a server, which has imported torch and has done nothing with it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor"])
+    return context
+
+
+def in_world(world: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Run work(rank, world, *arguments) in as many gloo processes, and return what each returned."""
+    context = servers()
     results = context.SimpleQueue()
+    settings = {name: value for name, value in os.environ.items() if name.startswith("NEBULAIO_")}
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder, "store"))
         ranks = [
-            context.Process(target=_enter, args=(work, rank, world, store, arguments, results))
+            context.Process(target=_enter, args=(work, rank, world, store, arguments, settings, results))
             for rank in range(world)
         ]
         for process in ranks:

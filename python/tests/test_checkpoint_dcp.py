@@ -44,7 +44,9 @@ def test_files_are_pages_with_sums_and_a_manifest(tmp_path: Path) -> None:
     identity = told["id"]
     assert manifest.name == f"checkpoint-{identity}.nebulaio.json"
     name = f"__0_0_{identity}.distcp"
-    assert {path.name for path in tmp_path.iterdir()} == {".metadata", manifest.name, name, name + ".crc64nvme"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        ".metadata", manifest.name, manifest.name + ".crc64nvme", name, name + ".crc64nvme",
+    }  # fmt: skip
     assert (told["version"], told["format"], told["step"], told["world"]) == (1, "torch-dcp", 40, 1)
     data = (tmp_path / name).read_bytes()
     assert told["bytes"] == len(data) == told["files"][0]["size"]
@@ -268,7 +270,7 @@ def test_a_save_replaces_what_was_there(tmp_path: Path) -> None:
         save(state, writer)
         assert same(load(blank(state), StorageReader(tmp_path, verify=True)), state)
         names = {path.name for path in tmp_path.iterdir()}
-        assert len(names) == 4 and not (names & stock) - {".metadata"}
+        assert len(names) == 5 and not (names & stock) - {".metadata"}
 
 
 def test_leftovers_of_killed_saves_go_and_other_files_stay(tmp_path: Path) -> None:
@@ -320,7 +322,7 @@ def test_ranks_that_save_alone(tmp_path: Path) -> None:
     for _ in range(2):
         save(state, StorageWriter(tmp_path), use_collectives=False)
     names = {path.name for path in tmp_path.iterdir()}
-    assert "__0.metadata" in names and ".metadata" not in names and len(names) == 4
+    assert "__0.metadata" in names and ".metadata" not in names and len(names) == 5
     metadata = StorageReader(tmp_path).read_metadata(rank=0)
     assert set(metadata.state_dict_metadata) == {"w"}
 

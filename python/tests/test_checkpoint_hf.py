@@ -40,7 +40,7 @@ def test_stock_reads_our_model_and_we_read_its(tmp_path: Path) -> None:
     assert same(load(blank(state), StorageReader(tmp_path / "ours", verify=True)), state)
     names = {path.name for path in (tmp_path / "ours").iterdir()}
     assert {"model-00001-of-00001.safetensors", "model-00001-of-00001.safetensors.crc64nvme", "model.safetensors.index.json"} < names
-    assert len(names) == 4  # and the manifest
+    assert len(names) == 5  # and the manifest with its checksums
     index = json.loads((tmp_path / "ours/model.safetensors.index.json").read_bytes())
     assert index["metadata"]["total_size"] == sum(value.numel() * value.itemsize for value in state.values())
     assert set(index["weight_map"]) == set(state)

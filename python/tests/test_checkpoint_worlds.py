@@ -174,7 +174,7 @@ def test_a_rank_that_fails_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     assert same(load(blank(old), StorageReader(tmp_path, verify=True)), old)
     # The other rank's files are removed by the next save.
     save(old, StorageWriter(tmp_path))
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 def in_background(rank: int, world: int, folder: str) -> None:
@@ -207,7 +207,7 @@ def test_ranks_that_save_without_each_other(tmp_path: Path) -> None:
     in_world(2, alone, str(tmp_path))
     names = sorted(path.name for path in tmp_path.iterdir())
     assert [name for name in names if name.endswith(".metadata")] == ["__0.metadata", "__1.metadata"]
-    assert len(names) == 8, names
+    assert len(names) == 10, names
 
 
 def test_missing_file_of_a_rank_is_named(tmp_path: Path) -> None:

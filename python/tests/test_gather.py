@@ -9,10 +9,12 @@ import random
 from pathlib import Path
 
 import pytest
-
-from nebulaio import _gather
+import serving
+from nebulaio import _gather, _process
 from nebulaio._gather import Piece, Segment
 from nebulaio.errors import CancelledError, CorruptError, InvalidError, NotFoundError
+from nebulaio.gpudirect import GPUDirectClient
+from support import python
 
 
 class Memory:
@@ -60,7 +62,9 @@ def test_an_empty_file_is_written_and_read(tmp_path: Path) -> None:
     assert path.read_bytes() == b"" and report["crc64nvme"] == "0" * 16
     assert _gather.read([path], [Segment(0, 0, 0, 0)], device="host", verify=True).bytes == 0
     assert _gather.read([path], [], device="host").bytes == 0
-    with pytest.raises(InvalidError, match=r"segment 0 \(\"w\"\) of .*empty: has 1 bytes at offset 0; the file has 0 bytes"):
+    with pytest.raises(
+        InvalidError, match=r"segment 0 \(\"w\"\) of .*empty: has 1 bytes at offset 0; the file has 0 bytes"
+    ):
         _gather.read([path], [Segment(0, 0, 1, Memory(b"x").address, label="w")], device="host")
 
 
@@ -74,7 +78,7 @@ def test_segments_of_any_order_arrive(tmp_path: Path, verify: bool) -> None:
         _gather.write(tmp_path / f"{n}.bin", [memory.piece()])
         files.append(content)
     segments, places = [], []
-    for n in range(300):
+    for n in range(100):
         file = dice.randrange(3)
         offset = dice.randrange(len(files[file]))
         size = min(len(files[file]) - offset, dice.choice([0, 1, 100, 5000, 400_000]))
@@ -87,7 +91,7 @@ def test_segments_of_any_order_arrive(tmp_path: Path, verify: bool) -> None:
     report = _gather.read([tmp_path / f"{n}.bin" for n in range(3)], segments, device="host", verify=verify)
     for s, memory in zip(segments, places):
         assert memory.content() == wanted(files[s.file], s), s
-    assert report["op"] == "gather" and report["segments"] == 300 and ("verify" in report) == verify
+    assert report["op"] == "gather" and report["segments"] == 100 and ("verify" in report) == verify
     assert report.bytes == sum(m.size for m in places)
 
 
@@ -161,3 +165,108 @@ def test_a_cancelled_write_leaves_the_old_file(tmp_path: Path) -> None:
     with _gather.start_write(tmp_path / "b.bin", [memory.piece()]) as other:
         assert other.wait() == other.wait()
     assert other.done() and other.counted() == (64 << 20, 64 << 20)
+
+
+def log(holder: _process.Holder) -> list[str]:
+    """The calls of the fake library so far."""
+    return str(holder.load().functions.fake_log().decode()).split()
+
+
+@pytest.mark.parametrize("status, kind", [(2, InvalidError), (3, NotFoundError), (5, CorruptError)])
+def test_errors_of_each_step_are_raised(fake: _process.Holder, status: int, kind: type[Exception]) -> None:
+    for step in ("start", "wait"):
+        with pytest.raises(kind, match="scripted"):
+            _gather.read([f"{step}={status}"], [], device="host")
+        with pytest.raises(kind, match="scripted"):
+            _gather.write(f"{step}={status}", [])
+    assert fake.load().functions.fake_live() == 0
+
+
+def test_a_write_that_is_left_is_cancelled(fake: _process.Holder) -> None:
+    with _gather.start_write("slow", []) as running:
+        assert not running.done()
+    assert "cancel" in log(fake) and running.done()
+    dropped = _gather.start_write("slow", [])
+    del dropped
+    assert log(fake).count("cancel") >= 2
+    assert fake.load().functions.fake_live() == 0
+    with pytest.raises(KeyboardInterrupt):
+        _gather.read(["slow"], [], device="host", progress=interrupt)
+    other = _gather.start_write("slow", [])
+    with pytest.raises(KeyboardInterrupt):
+        other.wait(progress=interrupt)
+    assert not other.done()  # an interrupted wait leaves the write running
+    other.cancel()
+    with pytest.raises(CancelledError):
+        other.wait()
+
+
+def interrupt(_: int, __: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_more_files_than_may_be_open(tmp_path: Path) -> None:
+    code = """
+import ctypes, resource, sys
+from nebulaio import _gather
+from nebulaio._gather import Segment
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+out = ctypes.create_string_buffer(4 * 300)
+files = [f"{sys.argv[1]}/{n}" for n in range(300)]
+segments = [Segment(n, 1, 3, ctypes.addressof(out) + 3 * n) for n in range(300)]
+for verify in (False, True):
+    report = _gather.read(files, segments, device="host", verify=verify)
+    assert out.raw[: 900] == b"".join(b"%03d" % n for n in range(300)) and report.bytes == 900
+print(len(report["files"]))
+"""
+    for n in range(300):
+        memory = Memory(b"x%03d" % n)
+        _gather.write(tmp_path / str(n), [memory.piece()])
+    assert python(code, tmp_path) == "300\n"
+
+
+@pytest.mark.parametrize("door", ["require", "off"])
+def test_objects_are_written_and_read(tmp_path: Path, door: str) -> None:
+    via = "door" if door == "require" else "http"
+    with (
+        serving.serving(tmp_path, buckets=("box",)) as server,
+        GPUDirectClient(server.endpoint, **server.keys, door=door) as client,
+    ):
+        memory = Memory(os.urandom(2_000_000))
+        url = "s3://box/dir/a.bin"
+        report = _gather.write(url, [memory.piece()], client=client)
+        assert report.via == via and len(report["crc64nvme"]) == 16 and report.etag
+        out = Memory(bytes(1_000_000))
+        segment = Segment(0, 500_000, 1_000_000, out.address, label="w")
+        read = _gather.read([url], [segment], device="host", verify=True, client=client)
+        assert out.content() == memory.content()[500_000:1_500_000]
+        assert read.via == via and read["verify"]["blocks"] == 2
+        assert server.request("HEAD", "/box/dir/a.bin.crc64nvme")[0] == 200
+        with pytest.raises(NotFoundError, match="missing"):
+            _gather.read(["s3://box/missing"], [segment], device="host", client=client)
+
+
+@pytest.mark.cuda
+def test_tensors_of_a_gpu(tmp_path: Path) -> None:
+    import torch
+
+    size = 64 << 20
+    source = torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda")
+    head = Memory(b"h" * 4096)
+    stream = torch.cuda.current_stream().cuda_stream
+    source += 1  # queued on the stream: the write waits for it
+    pieces = [head.piece(), Piece(source.data_ptr(), size, "cuda:0")]
+    report = _gather.write(tmp_path / "a", pieces, streams={"cuda:0": stream})
+    assert report.bytes == size + 4096 and report["save"]["sources"]
+    out = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    for verify in (False, True):
+        out.zero_()
+        segments = [
+            Segment(0, 4096 + at, 1 << 20, out.data_ptr() + at, label=str(at)) for at in range(0, size, 1 << 20)
+        ]
+        _gather.read([tmp_path / "a"], segments[::-1], device="cuda:0", stream=stream, verify=verify)
+        assert torch.equal(out, source)
+    columns = torch.zeros(size // 4, dtype=torch.uint8, device="cuda")
+    rows = Segment(0, 4096, size, columns.data_ptr(), width=256, stride=1024)
+    _gather.read([tmp_path / "a"], [rows], device="cuda:0", stream=stream)
+    assert torch.equal(columns, source.view(-1, 1024)[:, :256].reshape(-1))

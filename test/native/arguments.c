@@ -28,9 +28,10 @@ enum {
 	ERRCAP = 'z'
 };
 
-typedef int32_t (*any)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+typedef int32_t (*any)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                       uint64_t);
 
-enum { MOST = 9, ROOM = 1 << 16, OPEN_KINDS = 9 };
+enum { MOST = 10, ROOM = 1 << 16, OPEN_KINDS = 9 };
 
 static const struct function {
 	const char *name;
@@ -55,6 +56,8 @@ static const struct function {
     F(nebulaio_load_ready, "huunez", 'j'),
     F(nebulaio_checksum_start, "hHez", 'm'),
     F(nebulaio_save_start, "hpacSoHez", 's'),
+    F(nebulaio_gather_start, "hacacSoHez", 's'),
+    F(nebulaio_write_start, "hpacSoHez", 's'),
     F(nebulaio_file_open, "hptoHez", 's'),
     F(nebulaio_file_size, "hrez", 'f'),
     F(nebulaio_file_read_start, "hAuuSoHez", 'f'),
@@ -112,12 +115,14 @@ static uint64_t open_of(char kind)
 static uint64_t number_of(const void *p) { return (uint64_t)(uintptr_t)p; }
 
 /* A valid struct for an argument of a function. */
-static uint64_t struct_of(const char *name)
+static uint64_t struct_of(const char *name, int argument)
 {
 	static char byte[4096];
 	static const int64_t shape[1] = {1};
 	static nebulaio_buffer buffer;
 	static nebulaio_tensor tensor;
+	static nebulaio_segment segment;
+	static nebulaio_piece piece;
 	static nebulaio_object_read read;
 	static nebulaio_object_write write;
 	static nebulaio_descriptors descriptors;
@@ -139,6 +144,12 @@ static uint64_t struct_of(const char *name)
 	write.struct_size = sizeof write, write.bucket = "b", write.key = "k", write.address = byte, write.size = 1;
 	write.device = "host";
 	descriptors.struct_size = sizeof descriptors;
+	segment.address = byte, segment.size = 1;
+	piece.address = byte, piece.size = 1, piece.device = "host";
+	if (strcmp(name, "nebulaio_gather_start") == 0)
+		return argument == 1 ? number_of(sources) : number_of(&segment);
+	if (strcmp(name, "nebulaio_write_start") == 0)
+		return number_of(&piece);
 	if (strcmp(name, "nebulaio_load_start") == 0)
 		return number_of(&buffer);
 	if (strcmp(name, "nebulaio_data_open_start") == 0)
@@ -175,7 +186,7 @@ static void good(const struct function *f, uint64_t arguments[MOST])
 		case TEXT: *a = number_of(strcmp(f->name, "nebulaio_file_open") ? "text" : "r"); break;
 		case OPTIONAL: *a = number_of(NULL); break;
 		case STRUCTS:
-		case STRUCT: *a = struct_of(f->name); break;
+		case STRUCT: *a = struct_of(f->name, i); break;
 		case COUNT: *a = 1; break;
 		case OUT:
 		case GIVEN:
@@ -194,7 +205,7 @@ static void good(const struct function *f, uint64_t arguments[MOST])
 static int32_t made(const struct function *f, const uint64_t a[MOST])
 {
 	calls++;
-	const int32_t status = ((any)f->call)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]);
+	const int32_t status = ((any)f->call)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]);
 	for (int i = 0; f->kinds[i]; i++) {
 		uint64_t given = 0;
 		if (f->kinds[i] != GIVEN || status != NEBULAIO_OK || !a[i])
@@ -307,11 +318,51 @@ static void fields(void)
 	SAVE(t.address = NULL, "address");
 	SAVE(t.size = UINT64_MAX, "t");
 
+	const char *files[2] = {model_path, NULL};
+	const nebulaio_segment all = {0, 0, 1, 0, 0, byte, "t"};
+#define GATHER(change, named)                                                                                          \
+	do {                                                                                                           \
+		nebulaio_segment g = all;                                                                              \
+		size_t count = 1;                                                                                      \
+		change;                                                                                                \
+		said[0] = 0;                                                                                           \
+		EXPECT(nebulaio_gather_start(handles[0], files, count, &g, 1, NULL, "{\"device\":\"host\"}", &out, said,  \
+		                             sizeof said) == NEBULAIO_ERR_INVALID);                                      \
+		EXPECT(strstr(said, named));                                                                           \
+		calls++;                                                                                               \
+	} while (0)
+	GATHER(count = 2, "file 1: is NULL");
+	GATHER(g.label = "\xff", "UTF-8");
+	GATHER(g.file = 1, "names file 1");
+	GATHER(g.file = UINT64_MAX, "2^63");
+	GATHER(g.offset = UINT64_MAX, "2^63");
+	GATHER(g.size = UINT64_MAX, "2^63");
+	GATHER(g.width = UINT64_MAX, "2^63");
+	GATHER(g.stride = 1, "0 bytes out of every 1");
+	GATHER(g.address = NULL, "address 0x0");
+
+	const nebulaio_piece some = {byte, 1, "host"};
+#define PIECE(change, named)                                                                                           \
+	do {                                                                                                           \
+		nebulaio_piece p = some;                                                                               \
+		change;                                                                                                \
+		said[0] = 0;                                                                                           \
+		EXPECT(nebulaio_write_start(handles[0], path, &p, 1, NULL, NULL, &out, said, sizeof said) ==           \
+		       NEBULAIO_ERR_INVALID);                                                                          \
+		EXPECT(strstr(said, named) && access(path, F_OK) != 0);                                                   \
+		calls++;                                                                                               \
+	} while (0)
+	PIECE(p.address = NULL, "address 0x0");
+	PIECE(p.size = UINT64_MAX, "2^63");
+	PIECE(p.device = NULL, "device of piece 0: is NULL");
+	PIECE(p.device = "\xff", "UTF-8");
+	PIECE(p.device = "auto", "expected host, cuda or cuda:N");
+
 	nebulaio_object_read r;
 	nebulaio_peer peer = {byte, NULL};
 #define READ(change)                                                                                                   \
 	do {                                                                                                           \
-		memcpy(&r, (const void *)(uintptr_t)struct_of("nebulaio_object_read_start"), sizeof r);                 \
+		memcpy(&r, (const void *)(uintptr_t)struct_of("nebulaio_object_read_start", 1), sizeof r);                 \
 		change;                                                                                                \
 		said[0] = 0;                                                                                           \
 		EXPECT(nebulaio_object_read_start(handles[3], &r, 1, NULL, &out, said, sizeof said) ==                  \
@@ -336,7 +387,7 @@ static void fields(void)
 	nebulaio_object_write w;
 #define WRITE(change)                                                                                                  \
 	do {                                                                                                           \
-		memcpy(&w, (const void *)(uintptr_t)struct_of("nebulaio_object_write_start"), sizeof w);                \
+		memcpy(&w, (const void *)(uintptr_t)struct_of("nebulaio_object_write_start", 1), sizeof w);                \
 		change;                                                                                                \
 		said[0] = 0;                                                                                           \
 		EXPECT(nebulaio_object_write_start(handles[3], &w, NULL, &out, said, sizeof said) ==                    \

@@ -11,6 +11,7 @@ for language in c cpp; do
 	"$folder/load_$language" "$model" "$device"
 	"$folder/save_$language" "$work" "$device"
 	"$folder/load_$language" "$work/$language.safetensors" "$device"
+	"$folder/gather_$language" "$work" "$device"
 	"$folder/file_$language" "$work" "$device"
 	"$folder/data_$language" "$work" "$device"
 done

@@ -173,6 +173,7 @@ for bucket in models my-bucket training-data; do aws --endpoint-url http://local
 WITH_SERVER = ("gpudirect.py", "gpudirect.h", "pytorch.py", "dali.py")
 MODULE_NEEDS = {
     "huggingface.py": frozenset({"torch"}),
+    "torch": frozenset({"torch"}),
     "torch.py": frozenset({"torch"}),
     "pytorch.py": frozenset({"torch"}),
     "dali.py": frozenset({"dali"}),
@@ -194,7 +195,7 @@ def module(path: str, text: str, package: str) -> Page:
         file = Path(path)
         parts = [*file.parts[file.parts.index(package) : -1], file.stem]
         name = ".".join(parts[:-1] if file.stem == "__init__" else parts)
-        needs = MODULE_NEEDS.get(file.name, frozenset())
+        needs = MODULE_NEEDS.get(file.name, MODULE_NEEDS.get(file.parent.name, frozenset()))
         set_up(page, needs)
         page.blocks.append(Block(path, lines[0], "doctest", name, needs=needs))
     return page

@@ -53,7 +53,8 @@ type Big struct{ Bytes []byte }
 // mark is on the stack where a sequence of values begins.
 type mark struct{}
 
-// MostSteps is the largest number of instructions of a pickle. It bounds the memory of Parse to a few gigabytes.
+// MostSteps is the largest number of instructions of a pickle. MostSteps bounds the memory of Parse to
+// a few gigabytes.
 const MostSteps = 16 << 20
 
 // Parse returns the value of a pickle. Errors show the parameter `name` as the pickle's name. If the content is not a

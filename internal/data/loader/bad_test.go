@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -121,8 +122,7 @@ func TestWholeFilesAreVerified(t *testing.T) {
 // TestALimitOfOpenFilesIsRespected lets the place of the files refuse more than six of them.
 func TestALimitOfOpenFilesIsRespected(t *testing.T) {
 	r := newRig(t, 12, 8, ragged)
-	var opened atomic.Int64
-	most := int64(0)
+	var opened, most atomic.Int64
 	r.options.Split.Batch, r.options.Mixing.Shuffle, r.options.Epochs = 4, order.Stored, 2
 	r.options.Open = each(func(name string) (*vfs.File, error) {
 		content, err := os.ReadFile(name)
@@ -134,7 +134,8 @@ func TestALimitOfOpenFilesIsRespected(t *testing.T) {
 			opened.Add(-1)
 			return nil, errs.New(errs.Unsupported, "open", name, "six objects are open")
 		}
-		most = max(most, n)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
 		late := new(atomic.Int64)
 		return vfs.NewRemote(name, int64(len(content)), &counted{remote{content: content, late: late}, &opened}), nil
 	})
@@ -142,8 +143,46 @@ func TestALimitOfOpenFilesIsRespected(t *testing.T) {
 	if !errors.Is(err, io.EOF) || len(seen) != 2*96 {
 		t.Errorf("%d samples, %v", len(seen), err)
 	}
-	if most != 6 {
-		t.Errorf("at most %d files were open, expected 6", most)
+	if n := most.Load(); n != 6 {
+		t.Errorf("at most %d files were open, expected 6", n)
+	}
+}
+
+// TestFilesAreOpenedBeforeTheirTurn lets the first batch's files wait until those of the third are being opened.
+func TestFilesAreOpenedBeforeTheirTurn(t *testing.T) {
+	r := newRig(t, 12, 8, ragged)
+	var opened atomic.Int64
+	third := make(chan struct{})
+	r.options.Split.Batch, r.options.Mixing.Shuffle, r.options.Epochs, r.options.OpenFiles = 8, order.Stored, 3, 512
+	open := each(func(name string) (*vfs.File, error) {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		opened.Add(1)
+		late := new(atomic.Int64)
+		return vfs.NewRemote(name, int64(len(content)), &counted{remote{content: content, late: late}, &opened}), nil
+	})
+	var once sync.Once
+	r.options.Open = func(ctx context.Context, names []string) ([]dataset.Opened, []error) {
+		switch names[0] {
+		case first(r.set.File(2)):
+			once.Do(func() { close(third) })
+		case first(r.set.File(0)):
+			<-third
+		}
+		return open(ctx, names)
+	}
+	l := r.start()
+	seen, err := r.drain(l)
+	if !errors.Is(err, io.EOF) || len(seen) != 3*96 {
+		t.Errorf("%d samples, %v", len(seen), err)
+	}
+	if n := opened.Load(); n != 12 {
+		t.Errorf("%d files are open, expected each of 12 once", n)
+	}
+	if err := l.Close(); err != nil || opened.Load() != 0 {
+		t.Errorf("after Close %d files are open: %v", opened.Load(), err)
 	}
 }
 

@@ -12,16 +12,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// files keeps files open while batches read them, and some of them for longer. Only the filler opens files; any
-// goroutine may release them.
+// files keeps files open while batches read them, and some of them for longer. The filler acquires files; other
+// goroutines open files of later batches, and any goroutine may release files.
 type files struct {
 	open func(ctx context.Context, names []string) ([]dataset.Opened, []error)
-	idle int // the most open files without a reader
+	most int // the most open files, unless more are being read
 
-	mu   sync.Mutex
-	all  map[int]*held
-	rest list.List // of *held without a reader, the longest unused first
-	err  error     // of closing files
+	closing sync.WaitGroup // goroutines that close files
+
+	mu      sync.Mutex
+	opening map[int]bool // files that are being opened for later batches
+	all     map[int]*held
+	rest    list.List // of *held without a reader, the longest unused first
+	err     error     // of closing files
 }
 
 // held is an open file and the number of batches that read it.
@@ -44,11 +47,7 @@ func (f *files) acquire(ctx context.Context, set *dataset.Set, numbers []int) ([
 			missing = append(missing, i)
 			continue
 		}
-		h.readers++
-		if h.at != nil {
-			f.rest.Remove(h.at)
-			h.at = nil
-		}
+		f.take(h)
 		out[i] = h
 	}
 	f.mu.Unlock()
@@ -76,10 +75,76 @@ func (f *files) acquire(ctx context.Context, set *dataset.Set, numbers []int) ([
 			bad[n] = err
 			continue
 		}
-		out[i] = &held{Opened: opened[k], number: n, readers: 1}
-		f.all[n] = out[i]
+		out[i] = f.keep(n, opened[k])
+		f.take(out[i])
 	}
 	return out, bad
+}
+
+// keep adds an open file that nobody reads yet, and returns it. If the file was opened twice, keep closes the second
+// one and returns the first. The caller holds mu.
+func (f *files) keep(number int, o dataset.Opened) *held {
+	if h := f.all[number]; h != nil {
+		f.err = errors.Join(f.err, o.File.Close())
+		return h
+	}
+	h := &held{Opened: o, number: number}
+	h.at = f.rest.PushBack(h)
+	f.all[number] = h
+	return h
+}
+
+// take counts a reader of an open file. The caller holds mu.
+func (f *files) take(h *held) {
+	h.readers++
+	if h.at != nil {
+		f.rest.Remove(h.at)
+		h.at = nil
+	}
+}
+
+// prepare begins to open files for a later batch, and returns a channel that is closed when they are open. It returns
+// nil if there is nothing to open. A file that cannot be opened is left to acquire. Files are prepared only if
+// twice as many can stay open, so that no file is closed before its batch comes.
+func (f *files) prepare(ctx context.Context, set *dataset.Set, numbers []int) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var missing []int
+	if len(numbers) <= f.most/(2*batchesComing) {
+		for _, n := range numbers {
+			if f.all[n] == nil && !f.opening[n] {
+				missing = append(missing, n)
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	names := make([]string, len(missing))
+	for i, n := range missing {
+		names[i], _ = set.File(n)
+		f.opening[n] = true
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		opened, fails := f.open(ctx, names)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for i, n := range missing {
+			delete(f.opening, n)
+			if fails[i] != nil {
+				continue
+			}
+			if _, size := set.File(n); opened[i].File.Size() != size {
+				f.err = errors.Join(f.err, opened[i].File.Close())
+				continue
+			}
+			f.keep(n, opened[i])
+		}
+		f.shrink(f.most)
+	}()
+	return done
 }
 
 // again closes all files that are not being read and opens the failed ones once more: a limit of open files of this
@@ -94,15 +159,14 @@ func (f *files) again(ctx context.Context, names []string, opened []dataset.Open
 		}
 	}
 	f.mu.Lock()
-	crowded := len(at) > 0 && f.rest.Len() > 0
-	if crowded {
-		f.idle = max(f.rest.Len()/2, 1)
-		f.shrink(0)
-	}
-	f.mu.Unlock()
-	if !crowded {
+	if len(at) == 0 || f.rest.Len() == 0 {
+		f.mu.Unlock()
 		return
 	}
+	f.most = max(len(f.all)/2, 1)
+	closed := f.shrink(0)
+	f.mu.Unlock()
+	<-closed
 	files, errors := f.open(ctx, want)
 	for k, i := range at {
 		opened[i], fails[i] = files[k], errors[k]
@@ -121,22 +185,43 @@ func (f *files) release(hs []*held) {
 			h.at = f.rest.PushBack(h)
 		}
 	}
-	f.shrink(f.idle)
+	f.shrink(f.most)
 }
 
-// shrink closes unused files until at most n are left. The caller holds mu.
-func (f *files) shrink(n int) {
-	for f.rest.Len() > n {
+// shrink closes files that nobody reads, until at most n files are open. It returns a channel that is closed when they
+// are closed. The caller holds mu.
+func (f *files) shrink(n int) <-chan struct{} {
+	var unused []*held
+	done := make(chan struct{})
+	for f.rest.Len() > 0 && len(f.all) > n {
 		h := f.rest.Remove(f.rest.Front()).(*held)
 		delete(f.all, h.number)
-		f.err = errors.Join(f.err, h.File.Close())
+		unused = append(unused, h)
 	}
+	if len(unused) == 0 {
+		close(done)
+		return done
+	}
+	f.closing.Go(func() { // not in the time of a caller that waits for its batch
+		defer close(done)
+		var all error
+		for _, h := range unused {
+			all = errors.Join(all, h.File.Close())
+		}
+		if all != nil {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.err = errors.Join(f.err, all)
+		}
+	})
+	return done
 }
 
 // close closes all files. No batch may read one.
 func (f *files) close() error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.shrink(0)
+	f.mu.Unlock()
+	f.closing.Wait()
 	return f.err
 }

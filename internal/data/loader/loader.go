@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"sync"
 	"time"
 
@@ -86,7 +87,7 @@ func New(o Options) (*Loader, error) {
 		return nil, err
 	}
 	l := &Loader{o: o, ended: make(chan struct{}), tuner: newTuner(), pool: &pool{device: o.Device, limit: o.Ahead},
-		files: &files{open: o.Open, idle: o.OpenFiles, all: map[int]*held{}}}
+		files: &files{open: o.Open, most: o.OpenFiles, opening: map[int]bool{}, all: map[int]*held{}}}
 	l.change.L = &l.mu
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	go l.fill(cursor)
@@ -106,27 +107,59 @@ func (l *Loader) fill(cursor *order.Cursor) {
 }
 
 func (l *Loader) fillAll(cursor *order.Cursor) error {
-	first := l.o.State.Epoch
-	for epoch := first; l.o.Epochs == 0 || epoch-first < l.o.Epochs; epoch++ {
-		if epoch > first {
+	var queue []coming
+	defer func() { // the files of later batches must not be opened after Close
+		for _, c := range queue {
+			c.await()
+		}
+	}()
+	next, stop := iter.Pull2(l.batches(cursor))
+	defer stop()
+	for more := true; more || len(queue) > 0; {
+		for more && len(queue) < batchesComing {
+			var b *Batch
 			var err error
-			begin := order.State{Seed: l.o.State.Seed, Epoch: epoch}
-			if cursor, err = order.NewCursor(l.o.Set.Len(), l.o.Mixing, l.o.Split, begin); err != nil {
+			if b, err, more = next(); err != nil {
 				return err
 			}
+			if more {
+				queue = append(queue, l.announce(b))
+			}
 		}
-		for {
-			samples, more := cursor.Next(nil)
-			if !more {
-				break
-			}
-			b := &Batch{Samples: samples, Epoch: epoch, Last: cursor.Ended(), State: cursor.State(), pool: l.pool}
-			if err := l.start(b); err != nil {
-				return l.explain(b, err)
-			}
+		if len(queue) == 0 {
+			break
+		}
+		c := queue[0]
+		c.await()
+		queue = queue[1:]
+		if err := l.start(c); err != nil {
+			return l.explain(c.b, err)
 		}
 	}
 	return io.EOF
+}
+
+// batches yields the batches in their order, or an error as the last.
+func (l *Loader) batches(cursor *order.Cursor) iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
+		first := l.o.State.Epoch
+		for epoch := first; l.o.Epochs == 0 || epoch-first < l.o.Epochs; epoch++ {
+			if epoch > first {
+				var err error
+				begin := order.State{Seed: l.o.State.Seed, Epoch: epoch}
+				if cursor, err = order.NewCursor(l.o.Set.Len(), l.o.Mixing, l.o.Split, begin); err != nil {
+					yield(nil, err)
+					return
+				}
+			}
+			for samples, more := cursor.Next(nil); more; samples, more = cursor.Next(nil) {
+				b := &Batch{Samples: samples, Epoch: epoch, Last: cursor.Ended(), State: cursor.State(), pool: l.pool}
+				if !yield(b, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Next returns the next batch as soon as it is in device memory. After the last batch it returns io.EOF. An error ends

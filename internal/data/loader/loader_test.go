@@ -30,7 +30,6 @@ type rig struct {
 	set      *dataset.Set
 	contents [][]byte
 	options  loader.Options
-	opened   int
 }
 
 // newRig writes files with samples of the given sizes.
@@ -75,11 +74,7 @@ func newRig(t testing.TB, files, samples int, size func(*rand.Rand) int64) *rig 
 			t.Error(err)
 		}
 	})
-	open := each(func(name string) (*vfs.File, error) {
-		r.opened++
-		return vfs.Open(name)
-	})
-	r.options = loader.Options{Set: r.set, Open: open, Engine: e, Device: host.New(), Columns: []int{0, 1},
+	r.options = loader.Options{Set: r.set, Open: each(vfs.Open), Engine: e, Device: host.New(), Columns: []int{0, 1},
 		Mixing: order.Mixing{Shuffle: order.Full}, Split: order.Split{Batch: 8, Tail: order.Short}, Epochs: 1,
 		Route: "auto", Cache: "auto"}
 	return r

@@ -19,27 +19,27 @@ import (
 // DefaultAhead is the default of Options.Ahead.
 const DefaultAhead = 1 << 30
 
-// Bounds of the files that stay open without being read, if the caller names no number.
+// Bounds of the files that stay open, if the caller names no number.
 const (
 	fewestOpen = 64
 	mostOpen   = 16384
 )
 
-// openFiles returns how many files stay open by default: a quarter of the limit of this process. An open file has two
-// descriptors, so these files use at most half of the limit.
+// openFiles returns how many files stay open by default: seven sixteenths of the limit of this process. An open file
+// has two descriptors, so an eighth of the limit is left to the caller.
 func openFiles() int {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
 		return fewestOpen
 	}
-	return int(min(max(l.Cur/4, fewestOpen), mostOpen))
+	return int(min(max(l.Cur/16*7, fewestOpen), mostOpen))
 }
 
 // Options describes a loader. Set, Open, Engine, Device, Columns, Mixing and Split are required.
 type Options struct {
 	Set *dataset.Set
-	// Open opens files of the set by their names. The result has a file or an error for each name. The loader calls Open
-	// from a single goroutine, and closes the files.
+	// Open opens files of the set by their names. The result has a file or an error for each name. Several
+	// goroutines call Open at once. The loader closes the files.
 	Open    func(ctx context.Context, names []string) ([]dataset.Opened, []error)
 	Engine  *transfer.Engine
 	Device  device.Device
@@ -53,9 +53,9 @@ type Options struct {
 	// Ahead is the most bytes of batches that the caller has not taken yet; 0 means DefaultAhead. A single batch of
 	// more bytes is an error of Next.
 	Ahead int64
-	// OpenFiles is the most files that stay open without being read; 0 means a quarter of the limit of open files of
-	// this process, from 64 to 16384. Batches of so many files are read ahead that no more than OpenFiles files are
-	// being read, but always one batch.
+	// OpenFiles is the most files that stay open; 0 means seven sixteenths of the limit of open files of this process,
+	// from 64 to 16384. Batches of so many files are read ahead that no more than OpenFiles files are being read, but
+	// always one batch.
 	OpenFiles int
 	// SkipBad leaves samples out of their batches if their files cannot be opened or have another size. Stats counts
 	// these samples. A batch can then have fewer samples, or none.

@@ -10,16 +10,46 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
-// start waits for room, begins to read a batch, and queues it.
-func (l *Loader) start(b *Batch) error {
-	plans, err := l.plan(b)
-	if err != nil {
-		return err
+// batchesComing is the number of batches whose files are opened before their turn, the next one included. To open the
+// files of a batch of objects takes a round trip to the server, during which the loader would otherwise stand still.
+const batchesComing = 8
+
+// coming is a batch that is planned, and whose files are being opened.
+type coming struct {
+	b      *Batch
+	plans  []dataset.Batch
+	files  []int           // numbers of the batch's files, each once
+	opened <-chan struct{} // closed when the files are open; nil if they were
+	err    error           // of the plan
+}
+
+// announce plans a batch and begins to open its files.
+func (l *Loader) announce(b *Batch) coming {
+	c := coming{b: b}
+	if c.plans, c.err = l.plan(b); c.err == nil {
+		c.files = numbers(c.plans)
+		c.opened = l.files.prepare(l.ctx, l.o.Set, c.files)
 	}
-	if !l.room(b.bytes, len(numbers(plans))) {
+	return c
+}
+
+// await waits until the files of the batch are open, as far as they can be opened.
+func (c *coming) await() {
+	if c.opened != nil {
+		<-c.opened
+	}
+}
+
+// start waits for room, begins to read a batch, and queues it.
+func (l *Loader) start(c coming) error {
+	if c.err != nil {
+		return c.err
+	}
+	b := c.b
+	if !l.room(b.bytes, len(c.files)) {
 		return l.ctx.Err()
 	}
-	if err := l.begin(b, plans); err != nil {
+	if err := l.begin(b, c.plans); err != nil {
 		b.Free()
 		l.files.release(b.files)
 		return err

@@ -7,7 +7,7 @@ import importlib
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import _process, _report, _save
 from .._frameworks import hold
@@ -15,10 +15,8 @@ from ..errors import InvalidError, NebulaioError
 from . import _manifest
 from ._hf import INDEX, OFFSETS, SHARDING
 from ._place import Place
+from ._writing import Writing
 from ._written import Batches, Source, Written, WrittenFile
-
-if TYPE_CHECKING:
-    from ._writer import _Writing
 
 _storage: Any = importlib.import_module("torch.distributed.checkpoint.storage")
 
@@ -50,7 +48,7 @@ def prepare(place: Place, identity: str, alone: int | None) -> None:
     place.stage(_mark(identity), b"{}")
 
 
-def write(writing: _Writing, items: Sequence[Any], planner: Any) -> list[Any]:
+def write(writing: Writing, items: Sequence[Any], planner: Any) -> list[Any]:
     """Write the tensors of a rank to safetensors files, and return torch's WriteResults."""
     batches = Batches(items, planner)
     results: list[Any] = []
@@ -63,7 +61,7 @@ def write(writing: _Writing, items: Sequence[Any], planner: Any) -> list[Any]:
     return results
 
 
-def _write_file(writing: _Writing, name: str, batch: list[Source]) -> list[Any]:
+def _write_file(writing: Writing, name: str, batch: list[Source]) -> list[Any]:
     held, places = [], {}
     for one in batch:
         fqn = one.item.index.fqn
@@ -110,15 +108,11 @@ def finish(
             text = json.dumps({"metadata": {"total_size": total}, "weight_map": weights}, indent=2).encode()
             report = place.stage(INDEX, text)
             index = _manifest.FileEntry(INDEX, len(text), str(report["crc64nvme"]))
-        place.stage(
-            manifest,
-            _manifest.encode(
-                identity, world=len(results), step=step, metadata=index, files=files, items=(), kind="safetensors"
-            ),
-        )
+        fields = _manifest.draft(identity, world=len(results), step=step, files=files, items=())
+        place.stage(manifest, _manifest.encode(fields, index, "safetensors"), checksum=True)
     except BaseException:
-        names = [manifest, INDEX, *(name for file in files for name in (file.name, file.name + ".crc64nvme")), _mark(identity)]
-        for name in names:
+        shards = [name for file in files for name in (file.name, file.name + ".crc64nvme")]
+        for name in [manifest, manifest + ".crc64nvme", INDEX, *shards, _mark(identity)]:
             try:
                 place.remove([name])
             except (NebulaioError, OSError):

@@ -11,7 +11,7 @@ from . import _manifest, _metadata
 from ._place import Place
 
 _SUMS = ".crc64nvme"
-_STAGED = re.compile(r"(__\d+)?\.metadata\.[0-9a-f]{16}\.partial")
+_STAGED = re.compile(r"(__\d+)?\.metadata\.[0-9a-f]{16}\.partial|\..+\.[0-9a-f]{16}\.nebulaio\.tmp")
 _RANK_METADATA = re.compile(r"__(\d+)\.metadata")
 
 
@@ -56,7 +56,7 @@ def remove_older(place: Place, new: Iterable[str], rank: int | None, replaced: s
             name for name in sizes
             if name not in kept
             and (_is_ours(name) or _is_data(name))
-            and (rank in (None, _rank_of(name)) or name == replaced)
+            and (rank in (None, _rank_of(name)) or name.removesuffix(_SUMS) == replaced)
         ]  # fmt: skip
         place.remove(old)
         if old:
@@ -80,7 +80,7 @@ def _named(place: Place, sizes: Iterable[str]) -> set[str] | None:
             kept |= {file, file + _SUMS}
         identity = _metadata.id_of(metadata)
         if identity is not None:
-            kept.add(_manifest.name_of(identity))
+            kept |= {_manifest.name_of(identity), _manifest.name_of(identity) + _SUMS}
     return kept
 
 
@@ -91,10 +91,11 @@ def _is_data(name: str) -> bool:
 
 def _is_ours(name: str) -> bool:
     """Return whether only this package gives a file such a name."""
-    data = _metadata.DATA_FILE.fullmatch(name.removesuffix(_SUMS))
+    plain = name.removesuffix(_SUMS)
+    data = _metadata.DATA_FILE.fullmatch(plain)
     if data is not None:
         return data[2] is not None
-    return _STAGED.fullmatch(name) is not None or _manifest.FILE.fullmatch(name) is not None
+    return _STAGED.fullmatch(name) is not None or _manifest.FILE.fullmatch(plain) is not None
 
 
 def _rank_of(name: str) -> int | None:

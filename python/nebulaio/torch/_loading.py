@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from .. import _gather
@@ -32,7 +34,9 @@ class _Wish(NamedTuple):
     request: Any
     source: Source
     target: Any
+    box: Box  # of the stored tensor
     is_shared: bool
+    is_direct: bool
 
     @property
     def fqn(self) -> str:
@@ -77,13 +81,24 @@ class Loading:
         self._sources.locate(
             dict.fromkeys(item.storage_index for _, item in tensors), dict.fromkeys(item.storage_index for item in others)
         )
-        wishes = [self._wish(place, item) for place, item in tensors]
-        self._load_bytes(others)
-        direct = [wish for wish in wishes if self._is_direct(wish)]
-        self._read_direct(direct)
+        with without_collections():
+            wishes = [self._wish(place, item) for place, item in tensors]
+        direct = [wish for wish in wishes if wish.is_direct]
+        # The objects that are no tensors share a job with tensors in host memory. So an error about a damaged block
+        # names all that is in the block.
+        first, *more = list(_by_size([(self._sources.of(item.storage_index).length, item) for item in others])) or [[]]
+        objects = self._objects(first)
+        self._read_direct(direct, [segment for _, _, segment in objects if segment is not None])
+        for item, piece, _ in objects:
+            self._planner.load_bytes(item, io.BytesIO(piece))
+        for batch in more:
+            objects = self._objects(batch)
+            self._read([segment for _, _, segment in objects if segment is not None], "host", 0, False)
+            for item, piece, _ in objects:
+                self._planner.load_bytes(item, io.BytesIO(piece))
         for wish in direct:
             self._planner.commit_tensor(wish.request, wish.target)
-        detours = [wish for wish in wishes if not self._is_direct(wish) and wish.source.values is not None]
+        detours = [wish for wish in wishes if not wish.is_direct and wish.source.values is not None]
         self._read_buffered(detours)
         for wish in wishes:
             if wish.source.values is None:
@@ -116,32 +131,23 @@ class Loading:
         if is_shared:
             self._counts["shared"] += 1
             self._sizes["shared"] += size
-        return _Wish(item, source, target, is_shared)
+        box = box_of(item)
+        return _Wish(item, source, target, box, is_shared, _is_direct(source, target, box))
 
-    def _is_direct(self, wish: _Wish) -> bool:
-        """Return whether the bytes of the file can go straight to the memory of the tensor."""
-        values, target = wish.source.values, wish.target
-        return (
-            values is not None
-            and values.strides is None
-            and values.dtype is target.dtype
-            and _items.is_plain(target)
-            and _items.is_direct(target)
-            and _regions.count_runs(values.shape, box_of(wish.request), values.dtype.itemsize) <= _regions.MOST_RUNS
-        )
-
-    def _read_direct(self, wishes: Sequence[_Wish]) -> None:
+    def _read_direct(self, wishes: Sequence[_Wish], others: Sequence[tuple[str, Any]]) -> None:
         """Read into the tensors: one job for each device, and one more for what other ranks of the host read too."""
         self._counts["direct"] += len(wishes)
         jobs: defaultdict[_Job, list[tuple[str, Any]]] = defaultdict(list)
+        if others:
+            jobs[_Job("host", False)] += others
         tensors: dict[str, Any] = {}
         for wish in wishes:
             if wish.target.numel():
                 job = _Job(device_of(wish.target), wish.is_shared)
                 tensors[job.device] = wish.target
-                jobs[job] += self._segments(wish.source, box_of(wish.request), wish.target.data_ptr(), wish.fqn)
+                jobs[job] += self._segments(wish.source, wish.box, wish.target.data_ptr(), wish.fqn)
         for job, segments in jobs.items():
-            stream = streams_of([tensors[job.device]]).get(job.device, 0)
+            stream = streams_of([tensors[job.device]]).get(job.device, 0) if job.device in tensors else 0
             for part in self._from_another_place(segments) if job.is_shared else [segments]:
                 self._read(part, job.device, stream, job.is_shared)
 
@@ -194,7 +200,7 @@ class Loading:
         """Yield the parts of a wish, each small enough for the buffers."""
         values = wish.source.values
         assert values is not None
-        box = box_of(wish.request)
+        box = wish.box
         if values.strides is not None:
             yield _Detour(wish, Box((), ()), box, values.size)
             return
@@ -226,21 +232,19 @@ class Loading:
         for detour, buffer in zip(batch, buffers):
             _copy_out(detour, buffer)
 
-    def _load_bytes(self, items: Sequence[Any]) -> None:
-        """Read the items that are no tensors, and give them to the planner."""
+    def _objects(self, items: Sequence[Any]) -> list[tuple[Any, bytearray, tuple[str, Any] | None]]:
+        """Return the items that are no tensors, each with the memory for its bytes and the segment that reads them."""
         self._counts["bytes"] += len(items)
-        for batch in _by_size([(self._sources.of(item.storage_index).length, item) for item in items]):
-            pieces = [bytearray(self._sources.of(item.storage_index).length) for item in batch]
-            segments = []
-            for item, piece in zip(batch, pieces):
-                source = self._sources.of(item.storage_index)
-                self._sizes["wanted"] += len(piece)
-                if piece:
-                    segment = _gather.Segment(0, source.offset, len(piece), address_of(piece), label=item.dest_index.fqn)
-                    segments.append((source.file, segment))
-            self._read(segments, "host", 0, False)
-            for item, piece in zip(batch, pieces):
-                self._planner.load_bytes(item, io.BytesIO(bytes(piece)))
+        found = []
+        for item in items:
+            source = self._sources.of(item.storage_index)
+            piece = bytearray(source.length)
+            self._sizes["wanted"] += len(piece)
+            segment = None
+            if piece:
+                segment = source.file, _gather.Segment(0, source.offset, len(piece), address_of(piece), label=item.dest_index.fqn)
+            found.append((item, piece, segment))
+        return found
 
     def _by_torch(self, wish: _Wish) -> None:
         """Let torch read an item that is no plain tensor, such as a subclass, as stock torch does."""
@@ -287,6 +291,34 @@ class Loading:
         }
 
 
+def _is_direct(source: Source, target: Any, box: Box) -> bool:
+    """Return whether the bytes of the file can go straight to the memory of a tensor."""
+    values = source.values
+    return (
+        values is not None
+        and values.strides is None
+        and values.dtype is target.dtype
+        and _items.is_plain(target)
+        and _items.is_direct(target)
+        and _regions.count_runs(values.shape, box, values.dtype.itemsize) <= _regions.MOST_RUNS
+    )
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Keep Python's garbage collector from running meanwhile.
+
+    A plan makes many small objects, and every few thousand of them the collector would look at all objects of torch.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def _copy_out(detour: _Detour, buffer: Any) -> None:
     """Copy the wanted part of a buffer to its place in the target."""
     wish = detour.wish
@@ -307,7 +339,8 @@ def _copy_out(detour: _Detour, buffer: Any) -> None:
 
 def _by_size(items: Sequence[tuple[int, Any]]) -> Iterator[list[Any]]:
     """Yield groups of items of at most BUFFER bytes together."""
-    batch, total = [], 0
+    batch: list[Any] = []
+    total = 0
     for size, item in items:
         if batch and total + size > BUFFER:
             yield batch

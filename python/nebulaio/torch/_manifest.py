@@ -81,31 +81,31 @@ class Manifest(NamedTuple):
     items: dict[tuple[str, tuple[int, ...]], ItemEntry]
 
 
-def encode(
-    identity: str,
-    *,
-    world: int,
-    step: int | None,
-    metadata: FileEntry | None,
-    files: Sequence[FileEntry],
-    items: Sequence[ItemEntry],
-    kind: str = FORMAT,
-) -> bytes:
-    """Return the bytes of a manifest."""
+def draft(
+    identity: str, *, world: int, step: int | None, files: Sequence[FileEntry], items: Sequence[ItemEntry]
+) -> dict[str, Any]:
+    """Return the fields of a manifest that the writer knows. The commit of the library adds the others."""
     numbers = {file.name: number for number, file in enumerate(files)}
-    content = {
-        "version": VERSION,
+    return {
         "id": identity,
-        "format": kind,
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "step": step,
         "world": world,
-        "bytes": sum(file.size for file in files),
-        "metadata": None if metadata is None else metadata._asdict(),
         "files": [file._asdict() for file in files],
         "items": [
             {**item._asdict(), "file": numbers[item.file], "shape": list(item.shape), "at": list(item.at)} for item in items
         ],
+    }
+
+
+def encode(fields: Mapping[str, Any], metadata: FileEntry | None, kind: str = FORMAT) -> bytes:
+    """Return the bytes of a manifest that the library does not commit."""
+    content = {
+        "version": VERSION,
+        "format": kind,
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "bytes": sum(file["size"] for file in fields["files"]),
+        "metadata": None if metadata is None else metadata._asdict(),
+        **fields,
     }
     return json.dumps(content, separators=(",", ":")).encode()
 

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ..errors import CorruptError, UnsupportedError
+from . import _opcodes
 
 torch: Any = importlib.import_module("torch")
 
@@ -58,6 +59,7 @@ def load(data: bytes, what: str) -> Any:
         CorruptError: The bytes are no pickle of torch's metadata, or they are damaged.
     """
     try:
+        _opcodes.check(data)
         metadata = _Unpickler(data, what).load()
     except UnsupportedError:
         raise

@@ -10,8 +10,10 @@ from typing import Any
 
 from .. import _gather, _load
 from .._report import Report
-from ..errors import CorruptError, InvalidError, NotFoundError
+from ..errors import CorruptError, InvalidError, NotFoundError, UnsupportedError
 from ..gpudirect import GPUDirectClient
+
+_SUMS = ".crc64nvme"
 
 
 def address_of(data: bytearray) -> int:
@@ -70,9 +72,17 @@ class Directory:
             raise _missing(self.file(name)) from cause
         return _short(data, most, self.file(name))
 
-    def stage(self, name: str, data: bytes) -> Report:
-        """Write a file under a temporary name, durably, and return the report with its checksum."""
-        return _write(self, name, data)
+    def stage(self, name: str, data: bytes, checksum: bool = False) -> Report:
+        """Write a small file durably, and return the report with its checksum."""
+        return _write(self, name, data, checksum)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a data file and its checksums. The new names are durable after the next commit."""
+        os.rename(self.file(old), self.file(new))
+        try:
+            os.rename(self.file(old + _SUMS), self.file(new + _SUMS))
+        except FileNotFoundError:
+            return  # a save without checksums
 
     def promote(self, staged: str, name: str, data: bytes) -> None:
         """Give a staged file its final name. On return the name is durable. This is the commit of a checkpoint."""
@@ -136,13 +146,20 @@ class Prefix:
             self.client.read_to_gpu(self._bucket, self._prefix + name, data)
         return bytes(data)
 
-    def stage(self, name: str, data: bytes) -> Report:
-        """Write an object and return the report with its checksum."""
-        return _write(self, name, data)
+    def stage(self, name: str, data: bytes, checksum: bool = False) -> Report:
+        """Write a small object and return the report with its checksum."""
+        return _write(self, name, data, checksum)
+
+    def rename(self, old: str, new: str) -> None:
+        """Raise UnsupportedError: an object store has no renames."""
+        raise UnsupportedError(
+            f"save to {self.path}: the planner has used a plan of an earlier save, whose names are taken "
+            "(fix: save to a bucket with a planner without enable_plan_caching)"
+        )
 
     def promote(self, staged: str, name: str, data: bytes) -> None:
         """Write an object under its final name, and remove the staged one. This is the commit of a checkpoint."""
-        _write(self, name, data)
+        _write(self, name, data, False)
         self.remove([staged])
 
     def remove(self, names: Iterable[str]) -> None:
@@ -177,10 +194,24 @@ def is_place(path: Any) -> bool:
     return _load.is_url(name) or (bool(name) and "://" not in name and "\0" not in name)
 
 
-def _write(place: Place, name: str, data: bytes) -> Report:
+def _write(place: Place, name: str, data: bytes, checksum: bool) -> Report:
     kept = bytearray(data)
     pieces = [_gather.Piece(address_of(kept), len(kept), "host")]
-    return _gather.write(place.file(name), pieces, checksum=False, client=place.client)
+    return _gather.write(place.file(name), pieces, checksum=checksum, client=place.client)
+
+
+def read_verified(place: Place, name: str, most: int) -> bytes:
+    """Return the content of a small file that has checksums beside it. Raises CorruptError if they differ."""
+    size = place.size(name)
+    if size is None:
+        raise _missing(place.file(name))
+    if size > most:
+        raise CorruptError(f"read {place.file(name)}: it has {size} bytes, expected at most {most}")
+    data = bytearray(size)
+    if size:
+        segment = _gather.Segment(0, 0, size, address_of(data), label=name)
+        _gather.read([place.file(name)], [segment], device="host", verify=True, client=place.client)
+    return bytes(data)
 
 
 def _missing(file: str) -> NotFoundError:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from .. import _arguments
 from ..errors import CorruptError, InvalidError, NotFoundError
 from . import _hf, _manifest, _metadata, _shared
-from ._loading import Loading
-from ._place import Place, is_place, open_place
+from ._loading import Loading, without_collections
+from ._place import Place, is_place, open_place, read_verified
 from ._sources import Sources
 from ._written import done
 
@@ -105,8 +105,9 @@ class StorageReader(_StorageReader):
         else:
             if self._verify:
                 self._manifest = self._manifest_of(data)  # before the pickle is read
-            metadata = _metadata.load(data, what)
-            self._check_manifest(metadata, data)
+            with without_collections():
+                metadata = _metadata.load(data, what)
+                self._check_manifest(metadata, data)
         if getattr(metadata, "storage_meta", None) is None:
             metadata.storage_meta = _kinds.StorageMeta()
         metadata.storage_meta.load_id = self._load_id
@@ -120,7 +121,7 @@ class StorageReader(_StorageReader):
         names = [name for name in self._place.sizes() if _manifest.FILE.fullmatch(name)]
         crc = _manifest.crc64nvme(data) if names else ""
         for name in names:
-            manifest = _manifest.decode(self._place.read(name, _manifest.MOST), f"read {self._place.file(name)}")
+            manifest = _manifest.decode(read_verified(self._place, name, _manifest.MOST), f"read {self._place.file(name)}")
             if (manifest.metadata_size, manifest.metadata_crc) == (len(data), crc):
                 return manifest
         if names:

@@ -209,7 +209,8 @@ class Sources:
 
 
 def _in_batches(running: Sequence[Any]) -> Iterable[list[Any]]:
-    batch, size = [], 0
+    batch: list[Any] = []
+    size = 0
     for one in running:
         more = sum(length for _, length in one[3])
         if batch and size + more > _ROUND:

@@ -6,20 +6,19 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import re
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from .. import _arguments, _gather
+from .. import _arguments, _checkpoints
 from ..errors import InvalidError, NebulaioError
-from . import _hf_writer, _items, _leftovers, _manifest, _metadata
-from ._place import Directory, Place, address_of, is_place, open_place
-from ._written import Assignment, Batches, Source, Written, WrittenFile, device_of, done, streams_of
+from . import _hf_writer, _leftovers, _manifest, _metadata
+from ._place import Directory, Place, is_place, open_place
+from ._writing import Writing
+from ._written import Assignment, WrittenFile, done
 
-torch: Any = importlib.import_module("torch")
-_dcp: Any = importlib.import_module("torch.distributed.checkpoint")
-_planner: Any = importlib.import_module("torch.distributed.checkpoint.planner")
 _filesystem: Any = importlib.import_module("torch.distributed.checkpoint.filesystem")
 _kinds: Any = importlib.import_module("torch.distributed.checkpoint.metadata")
 
@@ -144,9 +143,9 @@ class StorageWriter(_StorageWriter):
             raise InvalidError("save: the plan was not prepared by this writer (fix: use one writer for the whole save)")
         if prefix.token != self._id:
             # A planner with cached plans gives back the plan of an earlier save, with the id of that save. Its names
-            # belong to the older checkpoint, so the files get an id of this rank's own.
+            # belong to the older checkpoint, so the files get an id of this rank's own until the checkpoint is committed.
             prefix = Assignment(self._rank or prefix.rank, self._id, self._id, prefix.world)
-        writing = _Writing(self._place, prefix, self._checksum)
+        writing = Writing(self._place, prefix, self._checksum)
         try:
             if self._format == "safetensors":
                 results = _hf_writer.write(writing, plan.items, planner)
@@ -169,7 +168,7 @@ class StorageWriter(_StorageWriter):
         if self._format == "safetensors":
             notes = _hf_writer.finish(self._place, self._id, self._step, files, results)
         else:
-            notes = self._finish(metadata, files, results)
+            notes = self._finish(metadata, results)
         if self._report is not None:
             self._report["id"] = self._id
             self._report["commit_seconds"] = time.monotonic() - began
@@ -177,30 +176,44 @@ class StorageWriter(_StorageWriter):
             self._report["checkpoint_bytes"] = sum(file.size for file in files)
             self._report["notes"] += notes
 
-    def _finish(self, metadata: Any, files: Sequence[_manifest.FileEntry], results: list[list[Any]]) -> list[str]:
-        name = _metadata.rank_name(self._alone())
-        staged = f"{name}.{self._id}.partial"
-        replaced = _leftovers.manifest_beside(self._place, name)
+    def _finish(self, metadata: Any, results: list[list[Any]]) -> list[str]:
+        """Complete a checkpoint of data files of torch's format. Returns notes for the report."""
+        results = _adopt(self._place, self._id, results)
+        files = _files(results)
         written = {one.index: one.storage_data for part in results for one in part}
         metadata.version = getattr(_filesystem, "CURRENT_DCP_VERSION", None)
         metadata.storage_data = {index: one.info() for index, one in written.items()}
         metadata.storage_meta = self.storage_meta()
         data = _metadata.dump(metadata)
+        name = _metadata.rank_name(self._alone())
+        items = [one.entry(index) for index, one in written.items()]
+        draft = _manifest.draft(self._id, world=len(results), step=self._step, files=files, items=items)
+        try:
+            if self._alone() is not None:
+                return self._commit_alone(name, data, draft)
+            told = _checkpoints.commit_checkpoint(self._place.path, draft, data, self._place.client)
+            return list(told["notes"])
+        except BaseException:
+            if not self._is_complete(name, data):
+                _quietly_remove(self._place, _with_sums(files))
+            raise
+
+    def _commit_alone(self, name: str, data: bytes, draft: dict[str, Any]) -> list[str]:
+        """Complete the checkpoint of a rank that saves without the others, with metadata of its own."""
+        staged = f"{name}.{self._id}.partial"
         manifest = _manifest.name_of(self._id)
+        replaced = _leftovers.manifest_beside(self._place, name)
         try:
             report = self._place.stage(staged, data)
             entry = _manifest.FileEntry(name, len(data), str(report["crc64nvme"]))
-            items = [one.entry(index) for index, one in written.items()]
-            content = _manifest.encode(
-                self._id, world=len(results), step=self._step, metadata=entry, files=files, items=items
-            )
-            self._place.stage(manifest, content)
+            self._place.stage(manifest, _manifest.encode(draft, entry), checksum=True)
             self._place.promote(staged, name, data)
         except BaseException:
             if not self._is_complete(name, data):
-                _quietly_remove(self._place, [staged, manifest, *_with_sums(files)])
+                _quietly_remove(self._place, [staged, manifest, manifest + ".crc64nvme"])
             raise
-        return _leftovers.remove_older(self._place, {file.name for file in files} | {manifest}, self._alone(), replaced)
+        kept = {file["name"] for file in draft["files"]} | {manifest}
+        return _leftovers.remove_older(self._place, kept, self._alone(), replaced)
 
     def _alone(self) -> int | None:
         """Return the rank if it saves without the others, with metadata of its own."""
@@ -216,107 +229,37 @@ class StorageWriter(_StorageWriter):
             return isinstance(self._place, Directory)  # an unreachable server: nothing can be removed either
 
 
-class _Writing:
-    """The data files of one rank in one save."""
-
-    def __init__(self, place: Place, prefix: Assignment, checksum: bool) -> None:
-        self.place = place
-        self.prefix = prefix
-        self.checksum = checksum
-        self._files: list[str] = []
-        self._reports: list[Any] = []
-        self._items = 0
-        self._copied = 0
-        self._by_torch = 0
-        self._notes: list[str] = []
-
-    def names(self) -> list[str]:
-        """Return the names of all files that were begun."""
-        return [name for file in self._files for name in (file, file + ".crc64nvme")]
-
-    def begin_file(self, name: str) -> None:
-        """Record a file before it is written."""
-        self._files.append(name)
-
-    def end_file(self, report: Any, items: int, copied: int = 0) -> None:
-        """Record the report of a written file."""
-        self._reports.append(report)
-        self._items += items
-        self._copied += copied
-
-    def note(self, text: str) -> None:
-        """Add a note to the report."""
-        self._notes.append(text)
-
-    def write(self, items: Sequence[Any], planner: Any) -> list[Any]:
-        """Write the items and return torch's WriteResults. Tensors that need a copy go to files of their own, in groups."""
-        templates = _items.Templates()
-        results: list[Any] = []
-        for number, batch in enumerate(Batches(items, planner)):
-            name = f"__{self.prefix.rank}_{number}_{self.prefix.id}.distcp"
-            self.begin_file(name)
-            results += self._write_file(name, batch, templates)
-            batch.clear()  # frees the copies before the next ones are made
-        if self._by_torch:
-            self._notes.append(f"{self._by_torch} tensors of other classes than torch.Tensor were saved by torch.save in host memory")
-        return results
-
-    def _write_file(self, name: str, batch: list[Source], templates: _items.Templates) -> list[Any]:
-        layout = _items.Layout()
-        entries = []
-        copied = 0
-        for one in batch:
-            if one.tensor is None:
-                entries.append((one, layout.add_bytes(one.data)))
-                self._by_torch += one.by_torch
-            else:
-                template = templates.of(one.tensor.dtype, tuple(one.tensor.shape), one.item.index.fqn)
-                entries.append((one, layout.add_tensor(one.tensor, template)))
-                copied += one.copied
-        base = address_of(layout.host)
-        pieces = [
-            _gather.Piece(base + part.begin, part.size, "host")
-            if part.tensor is None
-            else _gather.Piece(part.tensor.data_ptr(), part.size, device_of(part.tensor))
-            for part in layout.parts
-        ]
-        streams = streams_of(part.tensor for part in layout.parts if part.tensor is not None)
-        report = _gather.write(
-            self.place.file(name), pieces, streams=streams, checksum=self.checksum, client=self.place.client
-        )
-        self.end_file(report, len(entries), copied)
-        file = WrittenFile(name, layout.size, str(report["crc64nvme"]))
-        return [
-            _dcp.storage.WriteResult(index=one.item.index, size_in_bytes=item.length, storage_data=Written.of(one, item, file))
-            for one, item in entries
-        ]
-
-    def report(self, seconds: float) -> dict[str, Any]:
-        """Return the report of the rank's save."""
-        size = sum(int(report["bytes"]) for report in self._reports)
-        moving = sum(float(report["seconds"]) for report in self._reports)
-        return {
-            "op": "save",
-            "path": self.place.path,
-            "id": self.prefix.id,
-            "rank": self.prefix.rank,
-            "world": self.prefix.world,
-            "bytes": size,
-            "files": len(self._reports),
-            "items": self._items,
-            "copied_items": self._copied,
-            "seconds": seconds,
-            "write_seconds": moving,
-            "gbps": size / moving / 1e9 if moving else 0.0,
-            "notes": list(self._notes),
-            "jobs": [dict(report) for report in self._reports],
-        }
-
-
 def _files(results: list[list[Any]]) -> list[_manifest.FileEntry]:
     """Return the data files of all ranks, each once and in order."""
     found = {one.storage_data.file.name: one.storage_data.file for part in results for one in part}
     return [_manifest.FileEntry(*found[name]) for name in sorted(found)]
+
+
+def _adopt(place: Place, identity: str, results: list[list[Any]]) -> list[list[Any]]:
+    """Give all data files the checkpoint's id, and return the results with the new names.
+
+    Only the files of ranks whose planner has used a cached plan have another id. They are not part of a checkpoint
+    yet, so that a crash between the renames leaves nothing but leftovers.
+    """
+    renamed: dict[str, WrittenFile] = {}
+    for part in results:
+        for one in part:
+            file = one.storage_data.file
+            mine = re.sub(r"_[0-9a-f]{16}\.distcp$", f"_{identity}.distcp", file.name)
+            if mine != file.name and file.name not in renamed:
+                place.rename(file.name, mine)
+                renamed[file.name] = file._replace(name=mine)
+    if not renamed:
+        return results
+    return [
+        [
+            dataclasses.replace(
+                one, storage_data=one.storage_data._replace(file=renamed.get(one.storage_data.file.name, one.storage_data.file))
+            )
+            for one in part
+        ]
+        for part in results
+    ]
 
 
 def _with_sums(files: Iterable[_manifest.FileEntry]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from .._frameworks.torch import _NAMES as TORCH_NAMES
 from ..errors import CorruptError, UnsupportedError
+from . import _opcodes
 
 torch: Any = importlib.import_module("torch")
 
@@ -86,7 +87,7 @@ def locate(length: int, room: int, fqn: str, layouts: Layouts) -> Parser:
     directory = tail[ends.offset - (length - tail_size) :][: ends.size] if ends.offset >= length - tail_size else b""
     if not directory:
         (directory,) = yield [(ends.offset, ends.size)]
-    records = _records(directory, ends.count)
+    records = _records(directory, ends.records, length)
     pickles = _only(records, "data.pkl")
     header = head[pickles.header : pickles.header + 30]
     if len(header) < 30:
@@ -94,6 +95,8 @@ def locate(length: int, room: int, fqn: str, layouts: Layouts) -> Parser:
     begin = _after_header(header, pickles)
     if pickles.size > _MOST_RECORD:
         raise NotPlainError
+    if begin + pickles.size > length:
+        raise CorruptError(f"its data.pkl of {pickles.size} bytes at {begin} does not fit {length} bytes")
     pickled = head[begin : begin + pickles.size]
     if len(pickled) < pickles.size:
         (pickled,) = yield [(begin, pickles.size)]
@@ -106,6 +109,8 @@ def locate(length: int, room: int, fqn: str, layouts: Layouts) -> Parser:
     offset = _after_header(headers[0], storage)
     if order is not None:
         at = _after_header(headers[1], order)
+        if at + order.size > length:
+            raise CorruptError(f"its record of the byte order at {at} does not fit {length} bytes")
         name = head[at : at + order.size]
         if len(name) < order.size:
             (name,) = yield [(at, min(order.size, 16))]
@@ -119,7 +124,7 @@ def locate(length: int, room: int, fqn: str, layouts: Layouts) -> Parser:
 class _End(NamedTuple):
     """The end of a zip archive: how many records its directory has, and where the directory is."""
 
-    count: int
+    records: int
     size: int
     offset: int
 
@@ -138,7 +143,7 @@ class _End(NamedTuple):
         return cls(count, size, offset)
 
 
-def _records(directory: bytes, count: int) -> dict[str, _Record]:
+def _records(directory: bytes, count: int, length: int) -> dict[str, _Record]:
     """Return the records of a zip directory by name, without the archive's own folder."""
     found: dict[str, _Record] = {}
     at = 0
@@ -155,6 +160,8 @@ def _records(directory: bytes, count: int) -> dict[str, _Record]:
         size, packed, header = _far_sizes(extra, size, packed, header)
         if method != 0 or packed != size:
             raise NotPlainError
+        if header + 30 > length or size > length:
+            raise CorruptError(f"its zip directory has a record of {size} bytes at {header}, and the item has {length} bytes")
         found[name.decode("utf-8", "replace").partition("/")[2]] = _Record(header, size)
         at += 46 + name_size + extra_size + comment_size
     return found
@@ -231,10 +238,12 @@ class _TensorUnpickler(pickle.Unpickler):
 
     def __init__(self, pickled: bytes) -> None:
         super().__init__(io.BytesIO(pickled))
+        self._pickled = pickled
 
     def layout(self) -> tuple[Any, ...]:
         """Return what Layouts.of returns. Raises NotPlainError if the pickle is not that of one plain tensor."""
         try:
+            _opcodes.check(self._pickled)
             found = self.load()
         except NotPlainError:
             raise

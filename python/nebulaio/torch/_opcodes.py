@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the opcodes of a pickle before it is loaded: none may make the unpickler allocate more than the file justifies."""
+
+from __future__ import annotations
+
+import pickletools
+
+_TEXT, _COUNTED_1, _COUNTED_4, _COUNTED_8, _PLACE, _STOP, _UNKNOWN = 0, -1, -2, -3, -4, -5, -6
+
+_PUT = ord("p")
+
+
+def _sizes() -> list[int]:
+    """Return the number of bytes of each opcode with its argument, or how to find it."""
+    table = [_UNKNOWN] * 256
+    named = {"uint1": 1, "uint2": 2, "int4": 4, "uint4": 4, "uint8": 8, "float8": 8}
+    for opcode in pickletools.opcodes:
+        argument = opcode.arg
+        code = ord(opcode.code)
+        if argument is None:
+            table[code] = 1
+        elif argument.name in named:
+            table[code] = 1 + named[argument.name]
+        elif argument.n == pickletools.TAKEN_FROM_ARGUMENT1:
+            table[code] = _COUNTED_1
+        elif argument.n in (pickletools.TAKEN_FROM_ARGUMENT4, pickletools.TAKEN_FROM_ARGUMENT4U):
+            table[code] = _COUNTED_4
+        elif argument.n == pickletools.TAKEN_FROM_ARGUMENT8U:
+            table[code] = _COUNTED_8
+        else:
+            table[code] = _TEXT
+    table[ord("r")] = _PLACE
+    table[ord(".")] = _STOP
+    return table
+
+
+def check(data: bytes) -> None:
+    """Raise ValueError for a pickle that is cut, has unknown opcodes, or uses places of the memo that it cannot need.
+
+    The memo of the unpickler is an array as long as the largest place. A place in a file of a few bytes can be
+    4294967295, which would take 64 GB.
+    """
+    table, at, end = _sizes(), 0, len(data)
+    while at < end:
+        step = table[data[at]]
+        if step > 0:
+            at += step
+        elif step == _COUNTED_1:
+            at += 2 + _number(data, at, 1)
+        elif step == _COUNTED_4:
+            at += 5 + _number(data, at, 4)
+        elif step == _COUNTED_8:
+            at += 9 + _number(data, at, 8)
+        elif step == _TEXT:
+            at = _after_text(data, at)
+        elif step == _PLACE:
+            if _number(data, at, 4) > end:
+                raise ValueError(f"the pickle uses place {_number(data, at, 4)} of its memo")
+            at += 5
+        elif step == _STOP:
+            return
+        else:
+            raise ValueError(f"the pickle has an unknown opcode {data[at]:#04x}")
+    raise ValueError("the pickle is cut")
+
+
+def _number(data: bytes, at: int, size: int) -> int:
+    """Return the number behind the opcode at an offset."""
+    return int.from_bytes(data[at + 1 : at + 1 + size], "little")
+
+
+def _after_text(data: bytes, at: int) -> int:
+    """Return the offset behind the lines of text that belong to the opcode at an offset."""
+    code, at = data[at], at + 1
+    for _ in range(2 if code in b"ci" else 1):
+        line = data.find(b"\n", at)
+        if line < 0:
+            raise ValueError("the pickle is cut")
+        if code == _PUT and (line - at > 20 or int(data[at:line] or b"0") > len(data)):
+            raise ValueError("the pickle uses a place of its memo that it cannot need")
+        at = line + 1
+    return at
