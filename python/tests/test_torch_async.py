@@ -567,6 +567,7 @@ def test_ctrl_c_ends_a_wait_and_not_the_save(torch: Any, tmp_path: Path) -> None
 
 
 WORLD = """
+from torch.distributed._shard import sharded_tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
 mesh = init_device_mesh("cpu", (world,))
 whole = torch.arange(40.0).reshape(10, 4)
@@ -582,15 +583,19 @@ for step in range(3):
             same.to_local().add_(1)
             plain.add_(1)
     assert dist.all_gather_object([None] * world, step) is None  # a collective of the training meanwhile
-    saver.save({"weight": weight, "same": same, "plain": plain, "step": step}, f"{folder}/step-{step}", step=step)
+    shard = sharded_tensor.Shard.from_tensor_and_offsets(torch.full((2, 3), rank + step * 1.0), [rank * 2, 0], rank)
+    old = sharded_tensor.init_from_local_shards([shard], (2 * world, 3))
+    state = {"weight": weight, "same": same, "plain": plain, "step": step, "old": old}
+    saver.save(state, f"{folder}/step-{step}", step=step)
 report = saver.wait()
 assert report["done"] and report["write"]["world"] == world, report
 saver.close()
 for step in range(3):
-    found = {"weight": torch.zeros(10, 4), "same": torch.zeros(10, 4), "plain": torch.zeros(5), "step": -1}
+    found = {"weight": torch.zeros(10, 4), "same": torch.zeros(10, 4), "plain": torch.zeros(5), "step": -1, "old": torch.zeros(4, 3)}
     dcp.load(found, checkpoint_id=f"{folder}/step-{step}")
     assert torch.equal(found["weight"], whole + step) and torch.equal(found["same"], whole + step), found
     assert torch.equal(found["plain"], torch.ones(5) + step) and found["step"] == step
+    assert found["old"][:, 0].tolist() == [step, step, step + 1, step + 1], found
 """
 
 

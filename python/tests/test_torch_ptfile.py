@@ -114,8 +114,7 @@ def test_whole_modules_need_weights_only_false(torch: Any, tmp_path: Path) -> No
 
 
 def test_a_model_of_transformers(torch: Any, tmp_path: Path) -> None:
-    import transformers
-
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed; make test-torch installs it")
     settings = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50, n_positions=8)
     model = transformers.GPT2LMHeadModel(settings)  # its output layer is tied to the embeddings
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import Any
 from ..errors import CancelledError, NebulaioError
 from ._snapshot import Snapshot
 
+torch: Any = importlib.import_module("torch")
 dist: Any = importlib.import_module("torch.distributed")
 dcp: Any = importlib.import_module("torch.distributed.checkpoint")
 
@@ -120,13 +122,16 @@ class Work:
         assert snapshot is not None
         self._writer.on_written = save._copied.set
         began = time.perf_counter()
-        dcp.save(
-            snapshot.state,
-            storage_writer=self._writer,
-            planner=self._planner,
-            process_group=self._group,
-            no_dist=self._group is None,
-        )
+        with contextlib.ExitStack() as streams:
+            for stream in snapshot.streams:
+                streams.enter_context(torch.cuda.stream(stream))
+            dcp.save(
+                snapshot.state,
+                storage_writer=self._writer,
+                planner=self._planner,
+                process_group=self._group,
+                no_dist=self._group is None,
+            )
         report = dict(self._writer.report or {})
         save._found.update(
             {

@@ -126,6 +126,7 @@ class Snapshot:
         self._staging = staging
         self._later: list[tuple[Any, Any]] = []  # copies of CPU tensors that `finish` makes
         self._owned: list[Any] = []  # copies on GPUs
+        self.streams: list[Any] = []  # of the GPUs, for all work of the save: it must not wait for later steps
         self._events: list[tuple[Any, Any]] = []  # begin and end of the copies on each GPU
 
     def begin(self) -> None:
@@ -183,6 +184,9 @@ class Snapshot:
         places, region = self._take(tensors)
         found: dict[Any, Any] = {}
         by_device: dict[Any, list[tuple[Any, Any]]] = {}
+        for device in {one.device for one in order if one.device.type == "cuda"}:
+            self.streams.append(self._staging.stream(device))
+            self.streams[-1].wait_stream(torch.cuda.current_stream(device))
         for key, tensor in tensors.items():
             if key in places:
                 at = places[key]
@@ -223,7 +227,6 @@ class Snapshot:
         """Queue copies on the copying stream of a GPU."""
         stream = self._staging.stream(device)
         current = torch.cuda.current_stream(device)
-        stream.wait_stream(current)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         early: Any = None
         try:
