@@ -273,6 +273,31 @@ def test_a_save_replaces_what_was_there(tmp_path: Path) -> None:
         assert len(names) == 5 and not (names & stock) - {".metadata"}
 
 
+def test_the_library_lists_and_verifies_what_was_saved(tmp_path: Path) -> None:
+    from nebulaio import _checkpoints
+
+    for step in (3, 12):
+        save({"w": torch.arange(50.0) * step, "step": step}, StorageWriter(tmp_path / f"step-{step:010d}", step=step))
+    found = _checkpoints.list_checkpoints(tmp_path)
+    assert [(one["step"], one["complete"], one["world"]) for one in found] == [(3, True, 1), (12, True, 1)]
+    assert _checkpoints.verify_checkpoint(tmp_path / "step-0000000012")["verdict"] == "good"
+    (data,) = (tmp_path / "step-0000000012").glob("*.distcp")
+    damaged = bytearray(data.read_bytes())
+    damaged[4100] ^= 1
+    data.write_bytes(damaged)
+    told = _checkpoints.verify_checkpoint(tmp_path / "step-0000000012")
+    assert told["verdict"] == "damaged" and "w" in told["problems"][0]["tensors"]
+
+
+def test_a_save_to_another_place_than_the_writers(tmp_path: Path) -> None:
+    writer, reader = StorageWriter(tmp_path / "a"), StorageReader(tmp_path / "a")
+    state = {"w": torch.arange(5.0)}
+    save(state, writer, checkpoint_id=tmp_path / "deep" / "er" / "b")
+    assert not (tmp_path / "a").exists() and writer.checkpoint_id == str(tmp_path / "deep/er/b")
+    assert same(load(blank(state), reader, checkpoint_id=str(tmp_path / "deep/er/b")), state)
+    assert writer.storage_meta().checkpoint_id == writer.checkpoint_id
+
+
 def test_leftovers_of_killed_saves_go_and_other_files_stay(tmp_path: Path) -> None:
     state = {"w": torch.ones(9)}
     save(state, StorageWriter(tmp_path))
