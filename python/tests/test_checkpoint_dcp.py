@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import pickle
 import random
 import warnings
 import zipfile
@@ -287,6 +288,28 @@ def test_the_library_lists_and_verifies_what_was_saved(tmp_path: Path) -> None:
     data.write_bytes(damaged)
     told = _checkpoints.verify_checkpoint(tmp_path / "step-0000000012")
     assert told["verdict"] == "damaged" and "w" in told["problems"][0]["tensors"]
+
+
+def test_metadata_is_read_by_older_and_newer_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases after 2.11 add entries to the properties of a tensor, which 2.11 refuses. Ours has the common ones."""
+    from torch.distributed.checkpoint.metadata import TensorProperties
+
+    save({"w": torch.ones(2, 3), "x": torch.ones(4)}, StorageWriter(tmp_path))
+    data = (tmp_path / ".metadata").read_bytes()
+    states = []
+    original = TensorProperties.__setstate__
+    with monkeypatch.context() as patch:
+        patch.setattr(TensorProperties, "__setstate__", lambda self, state: (states.append(state), original(self, state))[1])
+        pickle.loads(data)
+    assert [len(state) for state in states] == [5, 5]
+    with monkeypatch.context() as patch:
+        now = TensorProperties.__getstate__
+        patch.setattr(TensorProperties, "__getstate__", lambda self: (*now(self)[:5], None, "new", "newer"))
+        save({"w": torch.ones(2, 3), "x": torch.ones(4)}, dcp.FileSystemWriter(tmp_path))
+    metadata = StorageReader(tmp_path).read_metadata()
+    assert type(metadata.state_dict_metadata["w"].properties) is TensorProperties
+    assert metadata.state_dict_metadata["w"].properties.dtype is torch.float32
+    assert torch.equal(load({"w": torch.zeros(2, 3)}, StorageReader(tmp_path))["w"], torch.ones(2, 3))
 
 
 def test_a_save_to_another_place_than_the_writers(tmp_path: Path) -> None:
