@@ -53,7 +53,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
-SLOW ?= test-torch test-dali test-peers test-release crash fuzz
+SLOW ?= test-torch test-dali test-peers test-release test-dump crash fuzz
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
 
@@ -64,7 +64,7 @@ test: count ## Everything that CI runs on each change: lint and all tests but th
 	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: test-slow
-test-slow: count ## The slow suites: torch, DALI, other projects' data formats, a release, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
+test-slow: count ## The slow suites: torch, DALI, other projects' data formats, a release, dumps of a process with 1 GiB, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
 	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
 
 .PHONY: ci
@@ -88,7 +88,7 @@ lint: tools venv ## Check the sources: gofmt, golangci-lint (with go vet) and ru
 # The longest packages start first, so that no core waits for one of them at the end.
 LONGEST := ./test/server ./internal/store/disk ./test/s3suite ./internal/transfer
 .PHONY: test-go
-test-go: tools filesystems count ## Go tests with the race detector; fuzz seeds run as tests
+test-go: tools filesystems criu count ## Go tests with the race detector; fuzz seeds run as tests
 	$(COUNT) go -- $(GO) test -race -vet=off -timeout 30m $(LONGEST) ./... # make lint runs go vet
 	$(COUNT) unraced -- $(GO) test -vet=off -timeout 30m # tests without threads of their own that take long under the detector
 
@@ -97,6 +97,14 @@ FILESYSTEMS := mkfs.ext4 mkfs.xfs mkfs.btrfs mksquashfs mkfs.erofs bindfs losetu
 .PHONY: filesystems
 filesystems: ## Install the tools of the file systems that test/routes mounts; only where make runs as root
 	@test "$$(id -u)" != 0 || ( for c in $(FILESYSTEMS); do command -v $$c >/dev/null || exit 1; done ) || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends e2fsprogs xfsprogs btrfs-progs squashfs-tools erofs-utils bindfs mount; } || echo "not all of $(FILESYSTEMS) could be installed: test/routes says what it misses"
+
+.PHONY: criu
+criu: ## Provide a criu that works on this kernel, by apt or built into build/criu; only where make runs as root
+	@bash test/setup/criu.sh $(ROOT)/build/criu || echo "criu could not be provided: tests that dump processes say what they miss"
+
+.PHONY: test-dump
+test-dump: tools criu count ## Dump, kill and restore a process that holds 1 GiB, to a folder and to an object
+	NEBULAIO_TEST_DUMP_MIB=1024 $(COUNT) go -- $(GO) test -vet=off -timeout 30m -run 'Dump|Damaged|FailedRestores' ./internal/process ./internal/cli
 
 .PHONY: crash
 crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
@@ -161,6 +169,7 @@ VENV_TORCH := $(ROOT)/.venv-torch
 .PHONY: test-torch
 test-torch: lib build clients venv-torch count ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
 	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
+	NEBULAIO_LIBRARY=$(LIB) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q bench/tests/test_checkpoint_torch.py
 	cd examples && $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m unittest -q # with real DataLoaders
 	$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(SNIPPETS) --needs torch
 
@@ -239,6 +248,10 @@ bench-safe-open: lib build venv-torch ## Time per call of safe_open beside the s
 .PHONY: bench-data
 bench-data: lib build venv-peers ## Samples per second of our loader beside webdataset, mosaicml-streaming, litdata and torch; ARGS="--rows shuffled --rounds 5"
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(VENV_PEERS)/bin/python bench/data.py --out build/bench-data/out $(ARGS)
+
+.PHONY: bench-checkpoint
+bench-checkpoint: lib build venv-torch ## Checkpoints of torch beside its own readers and writers, on host; ARGS="--size 1GB --rows load,save"
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) bench/checkpoint.py --device host --size 500MB --async-size 100MB --out build/bench-checkpoint-out $(ARGS)
 
 .PHONY: bench-gpu
 bench-gpu: lib build ## Benchmark on the GPU with the machine's own python3 (torch); ARGS="--only warm"

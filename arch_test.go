@@ -13,8 +13,9 @@ import (
 var floors = map[string]int{
 	"cmd/nebulaio": 11, "internal/cli": 10,
 	"capi": 9, "internal/abi": 8,
-	"":                     7, // the library
-	"internal/bench":       8,
+	"":                 7, // the library
+	"internal/bench":   8,
+	"internal/process": 8, "internal/process/image": 3, "internal/process/criu": 3, "internal/process/target": 3,
 	"internal/data/loader": 6, "internal/data/open": 5, "internal/checkpoint": 6, "internal/checkpoint/pickle": 2,
 	"internal/boot": 6, "internal/model": 6, "internal/gather": 6, "internal/doctor": 6, "internal/tuning": 6,
 	"internal/bench/dataset": 6,
@@ -51,7 +52,7 @@ var outside = []string{"internal/device/fakegpu", "internal/device/devicetest", 
 	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
 	"test/routes", "test/peers/samples", "bench/s3", "bench/door/objects",
-	"test/house", "test/count", "test/words", "test/unraced", "test/powercut"}
+	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder"}
 
 // storeParts are the packages of the store on disk that open its metadata or its files.
 const storeParts = "internal/store/metafile internal/store/metadb internal/store/metascan internal/store/fence " +

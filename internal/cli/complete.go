@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nebulaio/nebulaio/internal/bench"
+	"github.com/nebulaio/nebulaio/internal/process/target"
 )
 
 // completer returns the words that can be typed at a position.
@@ -72,11 +73,23 @@ func deviceNames(cmd *cobra.Command, args []string, typed string) ([]cobra.Compl
 	return ofWords(names...)(cmd, args, typed)
 }
 
+// processIDs completes to the processes that have loaded the CUDA driver, with their names.
+func processIDs(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var all []string
+	for _, p := range target.UsingCUDA(target.Tree{}) {
+		if id := strconv.Itoa(p.PID); strings.HasPrefix(id, typed) {
+			all = append(all, cobra.CompletionWithDesc(id, p.Name))
+		}
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp
+}
+
 // fileFlags returns the completers of flags whose type does not tell what they name.
 func fileFlags() map[string]completer {
 	results, certificate := ofFiles("json"), ofFiles("pem", "crt", "cer", "key")
 	return map[string]completer{
 		"config": ofFiles("yaml", "yml"), "data": ofDirectories, "to": ofDirectories, "out": anyFile,
+		"criu": anyFile, "log": anyFile, "from": ofFiles("safetensors"),
 		"csv": ofFiles("csv"), "html": ofFiles("html",
 			"htm"), "ceilings": results, "baseline": results, "root": ofFiles("tar"),
 		"ca-file": certificate, "tls-cert": certificate, "tls-key": certificate,
@@ -114,6 +127,15 @@ func arguments() map[string]completer {
 		},
 		"nebulaio store backup": upTo(1, ofDirectories), "nebulaio store restore": upTo(1,
 			ofDirectories), "nebulaio store salvage": upTo(1, ofDirectories),
+		"nebulaio process suspend": upTo(1, processIDs), "nebulaio process resume": upTo(1, processIDs),
+		"nebulaio process status": upTo(1, processIDs), "nebulaio process restore": upTo(1, ofDirectories),
+		"nebulaio process dump": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return processIDs(cmd, args, typed)
+			}
+			return upTo(2, ofDirectories)(cmd, args, typed)
+		},
 		"nebulaio completion": upTo(1, ofWords(shells()...)),
 
 		"nebulaio checkpoint list": upTo(1, ofDirectories), "nebulaio checkpoint prune": upTo(1, ofDirectories),

@@ -111,8 +111,21 @@ func examples() map[string]string {
 
 		"nebulaio gpudirect":        `  nebulaio gpudirect status --data ./data`,
 		"nebulaio gpudirect status": `  nebulaio gpudirect status --data ./data --json`,
-		"nebulaio version":          `  nebulaio version --json`,
-		"nebulaio help":             `  nebulaio help bench read`,
+		"nebulaio process": `  nebulaio process status 1234
+  nebulaio process suspend 1234
+  nebulaio process resume 1234`,
+		"nebulaio process suspend": `  nebulaio process suspend 1234
+  nebulaio process suspend 1234 --timeout 5m --json`,
+		"nebulaio process resume": `  nebulaio process resume 1234
+  nebulaio process resume 1234 --device-map cuda:0=cuda:1`,
+		"nebulaio process status": `  nebulaio process status 1234 --json`,
+		"nebulaio process dump": `  nebulaio process dump 1234 /dumps/job
+  nebulaio process dump 1234 s3://dumps/job --leave-running
+  nebulaio process dump 1234 /dumps/job --shell-job -- --ext-unix-sk`,
+		"nebulaio process restore": `  nebulaio process restore /dumps/job
+  nebulaio process restore s3://dumps/job --json`,
+		"nebulaio version": `  nebulaio version --json`,
+		"nebulaio help":    `  nebulaio help bench read`,
 	}
 }
 

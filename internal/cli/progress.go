@@ -5,6 +5,7 @@ package cli
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -54,6 +55,34 @@ func (p *progress) say(text string) {
 	if p.due(false) {
 		p.line(text, "")
 	}
+}
+
+// sharedProgress is a progress line that several goroutines draw. After clear nothing is drawn any more.
+type sharedProgress struct {
+	mu    sync.Mutex
+	p     *progress
+	ended bool
+}
+
+func (s *sharedProgress) draw(f func(p *progress)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		f(s.p)
+	}
+}
+
+func (s *sharedProgress) say(text string) { s.draw(func(p *progress) { p.say(text) }) }
+
+func (s *sharedProgress) update(done, total int64) {
+	s.draw(func(p *progress) { p.update(done, total) })
+}
+
+func (s *sharedProgress) clear() {
+	s.draw(func(p *progress) {
+		p.clear()
+		s.ended = true
+	})
 }
 
 // due reports whether the line may be drawn now. The last line is always drawn.

@@ -11,6 +11,13 @@ type Examiner interface {
 	Examine(p Ptr, n int64) error
 }
 
+// Bounder is implemented by devices that know the bounds of an allocation.
+type Bounder interface {
+	// Bounds returns the first address and the size in bytes of the allocation with address p. The size is 0 if the
+	// driver does not know the bounds. A call of Bounds takes about a microsecond.
+	Bounds(p Ptr) (start Ptr, size int64, err error)
+}
+
 // Peered is implemented by devices that can copy bytes to another device.
 type Peered interface {
 	// NewPeerQueue creates a queue of copies from this device to the device in the parameter other, which belongs to

@@ -75,7 +75,7 @@ func deliver(t *Load, c plan.Chunk, data []byte, s *slot) {
 		t.ready.landed(c)
 		t.e.sched.done(&t.task, c.Len)
 	default:
-		send(t, c, data, s, sum, func() error { return t.port.queue.CopyIn(c.Dst, data) })
+		send(t, c, data, s, sum, func() error { return t.copyIn(c.Dst, data) })
 	}
 }
 
@@ -119,7 +119,7 @@ func deliverWoven(t *Load, c plan.Chunk, data []byte, s *slot) {
 	send(t, c, data[:n], s, nil, func() error {
 		var at int64
 		for dst, k := range c.Places() {
-			if err := t.port.queue.CopyIn(dst, data[at:at+k]); err != nil {
+			if err := t.copyIn(dst, data[at:at+k]); err != nil {
 				if at > 0 { // queued copies of this chunk have no mark behind them
 					err = errors.Join(err, t.port.queue.Drain())
 				}

@@ -42,6 +42,7 @@ type Load struct {
 	// policies are the cache policies in force for the files; nil before the load is planned.
 	policies []report.CachePolicy
 	small    []plan.Chunk // small chunks that no worker has yet; only the planner uses them
+	borders  borders      // between allocations of the destination; nil before the load is planned
 
 	prepared [plan.Ways]bool // staging was asked for; guarded by lane.mu
 	packs    bool            // some chunks have a Weave and are packed in staging; guarded by lane.mu

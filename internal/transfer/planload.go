@@ -36,6 +36,7 @@ func planLoad(ctx context.Context, t *Load) {
 		truths[i] = newTruth(f, t.req.Route, kept[i], &t.e.storages)
 	}
 	t.truths = truths
+	t.borders = bordersOf(t.req.Device, t.req.Segments)
 	ramp := 0
 	if t.port.mapper == nil {
 		ramp = t.e.opts.Workers

@@ -162,8 +162,8 @@ def test_wait_before_step_waits_for_the_last_byte(torch: Any, tmp_path: Path, ma
     gate.opened.set()
     thread.join(LONG)
     assert log == ["write", "step"]
-    assert torch.equal(loaded(torch, tmp_path / "a", {"w": weights})["w"], torch.arange(10_000.0))
     report = save.wait()
+    assert torch.equal(loaded(torch, tmp_path / "a", {"w": weights})["w"], torch.arange(10_000.0))
     assert report["stall"]["before_step"] > 0 and report["snapshot"]["direct_bytes"] >= 40_000
 
 
@@ -274,6 +274,46 @@ def test_an_error_surfaces_once_at_the_next_call(torch: Any, tmp_path: Path, mak
     saver.wait_before_step()
     assert saver.save({"w": torch.ones(3)}, tmp_path / "next").wait()["done"]
     assert save.report["done"] is False
+
+
+def test_two_errors_surface_one_after_the_other(torch: Any, tmp_path: Path, make: Any) -> None:
+    saver = make(in_flight=2)
+    (tmp_path / "file").write_bytes(b"")
+    gate = Gate()
+    saves = [saver.save({"w": torch.ones(3)}, tmp_path / "file" / str(number), planner=gate) for number in range(2)]
+    gate.opened.set()
+    for save in saves:
+        save._ended.wait(LONG)
+    for number in range(2):
+        with pytest.raises(NebulaioError, match=f"file/{number}: "):
+            saver.wait()
+    saver.wait()
+
+
+def test_parameters_are_free_before_the_commit(torch: Any, tmp_path: Path, make: Any) -> None:
+    """The step goes on when the data files are written, although the checkpoint is not complete yet."""
+    from torch.distributed.checkpoint import DefaultSavePlanner
+
+    reached, opened = threading.Event(), threading.Event()
+
+    class Slow:
+        def __reduce__(self) -> Any:  # pickled with the metadata, behind the data
+            reached.set()
+            assert opened.wait(LONG)
+            return (int, ())
+
+    class Planner(DefaultSavePlanner):  # type: ignore[misc]
+        def create_global_plan(self, plans: Any) -> Any:
+            plans, metadata = super().create_global_plan(plans)
+            metadata.planner_data = {**(metadata.planner_data or {}), "slow": Slow()}
+            return plans, metadata
+
+    saver = make(snapshot="staging", memory=0)
+    save = saver.save({"w": torch.ones(3)}, tmp_path / "a", planner=Planner())
+    saver.wait_before_step()
+    assert reached.wait(LONG) and not save.done() and not (tmp_path / "a" / ".metadata").exists()
+    opened.set()
+    assert save.wait()["done"]
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(torch: Any, tmp_path: Path, make: Any) -> None:
@@ -405,8 +445,8 @@ def test_a_guarded_optimizer_waits_by_itself(torch: Any, tmp_path: Path, make: A
     gate.opened.set()
     thread.join(LONG)
     assert log == ["write", "step"]
-    assert_equal(torch, loaded(torch, tmp_path / "a", expected), expected)
     saver.close()
+    assert_equal(torch, loaded(torch, tmp_path / "a", expected), expected)
     step(torch, model, optimizer)  # the hook is gone: the closed saver would raise
 
 
@@ -494,12 +534,12 @@ from torch.distributed.checkpoint import DefaultSavePlanner
 opened = threading.Event()
 class Planner(DefaultSavePlanner):
     def set_up_planner(self, *args, **options):
-        print("begun", flush=True)
         opened.wait()
         super().set_up_planner(*args, **options)
 saver = nebulaio.torch.AsyncSaver(snapshot="staging", memory=0)
 saver.save({"w": torch.ones(3)}, sys.argv[1], planner=Planner())
 try:
+    print("begun", flush=True)
     saver.wait_before_step()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -517,9 +557,12 @@ def test_ctrl_c_ends_a_wait_and_not_the_save(torch: Any, tmp_path: Path) -> None
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
-        assert process.stdout is not None and process.stdout.readline() == "begun\n"
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=LONG)[0] == "interrupted\nclosed\n"
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=LONG)[0] == "interrupted\nclosed\n"
+        finally:
+            process.kill()
     assert torch.equal(loaded(torch, tmp_path / "a", {"w": torch.zeros(3)})["w"], torch.ones(3))
 
 

@@ -33,7 +33,7 @@ def run_world(code: str, folder: Path, world: int = 2, timeout: float = 120, end
     Fails the test when a rank fails or takes longer than timeout. A rank that hangs is killed.
     """
     with tempfile.TemporaryDirectory(dir=folder.parent) as meeting:
-        path = os.pathsep.join([str(PACKAGE), str(PACKAGE / "tests")])
+        path = os.pathsep.join([str(PACKAGE), str(PACKAGE / "tests"), os.environ.get("PYTHONPATH", "")])
         ranks = [
             subprocess.Popen(
                 [sys.executable, "-c", BEGIN + code + end, str(rank), str(world), str(folder), os.path.join(meeting, "here")],

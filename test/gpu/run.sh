@@ -8,6 +8,7 @@
 #   build/gpu/run.sh bench [run.py args]  the benchmark of models
 #   build/gpu/run.sh door [run.py args]   the benchmark of objects
 #   build/gpu/run.sh data [data.py args]  the benchmark of loaders of training data
+#   build/gpu/run.sh checkpoint [checkpoint.py args]  the benchmark of checkpoints of torch
 #   build/gpu/run.sh snippets [PAGE...]   the snippets of the documentation that need a GPU
 #   build/gpu/run.sh unpack               only unpacks the bundle, as every other word does first
 set -euo pipefail
@@ -49,6 +50,7 @@ test)
 bench) exec bash "$here/bench/run.sh" "$@" ;;
 door) PYTHONPATH=$PYTHONPATH:$here/peers exec python3 "$here/bench/door/run.py" --objects-program "$here/objects" --workdir "${WORKDIR:-/var/tmp}" "$@" ;;
 data) exec python3 "$here/bench/data.py" --workdir "${WORKDIR:-/var/tmp}/bench-data" "$@" ;;
+checkpoint) exec python3 "$here/bench/checkpoint.py" --workdir "${WORKDIR:-/var/tmp}/bench-checkpoint" "$@" ;;
 snippets)
 	ln -sf libnebulaio.so "$here/libnebulaio.so.3"
 	mkdir -p "$here/clients/bin"

@@ -98,6 +98,18 @@ func (g *Device) Examine(p device.Ptr, n int64) error {
 	return nil
 }
 
+// Bounds implements device.Bounder.
+func (g *Device) Bounds(p device.Ptr) (device.Ptr, int64, error) {
+	if g.drv.fn.pointerGetAttributes == 0 {
+		return 0, 0, nil
+	}
+	f, err := g.factsOf(p)
+	if err != nil {
+		return 0, 0, errs.Wrap("ask what lies at", fmt.Sprintf("0x%x", uint64(p)), err)
+	}
+	return device.Ptr(f.start), int64(f.size), nil
+}
+
 // readable reports whether the CPU can read an address of this process. It does not access the address itself.
 func readable(p device.Ptr) bool {
 	var b [1]byte

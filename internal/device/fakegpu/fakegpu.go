@@ -57,6 +57,7 @@ type Options struct {
 	Without       []string // symbols that libcuda lacks
 	NVMLInit      int      // the result of nvmlInit_v2
 	NVMLWithout   []string // symbols that libnvidia-ml lacks
+	Release       string   // the driver's release by libnvidia-ml; empty means "999.1.2"
 }
 
 // GPU is one set of fake libraries with its own state. Every call of Build returns a separate GPU.
@@ -80,9 +81,13 @@ func Build(tb testing.TB, o Options) *GPU {
 	if o.DriverVersion != 0 {
 		defs = append(defs, fmt.Sprintf("-DFAKE_VERSION=%d", o.DriverVersion))
 	}
+	management := []string{fmt.Sprintf("-DFAKE_NVML_INIT=%d", o.NVMLInit)}
+	if o.Release != "" {
+		management = append(management, fmt.Sprintf("-DFAKE_RELEASE=%q", o.Release))
+	}
 	g := &GPU{tb: tb,
 		CUDA: compile(tb, "libcuda", defs, o.Without),
-		NVML: compile(tb, "libnvidia-ml", []string{fmt.Sprintf("-DFAKE_NVML_INIT=%d", o.NVMLInit)}, o.NVMLWithout)}
+		NVML: compile(tb, "libnvidia-ml", management, o.NVMLWithout)}
 	var err error
 	if g.lib, err = dl.Open(g.CUDA); err != nil {
 		tb.Fatal(err)

@@ -20,10 +20,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._async import AsyncSave, AsyncSaver, async_save, default_saver
-    from ._ptfile import load, save
+    from ._async import AsyncSaver, async_save, default_saver
+    from ._ptfile import load
+    from ._ptsave import save
     from ._reader import StorageReader
     from ._rotation import Checkpoints
+    from ._saving import AsyncSave
     from ._writer import StorageWriter
 
 __all__ = [
@@ -40,7 +42,7 @@ __all__ = [
 
 # Names that __getattr__ imports at first use, and the module of each.
 _LATE = {
-    "AsyncSave": "_async",
+    "AsyncSave": "_saving",
     "AsyncSaver": "_async",
     "Checkpoints": "_rotation",
     "StorageReader": "_reader",
@@ -48,7 +50,7 @@ _LATE = {
     "async_save": "_async",
     "default_saver": "_async",
     "load": "_ptfile",
-    "save": "_ptfile",
+    "save": "_ptsave",
 }
 
 

@@ -30,8 +30,8 @@
 
 enum {
 	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
-	INVALID_CONTEXT = 201, INVALID_PTX = 218, NO_JIT = 221, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, PEER_UNSUPPORTED = 217, PEER_ENABLED = 704, LAUNCH_TIMEOUT = 702, LAUNCH_FAILED = 719, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
-	SYSTEM_NOT_READY = 802, DRIVER_MISMATCH = 803, UNKNOWN = 999,
+	INVALID_CONTEXT = 201, INVALID_PTX = 218, NO_JIT = 221, INVALID_HANDLE = 400, ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, PEER_UNSUPPORTED = 217, PEER_ENABLED = 704, LAUNCH_TIMEOUT = 702, LAUNCH_FAILED = 719, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
+	NOT_SUPPORTED = 801, SYSTEM_NOT_READY = 802, DRIVER_MISMATCH = 803, UNKNOWN = 999,
 };
 
 static const struct { int code; const char *name, *text; } errors[] = {
@@ -47,6 +47,8 @@ static const struct { int code; const char *name, *text; } errors[] = {
 	{NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
 	{LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
 	{INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+	{ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
+	{NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 	{NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
 	{PEER_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
 	{PEER_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
@@ -798,7 +800,252 @@ int cuLaunchKernel(struct module *f, unsigned gx, unsigned gy, unsigned gz, unsi
 	LEAVE(0);
 }
 
+/*
+ * Other processes. A test says which there are and how much memory of which GPU they hold; that memory is ours. The
+ * argument structures are read strictly: what has no meaning must be zero.
+ */
+enum { RUNNING, LOCKED, CHECKPOINTED, FAILED };
+struct gpu_memory { unsigned char *p; size_t size; struct stream *stream; };
+struct region { uint64_t ptr; size_t size; struct stream *stream; };
+struct storage { struct process *handle; struct region *regions; unsigned count; };
+struct process {
+	int pid, state, stored, mapped, next_state, breaks, busy;
+	struct gpu_memory mem[MAX_DEVICES];
+	struct storage info; struct region regions[MAX_DEVICES];
+	struct process *next;
+};
+static struct process *processes;
+static void (*memory_hook)(int pid, int dev, long bytes); /* tells the management library */
+static char held_call[48];
+static long calls_held;
+
+static struct process *process_of(int pid)
+{
+	for (struct process *p = processes; p; p = p->next)
+		if (p->pid == pid) return p;
+	return NULL;
+}
+
+static void tell_memory(struct process *p, int there)
+{
+	for (int d = 0; memory_hook && d < MAX_DEVICES; d++)
+		if (p->mem[d].size) memory_hook(p->pid, d, there ? (long)p->mem[d].size : 0);
+}
+
+static int nonzero(const void *from, size_t size)
+{
+	for (const unsigned char *p = from; size; size--)
+		if (*p++) return 1;
+	return 0;
+}
+
+/* begin_call finds the process, and waits while a test holds calls of fn back. */
+static struct process *begin_call(const char *fn, int pid, int *r)
+{
+	while (!strcmp(held_call, fn)) {
+		calls_held++;
+		pthread_cond_broadcast(&changed);
+		pthread_cond_wait(&changed, &mu);
+		calls_held--;
+	}
+	struct process *p = process_of(pid);
+	*r = injected(fn);
+	if (!*r && !initialised) *r = NOT_INITIALIZED;
+	if (!*r && !p) *r = INVALID_VALUE;
+	if (*r && p && p->breaks) p->state = FAILED;
+	return p;
+}
+#define PROCESS(fn) pthread_mutex_lock(&mu); int r; struct process *p = begin_call(fn, pid, &r); if (r) LEAVE(r)
+
+int cuCheckpointProcessGetState(int pid, int *state) { PROCESS("cuCheckpointProcessGetState"); *state = p->state; LEAVE(0); }
+int cuCheckpointProcessGetRestoreThreadId(int pid, int *tid) { PROCESS("cuCheckpointProcessGetRestoreThreadId"); *tid = p->pid + 1; LEAVE(0); }
+
+int cuCheckpointProcessLock(int pid, const unsigned *args)
+{
+	PROCESS("cuCheckpointProcessLock");
+	if (p->state != RUNNING) LEAVE(ILLEGAL_STATE);
+	if (args && nonzero(args + 1, 60)) LEAVE(INVALID_VALUE);
+	if (p->busy > 0 && args && args[0]) { p->busy--; LEAVE(NOT_READY); }
+	p->state = LOCKED;
+	LEAVE(0);
+}
+
+int cuCheckpointProcessUnlock(int pid, const void *args)
+{
+	PROCESS("cuCheckpointProcessUnlock");
+	if (p->state != LOCKED || p->mapped) LEAVE(ILLEGAL_STATE);
+	if (args && nonzero(args, 64)) LEAVE(INVALID_VALUE);
+	p->state = RUNNING;
+	LEAVE(0);
+}
+
+/* Shows the memory of the process to the caller until the operation is completed. */
+static void map_memory(struct process *p, int next_state)
+{
+	p->info = (struct storage){.handle = p, .regions = p->regions};
+	for (int d = 0; d < MAX_DEVICES; d++)
+		if (p->mem[d].size) {
+			contexts[d].dev = d;
+			p->mem[d].stream = new_stream(&contexts[d]);
+			add_range(&device_memory, (uintptr_t)p->mem[d].p, p->mem[d].size, &contexts[d], 1, 0);
+			p->regions[p->info.count++] = (struct region){(uintptr_t)p->mem[d].p, p->mem[d].size, p->mem[d].stream};
+		}
+	p->mapped = 1;
+	p->next_state = next_state;
+}
+
+int cuCheckpointProcessCheckpoint(int pid, const uintptr_t *args)
+{
+	PROCESS("cuCheckpointProcessCheckpoint");
+	if (p->state != LOCKED || p->mapped) LEAVE(ILLEGAL_STATE);
+	int custom = args && args[0];
+	if (args && nonzero(args + 1, 56)) LEAVE(INVALID_VALUE);
+	if (custom && FAKE_VERSION < 13040) LEAVE(INVALID_VALUE);
+	p->stored = custom;
+	if (custom) {
+		map_memory(p, CHECKPOINTED);
+		*(struct storage **)args[0] = &p->info;
+		LEAVE(0);
+	}
+	p->state = CHECKPOINTED;
+	tell_memory(p, 0);
+	LEAVE(0);
+}
+
+int cuCheckpointProcessRestore(int pid, const uintptr_t *args)
+{
+	PROCESS("cuCheckpointProcessRestore");
+	if (p->state != CHECKPOINTED || p->mapped) LEAVE(ILLEGAL_STATE);
+	int custom = args && args[2];
+	if (args && (args[1] >> 32 || nonzero(args + 3, 40))) LEAVE(INVALID_VALUE);
+	if (custom && FAKE_VERSION < 13040) LEAVE(INVALID_VALUE);
+	if (custom != p->stored) LEAVE(INVALID_VALUE); /* the content is elsewhere */
+	if (args && args[1]) { /* the pairs have every GPU of the process */
+		struct gpu_memory moved[MAX_DEVICES] = {{0}};
+		const unsigned char (*pairs)[32] = (void *)args[0];
+		for (int d = 0; d < MAX_DEVICES; d++) {
+			int to = -1;
+			for (unsigned i = 0; i < (unsigned)args[1]; i++)
+				if (pairs[i][0] == 0x10 + d && pairs[i][15] == 0x10 + d) to = pairs[i][16] - 0x10;
+			if (!p->mem[d].size) continue;
+			if (to < 0 || to >= FAKE_DEVICES || moved[to].size) LEAVE(INVALID_VALUE);
+			moved[to] = p->mem[d];
+		}
+		memcpy(p->mem, moved, sizeof moved);
+	}
+	if (custom) {
+		for (int d = 0; d < MAX_DEVICES; d++) memset(p->mem[d].p, 0xdd, p->mem[d].size); /* new memory */
+		map_memory(p, LOCKED);
+		*(struct storage **)args[2] = &p->info;
+		LEAVE(0);
+	}
+	p->state = LOCKED;
+	tell_memory(p, 1);
+	LEAVE(0);
+}
+
+int cuCheckpointOperationComplete(struct process *handle)
+{
+	pthread_mutex_lock(&mu);
+	int r = injected("cuCheckpointOperationComplete");
+	struct process *p = processes;
+	while (p && p != handle) p = p->next;
+	if (!r && (!p || !p->mapped)) r = INVALID_HANDLE;
+	if (r) { if (p && p->breaks) p->state = FAILED; LEAVE(r); }
+	for (int d = 0; d < MAX_DEVICES; d++)
+		if (p->mem[d].size) {
+			struct stream *s = p->mem[d].stream;
+			s->closing = 1;
+			pthread_cond_broadcast(&changed);
+			pthread_mutex_unlock(&mu);
+			pthread_join(s->thread, NULL);
+			pthread_mutex_lock(&mu);
+			for (struct stream **at = &streams; *at; at = &(*at)->next)
+				if (*at == s) { *at = s->next; break; }
+			free(s);
+			if (in_use((uintptr_t)p->mem[d].p, (uintptr_t)p->mem[d].p + p->mem[d].size)) n.used_after_free++;
+			remove_range(&device_memory, (uintptr_t)p->mem[d].p);
+			if (p->next_state == CHECKPOINTED) memset(p->mem[d].p, 0xdd, p->mem[d].size); /* it is free now */
+		}
+	p->mapped = 0;
+	p->state = p->next_state;
+	tell_memory(p, p->state == LOCKED);
+	LEAVE(0);
+}
+
+int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *status)
+{
+	ENTER("cuGetProcAddress_v2");
+	*out = NULL;
+	if (flags || version > FAKE_VERSION) LEAVE(INVALID_VALUE);
+	*status = 1; /* not found */
+	if (!strcmp(symbol, "cuCheckpointOperationComplete")) {
+		*status = version < 13040 ? 2 : 0;
+		if (version >= 13040) *out = (void *)cuCheckpointOperationComplete;
+	}
+	LEAVE(0);
+}
+
 /* What follows is for tests. */
+
+/* Makes a process hold size bytes of a GPU. Their address is the result. */
+void *fake_process(int pid, int dev, size_t size)
+{
+	pthread_mutex_lock(&mu);
+	struct process *p = process_of(pid);
+	if (!p) {
+		p = calloc(1, sizeof *p);
+		p->pid = pid;
+		p->next = processes;
+		processes = p;
+	}
+	if (size) {
+		p->mem[dev].p = calloc(1, size);
+		p->mem[dev].size = size;
+		if (memory_hook) memory_hook(pid, dev, (long)size);
+	}
+	pthread_mutex_unlock(&mu);
+	return p->mem[dev].p;
+}
+
+/* The memory that a process holds on a GPU now. */
+void *fake_process_memory(int pid, int dev, size_t *size)
+{
+	pthread_mutex_lock(&mu);
+	struct process *p = process_of(pid);
+	void *out = p ? p->mem[dev].p : NULL;
+	*size = p ? p->mem[dev].size : 0;
+	pthread_mutex_unlock(&mu);
+	return out;
+}
+
+/* The next locks calls of cuCheckpointProcessLock time out; breaks: a call that a test makes fail ends the process's use. */
+void fake_process_trouble(int pid, int locks, int breaks)
+{
+	pthread_mutex_lock(&mu);
+	struct process *p = process_of(pid);
+	if (p) { p->busy = locks; p->breaks = breaks; }
+	pthread_mutex_unlock(&mu);
+}
+
+/* Holds the calls of a function about processes back; "" lets them go. */
+void fake_hold_call(const char *fn)
+{
+	pthread_mutex_lock(&mu);
+	snprintf(held_call, sizeof held_call, "%s", fn);
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&mu);
+}
+
+/* Blocks until a call is held back. */
+void fake_await_held(void)
+{
+	pthread_mutex_lock(&mu);
+	while (!calls_held) pthread_cond_wait(&changed, &mu);
+	pthread_mutex_unlock(&mu);
+}
+
+void fake_memory_hook(void (*hook)(int, int, long)) { memory_hook = hook; }
 
 /* The value of a counter, or -1 for a name there is none of. */
 long fake_count(const char *name)
