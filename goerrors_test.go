@@ -61,6 +61,14 @@ func goErrors(t *testing.T, ways map[string]*nebulaio.Client,
 		expect(by+": first write of a new key", write(c, "box", "errors/"+by, "*"), nil)
 		expect(by+": write of a key that exists", write(c, "box", "errors/"+by, "*"), fs.ErrExist)
 
+		expect(by+": write of a key to delete", write(c, "box", "errors/gone-"+by, ""), nil)
+		for range 2 { // a missing object is no error
+			expect(by+": delete", c.Delete(t.Context(), "box", "errors/gone-"+by), nil)
+			_, err = c.Stat(t.Context(), "box", "errors/gone-"+by, "")
+			expect(by+": stat of a deleted key", err, fs.ErrNotExist)
+		}
+		expect(by+": delete in no bucket", c.Delete(t.Context(), "no-such-box", "k"), fs.ErrNotExist)
+
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		expect(by+": cancelled read", read(c, gone, "box", "errors/"+by), context.Canceled)

@@ -177,6 +177,7 @@ func TestUseAfterTheSystemsEnd(t *testing.T) {
 		}
 		_, err = c.Stat(ctx, "b", "k", "")
 		closed(t, device+": stat of a closed client", err)
+		closed(t, device+": delete of a closed client", c.Delete(ctx, "b", "k"))
 		_, err = c.StartRead(ctx, nebulaio.ObjectRead{Bucket: "b", Key: "k", Device: "host", Dst: 4096, DstSize: 1})
 		closed(t, device+": read of a closed client", err)
 	}

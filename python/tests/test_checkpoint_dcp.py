@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import pickle
 import random
 import warnings
 import zipfile
@@ -271,6 +272,53 @@ def test_a_save_replaces_what_was_there(tmp_path: Path) -> None:
         assert same(load(blank(state), StorageReader(tmp_path, verify=True)), state)
         names = {path.name for path in tmp_path.iterdir()}
         assert len(names) == 5 and not (names & stock) - {".metadata"}
+
+
+def test_the_library_lists_and_verifies_what_was_saved(tmp_path: Path) -> None:
+    from nebulaio import _checkpoints
+
+    for step in (3, 12):
+        save({"w": torch.arange(50.0) * step, "step": step}, StorageWriter(tmp_path / f"step-{step:010d}", step=step))
+    found = _checkpoints.list_checkpoints(tmp_path)
+    assert [(one["step"], one["complete"], one["world"]) for one in found] == [(3, True, 1), (12, True, 1)]
+    assert _checkpoints.verify_checkpoint(tmp_path / "step-0000000012")["verdict"] == "good"
+    (data,) = (tmp_path / "step-0000000012").glob("*.distcp")
+    damaged = bytearray(data.read_bytes())
+    damaged[4100] ^= 1
+    data.write_bytes(damaged)
+    told = _checkpoints.verify_checkpoint(tmp_path / "step-0000000012")
+    assert told["verdict"] == "damaged" and "w" in told["problems"][0]["tensors"]
+
+
+def test_metadata_is_read_by_older_and_newer_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases after 2.11 add entries to the properties of a tensor, which 2.11 refuses. Ours has the common ones."""
+    from torch.distributed.checkpoint.metadata import TensorProperties
+
+    save({"w": torch.ones(2, 3), "x": torch.ones(4)}, StorageWriter(tmp_path))
+    data = (tmp_path / ".metadata").read_bytes()
+    states = []
+    original = TensorProperties.__setstate__
+    with monkeypatch.context() as patch:
+        patch.setattr(TensorProperties, "__setstate__", lambda self, state: (states.append(state), original(self, state))[1])
+        pickle.loads(data)
+    assert [len(state) for state in states] == [5, 5]
+    with monkeypatch.context() as patch:
+        now = TensorProperties.__getstate__
+        patch.setattr(TensorProperties, "__getstate__", lambda self: (*now(self)[:5], None, "new", "newer"))
+        save({"w": torch.ones(2, 3), "x": torch.ones(4)}, dcp.FileSystemWriter(tmp_path))
+    metadata = StorageReader(tmp_path).read_metadata()
+    assert type(metadata.state_dict_metadata["w"].properties) is TensorProperties
+    assert metadata.state_dict_metadata["w"].properties.dtype is torch.float32
+    assert torch.equal(load({"w": torch.zeros(2, 3)}, StorageReader(tmp_path))["w"], torch.ones(2, 3))
+
+
+def test_a_save_to_another_place_than_the_writers(tmp_path: Path) -> None:
+    writer, reader = StorageWriter(tmp_path / "a"), StorageReader(tmp_path / "a")
+    state = {"w": torch.arange(5.0)}
+    save(state, writer, checkpoint_id=tmp_path / "deep" / "er" / "b")
+    assert not (tmp_path / "a").exists() and writer.checkpoint_id == str(tmp_path / "deep/er/b")
+    assert same(load(blank(state), reader, checkpoint_id=str(tmp_path / "deep/er/b")), state)
+    assert writer.storage_meta().checkpoint_id == writer.checkpoint_id
 
 
 def test_leftovers_of_killed_saves_go_and_other_files_stay(tmp_path: Path) -> None:

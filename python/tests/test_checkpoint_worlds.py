@@ -210,6 +210,30 @@ def test_ranks_that_save_without_each_other(tmp_path: Path) -> None:
     assert len(names) == 10, names
 
 
+def load_alone(rank: int, world: int, folder: str) -> str:
+    from checkpoint_support import cause_of
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        dcp.load({"w": torch.zeros(6)}, storage_reader=StorageReader(folder))
+    except CheckpointException as problem:
+        return cause_of(problem)
+    return ""
+
+
+def test_a_world_of_another_size(tmp_path: Path) -> None:
+    """Ranks that saved alone can be loaded by as many ranks only. A manifest of another world is refused."""
+    in_world(2, alone, str(tmp_path / "alone"))
+    for text in in_world(3, load_alone, str(tmp_path / "alone")):
+        assert "2 ranks have saved" in text and "rank 2 is none of them" in text
+    in_world(2, write_both, str(tmp_path / "both"))
+    manifest = next((tmp_path / "both").glob("checkpoint-*.json"))
+    told = json.loads(manifest.read_bytes())
+    manifest.write_text(json.dumps({**told, "world": 1}))
+    with refused("says that 1 ranks have saved, and has a file of rank 1"):
+        load({"own0": torch.zeros(5)}, StorageReader(tmp_path / "both"))
+
+
 def test_missing_file_of_a_rank_is_named(tmp_path: Path) -> None:
     in_world(2, write_both, str(tmp_path))
     told = json.loads(next(tmp_path.glob("checkpoint-*.json")).read_bytes())

@@ -169,6 +169,12 @@ def test_stat_and_list(client: GPUDirectClient, server: serving.Server) -> None:
     assert (told.bucket, told.key, told.size) == (bucket, "ünï/ключ", len("ünï/ключ".encode()))
     with pytest.raises(FileNotFoundError, match="nothing-here"):
         client.stat(bucket, "nothing-here")
+    for _ in range(2):  # a missing object is no error
+        client.delete(bucket, "ünï/ключ")
+        with pytest.raises(NotFoundError):
+            client.stat(bucket, "ünï/ключ")
+    with pytest.raises(NotFoundError):
+        client.delete("no-such-bucket", "key")
 
 
 def test_pages(client: GPUDirectClient, server: serving.Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import _arguments
@@ -99,6 +100,7 @@ class StorageReader(_StorageReader):
             data = self._place.read(name, _metadata.MOST)
         except NotFoundError:
             sizes = self._place.sizes()
+            self._refuse_other_world(kwargs.get("rank"), sizes)
             if kwargs.get("rank") is not None or not _hf.is_model(sizes):
                 raise
             metadata = _hf.read_metadata(self._place, sizes, self._verify)
@@ -112,6 +114,16 @@ class StorageReader(_StorageReader):
             metadata.storage_meta = _kinds.StorageMeta()
         metadata.storage_meta.load_id = self._load_id
         return metadata
+
+    def _refuse_other_world(self, rank: int | None, names: Iterable[str]) -> None:
+        """Raise NotFoundError if ranks have saved without each other, and none of them is this rank."""
+        saved = sum(re.fullmatch(r"__\d+\.metadata", name) is not None for name in names)
+        if rank is not None and saved:
+            raise NotFoundError(
+                f"read {self._place.file(_metadata.rank_name(rank))}: {saved} ranks have saved this checkpoint with "
+                f"use_collectives=False, and rank {rank} is none of them (fix: load with {saved} ranks; a checkpoint that "
+                "any number of ranks can load needs use_collectives=True)"
+            )
 
     def _manifest_of(self, data: bytes) -> _manifest.Manifest | None:
         """Return the manifest whose checksum is that of the metadata. Raises CorruptError if all manifests differ.
@@ -151,6 +163,12 @@ class StorageReader(_StorageReader):
             raise CorruptError(
                 f"read {self._place.file(name)}: it belongs to save {manifest.id} with {manifest.metadata_size} bytes of "
                 f"metadata, but the metadata is that of save {identity} and has {len(data)} bytes (fix: copy the checkpoint again)"
+            )
+        ranks = {int(found[1]) for file in manifest.files if (found := _metadata.DATA_FILE.fullmatch(file))}
+        if manifest.metadata_name == _metadata.NAME and ranks and max(ranks) >= manifest.world:
+            raise CorruptError(
+                f"read {self._place.file(name)}: it says that {manifest.world} ranks have saved, and has a file of rank "
+                f"{max(ranks)} (fix: copy the checkpoint again)"
             )
         unknown = sorted(_metadata.files_of(metadata) - set(manifest.files))
         if unknown:

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 from ._regions import Box
 
+MOST_ITEMS = 1_000_000
+"""The largest number of items of all ranks that are compared. The coordinator of a larger load would be slow."""
+
 
 class Host(NamedTuple):
     """The host of a rank. Containers of one machine share its page cache, so the kernel's boot names the host."""
@@ -49,7 +52,12 @@ def box_of(item: Any) -> Box:
 
 
 def find(plans: Sequence[Any]) -> list[Shared]:
-    """Return what each plan shares with the plans of its host. `storage_data` of a plan is its Host."""
+    """Return what each plan shares with the plans of its host. `storage_data` of a plan is its Host.
+
+    Plans of more than MOST_ITEMS items together share nothing.
+    """
+    if sum(len(plan.items) for plan in plans) > MOST_ITEMS:
+        return [Shared.none()] * len(plans)
     hosts: defaultdict[Any, list[int]] = defaultdict(list)
     for rank, plan in enumerate(plans):
         hosts[plan.storage_data].append(rank)
