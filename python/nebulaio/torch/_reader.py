@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from .. import _arguments
 from ..errors import CorruptError, InvalidError, NotFoundError
 from . import _hf, _manifest, _metadata, _shared
-from ._loading import Loading, without_collections
+from ._collector import without_collections
+from ._loading import Loading
 from ._place import Place, is_place, open_place, read_verified
 from ._sources import Sources
 from ._written import done
