@@ -36,6 +36,16 @@ def test_either_side_reads_both(tmp_path: Path, ours: bool) -> None:
         assert same(load(blank(state), reader), state), reader
 
 
+@pytest.mark.parametrize("release", ["2.11", "2.15"])
+def test_checkpoints_that_other_releases_have_written(release: str) -> None:
+    """The folder checkpoints has what FileSystemWriter of each release wrote. Stock torch 2.11 cannot read that of 2.15."""
+    expected = {
+        "w": torch.arange(12.0).reshape(3, 4), "half": torch.arange(6).to(torch.bfloat16),
+        "turned": torch.arange(20.0).reshape(4, 5).t(), "nested": {"step": 7, "t": torch.tensor(3)},
+    }  # fmt: skip
+    assert same(load(blank(expected), StorageReader(Path(__file__).parent / "checkpoints" / f"torch-{release}")), expected)
+
+
 def test_files_are_pages_with_sums_and_a_manifest(tmp_path: Path) -> None:
     state = {"w": torch.arange(5000.0), "b": torch.ones(3, 2, dtype=torch.bfloat16), "e": torch.empty(0), "n": 7}
     writer = StorageWriter(tmp_path, step=40)

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import io
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from .. import _gather
 from ..errors import CorruptError, InvalidError, UnsupportedError
 from . import _items, _regions
+from ._collector import without_collections
 from ._place import Place, address_of
 from ._regions import Box
 from ._shared import Shared, box_of
@@ -302,21 +301,6 @@ def _is_direct(source: Source, target: Any, box: Box) -> bool:
         and _items.is_direct(target)
         and _regions.count_runs(values.shape, box, values.dtype.itemsize) <= _regions.MOST_RUNS
     )
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """Keep Python's garbage collector from running meanwhile.
-
-    A plan makes many small objects, and every few thousand of them the collector would look at all objects of torch.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _copy_out(detour: _Detour, buffer: Any) -> None:

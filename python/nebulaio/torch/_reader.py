@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from .. import _arguments
 from ..errors import CorruptError, InvalidError, NotFoundError
 from . import _hf, _manifest, _metadata, _shared
-from ._loading import Loading, without_collections
+from ._collector import without_collections
+from ._loading import Loading
 from ._place import Place, is_place, open_place, read_verified
 from ._sources import Sources
 from ._written import done
@@ -32,6 +33,25 @@ else:
     from torch.distributed.checkpoint import StorageReader as _StorageReader
 
 __all__ = ["StorageReader"]
+
+
+class _OtherWorldError(NotFoundError):
+    """Ranks have saved without each other, and a rank that loads is none of them."""
+
+
+class _Unread(_kinds.Metadata):  # type: ignore[misc] # torch's types are unknown here
+    """Metadata that could not be read. The use of any of its fields raises the error."""
+
+    def __init__(self, problem: Exception) -> None:
+        self.__dict__["problem"] = problem
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _FIELDS:
+            raise self.problem
+        return super().__getattribute__(name)
+
+
+_FIELDS = frozenset(field.name for field in dataclasses.fields(_kinds.Metadata))
 
 
 class StorageReader(_StorageReader):
@@ -57,11 +77,12 @@ class StorageReader(_StorageReader):
         self._metadata: Any = None
         self._manifest: _manifest.Manifest | None = None
         self._load_id = secrets.token_hex(8)
+        self._problem: Exception | None = None  # of the last read of the whole checkpoint's metadata
         self._report: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings, without what was read."""
-        return {**self.__dict__, "_report": None, "_metadata": None, "_manifest": None}
+        return {**self.__dict__, "_report": None, "_metadata": None, "_manifest": None, "_problem": None}
 
     @property
     def report(self) -> dict[str, Any] | None:
@@ -82,7 +103,7 @@ class StorageReader(_StorageReader):
         """Begin a new load, from another place if one is given."""
         if checkpoint_id:
             self._place = open_place(checkpoint_id, self._client)
-        self._metadata = self._manifest = None
+        self._metadata = self._manifest = self._problem = None
         self._load_id = secrets.token_hex(8)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
@@ -93,15 +114,29 @@ class StorageReader(_StorageReader):
             CorruptError: The metadata or the manifest is damaged, or they belong to different saves.
             UnsupportedError: The pickle of the metadata names something else than torch's own classes.
         """
-        name = _metadata.rank_name(kwargs.get("rank"))
+        rank = kwargs.get("rank")
+        try:
+            return self._read_metadata(rank)
+        except Exception as problem:
+            if rank is None:
+                self._problem = problem
+                raise
+            if self._problem is None:
+                raise
+            # torch's loader asks for the metadata of a rank if that of the checkpoint cannot be read, and loses both
+            # errors in older releases. The first use of what it gets here raises the right one.
+            return _Unread(problem if isinstance(problem, _OtherWorldError) else self._problem)
+
+    def _read_metadata(self, rank: int | None) -> Any:
+        name = _metadata.rank_name(rank)
         what = f"read {self._place.file(name)}"
         self._manifest = None
         try:
             data = self._place.read(name, _metadata.MOST)
         except NotFoundError:
             sizes = self._place.sizes()
-            self._refuse_other_world(kwargs.get("rank"), sizes)
-            if kwargs.get("rank") is not None or not _hf.is_model(sizes):
+            self._refuse_other_world(rank, sizes)
+            if rank is not None or not _hf.is_model(sizes):
                 raise
             metadata = _hf.read_metadata(self._place, sizes, self._verify)
         else:
@@ -119,7 +154,7 @@ class StorageReader(_StorageReader):
         """Raise NotFoundError if ranks have saved without each other, and none of them is this rank."""
         saved = sum(re.fullmatch(r"__\d+\.metadata", name) is not None for name in names)
         if rank is not None and saved:
-            raise NotFoundError(
+            raise _OtherWorldError(
                 f"read {self._place.file(_metadata.rank_name(rank))}: {saved} ranks have saved this checkpoint with "
                 f"use_collectives=False, and rank {rank} is none of them (fix: load with {saved} ranks; a checkpoint that "
                 "any number of ranks can load needs use_collectives=True)"
@@ -179,6 +214,8 @@ class StorageReader(_StorageReader):
 
     def set_up_storage_reader(self, metadata: Any, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Keep the metadata for the load. torch calls this on every rank."""
+        if isinstance(metadata, _Unread):
+            raise metadata.problem
         if metadata.storage_data is None:
             raise InvalidError(f"load {self._place.path}: the metadata has no storage_data (fix: pass what read_metadata returned)")
         self._metadata = metadata
