@@ -113,6 +113,24 @@ def read(
     every block is compared with its checksum, and a CorruptError names the file and the
     labels. `client` is a GPUDirectClient for URLs.
     """
+    with start_read(
+        files, segments, device=device, stream=stream, verify=verify, cache=cache, client=client
+    ) as running:  # fmt: skip
+        running.wait(progress)
+    return running.reported()
+
+
+def start_read(
+    files: Sequence[str | os.PathLike[str]],
+    segments: Sequence[Segment],
+    *,
+    device: str,
+    stream: int = 0,
+    verify: bool = False,
+    cache: str = "auto",
+    client: Any = None,
+) -> _Gather:
+    """Start a read as `read` describes it. The caller uses the result as a context, waits, and asks for the report."""
     options: dict[str, Any] = {"device": _device.canonical(device), **_arguments.choices("auto", cache)}
     if _arguments.truth("verify", verify):
         options["verify"] = True
@@ -123,9 +141,7 @@ def read(
     elif client is not None and files:
         _save.server_of(files[0], client)  # raises: a path needs no client
     system = _system(options["device"], client)
-    with _Gather(system, names, segments, _natural("gather", "stream", stream), options) as running:
-        running.wait(progress)
-    return running.reported()
+    return _Gather(system, names, segments, _natural("gather", "stream", stream), options)
 
 
 class _Write(_Reported):

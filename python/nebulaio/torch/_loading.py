@@ -12,44 +12,25 @@ from typing import Any, NamedTuple
 
 from .. import _gather
 from ..errors import CorruptError, InvalidError, UnsupportedError
-from . import _items, _regions
+from . import _regions
 from ._collector import without_collections
 from ._place import Place, address_of
 from ._regions import Box
+from ._running import Running
 from ._shared import Shared, box_of
 from ._sources import Source, Sources
+from ._stockplan import PLAIN, is_stock, narrowed
+from ._wishes import Detour, Wish, by_size, copy_out, is_direct
 from ._written import device_of, streams_of
 
 torch: Any = importlib.import_module("torch")
 _planner: Any = importlib.import_module("torch.distributed.checkpoint.planner")
 
+FIRST = 64
+"""Items of the first read of a load. The tensors of the other items are resolved while it runs."""
+
 BUFFER = 256 << 20
 """Bytes of buffers that live at the same time at most, unless one stored tensor that is not contiguous is larger."""
-
-
-class _Wish(NamedTuple):
-    """An item of the plan and the tensor that receives it."""
-
-    request: Any
-    source: Source
-    target: Any
-    box: Box  # of the stored tensor
-    is_shared: bool
-    is_direct: bool
-
-    @property
-    def fqn(self) -> str:
-        """The name of the tensor."""
-        return str(self.request.dest_index.fqn)
-
-
-class _Detour(NamedTuple):
-    """A part of a wish that goes through a buffer: what is read, and which part of the target it fills."""
-
-    wish: _Wish
-    read: Box  # of the stored tensor; unused if the whole storage is read, because it is not contiguous
-    want: Box  # inside of the stored tensor
-    size: int
 
 
 class _Job(NamedTuple):
@@ -69,6 +50,8 @@ class Loading:
         self._verify = verify
         self._shared = shared
         self._jobs: list[Any] = []
+        self._seconds = 0.0  # of reads; those that ran at the same time count once
+        self._is_stock = is_stock(planner)
         self._counts = {"direct": 0, "buffered": 0, "by_torch": 0, "bytes": 0, "shared": 0}
         self._sizes = {"wanted": 0, "shared": 0}
 
@@ -78,16 +61,26 @@ class Loading:
         tensors = [(place, item) for place, item in enumerate(items) if item.type != kinds.BYTE_IO]
         others = [item for item in items if item.type == kinds.BYTE_IO]
         self._sources.locate(
-            dict.fromkeys(item.storage_index for _, item in tensors), dict.fromkeys(item.storage_index for item in others)
+            dict.fromkeys(item.storage_index for _, item in tensors),
+            dict.fromkeys(item.storage_index for item in others),
         )
-        with without_collections():
-            wishes = [self._wish(place, item) for place, item in tensors]
-        direct = [wish for wish in wishes if wish.is_direct]
         # The objects that are no tensors share a job with tensors in host memory. So an error about a damaged block
         # names all that is in the block.
-        first, *more = list(_by_size([(self._sources.of(item.storage_index).length, item) for item in others])) or [[]]
+        first, *more = list(
+            by_size([(self._sources.of(item.storage_index).length, item) for item in others], BUFFER)
+        ) or [[]]
         objects = self._objects(first)
-        self._read_direct(direct, [segment for _, _, segment in objects if segment is not None])
+        waiting = [segment for _, _, segment in objects if segment is not None]
+        wishes: list[Wish] = []
+        with Running() as running:
+            for group in self._groups(tensors):
+                with without_collections():
+                    wishes += (some := [self._wish(place, item) for place, item in group])
+                self._read_direct([wish for wish in some if wish.is_direct], waiting, running)
+                waiting = []
+            self._jobs += running.wait()
+        self._seconds += running.seconds
+        direct = [wish for wish in wishes if wish.is_direct]
         for item, piece, _ in objects:
             self._planner.load_bytes(item, io.BytesIO(piece))
         for batch in more:
@@ -103,17 +96,33 @@ class Loading:
             if wish.source.values is None:
                 self._by_torch(wish)
 
-    def _wish(self, place: int, item: Any) -> _Wish:
+    def _groups(self, tensors: Sequence[tuple[int, Any]]) -> Iterator[Sequence[tuple[int, Any]]]:
+        """Yield the items in groups: while one group is read, the tensors of the next are resolved.
+
+        Blocks that are verified, and items that several ranks read, are read by one job each.
+        """
+        if self._verify or self._shared.items or len(tensors) <= FIRST:
+            yield tensors
+            return
+        ordered = sorted(tensors, key=lambda one: self._sources.of(one[1].storage_index)[:2])
+        begin, count = 0, FIRST
+        while begin < len(ordered):
+            yield ordered[begin : begin + count]
+            begin, count = begin + count, 4 * count
+
+    def _wish(self, place: int, item: Any) -> Wish:
         """Resolve the tensor of an item, and check that it can hold the values."""
         source = self._sources.of(item.storage_index)
-        target = self._planner.resolve_tensor(item).detach()
+        target = self._resolve(item)
         fqn = item.dest_index.fqn
         if tuple(target.size()) != tuple(item.lengths):
             raise InvalidError(
                 f"load {fqn!r}: the planner's tensor has shape {list(target.size())}, and the plan wants {list(item.lengths)}"
             )
         if target.device.type == "meta":
-            raise InvalidError(f"load {fqn!r}: its tensor is on meta, which has no memory (fix: materialise the model first)")
+            raise InvalidError(
+                f"load {fqn!r}: its tensor is on meta, which has no memory (fix: materialise the model first)"
+            )
         values = source.values
         if values is not None:
             if not torch.can_cast(values.dtype, target.dtype):
@@ -123,7 +132,9 @@ class Loading:
                 )
             far = [begin + length for begin, length in zip(item.storage_offsets, item.lengths)]
             if len(far) != len(values.shape) or any(end > extent for end, extent in zip(far, values.shape)):
-                raise CorruptError(f"load {fqn!r}: the plan wants elements up to {far} of a part of shape {list(values.shape)}")
+                raise CorruptError(
+                    f"load {fqn!r}: the plan wants elements up to {far} of a part of shape {list(values.shape)}"
+                )
         is_shared = place in self._shared.items
         size = target.numel() * (values.dtype.itemsize if values is not None else target.itemsize)
         self._sizes["wanted"] += size
@@ -131,10 +142,19 @@ class Loading:
             self._counts["shared"] += 1
             self._sizes["shared"] += size
         box = box_of(item)
-        return _Wish(item, source, target, box, is_shared, _is_direct(source, target, box))
+        return Wish(item, source, target, box, is_shared, is_direct(source, target, box))
 
-    def _read_direct(self, wishes: Sequence[_Wish], others: Sequence[tuple[str, Any]]) -> None:
-        """Read into the tensors: one job for each device, and one more for what other ranks of the host read too."""
+    def _resolve(self, item: Any) -> Any:
+        """Return the tensor that receives an item, as the planner has it."""
+        if self._is_stock:
+            index = item.dest_index
+            found = self._planner.state_dict.get(index.fqn)
+            if type(found) in PLAIN and not any(index.offset or ()):
+                return narrowed(found.detach(), item.dest_offsets, item.lengths)
+        return self._planner.resolve_tensor(item).detach()
+
+    def _read_direct(self, wishes: Sequence[Wish], others: Sequence[tuple[str, Any]], running: Running) -> None:
+        """Begin to read into the tensors: one job for each device. What other ranks read too is read at once."""
         self._counts["direct"] += len(wishes)
         jobs: defaultdict[_Job, list[tuple[str, Any]]] = defaultdict(list)
         if others:
@@ -147,8 +167,12 @@ class Loading:
                 jobs[job] += self._segments(wish.source, wish.box, wish.target.data_ptr(), wish.fqn)
         for job, segments in jobs.items():
             stream = streams_of([tensors[job.device]]).get(job.device, 0) if job.device in tensors else 0
-            for part in self._from_another_place(segments) if job.is_shared else [segments]:
-                self._read(part, job.device, stream, job.is_shared)
+            if job.is_shared:
+                for part in self._from_another_place(segments):
+                    self._read(part, job.device, stream, True)
+            elif segments:
+                files, numbered = self._numbered(segments)
+                running.start(files, numbered, job.device, stream, self._verify, self._place.client)
 
     def _segments(self, source: Source, box: Box, address: int, label: str) -> Iterator[tuple[str, Any]]:
         """Yield the segments of a box of a stored tensor with their file. The numbers of the files come later."""
@@ -169,20 +193,26 @@ class Loading:
             begin += 1
         return [part for part in (ordered[begin:], ordered[:begin]) if part]
 
-    def _read(self, segments: Sequence[tuple[str, Any]], device: str, stream: int, is_shared: bool) -> None:
+    def _numbered(self, segments: Sequence[tuple[str, Any]]) -> tuple[list[str], list[Any]]:
+        """Return the files of segments, and the segments with the numbers of their files."""
         names: dict[str, int] = {}
         numbered = [segment._replace(file=names.setdefault(name, len(names))) for name, segment in segments]
+        return [self._place.file(name) for name in names], numbered
+
+    def _read(self, segments: Sequence[tuple[str, Any]], device: str, stream: int, is_shared: bool) -> None:
+        files, numbered = self._numbered(segments)
         if numbered:
             report = _gather.read(
-                [self._place.file(name) for name in names], numbered, device=device, stream=stream,
-                verify=self._verify, cache="keep" if is_shared else "auto", client=self._place.client,
+                files, numbered, device=device, stream=stream, verify=self._verify,
+                cache="keep" if is_shared else "auto", client=self._place.client,
             )  # fmt: skip
             self._jobs.append(report)
+            self._seconds += float(report["seconds"])
 
-    def _read_buffered(self, wishes: Sequence[_Wish]) -> None:
+    def _read_buffered(self, wishes: Sequence[Wish]) -> None:
         """Read into buffers and copy from there: other dtypes, other layouts, and tensors that are not contiguous."""
         self._counts["buffered"] += len(wishes)
-        batch: list[_Detour] = []
+        batch: list[Detour] = []
         size = 0
         for wish in wishes:
             for detour in self._detours(wish):
@@ -195,20 +225,20 @@ class Loading:
         for wish in wishes:
             self._planner.commit_tensor(wish.request, wish.target)
 
-    def _detours(self, wish: _Wish) -> Iterator[_Detour]:
+    def _detours(self, wish: Wish) -> Iterator[Detour]:
         """Yield the parts of a wish, each small enough for the buffers."""
         values = wish.source.values
         assert values is not None
         box = wish.box
         if values.strides is not None:
-            yield _Detour(wish, Box((), ()), box, values.size)
+            yield Detour(wish, Box((), ()), box, values.size)
             return
         itemsize = values.dtype.itemsize
         for part in _regions.slabs(box, itemsize, BUFFER // 4):
             read = _regions.widen(values.shape, part, itemsize)
-            yield _Detour(wish, read, part, math.prod(read.lengths) * itemsize)
+            yield Detour(wish, read, part, math.prod(read.lengths) * itemsize)
 
-    def _run_detours(self, batch: Sequence[_Detour]) -> None:
+    def _run_detours(self, batch: Sequence[Detour]) -> None:
         jobs: defaultdict[str, list[tuple[str, Any]]] = defaultdict(list)
         buffers = []
         for detour in batch:
@@ -229,7 +259,7 @@ class Loading:
             some = next(buffer for buffer in buffers if device_of(buffer) == device)
             self._read(segments, device, streams_of([some]).get(device, 0), False)
         for detour, buffer in zip(batch, buffers):
-            _copy_out(detour, buffer)
+            copy_out(detour, buffer)
 
     def _objects(self, items: Sequence[Any]) -> list[tuple[Any, bytearray, tuple[str, Any] | None]]:
         """Return the items that are no tensors, each with the memory for its bytes and the segment that reads them."""
@@ -241,11 +271,14 @@ class Loading:
             self._sizes["wanted"] += len(piece)
             segment = None
             if piece:
-                segment = source.file, _gather.Segment(0, source.offset, len(piece), address_of(piece), label=item.dest_index.fqn)
+                segment = (
+                    source.file,
+                    _gather.Segment(0, source.offset, len(piece), address_of(piece), label=item.dest_index.fqn),
+                )
             found.append((item, piece, segment))
         return found
 
-    def _by_torch(self, wish: _Wish) -> None:
+    def _by_torch(self, wish: Wish) -> None:
         """Let torch read an item that is no plain tensor, such as a subclass, as stock torch does."""
         self._counts["by_torch"] += 1
         piece = bytearray(wish.source.length)
@@ -264,7 +297,7 @@ class Loading:
 
     def report(self, seconds: float) -> dict[str, Any]:
         """Return the report of the load so far."""
-        moving = sum(float(report["seconds"]) for report in self._jobs)
+        moving = self._seconds
         size = sum(int(report["bytes"]) for report in self._jobs)
         notes = []
         if self._shared.ranks > 1 and self._counts["shared"]:
@@ -273,7 +306,9 @@ class Loading:
                 "through the page cache, so that storage delivers them once"
             )
         if self._counts["by_torch"]:
-            notes.append(f"{self._counts['by_torch']} items are no plain tensors and were read by torch.load in host memory")
+            notes.append(
+                f"{self._counts['by_torch']} items are no plain tensors and were read by torch.load in host memory"
+            )
         return {
             "op": "load",
             "path": self._place.path,
@@ -288,48 +323,3 @@ class Loading:
             "notes": notes,
             "jobs": [dict(report) for report in self._jobs],
         }
-
-
-def _is_direct(source: Source, target: Any, box: Box) -> bool:
-    """Return whether the bytes of the file can go straight to the memory of a tensor."""
-    values = source.values
-    return (
-        values is not None
-        and values.strides is None
-        and values.dtype is target.dtype
-        and _items.is_plain(target)
-        and _items.is_direct(target)
-        and _regions.count_runs(values.shape, box, values.dtype.itemsize) <= _regions.MOST_RUNS
-    )
-
-
-def _copy_out(detour: _Detour, buffer: Any) -> None:
-    """Copy the wanted part of a buffer to its place in the target."""
-    wish = detour.wish
-    values = wish.source.values
-    assert values is not None
-    if values.strides is not None:
-        whole = buffer.as_strided(values.shape, values.strides, values.first)
-        inside = detour.want.offsets
-    else:
-        whole = buffer
-        inside = tuple(want - read for want, read in zip(detour.want.offsets, detour.read.offsets))
-    target = wish.target
-    for dimension, (begin, length) in enumerate(zip(inside, detour.want.lengths)):
-        whole = whole.narrow(dimension, begin, length)
-        target = target.narrow(dimension, detour.want.offsets[dimension] - wish.request.storage_offsets[dimension], length)
-    target.copy_(whole)
-
-
-def _by_size(items: Sequence[tuple[int, Any]]) -> Iterator[list[Any]]:
-    """Yield groups of items of at most BUFFER bytes together."""
-    batch: list[Any] = []
-    total = 0
-    for size, item in items:
-        if batch and total + size > BUFFER:
-            yield batch
-            batch, total = [], 0
-        batch.append(item)
-        total += size
-    if batch:
-        yield batch
