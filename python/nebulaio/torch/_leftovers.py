@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from ..errors import NebulaioError
 from . import _manifest, _metadata
+from ._collector import without_collections
 from ._place import Place
 
 _SUMS = ".crc64nvme"
@@ -73,7 +74,8 @@ def _named(place: Place, sizes: Iterable[str]) -> set[str] | None:
         if name != _metadata.NAME and not _RANK_METADATA.fullmatch(name):
             continue
         try:
-            metadata = _metadata.load(place.read(name, _metadata.MOST), f"read {place.file(name)}")
+            with without_collections():
+                metadata = _metadata.load(place.read(name, _metadata.MOST), f"read {place.file(name)}")
         except NebulaioError:
             return None
         for file in _metadata.files_of(metadata):

@@ -84,20 +84,21 @@ class _PropertiesOfAnyRelease(_kinds.TensorProperties):  # type: ignore[misc] # 
 
 
 def dump(metadata: Any) -> bytes:
-    """Return the bytes of a metadata file, in the form that every torch from 2.11 on reads."""
+    """Return the bytes of a metadata file, in the form that every torch from 2.11 on reads.
+
+    The entries that newer releases add to the properties of a tensor are left out, because older ones refuse them.
+    """
     file = io.BytesIO()
-    _Pickler(file, protocol=4).dump(metadata)
+    pickler = pickle.Pickler(file, protocol=4)
+    pickler.dispatch_table = {**copyreg.dispatch_table, _kinds.TensorProperties: _reduced}
+    pickler.dump(metadata)
     return file.getvalue()
 
 
-class _Pickler(pickle.Pickler):
-    """Leaves out the entries that newer releases add to the properties of a tensor. Older ones would refuse them."""
-
-    def reducer_override(self, value: Any) -> Any:
-        """Return how to pickle the properties of a tensor, and NotImplemented for everything else."""
-        if not isinstance(value, _kinds.TensorProperties):
-            return NotImplemented
-        return copyreg.__newobj__, (_kinds.TensorProperties,), tuple(value.__getstate__())[:_PROPERTIES]  # type: ignore[attr-defined]
+def _reduced(properties: Any) -> Any:
+    """Return how to pickle the properties of a tensor."""
+    state = tuple(properties.__getstate__())[:_PROPERTIES]
+    return copyreg.__newobj__, (_kinds.TensorProperties,), state  # type: ignore[attr-defined]
 
 
 class _Unpickler(pickle.Unpickler):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .. import _arguments, _checkpoints
 from ..errors import InvalidError, NebulaioError
 from . import _hf_writer, _leftovers, _manifest, _metadata
+from ._collector import without_collections
 from ._place import Directory, Place, is_place, open_place
 from ._writing import Writing
 from ._written import Assignment, WrittenFile, done
@@ -184,7 +185,8 @@ class StorageWriter(_StorageWriter):
         metadata.version = getattr(_filesystem, "CURRENT_DCP_VERSION", None)
         metadata.storage_data = {index: one.info() for index, one in written.items()}
         metadata.storage_meta = self.storage_meta()
-        data = _metadata.dump(metadata)
+        with without_collections():
+            data = _metadata.dump(metadata)
         name = _metadata.rank_name(self._alone())
         items = [one.entry(index) for index, one in written.items()]
         draft = _manifest.draft(self._id, world=len(results), step=self._step, files=files, items=items)
