@@ -67,11 +67,8 @@ class Stock(Saver):
     """dcp.async_save with a thread and torch's DefaultStager, which copies to pinned memory beside the loop."""
 
     def __init__(self, cuda: bool) -> None:
-        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
-
-        options = StagingOptions(use_pinned_memory=cuda, use_shared_memory=False, use_async_staging=True,
-                                 use_non_blocking_copy=cuda)  # fmt: skip
-        self._stager = DefaultStager(options)
+        self._cuda = cuda
+        self._stager: Any = None
         self._copied: Any = None
         self._written: Any = None
 
@@ -79,6 +76,13 @@ class Stock(Saver):
         dcp: Any = importlib.import_module("torch.distributed.checkpoint")
         from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+        self.close()
+        # A new one for each save: the second save with one of torch 2.11 failed with a KeyError on an H200.
+        self._stager = DefaultStager(
+            StagingOptions(use_pinned_memory=self._cuda, use_shared_memory=False, use_async_staging=True,
+                           use_non_blocking_copy=self._cuda))  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns that one process saves alone
             started = dcp.async_save(
@@ -101,7 +105,8 @@ class Stock(Saver):
         return {}
 
     def close(self) -> None:
-        self._stager.close()
+        if self._stager is not None:
+            self._stager.close()
 
 
 class HostWatch:
