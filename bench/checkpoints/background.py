@@ -74,9 +74,8 @@ class Stock(Saver):
 
     def save(self, state: Any, path: Path) -> None:
         dcp: Any = importlib.import_module("torch.distributed.checkpoint")
-        from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
-
         from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+        from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
         self.close()
         # A new one for each save: the second save with one of torch 2.11 failed with a KeyError on an H200.
