@@ -47,7 +47,7 @@ func (s *System) CommitCheckpoint(ctx context.Context, path string, o Checkpoint
 		return c, err
 	}
 	defer s.sys.Leave()
-	f, done, err := s.checkpointFolder(op, path, o.Client)
+	f, done, err := checkpointFolder(s, op, path, o.Client)
 	if err != nil {
 		return c, err
 	}

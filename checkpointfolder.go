@@ -37,7 +37,7 @@ var _ checkpoint.Folder = (*checkpointPrefix)(nil)
 
 // checkpointFolder returns the directory or the prefix at a path or URL. The caller calls the result `done` after the
 // last use.
-func (s *System) checkpointFolder(op, url string, o ClientOptions) (f checkpoint.Folder, done func() error, err error) {
+func checkpointFolder(s *System, op, url string, o ClientOptions) (f checkpoint.Folder, done func() error, err error) {
 	at, err := parseURL(url)
 	if err != nil {
 		return nil, nil, errs.Wrap(op, url, err)

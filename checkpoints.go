@@ -117,7 +117,7 @@ type PrunedCheckpoint struct {
 // checkpoint, or an s3:// prefix of either. A checkpoint that is not complete is left out, unless o.All is set. The
 // last entry with a step is the latest checkpoint. If the path does not exist, the error is of kind NotFound.
 func (s *System) ListCheckpoints(ctx context.Context, path string, o CheckpointListOptions) (all []Checkpoint, err error) {
-	err = s.atCheckpoints("list checkpoints", path, o.Client, func(t checkpoint.Target) error {
+	err = atCheckpoints(s, "list checkpoints", path, o.Client, func(t checkpoint.Target) error {
 		found, err := checkpoint.List(ctx, t, o.All)
 		all = convert(found, func(c checkpoint.Checkpoint) Checkpoint { return Checkpoint(c) })
 		return err
@@ -131,7 +131,7 @@ func (s *System) ListCheckpoints(ctx context.Context, path string, o CheckpointL
 func (s *System) VerifyCheckpoint(ctx context.Context, path string, o CheckpointVerifyOptions) (v CheckpointVerification,
 	err error) {
 	began := time.Now()
-	err = s.atCheckpoints("verify checkpoint", path, o.Client, func(t checkpoint.Target) error {
+	err = atCheckpoints(s, "verify checkpoint", path, o.Client, func(t checkpoint.Target) error {
 		r, err := checkpoint.Verify(ctx, t, checkpoint.VerifyOptions{Progress: o.Progress})
 		if err != nil {
 			return err
@@ -154,7 +154,7 @@ func (s *System) VerifyCheckpoint(ctx context.Context, path string, o Checkpoint
 // process is killed, each checkpoint is complete, or is no longer listed and is removed by the next call.
 func (s *System) PruneCheckpoints(ctx context.Context, path string, o CheckpointPruneOptions) (p CheckpointPruning,
 	err error) {
-	err = s.atCheckpoints("prune checkpoints", path, o.Client, func(t checkpoint.Target) error {
+	err = atCheckpoints(s, "prune checkpoints", path, o.Client, func(t checkpoint.Target) error {
 		if t.File != "" {
 			return errs.New(errs.Invalid, "prune checkpoints", path, "is a file; expected a directory of checkpoints")
 		}
@@ -179,7 +179,7 @@ func (s *System) PruneCheckpoints(ctx context.Context, path string, o Checkpoint
 }
 
 // atCheckpoints calls do with the target at a path or URL.
-func (s *System) atCheckpoints(op, path string, o ClientOptions, do func(checkpoint.Target) error) (err error) {
+func atCheckpoints(s *System, op, path string, o ClientOptions, do func(checkpoint.Target) error) (err error) {
 	if err := s.sys.Enter(op, path); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (s *System) atCheckpoints(op, path string, o ClientOptions, do func(checkpo
 	} else if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
 		at, file = filepath.Dir(path), filepath.Base(path)
 	}
-	f, done, err := s.checkpointFolder(op, at, o)
+	f, done, err := checkpointFolder(s, op, at, o)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/abi"
 )
 
 // mostSegments is the largest accepted number of segments or pieces: a checkpoint has several for each tensor.
@@ -46,7 +47,7 @@ func nebulaio_go_gather_start(system C.uint64_t, files *C.nebulaio_ctext, nfiles
 	if a.err != nil {
 		return status(a.err, err, errcap)
 	}
-	h, e := table.StartGather(uint64(system), names, all, uint64(stream), o)
+	h, e := abi.Ranges{Table: &table}.StartGather(uint64(system), names, all, uint64(stream), o)
 	return number(h, e, job, err, errcap)
 }
 
@@ -69,6 +70,6 @@ func nebulaio_go_write_start(system C.uint64_t, path *C.nebulaio_cchar, pieces *
 	if a.err != nil {
 		return status(a.err, err, errcap)
 	}
-	h, e := table.StartWritePieces(uint64(system), p, all, uint64(stream), o)
+	h, e := abi.Ranges{Table: &table}.StartWritePieces(uint64(system), p, all, uint64(stream), o)
 	return number(h, e, job, err, errcap)
 }

@@ -177,7 +177,7 @@ func (a *asking) Wait() error                   { <-a.done; return a.err }
 func (a *asking) Progress() (done, total int64) { return 0, 0 }
 
 // ask starts a job that asks question. The report of the job is the answer, or null if the job failed.
-func (t *Table) ask(question func(context.Context) (any, error)) uint64 {
+func ask(t *Table, question func(context.Context) (any, error)) uint64 {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a := &asking{done: make(chan struct{})}
 	go func() {
@@ -195,7 +195,7 @@ func (t *Table) StartStat(client uint64, bucket, key, version string) (uint64, e
 	if err != nil {
 		return 0, err
 	}
-	return t.ask(func(ctx context.Context) (any, error) { return c.Stat(ctx, bucket, key, version) }), nil
+	return ask(t, func(ctx context.Context) (any, error) { return c.Stat(ctx, bucket, key, version) }), nil
 }
 
 // StartDelete is nebulaio_object_delete_start.
@@ -204,7 +204,7 @@ func (t *Table) StartDelete(client uint64, bucket, key string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return t.ask(func(ctx context.Context) (any, error) {
+	return ask(t, func(ctx context.Context) (any, error) {
 		return struct {
 			Bucket string `json:"bucket"`
 			Key    string `json:"key"`
@@ -233,7 +233,7 @@ func (t *Table) StartList(client uint64, bucket, options string) (uint64, error)
 		return 0, errs.New(errs.Invalid, "read options", "limit", fmt.Sprintf("is %d; expected 0 or more", o.Limit))
 	}
 	l := nebulaio.ObjectList{Bucket: bucket, Prefix: o.Prefix, Delimiter: o.Delimiter, After: o.After, Limit: o.Limit}
-	return t.ask(func(ctx context.Context) (any, error) { return c.List(ctx, l) }), nil
+	return ask(t, func(ctx context.Context) (any, error) { return c.List(ctx, l) }), nil
 }
 
 // StartStatus is nebulaio_client_status_start.
@@ -242,5 +242,5 @@ func (t *Table) StartStatus(client uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return t.ask(func(ctx context.Context) (any, error) { return c.Status(ctx), nil }), nil
+	return ask(t, func(ctx context.Context) (any, error) { return c.Status(ctx), nil }), nil
 }

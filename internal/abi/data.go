@@ -123,7 +123,7 @@ func (t Feeds) StartSampleRead(data, number uint64, column string) (uint64, erro
 	if err != nil {
 		return 0, err
 	}
-	return t.ask(func(ctx context.Context) (any, error) {
+	return ask(t.Table, func(ctx context.Context) (any, error) {
 		b, err := d.Read(ctx, int64(min(number, 1<<62)), column)
 		return part(b), err
 	}), nil

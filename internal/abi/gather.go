@@ -10,6 +10,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
+// Ranges has the functions that read ranges of files and write pieces of memory, and shares the handles of a Table.
+type Ranges struct{ *Table }
+
 type gatherOptions struct {
 	Device string               `json:"device"`
 	Route  nebulaio.Route       `json:"route"`
@@ -19,9 +22,9 @@ type gatherOptions struct {
 }
 
 // StartGather is nebulaio_gather_start.
-func (t *Table) StartGather(system uint64, files []string, segments []nebulaio.GatherSegment, stream uint64,
+func (t Ranges) StartGather(system uint64, files []string, segments []nebulaio.GatherSegment, stream uint64,
 	options string) (uint64, error) {
-	s, err := get[*nebulaio.System](t, system, "system")
+	s, err := get[*nebulaio.System](t.Table, system, "system")
 	if err != nil {
 		return 0, err
 	}
@@ -59,9 +62,9 @@ type writePiecesOptions struct {
 }
 
 // StartWritePieces is nebulaio_write_start. StartWritePieces chooses the streams of the GPUs as StartSave does.
-func (t *Table) StartWritePieces(system uint64, path string, pieces []nebulaio.Piece, stream uint64,
+func (t Ranges) StartWritePieces(system uint64, path string, pieces []nebulaio.Piece, stream uint64,
 	options string) (uint64, error) {
-	s, err := get[*nebulaio.System](t, system, "system")
+	s, err := get[*nebulaio.System](t.Table, system, "system")
 	if err != nil {
 		return 0, err
 	}

@@ -38,6 +38,7 @@ func done(t *testing.T, table *Table, job uint64, into any) {
 
 func TestGathersAndWritesAreJobs(t *testing.T) {
 	var table Table
+	ranges := Ranges{Table: &table}
 	system, err := table.OpenSystem(`{"devices":"off"}`)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +51,7 @@ func TestGathersAndWritesAreJobs(t *testing.T) {
 	at := func(b []byte) nebulaio.Ptr { return nebulaio.Ptr(uintptr(unsafe.Pointer(&b[0]))) }
 	path := filepath.Join(t.TempDir(), "a")
 	pieces := []nebulaio.Piece{{Ptr: at(data), Size: int64(len(data)), Device: "host"}, {Device: "cpu"}}
-	job, err := table.StartWritePieces(system, path, pieces, 0, `{"route":"auto","checksum":true}`)
+	job, err := ranges.StartWritePieces(system, path, pieces, 0, `{"route":"auto","checksum":true}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestGathersAndWritesAreJobs(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	segments := []nebulaio.GatherSegment{{Size: int64(len(data)), Ptr: at(out), Label: "t"}}
-	job, err = table.StartGather(system, []string{path}, segments, 0, `{"device":"host","verify":true,"cache":"keep"}`)
+	job, err = ranges.StartGather(system, []string{path}, segments, 0, `{"device":"host","verify":true,"cache":"keep"}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,32 +71,32 @@ func TestGathersAndWritesAreJobs(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	for _, bad := range []nebulaio.GatherSegment{{File: -1}, {Offset: -1}, {Size: -1}, {Width: -1}, {Stride: -1}} {
-		_, err := table.StartGather(system, []string{path}, []nebulaio.GatherSegment{bad}, 0, "")
+		_, err := ranges.StartGather(system, []string{path}, []nebulaio.GatherSegment{bad}, 0, "")
 		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "18446744073709551615") {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	if _, err := table.StartWritePieces(system, path, []nebulaio.Piece{{Size: -5}}, 0, ""); !errs.Is(err, errs.Invalid) ||
+	if _, err := ranges.StartWritePieces(system, path, []nebulaio.Piece{{Size: -5}}, 0, ""); !errs.Is(err, errs.Invalid) ||
 		!strings.Contains(err.Error(), "18446744073709551611") {
 		t.Error(err)
 	}
 	for options, want := range map[string]errs.Kind{`{"align":3}`: errs.Invalid, `{"verify":1}`: errs.Invalid,
 		`{"client":{"timeout_ms":-1}}`: errs.Invalid, `{"device":"x"}`: errs.Invalid, `{"device":"cuda"}`: errs.NotFound} {
-		if _, err := table.StartGather(system, []string{path}, segments, 0, options); !errs.Is(err, want) {
+		if _, err := ranges.StartGather(system, []string{path}, segments, 0, options); !errs.Is(err, want) {
 			t.Errorf("gather %s: %v", options, err)
 		}
 	}
 	for options, want := range map[string]errs.Kind{`{"align":3}`: errs.Invalid, `{"checksum":1}`: errs.Invalid,
 		`{"client":{"timeout_ms":-1}}`: errs.Invalid, `{"streams":{"x":1}}`: errs.Invalid,
 		`{"streams":{"cuda":1}}`: errs.NotFound, `{"route":"cufile"}`: errs.Invalid} {
-		if _, err := table.StartWritePieces(system, path, pieces, 0, options); !errs.Is(err, want) {
+		if _, err := ranges.StartWritePieces(system, path, pieces, 0, options); !errs.Is(err, want) {
 			t.Errorf("write %s: %v", options, err)
 		}
 	}
-	if _, err := table.StartGather(system+99, nil, nil, 0, ""); !errs.Is(err, errs.Closed) {
+	if _, err := ranges.StartGather(system+99, nil, nil, 0, ""); !errs.Is(err, errs.Closed) {
 		t.Error(err)
 	}
-	if _, err := table.StartWritePieces(system+99, path, nil, 0, ""); !errs.Is(err, errs.Closed) {
+	if _, err := ranges.StartWritePieces(system+99, path, nil, 0, ""); !errs.Is(err, errs.Closed) {
 		t.Error(err)
 	}
 	if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, data) {

@@ -60,5 +60,5 @@ func (t *Table) StartCommit(object, size uint64) (uint64, error) {
 	if size > 1<<62 {
 		return 0, errs.New(errs.Invalid, "commit object", f.Name(), fmt.Sprintf("%d bytes; expected less than 2^62", size))
 	}
-	return t.ask(func(ctx context.Context) (any, error) { return f.Commit(ctx, int64(size)) }), nil
+	return ask(t, func(ctx context.Context) (any, error) { return f.Commit(ctx, int64(size)) }), nil
 }

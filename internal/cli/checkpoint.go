@@ -56,7 +56,7 @@ PyTorch itself), safetensors, and torch-file (one file of torch.save). A
 checkpoint that is not complete is listed only with --all, with the reason.`,
 		Args: onePath("a directory of checkpoints or s3://BUCKET/PREFIX"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			return a.aboutCheckpoints(&objects, func(sys *nebulaio.System, client nebulaio.ClientOptions) error {
+			return aboutCheckpoints(a, &objects, func(sys *nebulaio.System, client nebulaio.ClientOptions) error {
 				o.Client = client
 				all, err := sys.ListCheckpoints(ctx, args[0], o)
 				if err != nil {
@@ -80,7 +80,7 @@ checkpoint that is not complete is listed only with --all, with the reason.`,
 }
 
 // aboutCheckpoints calls do with a system that needs no device.
-func (a *app) aboutCheckpoints(objects *objectFlags, do func(*nebulaio.System, nebulaio.ClientOptions) error) (err error) {
+func aboutCheckpoints(a *app, objects *objectFlags, do func(*nebulaio.System, nebulaio.ClientOptions) error) (err error) {
 	client, err := objects.options(a)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ damaged, and 3 if a file is missing. If nothing is wrong but some files have no
 checksums, the exit code is 10.`,
 		Args: onePath("a checkpoint or s3://BUCKET/PREFIX"),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			return a.aboutCheckpoints(&objects, func(sys *nebulaio.System, client nebulaio.ClientOptions) error {
+			return aboutCheckpoints(a, &objects, func(sys *nebulaio.System, client nebulaio.ClientOptions) error {
 				p := a.startProgress(0, asJSON)
 				v, err := sys.VerifyCheckpoint(ctx, args[0], nebulaio.CheckpointVerifyOptions{Progress: p.update, Client: client})
 				p.clear()
@@ -247,7 +247,7 @@ is complete, or is no longer listed and is removed by the next prune.`,
 					WithFix("say which checkpoints to keep, such as --keep-last 3")
 			}
 			o.KeepEvery = int64(every)
-			return a.aboutCheckpoints(&objects, func(sys *nebulaio.System, client nebulaio.ClientOptions) error {
+			return aboutCheckpoints(a, &objects, func(sys *nebulaio.System, client nebulaio.ClientOptions) error {
 				o.Client = client
 				p := a.startWork("removing checkpoints", asJSON)
 				r, err := sys.PruneCheckpoints(ctx, args[0], o)

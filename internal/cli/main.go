@@ -77,8 +77,8 @@ if there is no usable GPU and the user named no device. If the user names a
 device, a command never uses another device instead.
 
 Exit codes: 0 success, 1 other error, 2 invalid use, 3 not found, 4 permission
-denied, 5 corrupt data, 6 I/O error, 7 device, 8 memory, 9 unsupported,
-10 no checksums, 130 interrupted.`,
+denied, 5 corrupt data, 6 I/O error, 7 device, 8 memory, 9 unsupported.
+10 means no checksums, and 130 interrupted.`,
 		Version:            nebulaio.Version(),
 		SilenceErrors:      true,
 		SilenceUsage:       true,

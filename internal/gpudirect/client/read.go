@@ -215,7 +215,7 @@ func (c *Client) beginDoor(ctx context.Context, d *door, m *Move, r *Read, dev d
 		return nil, err
 	}
 	m.report.Via = ViaDoor
-	c.describe(m, &o.item)
+	describe(m, &o.item)
 	n, err := r.extent(o.item.Size)
 	if err == nil {
 		err = r.same(o.item.ETag)
@@ -247,7 +247,7 @@ func (c *Client) ask(d *door, r *Read) int64 {
 	return min(r.Size, d.settings().MaxTransferSize)
 }
 
-func (c *Client) describe(m *Move, it *wire.OpenedItem) {
+func describe(m *Move, it *wire.OpenedItem) {
 	m.report.Version, m.report.ETag, m.report.Size = it.Version, it.ETag, it.Size
 }
 

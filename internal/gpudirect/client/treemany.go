@@ -156,7 +156,7 @@ type Entry struct {
 	Modified time.Time
 }
 
-// Entries lists the objects and the prefixes directly below dir. It fails if there are more than `most`.
+// Entries lists the objects and the prefixes directly below dir. If there are more than `most`, Entries fails.
 func (t *Tree) Entries(ctx context.Context, dir string, most int) ([]Entry, error) {
 	var out []Entry
 	for l := (List{Bucket: t.bucket, Prefix: dir, Delimiter: "/"}); ; {
