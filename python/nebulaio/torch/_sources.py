@@ -49,13 +49,16 @@ class Sources:
     def locate(self, items: Sequence[Any], byte_items: Sequence[Any]) -> list[Any]:
         """Check that the files of a plan are there, and return the key by which to sort each of `items`.
 
-        The values of tensors are found by `find`, so that the first ones are read while the others are looked for.
+        With a manifest, the values of tensors are found by `find`, so that the first ones are read while the others are
+        looked for.
         """
         infos = [self._info(index) for index in items]
         others = [self._info(index) for index in byte_items]
         self._file_sizes = self._check_sizes([*zip(items, infos), *zip(byte_items, others)])
         for index, info in zip(byte_items, others):
             self._found[index] = Source(info.relative_path, info.offset, info.length, None)
+        if self._manifest is None:
+            self.find(items)  # now: a look into the data files would wait behind reads of tensors
         return [
             (info.relative_path, info.values.offset if isinstance(info, _hf.Stored) else info.offset) for info in infos
         ]
@@ -64,6 +67,8 @@ class Sources:
         """Find the values of tensors. Archives of stock torch are read in a few jobs for all items."""
         unknown, known = [], []
         for index in items:
+            if index in self._found:
+                continue
             info = self._metadata.storage_data[index]
             if isinstance(info, _hf.Stored):
                 values = info.values
