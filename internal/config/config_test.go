@@ -101,7 +101,8 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 		"gpudirect.max_transfer_size": "64MiB", "gpudirect.enable_p2p": "false", "gpudirect.queue_depth": "7",
 		"gpudirect.idle_timeout": "7m", "gpudirect.max_connections": "8",
 		"gpudirect.max_handles": "9", "gpudirect.max_draft_bytes": "10GiB", "gpudirect.read_only_mount": "true",
-		"rdma.enabled": "true",
+		"rdma.enabled": "true", "cache.directory": "/nvme/cache", "cache.capacity": "10GiB", "cache.high_watermark": "95",
+		"cache.low_watermark": "50",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]
@@ -293,6 +294,7 @@ func FuzzFile(f *testing.F) {
 	f.Add("region: a\nlimits:\n  idle: 5m\netag_buckets: {a: md5}\ntls: {hosts: [a, b]}\n")
 	f.Add("a: &x [*x]\n")
 	f.Add("etag_buckets: {? [a] : b}\n")
+	f.Add("upstream:\n  models:\n    endpoint: http://h\n    ttl: 5s\n    pin: [a*]\n")
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(dir, "f.yaml")
@@ -306,7 +308,7 @@ func FuzzFile(f *testing.F) {
 			}
 			return
 		}
-		if len(c.Values()) != len(config.Keys()) {
+		if len(c.Values()) != len(config.Keys())+len(c.Upstream)*len(config.UpstreamKeys()) {
 			t.Error("values are missing")
 		}
 	})
