@@ -135,8 +135,13 @@ func Run(ctx context.Context, o Options) (err error) {
 
 	free := limitMemory(o.Config.MemoryLimit)
 	defer free()
-	st, err := openStore(ctx, o.Config, s.events())
+	local, err := openStore(ctx, o.Config, s.events())
 	if err != nil {
+		return err
+	}
+	st, err := addUpstreams(ctx, o.Config, local, component(s.log, "cache"))
+	if err != nil {
+		_ = local.Close() // nothing was served
 		return err
 	}
 	s.store.Store(&st)

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cache
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"sync"
+
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/cachefile"
+)
+
+// draftOrigin is the origin of entries that a write fills before the upstream has named the content. Nobody reads them,
+// and leftovers of a crash are removed at the start.
+const draftOrigin = "draft:"
+
+// keeper keeps the body of a write, so that the object is in the cache when the upstream has confirmed the write. A
+// keeper never slows the write: if the disk is too slow, the body is not kept.
+type keeper struct {
+	b    *bucket
+	put  *object.Put
+	size int64
+
+	entry *cachefile.Entry // of the draft
+	cur   []byte           // block that is being filled
+	next  chan []byte
+	wrote sync.WaitGroup
+	at    int64 // blocks sent to next
+	done  bool  // next is closed
+
+	mu     sync.Mutex
+	failed bool // the body is not kept
+}
+
+// newKeeper returns a keeper that reads p.Body along with the upstream, or nil if the object is not to be kept.
+func (b *bucket) newKeeper(ctx context.Context, p *object.Put) *keeper {
+	if p.Size < 0 {
+		return nil
+	}
+	k := &keeper{b: b, put: p, size: p.Size}
+	id := object.Identity{Origin: draftOrigin + b.origin, Key: rand.Text(), ETag: "draft", Size: p.Size}
+	if p.Size > 0 {
+		var ok bool
+		var err error
+		if k.entry, ok, err = b.s.files.Admit(ctx, id); err != nil || !ok {
+			return nil // there is no room, or the cache cannot be written
+		}
+		k.next = make(chan []byte, queued)
+		k.wrote.Go(k.write)
+	}
+	p.Body = &kept{r: p.Body, k: k}
+	return k
+}
+
+// kept is the body of a write that a keeper keeps.
+type kept struct {
+	r io.Reader
+	k *keeper
+}
+
+// Read implements io.Reader.
+func (t *kept) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	t.k.add(p[:n])
+	return n, err
+}
+
+// add adds bytes of the body.
+func (k *keeper) add(p []byte) {
+	for len(p) > 0 && !k.bad() {
+		if k.cur == nil {
+			if k.at*blockSize >= k.size {
+				k.fail() // the body is longer than announced
+				return
+			}
+			k.cur = (*blocks.Get().(*[]byte))[:0]
+		}
+		whole := int(min(blockSize, k.size-k.at*blockSize))
+		n := min(whole-len(k.cur), len(p))
+		k.cur = append(k.cur, p[:n]...)
+		p = p[n:]
+		if len(k.cur) < whole {
+			return
+		}
+		select {
+		case k.next <- k.cur:
+			k.at++
+		default:
+			k.fail()
+		}
+		k.cur = nil
+	}
+}
+
+// write writes the blocks to the disk, in the goroutine of the keeper.
+func (k *keeper) write() {
+	n := int64(0)
+	for p := range k.next {
+		if !k.bad() {
+			if err := k.entry.Put(context.Background(), n, p); err != nil {
+				k.fail()
+			}
+		}
+		n++
+		whole := p[:blockSize]
+		blocks.Put(&whole)
+	}
+}
+
+func (k *keeper) bad() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.failed
+}
+
+func (k *keeper) fail() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.failed = true
+}
+
+// end waits until all blocks are written.
+func (k *keeper) end() {
+	if k.next != nil && !k.done {
+		k.done = true
+		close(k.next)
+		k.wrote.Wait()
+	}
+}
+
+// drop gives up the body.
+func (k *keeper) drop() {
+	if k == nil {
+		return
+	}
+	k.end()
+	if k.entry != nil {
+		_ = k.entry.Drop() // the start of the next server removes it otherwise
+		k.entry.Release()
+		k.entry = nil
+	}
+}
+
+// keep makes the body an entry of the content that the upstream has confirmed.
+func (k *keeper) keep(ctx context.Context, info object.Info) {
+	if k == nil {
+		return
+	}
+	defer k.drop()
+	k.end()
+	b := k.b
+	id := object.Identity{Origin: b.origin, Key: info.Key, ETag: info.ETag, Size: k.size}
+	if info.Versioned() {
+		id.Version = info.Version
+	}
+	if k.bad() || k.at*blockSize < k.size || info.ETag == "" || info.Size != k.size {
+		return
+	}
+	v, ok, err := b.s.shelf.take(ctx, b, id, nil, -1, true)
+	if err != nil || !ok {
+		return
+	}
+	defer v.release()
+	if k.size > 0 {
+		if err := k.copyTo(ctx, v); err != nil {
+			b.s.log.Warn("an object that was written is not in the cache", "bucket", b.Name, "key", info.Key, "error", err)
+			return
+		}
+	}
+	crc, err := v.crc64()
+	if err != nil || !info.NoCRC64 && crc != info.CRC64 {
+		return
+	}
+	v.entry.Proven(byCRC64) // the client's bytes went to both places, and the upstream has confirmed them
+	b.written(id, info, crc)
+}
+
+// copyTo copies the blocks of the draft to the entry of the content.
+func (k *keeper) copyTo(ctx context.Context, v *version) error {
+	p := blocks.Get().(*[]byte)
+	defer blocks.Put(p)
+	body, err := k.entry.Section(object.Range{N: k.size})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	for n := range blockCount(k.size) {
+		block := (*p)[:v.length(n)]
+		if _, err := io.ReadFull(body, block); err != nil {
+			return err
+		}
+		if err := v.entry.Put(ctx, n, block); err != nil {
+			return err
+		}
+	}
+	return nil
+}
