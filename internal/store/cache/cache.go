@@ -38,11 +38,15 @@ type Upstream interface {
 	Origin() string
 	// Stat describes an object; see upstream.Bucket.
 	Stat(ctx context.Context, key, version, ifNoneMatch string) (upstream.About, error)
-	// Open describes an object and reads n bytes of it from off on, in one request; see upstream.Bucket.
-	Open(ctx context.Context, key, version string, off, n int64) (upstream.About, io.ReadCloser, error)
 	// Fetch reads n bytes of one content from off on; see upstream.Bucket.
 	Fetch(ctx context.Context, id object.Identity, off, n int64) (io.ReadCloser, error)
 	State() upstream.State
+}
+
+// Opener is an Upstream that can describe an object and read n bytes of it from off on in one request. An n of -1 reaches
+// to the end of the content.
+type Opener interface {
+	Open(ctx context.Context, key, version string, off, n int64) (upstream.About, io.ReadCloser, error)
 }
 
 // Passing passes changes and listings to another S3 server. *upstream.Through implements Passing.
@@ -120,8 +124,7 @@ var _ interface {
 	cluster.Extents
 } = (*Store)(nil)
 
-// New returns a Store. The Store closes Local and Files when it is closed. New removes what writes have left in Files at
-// the last crash.
+// New returns a Store. The Store closes Local and Files when it is closed.
 func New(o Options) *Store {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -141,11 +144,9 @@ func New(o Options) *Store {
 			b.Rules.Pinned = func(string) bool { return false }
 		}
 		at := &bucket{Bucket: b, s: s, origin: b.From.Origin(), asks: map[askKey]*ask{}}
+		at.opener, _ = b.From.(Opener)
 		at.firstByte.init()
 		s.buckets[b.Name], s.byOrigin[at.origin] = at, at
-		if _, err := s.files.Evict(ctx, cachefile.Match{Origin: draftOrigin + at.origin}); err != nil {
-			s.log.Warn("leftovers of writes cannot be removed from the cache", "bucket", b.Name, "error", err)
-		}
 	}
 	return s
 }
@@ -169,6 +170,7 @@ type bucket struct {
 	Bucket
 	s      *Store
 	origin string
+	opener Opener // nil if an open needs two requests
 
 	mu      sync.Mutex
 	asks    map[askKey]*ask

@@ -52,7 +52,7 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error
 // open opens an object of an upstream bucket.
 func (b *bucket) open(ctx context.Context, ref object.Ref) (object.Content, error) {
 	// In a cluster, the owners fetch the content. Without neighbours, the question already asks for the bytes.
-	w := &wanted{ref: ref, open: b.s.near == nil, rng: object.ExpectedRange(ctx)}
+	w := &wanted{ref: ref, open: b.s.near == nil && b.opener != nil, rng: object.ExpectedRange(ctx)}
 	f, err := b.find(ctx, w)
 	if err != nil {
 		w.first.drop()

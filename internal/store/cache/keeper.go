@@ -4,27 +4,23 @@ package cache
 
 import (
 	"context"
-	"crypto/rand"
 	"io"
 	"sync"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/cachefile"
 )
-
-// draftOrigin is the origin of entries that a write fills before the upstream has named the content. Nobody reads them,
-// and leftovers of a crash are removed at the start.
-const draftOrigin = "draft:"
 
 // keeper keeps the body of a write, so that the object is in the cache when the upstream has confirmed the write. A
 // keeper never slows the write: if the disk is too slow, the body is not kept.
 type keeper struct {
 	b    *bucket
-	put  *object.Put
 	size int64
 
-	entry *cachefile.Entry // of the draft
-	cur   []byte           // block that is being filled
+	draft *cachefile.Draft
+	crc   uint64 // of the written blocks; read after end
+	cur   []byte // block that is being filled
 	next  chan []byte
 	wrote sync.WaitGroup
 	at    int64 // blocks sent to next
@@ -39,17 +35,12 @@ func (b *bucket) newKeeper(ctx context.Context, p *object.Put) *keeper {
 	if p.Size < 0 {
 		return nil
 	}
-	k := &keeper{b: b, put: p, size: p.Size}
-	id := object.Identity{Origin: draftOrigin + b.origin, Key: rand.Text(), ETag: "draft", Size: p.Size}
-	if p.Size > 0 {
-		var ok bool
-		var err error
-		if k.entry, ok, err = b.s.files.Admit(ctx, id); err != nil || !ok {
-			return nil // there is no room, or the cache cannot be written
-		}
-		k.next = make(chan []byte, queued)
-		k.wrote.Go(k.write)
+	d, ok, err := b.s.files.Draft(ctx, b.origin, p.Key, p.Size)
+	if err != nil || !ok {
+		return nil // there is no room, or the cache cannot be written
 	}
+	k := &keeper{b: b, size: p.Size, draft: d, next: make(chan []byte, queued)}
+	k.wrote.Go(k.write)
 	p.Body = &kept{r: p.Body, k: k}
 	return k
 }
@@ -99,9 +90,10 @@ func (k *keeper) write() {
 	n := int64(0)
 	for p := range k.next {
 		if !k.bad() {
-			if err := k.entry.Put(context.Background(), n, p); err != nil {
+			if err := k.draft.Put(context.Background(), n, p); err != nil {
 				k.fail()
 			}
+			k.crc = k.b.s.join.After(k.crc, int64(len(p))) ^ checksum.Of(p)
 		}
 		n++
 		whole := p[:blockSize]
@@ -123,7 +115,7 @@ func (k *keeper) fail() {
 
 // end waits until all blocks are written.
 func (k *keeper) end() {
-	if k.next != nil && !k.done {
+	if !k.done {
 		k.done = true
 		close(k.next)
 		k.wrote.Wait()
@@ -132,14 +124,9 @@ func (k *keeper) end() {
 
 // drop gives up the body.
 func (k *keeper) drop() {
-	if k == nil {
-		return
-	}
-	k.end()
-	if k.entry != nil {
-		_ = k.entry.Drop() // the start of the next server removes it otherwise
-		k.entry.Release()
-		k.entry = nil
+	if k != nil {
+		k.end()
+		k.draft.Drop()
 	}
 }
 
@@ -155,45 +142,17 @@ func (k *keeper) keep(ctx context.Context, info object.Info) {
 	if info.Versioned() {
 		id.Version = info.Version
 	}
-	if k.bad() || k.at*blockSize < k.size || info.ETag == "" || info.Size != k.size {
+	if k.bad() || k.at*blockSize < k.size || info.ETag == "" || info.Size != k.size ||
+		!info.NoCRC64 && info.CRC64 != k.crc {
 		return
 	}
-	v, ok, err := b.s.shelf.take(ctx, b, id, nil, -1, true)
-	if err != nil || !ok {
+	if err := k.draft.Keep(ctx, id); err != nil {
+		b.s.log.Warn("an object that was written is not in the cache", "bucket", b.Name, "key", info.Key, "error", err)
 		return
 	}
-	defer v.release()
-	if k.size > 0 {
-		if err := k.copyTo(ctx, v); err != nil {
-			b.s.log.Warn("an object that was written is not in the cache", "bucket", b.Name, "key", info.Key, "error", err)
-			return
-		}
+	if e, ok := b.s.files.Peek(id); ok {
+		e.Proven(byCRC64) // the upstream has confirmed the client's bytes, and the same bytes are on the disk
+		e.Release()
 	}
-	crc, err := v.crc64()
-	if err != nil || !info.NoCRC64 && crc != info.CRC64 {
-		return
-	}
-	v.entry.Proven(byCRC64) // the client's bytes went to both places, and the upstream has confirmed them
-	b.written(id, info, crc)
-}
-
-// copyTo copies the blocks of the draft to the entry of the content.
-func (k *keeper) copyTo(ctx context.Context, v *version) error {
-	p := blocks.Get().(*[]byte)
-	defer blocks.Put(p)
-	body, err := k.entry.Section(object.Range{N: k.size})
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	for n := range blockCount(k.size) {
-		block := (*p)[:v.length(n)]
-		if _, err := io.ReadFull(body, block); err != nil {
-			return err
-		}
-		if err := v.entry.Put(ctx, n, block); err != nil {
-			return err
-		}
-	}
-	return nil
+	b.written(id, info, k.crc)
 }

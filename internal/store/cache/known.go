@@ -174,7 +174,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		if w.rng.N >= 0 {
 			n = blockCount(w.rng.Off+w.rng.N)*blockSize - off
 		}
-		about, body, err = b.From.Open(ctx, key, version, off, n)
+		about, body, err = b.openStream(ctx, w.ref, off, n)
 		if errors.Is(err, object.ErrInvalidRange) { // the front end needs the size for its reply
 			body = nil
 			about, err = b.From.Stat(ctx, key, version, "")
@@ -209,6 +209,39 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		w.first = b.receive(ctx, &about, w, body, off)
 	}
 	return f, nil
+}
+
+// stream is a body of the upstream with the function that ends its request.
+type stream struct {
+	io.ReadCloser
+	end context.CancelFunc
+}
+
+// Close implements io.Closer.
+func (s *stream) Close() error {
+	err := s.ReadCloser.Close()
+	s.end()
+	return err
+}
+
+// openStream asks for the description and for bytes of an object. The returned body does not depend on ctx, because other
+// readers may follow it after the request that asked for it has ended.
+func (b *bucket) openStream(ctx context.Context, ref object.Ref, off, n int64) (upstream.About, io.ReadCloser, error) {
+	own, cancel := context.WithCancel(b.s.fetches)
+	stop := context.AfterFunc(ctx, cancel)
+	about, body, err := b.opener.Open(own, ref.Key, ref.Version, off, n)
+	if !stop() && err == nil { // ctx has ended in the meantime
+		_ = body.Close() // only read from
+		body, err = nil, errs.Wrap("open", b.name(ref.Key), context.Cause(ctx))
+	}
+	if err != nil {
+		cancel()
+		if ctx.Err() != nil {
+			err = errs.Wrap("open", b.name(ref.Key), context.Cause(ctx))
+		}
+		return about, nil, err
+	}
+	return about, &stream{body, cancel}, nil
 }
 
 // remember records an answer, unless this node has changed the object since the question.
