@@ -29,7 +29,7 @@ var floors = map[string]int{
 	"internal/store/codec": 2, "internal/store/record": 4, "internal/store/layout": 4, "internal/store/metafile": 4,
 	"internal/store/filecopy": 5, "internal/store/metadb": 5, "internal/store/witness": 5,
 	"internal/store/fence": 6, "internal/store/metascan": 6, "internal/store/quarantine": 6,
-	"internal/store/backup": 7, "internal/store/check": 7, "internal/store/disk": 8, "internal/store/salvage": 8,
+	"internal/store/backup": 7, "internal/store/check": 7, "internal/store/cachefile": 7, "internal/store/disk": 8, "internal/store/salvage": 8,
 	"internal/s3api/policy": 5, "internal/s3api/conn": 1, "internal/s3api/xmldoc": 1,
 	"report":          3, // public: what a transfer reports
 	"internal/object": 3, "internal/config": 3, "internal/gpudirect/wire": 3,
@@ -80,7 +80,8 @@ var doors = map[string]struct{ by, why string }{
 	"internal/store/datafile": {"internal/store/disk " + storeParts,
 		"files of content have one owner"},
 	"internal/s3api":                                 {"internal/node", "the front end can be replaced"},
-	"github.com/cockroachdb/pebble/v2":               {"internal/store/disk " + storeParts, "metadata has one owner"},
+	"github.com/cockroachdb/pebble/v2": {"internal/store/disk internal/store/cachefile " + storeParts,
+		"metadata has one owner"},
 	"github.com/prometheus/client_golang/prometheus": {"internal/node", "those below report events and snapshots"},
 	"github.com/aws/aws-sdk-go-v2/aws/signer/v4": {"internal/store/s3",
 		"requests to other servers are signed in one place"},
@@ -94,7 +95,7 @@ var doors = map[string]struct{ by, why string }{
 	"github.com/gofiber/fiber/v3":  {"internal/s3api/...", "the front end can be replaced"},
 	"github.com/valyala/fasthttp":  {"internal/s3api/...", "the front end can be replaced"},
 	"github.com/cockroachdb/pebble/v2/vfs": {"internal/store/disk internal/store/datafile internal/store/layout " +
-		"internal/store/witness " + storeParts, "file systems that fail on demand test them"},
+		"internal/store/witness internal/store/cachefile " + storeParts, "file systems that fail on demand test them"},
 	"github.com/minio/md5-simd":        {"internal/store/datafile", "ETags are made where content is written"},
 	"github.com/spf13/pflag":           {"internal/cli", "commands are a face, nothing below knows them"},
 	"github.com/aws/aws-sdk-go-v2/aws": {"internal/store/s3", "requests to other servers are signed in one place"},
