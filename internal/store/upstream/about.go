@@ -31,10 +31,26 @@ type About struct {
 	Parts        int    `json:"parts,omitempty"`
 	StorageClass string `json:"storage_class,omitempty"` // empty means STANDARD
 	Restore      string `json:"restore,omitempty"`       // state of a restore from an archive
+	Encryption   string `json:"encryption,omitempty"`    // kind of encryption on the upstream, such as "aws:kms"
 	// NotModified means that the ETag is the one of ifNoneMatch. Then only Identity.ETag and Identity.Key are set.
 	NotModified bool `json:"-"`
 	// Marker means that the version is a delete marker. Then only the identity and Modified are set.
 	Marker bool `json:"marker,omitempty"`
+}
+
+// MD5 returns the MD5 of the content in hex, if the ETag is one. The ETag of a multipart object and of an object that is
+// encrypted with a key of its own is no MD5. Whether a server makes its other ETags by MD5 is its own business: a caller
+// that finds another MD5 learns only that the ETag is none, unless the server is known to use MD5.
+func (a About) MD5() (string, bool) {
+	if len(a.Identity.ETag) != 32 || a.Parts > 0 || a.Encryption != "" && a.Encryption != "AES256" {
+		return "", false
+	}
+	for _, c := range a.Identity.ETag {
+		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f') {
+			return "", false
+		}
+	}
+	return a.Identity.ETag, true
 }
 
 // Encode returns the JSON form of a.

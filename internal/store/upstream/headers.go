@@ -45,7 +45,11 @@ const (
 func (b *Bucket) aboutOf(key, version string, h http.Header, size int64) (About, error) {
 	a := About{Identity: object.Identity{Origin: b.origin, Key: key, Version: h.Get("x-amz-version-id"),
 		ETag: unquote(h.Get("ETag")), Size: size}, Attributes: map[string]string{},
-		StorageClass: h.Get("x-amz-storage-class"), Restore: h.Get("x-amz-restore")}
+		StorageClass: h.Get("x-amz-storage-class"), Restore: h.Get("x-amz-restore"),
+		Encryption: h.Get("x-amz-server-side-encryption")}
+	if c := h.Get("x-amz-server-side-encryption-customer-algorithm"); c != "" {
+		a.Encryption = "customer:" + c
+	}
 	if a.Identity.ETag == "" || len(a.Identity.ETag) > 1024 {
 		return About{}, nonsense("look at", b.label(key), fmt.Sprintf("the reply has the ETag %.64q", h.Get("ETag")))
 	}

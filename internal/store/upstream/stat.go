@@ -85,11 +85,8 @@ func (b *Bucket) unmodified(q *call, h http.Header, key, version, ifNoneMatch st
 // and a missing bucket look alike.
 func (b *Bucket) missing(ctx context.Context, q *call, key, version string, f *s3.Fault) (About, error) {
 	name := b.label(key)
-	if f.Header("x-amz-delete-marker") == "true" {
-		a := About{Marker: true, Identity: object.Identity{Origin: b.origin, Key: key, Version: f.Header("x-amz-version-id")}}
-		a.Modified, _ = http.ParseTime(f.Header("Last-Modified"))
+	if a := markerOf(b.origin, key, version, f); a.Marker {
 		if version != "" {
-			a.Identity.Version = version
 			return a, nil
 		}
 		return a, refused(q.op, name, f, ofObject)
