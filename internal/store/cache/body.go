@@ -11,6 +11,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 	"github.com/nebulaio/nebulaio/internal/store/upstream"
 )
 
@@ -148,6 +149,13 @@ func (b *body) plan() error {
 
 // section reads from the disk up to the position end.
 func (b *body) section(end int64) error {
+	if last := (blockCount(b.v.id.Size) - 1) * blockSize; end > last && b.v.entry.Proof() == "" {
+		if b.pos < last {
+			end = last
+		} else if err := b.v.settle(b.ctx); err != nil {
+			return err
+		}
+	}
 	if end <= b.pos {
 		return errPassed
 	}
@@ -201,7 +209,7 @@ func (b *bucket) told(id object.Identity, err error) error {
 		return err
 	}
 	b.changed(id.Key)
-	return &errs.Error{Kind: errs.IO, Op: "read", Name: b.name(id.Key), Err: errors.Join(object.ErrChanged, err),
+	return &errs.Error{Kind: errs.IO, Op: "read", Name: b.name(id.Key), Err: layout.Both{Sentinel: object.ErrChanged, Cause: err},
 		Fix: "read the object again"}
 }
 

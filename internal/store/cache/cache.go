@@ -111,6 +111,7 @@ type Store struct {
 	now      func() time.Time
 	near     Neighbours // set once, before requests are served
 	counts   counts
+	warming  *warming
 	join     *checksum.Joiner
 
 	fetches context.Context // ended by Close
@@ -135,7 +136,7 @@ func New(o Options) *Store {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{Local: o.Local, files: o.Files, buckets: map[string]*bucket{}, byOrigin: map[string]*bucket{},
 		detached: o.Detached, log: o.Log, now: o.Now, join: checksum.NewJoiner(), fetches: ctx, stop: stop}
-	s.shelf = newShelf(s)
+	s.shelf, s.warming = newShelf(s), newWarming()
 	for _, b := range o.Buckets {
 		if b.Rules.NeverChanges == nil {
 			b.Rules.NeverChanges = func(string) bool { return false }

@@ -4,13 +4,14 @@ package cache
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 	"github.com/nebulaio/nebulaio/internal/store/upstream"
 )
 
@@ -64,6 +65,7 @@ func (b *bucket) open(ctx context.Context, ref object.Ref) (object.Content, erro
 	c := &content{b: b, ctx: ctx, info: b.info(ref, f), found: f, first: w.first}
 	id := f.about.Identity
 	if w.first != nil {
+		c.came = w.first.f != nil || w.first.body != nil
 		c.v = w.first.v
 		w.first.v = nil
 		return c, nil
@@ -82,6 +84,7 @@ type content struct {
 	ctx   context.Context
 	info  object.Info
 	found found
+	came  bool     // bytes came with the answer of the upstream
 	v     *version // nil if the content is not kept
 
 	mu     sync.Mutex
@@ -106,7 +109,7 @@ func (c *content) Served(r object.Range) object.Served {
 		if near := c.b.s.near; len(missing) > 0 && near != nil && !near.Mine(c.v.id, missing[0].Off/object.Extent) {
 			s.From = object.ServedPeer
 		}
-		if len(missing) == 0 {
+		if len(missing) == 0 && !c.came {
 			s.From = object.ServedHit
 		}
 	}
@@ -166,8 +169,9 @@ func (c *content) offline() error {
 	st := c.b.From.State()
 	return &errs.Error{Kind: errs.IO, Op: "read", Name: c.b.name(c.info.Key),
 		Msg: "the object is not whole in the cache, and the upstream does not answer: " + st.Last,
-		Err: errors.Join(upstream.ErrUnavailable, &object.Refusal{Kind: errs.IO, Status: 503, Code: "ServiceUnavailable",
-			Message: "The object is not in the cache of this server, and the upstream does not answer."}),
+		Err: layout.Both{Sentinel: upstream.ErrUnavailable, Cause: &object.Refusal{Kind: errs.IO,
+			Status: http.StatusServiceUnavailable, Code: "ServiceUnavailable",
+			Message: "The object is not in the cache of this server, and the upstream does not answer."}},
 		Fix: "check that the upstream runs and can be reached from here"}
 }
 

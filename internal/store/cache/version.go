@@ -12,6 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/cachefile"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 	"github.com/nebulaio/nebulaio/internal/store/upstream"
 )
 
@@ -35,7 +36,8 @@ type version struct {
 	mu      sync.Mutex
 	about   *upstream.About // nil if only the identity is known
 	flights []*flight
-	broken  error // why the content is not usable: it differs from the upstream's checksum
+	proved  sync.Cond // signals the end of a flight
+	broken  error     // why the content is not usable: it differs from the upstream's checksum
 }
 
 // take returns the version of id with one more user. The parameter n is the number of bytes that a client is going to
@@ -88,6 +90,7 @@ func (h *shelf) take(ctx context.Context, b *bucket, id object.Identity, about *
 		return v, true, nil
 	}
 	v := &version{b: b, id: id, hash: key, entry: entry, users: 1, about: about}
+	v.proved.L = &v.mu
 	h.all[key] = v
 	h.mu.Unlock()
 	return v, true, nil
@@ -196,6 +199,10 @@ func (v *version) start(first, end int64, from string, src io.ReadCloser) *fligh
 
 // landed removes a flight that has ended, and compares the content when it has become whole.
 func (v *version) landed(f *flight) {
+	var err error
+	if v.entry.Whole() && v.entry.Proof() == "" {
+		err = v.prove(f)
+	}
 	v.mu.Lock()
 	for i, g := range v.flights {
 		if g == f {
@@ -203,13 +210,30 @@ func (v *version) landed(f *flight) {
 			break
 		}
 	}
+	v.proved.Broadcast()
 	v.mu.Unlock()
-	var err error
-	if v.entry.Whole() && v.entry.Proof() == "" {
-		err = v.prove(f)
-	}
 	f.finish(err)
 	v.release()
+}
+
+// settle waits until whole content has been compared, if a flight is about to compare it. settle fails if the content is
+// wrong.
+func (v *version) settle(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.proved.Broadcast()
+	})
+	defer stop()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for len(v.flights) > 0 && v.broken == nil && v.entry.Whole() && v.entry.Proof() == "" {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		v.proved.Wait()
+	}
+	return v.broken
 }
 
 // unkept returns the error for a block that the entry did not take.
@@ -225,7 +249,7 @@ func (v *version) unkept(n int64, err error) error {
 		s.log.Warn("a block was not kept in the cache", "bucket", v.b.Name, "key", v.id.Key, "block", n, "error", err)
 	}
 	s.counts.unkept.Add(1)
-	return errors.Join(errUnkept, err)
+	return layout.Both{Sentinel: errUnkept, Cause: err}
 }
 
 // condemn drops the entry of a version whose content is wrong, and returns why.
