@@ -31,16 +31,17 @@ type flight struct {
 	sum  hash.Hash
 	ends context.CancelFunc
 
-	mu     sync.Mutex
-	moved  sync.Cond // signals every change
-	first  int64     // number of the first block
-	end    int64     // number of the block after the last one; becomes smaller if all readers leave
-	stored int64     // blocks from first up to stored are in the entry
-	recent []*block  // blocks from stored on, in order; the last one may be incomplete
-	read   bool      // all blocks have been read from the source, or reading has failed
-	users  int
-	done   bool  // nothing changes any more
-	err    error // why the flight ended before its end
+	mu      sync.Mutex
+	moved   sync.Cond // signals every change
+	first   int64     // number of the first block
+	end     int64     // number of the block after the last one; becomes smaller if all readers leave
+	stored  int64     // blocks from first up to stored are in the entry
+	recent  []*block  // blocks from stored on, in order; the last one may be incomplete
+	read    bool      // all blocks have been read from the source, or reading has failed
+	users   int
+	refused bool  // the entry did not take a block
+	done    bool  // nothing changes any more
+	err     error // why the flight ended before its end
 }
 
 // block is one block in memory. All fields are protected by flight.mu. Bytes up to have do not change any more.
@@ -174,10 +175,10 @@ func (f *flight) begin(n int64) *block {
 func (f *flight) store(ctx context.Context) {
 	for {
 		f.mu.Lock()
-		for !(len(f.recent) > 0 && f.recent[0].have == len(f.recent[0].data)) && !f.read {
+		for !f.read && (f.refused || len(f.recent) == 0 || f.recent[0].have < len(f.recent[0].data)) {
 			f.moved.Wait()
 		}
-		if len(f.recent) == 0 || f.recent[0].have < len(f.recent[0].data) || errors.Is(f.err, errUnkept) {
+		if len(f.recent) == 0 || f.recent[0].have < len(f.recent[0].data) || f.refused {
 			for _, b := range f.recent {
 				b.gone = true
 				b.free()
@@ -192,9 +193,13 @@ func (f *flight) store(ctx context.Context) {
 			f.sum.Write(b.data) //nolint:errcheck // a hash never fails
 		}
 		err := f.v.entry.Put(context.WithoutCancel(ctx), n, b.data)
+		if err != nil {
+			err = f.v.unkept(n, err) // locks the version, which is locked before a flight
+		}
 		f.mu.Lock()
 		if err != nil {
-			f.err = f.v.unkept(n, err)
+			f.err, f.refused = err, true
+			f.ends() // the source may be silent
 		} else {
 			f.stored++
 			f.recent = f.recent[1:]

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -36,8 +37,9 @@ type version struct {
 	mu      sync.Mutex
 	about   *upstream.About // nil if only the identity is known
 	flights []*flight
-	proved  sync.Cond // signals the end of a flight
-	broken  error     // why the content is not usable: it differs from the upstream's checksum
+	proved  sync.Cond   // signals the end of a flight
+	dead    atomic.Bool // broken is set
+	broken  error       // why the content is not usable: it differs from the upstream's checksum
 }
 
 // take returns the version of id with one more user. The parameter n is the number of bytes that a client is going to
@@ -119,11 +121,8 @@ func (v *version) hold() {
 	h.mu.Unlock()
 }
 
-func (v *version) alive() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.broken == nil
-}
+// alive reports whether the content is usable. alive takes no lock: the order of locks is version, flight, shelf.
+func (v *version) alive() bool { return !v.dead.Load() }
 
 // learn records what the upstream says about the version.
 func (v *version) learn(about *upstream.About) {
@@ -257,6 +256,7 @@ func (v *version) condemn(why error) error {
 	v.mu.Lock()
 	if v.broken == nil {
 		v.broken = why
+		v.dead.Store(true)
 	}
 	why = v.broken
 	v.mu.Unlock()
