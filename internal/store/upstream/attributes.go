@@ -46,7 +46,7 @@ func (t *Through) SetAttributes(ctx context.Context, ref object.Ref, change func
 			return cannot(op, name, fmt.Sprintf("The attribute %q of an object on another S3 server cannot be changed.", k))
 		}
 	}
-	version := ref.Version
+	version := t.b.named(ctx, ref.Version)
 	if err := t.setTags(ctx, ref.Key, version, old[object.AttrTags], next); err != nil {
 		return err
 	}

@@ -167,13 +167,14 @@ const (
 )
 
 // spooled reads content of unknown length into memory.
-func spooled(r io.Reader) (*bytes.Reader, error) {
+func spooled(op, name string, r io.Reader) (*bytes.Reader, error) {
 	data, err := io.ReadAll(io.LimitReader(r, largePart+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(data) > largePart {
-		return nil, fmt.Errorf("a part of unknown length has more than %d bytes", largePart)
+		return nil, object.Fail(op, name, object.ErrTooLarge, fmt.Sprintf("a part of unknown length has more than %d bytes",
+			largePart))
 	}
 	return bytes.NewReader(data), nil
 }

@@ -23,7 +23,7 @@ type copyReply struct {
 // source adds the headers that name the source of a copy. The content is pinned by its ETag.
 func (b *Bucket) source(h http.Header, from object.Ref, etag string) {
 	path := "/" + b.o.Bucket + "/" + s3.EscapePath(b.path(from.Key))
-	if from.Version != "" && from.Version != object.NullVersion {
+	if from.Version != "" {
 		path += "?versionId=" + s3.EscapePath(from.Version)
 	}
 	h.Set("X-Amz-Copy-Source", path)
@@ -47,6 +47,7 @@ func (t *Through) Copy(ctx context.Context, c object.Copy) (object.Info, error) 
 	if err := t.check(op, c.From.Bucket, c.From.Key); err != nil {
 		return object.Info{}, err
 	}
+	c.From.Version = t.b.named(ctx, c.From.Version)
 	from := c.FromCondition
 	if from.IfNoneMatch != "" || from.IfSize != nil || from.IfModified != nil || from.IfMatch == "*" {
 		return object.Info{}, cannot(op, t.b.label(c.From.Key), "Only If-Match with an ETag is a condition on the source.")
@@ -169,6 +170,7 @@ func (t *Through) CopyPart(ctx context.Context, c object.CopyPart) (object.PartI
 	if err := checkPart(op, t.b.label(c.Key), c.Number); err != nil {
 		return object.PartInfo{}, err
 	}
+	c.From.Version = t.b.named(ctx, c.From.Version)
 	src, err := t.Stat(ctx, c.From)
 	if err != nil {
 		return object.PartInfo{}, err

@@ -22,6 +22,7 @@ func (t *Through) Delete(ctx context.Context, d object.Deletion) (object.Deleted
 	if err := t.check(op, d.Bucket, d.Key); err != nil {
 		return object.Deleted{}, err
 	}
+	d.Version = t.b.named(ctx, d.Version)
 	if _, err := t.judge(ctx, op, d.Judge); err != nil {
 		return object.Deleted{}, err
 	}

@@ -124,9 +124,9 @@ func (t *Through) PutPart(ctx context.Context, p object.PutPart) (object.PartInf
 		return object.PartInfo{}, err
 	}
 	if p.Size < 0 {
-		body, err := spooled(p.Body)
+		body, err := spooled(op, name, p.Body)
 		if err != nil {
-			return object.PartInfo{}, object.Fail(op, name, object.ErrTooLarge, err.Error())
+			return object.PartInfo{}, err
 		}
 		p.Body, p.Size = body, int64(body.Len())
 	}

@@ -87,6 +87,8 @@ type Bucket struct {
 	now     func() time.Time
 	seen    atomic.Bool // whether the bucket is known to exist
 	probing chan struct{}
+	known   partMemory
+	state   atomic.Pointer[versioningState]
 }
 
 // New returns a Bucket and sends nothing yet. New fails with kind Invalid for invalid options. If CAFile cannot be
