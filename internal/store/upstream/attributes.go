@@ -98,7 +98,7 @@ func (b *Bucket) putRetention(ctx context.Context, key, version, old, next strin
 	}
 	query := versioned(version)
 	query.Set("retention", "")
-	q := &call{op: op, of: about(version), slow: true, Request: s3.Request{Method: http.MethodPut, Bucket: b.o.Bucket,
+	q := &call{op: op, of: about(version), change: true, Request: s3.Request{Method: http.MethodPut, Bucket: b.o.Bucket,
 		Key: b.path(key), Query: query, Text: doc, Header: withMD5(doc)}}
 	if old != "" && json.Unmarshal([]byte(old), &was) == nil && strings.EqualFold(was.Mode, "GOVERNANCE") {
 		// The caller's function has agreed to the change. The upstream would refuse to shorten a retention otherwise.

@@ -87,7 +87,7 @@ func (t *Through) CompleteUpload(ctx context.Context, c object.Complete) (object
 	if err != nil {
 		return object.Info{}, errs.New(errs.Invalid, op, name, err.Error())
 	}
-	q := &call{op: op, of: ofUpload, slow: true, Request: s3.Request{Method: http.MethodPost, Bucket: t.b.o.Bucket,
+	q := &call{op: op, of: ofUpload, assembles: true, Request: s3.Request{Method: http.MethodPost, Bucket: t.b.o.Bucket,
 		Key: t.b.path(c.Key), Query: url.Values{"uploadId": {c.Upload}}, Text: text, Header: h}}
 	var x struct {
 		ETag string

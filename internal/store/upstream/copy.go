@@ -85,7 +85,7 @@ func (t *Through) Copy(ctx context.Context, c object.Copy) (object.Info, error) 
 	if algo := attrs[object.AttrSumAlgo]; algo != "" && t.b.Capabilities().Has(Checksums) {
 		h.Set("X-Amz-Checksum-Algorithm", algo)
 	}
-	q := &call{op: op, slow: true, Request: s3.Request{Method: http.MethodPut, Bucket: t.b.o.Bucket, Key: t.b.path(c.Key),
+	q := &call{op: op, assembles: true, Request: s3.Request{Method: http.MethodPut, Bucket: t.b.o.Bucket, Key: t.b.path(c.Key),
 		Header: h}}
 	var x copyReply
 	got, err := t.b.readHeaders(ctx, q, t.b.label(c.Key), "CopyObjectResult", &x)
@@ -200,7 +200,7 @@ func (t *Through) CopyPart(ctx context.Context, c object.CopyPart) (object.PartI
 	h := http.Header{}
 	t.b.source(h, c.From, src.ETag)
 	h.Set("X-Amz-Copy-Source-Range", "bytes="+strconv.FormatInt(c.Off, 10)+"-"+strconv.FormatInt(c.Off+c.N-1, 10))
-	q := &call{op: op, of: ofUpload, slow: true, Request: s3.Request{Method: http.MethodPut, Bucket: t.b.o.Bucket,
+	q := &call{op: op, of: ofUpload, assembles: true, Request: s3.Request{Method: http.MethodPut, Bucket: t.b.o.Bucket,
 		Key: t.b.path(c.Key), Query: partQuery(c.Upload, c.Number), Header: h}}
 	var x copyReply
 	if _, err := t.b.readHeaders(ctx, q, t.b.label(c.Key), "CopyPartResult", &x); err != nil {
