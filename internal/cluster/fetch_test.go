@@ -206,7 +206,7 @@ func TestSlowOwner(t *testing.T) {
 	for {
 		e, err := a.Fetch(t.Context(), id, SpanOf(id, 0))
 		if errors.Is(err, ErrUnreachable) {
-			a.peers.of("node-2").refresh()
+			a.peers.of("node-2").refresh() // as if it had never failed
 			continue
 		}
 		if err != nil {

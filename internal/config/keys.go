@@ -3,6 +3,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -80,6 +81,11 @@ const (
 
 // table returns all keys of the configuration.
 func table() []field {
+	return slices.Concat(serverFields(), clusterFields())
+}
+
+// serverFields returns the keys of the store, its addresses, its limits and the door.
+func serverFields() []field {
 	etags := []string{"md5", "crc64nvme"}
 	return []field{
 		{Key: Key{Name: "data", Type: Text, Default: "./data",

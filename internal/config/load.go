@@ -134,7 +134,7 @@ func (c *Config) whole() error {
 		return bad("console_address", fmt.Sprintf("is %q, which is the S3 address too", c.ConsoleAddress),
 			"give it another port")
 	}
-	return nil
+	return c.checkCluster(bad)
 }
 
 func readBounded(path string, limit int64) ([]byte, error) {
