@@ -63,7 +63,7 @@ type Limits struct {
 	Requests   int           // largest number of requests of other members in progress, 256
 	Rejoin     time.Duration // interval between two looks at the seeds, 15 s; 1 s while this node is alone
 
-	fast bool // whether gossip notices failures in milliseconds; tests set fast
+	probe time.Duration // if not 0, gossip is fast and looks for dead members in this interval; tests set probe
 }
 
 // withDefaults returns l with a value in each field.

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
@@ -206,7 +208,7 @@ func TestSlowOwner(t *testing.T) {
 	for {
 		e, err := a.Fetch(t.Context(), id, SpanOf(id, 0))
 		if errors.Is(err, ErrUnreachable) {
-			a.peers.of("node-2").refresh()
+			a.peers.of("node-2").refresh() // as if it had never failed
 			continue
 		}
 		if err != nil {
@@ -342,4 +344,57 @@ func TestTooManyRequests(t *testing.T) {
 	if s := b.Status(); s.Served.Busy != 1 {
 		t.Errorf("%+v", s.Served)
 	}
+}
+
+// same is an Extents whose blocks all have the same bytes, so that a benchmark measures the way and not the source.
+type same struct{ block Block }
+
+func (s same) Blocks(_ context.Context, _ object.Identity, span Span) (Blocks, error) {
+	return &sameBlocks{s.block, span}, nil
+}
+
+type sameBlocks struct {
+	Block
+	rest Span
+}
+
+func (s *sameBlocks) Next() (Block, error) {
+	if s.rest.Count == 0 {
+		return Block{}, io.EOF
+	}
+	b := s.Block
+	b.Index = s.rest.First
+	s.rest.First++
+	s.rest.Count--
+	return b, nil
+}
+
+func (s *sameBlocks) Close() error { return nil }
+
+// BenchmarkFetch fetches whole extents of another node in the same process, and reports the CPU time of both nodes.
+func BenchmarkFetch(b *testing.B) {
+	data := make([]byte, BlockSize)
+	x := same{Block{Sum: checksum.Of(data), Data: data}}
+	nodes := startNodes(b, nil, x, x)
+	id := pick(b, nodes[0], "node-1", "", object.Extent)
+	b.SetBytes(object.Extent)
+	b.ReportAllocs()
+	var before, after syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	for b.Loop() {
+		e, err := nodes[0].Fetch(b.Context(), id, SpanOf(id, 0))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for err == nil {
+			_, err = e.Next()
+		}
+		if !errors.Is(err, io.EOF) {
+			b.Fatal(err)
+		}
+		_ = e.Close()
+	}
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	b.ReportMetric(float64(cpu)/float64(b.N)/(object.Extent/float64(1<<30))/1e6, "cpu-ms/GiB")
 }

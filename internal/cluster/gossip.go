@@ -132,11 +132,10 @@ func (n *Node) gossip(s secure) (*memberlist.Config, *transport, error) {
 	c.DeadNodeReclaimTime = 10 * time.Second // a restarted member may come back with another address
 	c.TCPTimeout = 3 * time.Second
 	c.Logger = log.New(newLogLines(o.Log), "", 0)
-	if o.Limits.fast {
-		c.ProbeInterval, c.ProbeTimeout = 50*time.Millisecond, 25*time.Millisecond
+	if d := o.Limits.probe; d != 0 {
+		c.ProbeInterval, c.ProbeTimeout = d, d
 		c.GossipInterval, c.PushPullInterval = 10*time.Millisecond, 500*time.Millisecond
-		c.SuspicionMult, c.SuspicionMaxTimeoutMult, c.AwarenessMaxMultiplier = 2, 2, 2
-		c.GossipToTheDeadTime, c.TCPTimeout = time.Second, time.Second
+		c.SuspicionMult, c.SuspicionMaxTimeoutMult, c.AwarenessMaxMultiplier = 1, 1, 1
 	}
 	secret := n.o.Key.derive("gossip")
 	c.SecretKey = secret[:]

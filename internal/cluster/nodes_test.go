@@ -26,14 +26,14 @@ const testOrigin = "https://upstream.example/bucket"
 func contentOf(id object.Identity, index int64) []byte {
 	h := id.Hash()
 	x := binary.LittleEndian.Uint64(h[:]) ^ uint64(index)*0x9e3779b97f4a7c15 | 1
-	b := make([]byte, lengthOf(id, index))
-	for i := range b {
+	b := make([]byte, 0, lengthOf(id, index)+8)
+	for int64(len(b)) < lengthOf(id, index) {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
-		b[i] = byte(x)
+		b = binary.LittleEndian.AppendUint64(b, x)
 	}
-	return b
+	return b[:lengthOf(id, index)]
 }
 
 // objectOf names an object of some size.
@@ -134,7 +134,8 @@ func startNode(t testing.TB, name string, k Key, x Extents, w *network, change f
 		t.Fatal(err)
 	}
 	o := Options{Name: name, Key: k, Listener: l, Gossip: "127.0.0.1:0", Weight: 100, Extents: x,
-		Limits: Limits{Rejoin: 100 * time.Millisecond, fast: true}}
+		// Without probes, a loaded machine loses no members. Tests that need probes set their interval.
+		Limits: Limits{Rejoin: 100 * time.Millisecond, FirstBlock: time.Minute, probe: time.Hour}}
 	var self atomic.Pointer[Node]
 	if w != nil {
 		o.cut = func(addr string) bool { return w.isCut(&self, addr) }
@@ -148,21 +149,26 @@ func startNode(t testing.TB, name string, k Key, x Extents, w *network, change f
 	}
 	self.Store(n)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // do not wait for requests
+		ctx, cancel := context.WithDeadline(context.Background(), time.Now()) // do not wait for others
+		defer cancel()
 		_ = n.Close(ctx)
 	})
 	return n
 }
 
-// startNodes starts nodes with the given sources, and waits until each knows all.
+// startNodes starts nodes with the given sources, and waits until each knows all. With a network, gossip looks for dead
+// members.
 func startNodes(t testing.TB, w *network, sources ...Extents) []*Node {
 	t.Helper()
+	probe := time.Hour
+	if w != nil {
+		probe = 300 * time.Millisecond
+	}
 	k := testKey(t)
 	var nodes []*Node
 	var seeds []string
 	for i, x := range sources {
-		n := startNode(t, fmt.Sprintf("node-%d", i), k, x, w, func(o *Options) { o.Seeds = seeds })
+		n := startNode(t, fmt.Sprintf("node-%d", i), k, x, w, func(o *Options) { o.Seeds, o.Limits.probe = seeds, probe })
 		seeds = []string{nodes0(nodes, n).list.LocalNode().Address()}
 		nodes = append(nodes, n)
 	}

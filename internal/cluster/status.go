@@ -17,6 +17,11 @@ const (
 	StateLost         = "lost"          // gossip does not reach the member
 )
 
+// States returns all states of a member.
+func States() []string {
+	return []string{StateSelf, StateAlive, StateFailing, StateDistrusted, StateOtherVersion, StateLost}
+}
+
 // Status describes the cluster as this node sees it.
 type Status struct {
 	Name    string         `json:"name"`

@@ -57,6 +57,7 @@ type Config struct {
 	PProf     bool
 
 	GPUDirect       GPUDirect
+	Cluster         Cluster
 	S3Express, RDMA bool
 
 	Cache Cache

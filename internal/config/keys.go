@@ -92,7 +92,7 @@ const (
 
 // table returns all keys of the configuration except those of upstream buckets.
 func table() []field {
-	return slices.Concat(serverFields(), cacheFields())
+	return slices.Concat(serverFields(), cacheFields(), clusterFields())
 }
 
 // serverFields returns the keys of the store, its addresses, its limits and the door.

@@ -134,6 +134,9 @@ func (c *Config) whole() error {
 		return bad("console_address", fmt.Sprintf("is %q, which is the S3 address too", c.ConsoleAddress),
 			"give it another port")
 	}
+	if err := c.checkCluster(bad); err != nil {
+		return err
+	}
 	return c.checkUpstreams(bad)
 }
 

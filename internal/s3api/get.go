@@ -69,22 +69,28 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	}
 	var out *s3.GetObjectOutput
 	for range mostChanges {
-		// If another server keeps the object and has changed it, the reply begins anew: no byte was sent yet.
-		if out, err = b.readObject(ctx, in, bk, ref); !errors.Is(err, object.ErrChanged) {
+		// If another server keeps the object, and has changed it or sent wrong bytes, the reply begins anew: no byte was
+		// sent yet.
+		if out, err = b.readObject(ctx, in, bk, ref); !anew(err) {
 			break
 		}
 	}
-	if errors.Is(err, object.ErrChanged) {
+	if anew(err) {
 		return nil, b.s3Error("GetObject", ref, err)
 	}
 	return out, err
 }
 
-// mostChanges is how often a read begins anew because the object has changed.
+// mostChanges is how often a read begins anew because the object has changed or wrong bytes came.
 const mostChanges = 3
 
-// readObject opens the content of an object as the body of a reply. An error that wraps object.ErrChanged is not
-// converted to an S3 error.
+// anew reports whether a read that failed before its first byte may begin anew.
+func anew(err error) bool {
+	return errors.Is(err, object.ErrChanged) || errors.Is(err, object.ErrWrongReply)
+}
+
+// readObject opens the content of an object as the body of a reply. An error for which anew is true
+// is not converted to an S3 error.
 func (b *backend) readObject(ctx context.Context, in *s3.GetObjectInput, bk *object.Bucket,
 	ref object.Ref) (*s3.GetObjectOutput, error) {
 	content, err := b.store.Open(expecting(patient(ctx), in.Range), ref)
@@ -102,7 +108,7 @@ func (b *backend) readObject(ctx context.Context, in *s3.GetObjectInput, bk *obj
 	if err == nil {
 		err = verified(body)
 	}
-	if errors.Is(err, object.ErrChanged) {
+	if anew(err) {
 		return nil, err
 	}
 	if err != nil {

@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"hash"
 	"hash/crc32"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
 	"github.com/nebulaio/nebulaio/internal/store/upstream"
 )
 
@@ -76,9 +79,8 @@ func (v *version) prove(f *flight) error {
 // compare returns how the content was compared, or an error of kind Corrupt if it is wrong.
 func (v *version) compare(a *upstream.About, sum hash.Hash) (string, error) {
 	wrong := func(how, got, want string) error {
-		return errs.New(errs.Corrupt, "read", v.b.name(v.id.Key), fmt.Sprintf("the content differs from the upstream's "+
-			"checksum: its %s is %s, expected %s", how, got, want)).
-			WithFix("read the object again; if it differs again, the object is damaged on the upstream")
+		return wrongReply(v.b.name(v.id.Key), fmt.Sprintf("the content differs from the upstream's checksum: its %s is %s, "+
+			"expected %s", how, got, want))
 	}
 	if a.HasCRC64 {
 		got, err := v.crc64()
@@ -124,4 +126,12 @@ func (v *version) crc64() (uint64, error) {
 		whole = v.b.s.join.After(whole, v.length(int64(i))) ^ sum
 	}
 	return whole, nil
+}
+
+// wrongReply returns the error for content of the upstream that is wrong.
+func wrongReply(name, why string) error {
+	return &errs.Error{Kind: errs.Corrupt, Op: "read", Name: name, Err: layout.Both{Sentinel: object.ErrWrongReply,
+		Cause: &object.Refusal{Kind: errs.Corrupt, Status: http.StatusServiceUnavailable, Code: "ServiceUnavailable",
+			Message: "The upstream sent wrong bytes: " + why + "."}},
+		Fix: "read the object again; if it differs again, the object is damaged on the upstream"}
 }

@@ -158,6 +158,12 @@ func (v *version) follow(n, end int64, own bool) (*flight, error) {
 			return f, nil
 		}
 	}
+	// Blocks may have arrived since the caller looked.
+	missing := v.entry.Missing(object.Range{Off: n * blockSize, N: min(end*blockSize, v.id.Size) - n*blockSize})
+	if len(missing) == 0 || missing[0].Off > n*blockSize {
+		return nil, errPassed
+	}
+	end = min(end, blockCount(missing[0].Off+missing[0].N))
 	for _, f := range v.flights { // do not fetch what another flight brings
 		if !(own && f.from == object.ServedPeer) && f.covers(f.first) && f.first > n {
 			end = min(end, f.first)
@@ -241,8 +247,7 @@ func (v *version) unkept(n int64, err error) error {
 	if errs.Is(err, errs.Corrupt) {
 		// The block is present with other bytes: one of the two fetches was wrong, and nobody knows which.
 		s.counts.wrong.Add(1)
-		return v.condemn(errs.New(errs.Corrupt, "read", v.b.name(v.id.Key),
-			"two reads of the same block from the upstream gave different bytes").WithFix("read the object again"))
+		return v.condemn(wrongReply(v.b.name(v.id.Key), "two reads of one block gave different bytes"))
 	}
 	if !errors.Is(err, cachefile.ErrAbsent) && !errors.Is(err, object.ErrNoSpace) {
 		s.log.Warn("a block was not kept in the cache", "bucket", v.b.Name, "key", v.id.Key, "block", n, "error", err)

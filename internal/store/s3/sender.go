@@ -172,7 +172,7 @@ func (s *Sender) once(ctx context.Context, r *Request) (*http.Response, error) {
 		req.Body = http.NoBody
 	case r.Body != nil:
 		req.Body = r.Body
-	case r.Text != nil:
+	case len(r.Text) > 0:
 		req.Body = io.NopCloser(bytes.NewReader(r.Text))
 	}
 	resp, err := s.c.http.Do(req.WithContext(ctx))

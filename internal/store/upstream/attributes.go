@@ -46,7 +46,7 @@ func (t *Through) SetAttributes(ctx context.Context, ref object.Ref, change func
 			return cannot(op, name, fmt.Sprintf("The attribute %q of an object on another S3 server cannot be changed.", k))
 		}
 	}
-	version := ref.Version
+	version := t.b.named(ctx, ref.Version)
 	if err := t.setTags(ctx, ref.Key, version, old[object.AttrTags], next); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (b *Bucket) putRetention(ctx context.Context, key, version, old, next strin
 	}
 	query := versioned(version)
 	query.Set("retention", "")
-	q := &call{op: op, of: about(version), slow: true, Request: s3.Request{Method: http.MethodPut, Bucket: b.o.Bucket,
+	q := &call{op: op, of: about(version), change: true, Request: s3.Request{Method: http.MethodPut, Bucket: b.o.Bucket,
 		Key: b.path(key), Query: query, Text: doc, Header: withMD5(doc)}}
 	if old != "" && json.Unmarshal([]byte(old), &was) == nil && strings.EqualFold(was.Mode, "GOVERNANCE") {
 		// The caller's function has agreed to the change. The upstream would refuse to shorten a retention otherwise.

@@ -26,8 +26,10 @@ type call struct {
 	op string
 	of subject
 	s3.Request
-	// slow means that the reply may take as long as that of a write.
-	slow bool
+	// change means that the request changes something, so that its reply may take Options.Commit.
+	change bool
+	// assembles means that the upstream may have to copy content before it answers.
+	assembles bool
 	// raw means that an error reply is returned as the *s3.Fault that it is.
 	raw bool
 }
@@ -162,23 +164,29 @@ func (b *Bucket) send(ctx context.Context, q *call) (*reply, error) {
 	case q.Body != nil && q.Size > 0:
 		q.Body = &sentBody{ReadCloser: q.Body, w: w, stall: b.o.Stall, commit: b.o.Commit}
 		w.expect(b.o.FirstByte, "the upstream took no byte of the content")
-	case q.slow || q.Body != nil:
-		w.expect(b.o.Commit, "no byte of the reply came")
 	default:
-		w.expect(b.o.FirstByte, "no byte of the reply came")
+		w.expect(b.patience(q), "no byte of the reply came")
 	}
-	resp, err := b.sender.Send(own, &q.Request)
+	resp, err := b.sender.Send(own, &q.Request) //nolint:bodyclose // reply.Close closes it
 	w.expect(0, "")
 	if err == nil {
 		b.breaker.succeeded(number)
-		r := &reply{Response: resp, b: b, w: w, number: number, end: end, ctx: own, stall: b.o.Stall}
-		if q.slow {
-			r.stall = b.o.Commit // a slow write answers before it is done
-		}
-		return r, nil
+		// The reply to a change can begin before the change is done.
+		return &reply{Response: resp, b: b, w: w, number: number, end: end, ctx: own, stall: max(b.o.Stall, b.patience(q))}, nil
 	}
 	end()
 	return nil, b.failure(ctx, q, number, err)
+}
+
+// patience returns how long the first byte of a reply may take.
+func (b *Bucket) patience(q *call) time.Duration {
+	switch {
+	case q.assembles:
+		return max(b.o.Commit, assembleTime)
+	case q.change || q.Body != nil:
+		return b.o.Commit
+	}
+	return b.o.FirstByte
 }
 
 // failure translates the error of a request, and tells the breaker.

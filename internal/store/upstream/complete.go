@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/md5" //nolint:gosec // S3 names it
+	"encoding/hex"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -86,7 +87,7 @@ func (t *Through) CompleteUpload(ctx context.Context, c object.Complete) (object
 	if err != nil {
 		return object.Info{}, errs.New(errs.Invalid, op, name, err.Error())
 	}
-	q := &call{op: op, of: ofUpload, slow: true, Request: s3.Request{Method: http.MethodPost, Bucket: t.b.o.Bucket,
+	q := &call{op: op, of: ofUpload, assembles: true, Request: s3.Request{Method: http.MethodPost, Bucket: t.b.o.Bucket,
 		Key: t.b.path(c.Key), Query: url.Values{"uploadId": {c.Upload}}, Text: text, Header: h}}
 	var x struct {
 		ETag string
@@ -98,9 +99,13 @@ func (t *Through) CompleteUpload(ctx context.Context, c object.Complete) (object
 	}
 	i := object.Info{Bucket: t.name, Key: c.Key, Version: version(got), Latest: true, Size: size, ETag: unquote(x.ETag),
 		CRC64: whole, NoCRC64: !summed, Modified: dateOf(got, t.b.now), Parts: parts, Attributes: attrs}
+	if i.ETag == "" {
+		// Ceph 16 leaves the ETag of the reply empty.
+		if i.ETag, err = t.completed(ctx, c.Key, parts, size); err != nil {
+			return object.Info{}, uncertain(op, name, err)
+		}
+	}
 	switch {
-	case i.ETag == "":
-		return object.Info{}, uncertain(op, name, nonsense(op, name, "the reply names no ETag"))
 	case summed && u.kind == fullObject && u.algorithm == "CRC64NVME" && x.ChecksumCRC64NVME != "" &&
 		x.ChecksumCRC64NVME != sumText(whole):
 		return object.Info{}, uncertain(op, name, nonsense(op, name, fmt.Sprintf("the object has the CRC-64/NVME %.32q, "+
@@ -108,6 +113,29 @@ func (t *Through) CompleteUpload(ctx context.Context, c object.Complete) (object
 	}
 	t.b.uploads.complete(c.Key, c.Upload, i.ETag, attrs)
 	return i, nil
+}
+
+// completed returns the ETag of an object that was just made of parts. The object must have the ETag that S3 defines for
+// these parts.
+func (t *Through) completed(ctx context.Context, key string, parts []object.PartInfo, size int64) (string, error) {
+	sum := md5.New() //nolint:gosec // S3 names it
+	for i := range parts {
+		raw, err := hex.DecodeString(parts[i].ETag)
+		if err != nil || len(raw) != md5.Size {
+			return "", nonsense("complete upload of", t.b.label(key), "the reply names no ETag")
+		}
+		sum.Write(raw)
+	}
+	want := fmt.Sprintf("%x-%d", sum.Sum(nil), len(parts))
+	a, err := t.b.Stat(ctx, key, "", "")
+	if err != nil {
+		return "", err
+	}
+	if a.Identity.ETag != want || a.Identity.Size != size {
+		return "", nonsense("complete upload of", t.b.label(key), fmt.Sprintf("the reply names no ETag, and the object has the "+
+			"ETag %.64q instead of %q", a.Identity.ETag, want))
+	}
+	return want, nil
 }
 
 // chosen returns the parts that a completion names, as the upstream has them.
@@ -167,13 +195,14 @@ const (
 )
 
 // spooled reads content of unknown length into memory.
-func spooled(r io.Reader) (*bytes.Reader, error) {
+func spooled(op, name string, r io.Reader) (*bytes.Reader, error) {
 	data, err := io.ReadAll(io.LimitReader(r, largePart+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(data) > largePart {
-		return nil, fmt.Errorf("a part of unknown length has more than %d bytes", largePart)
+		return nil, object.Fail(op, name, object.ErrTooLarge, fmt.Sprintf("a part of unknown length has more than %d bytes",
+			largePart))
 	}
 	return bytes.NewReader(data), nil
 }

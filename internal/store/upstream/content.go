@@ -27,11 +27,17 @@ func (t *Through) Stat(ctx context.Context, ref object.Ref) (object.Info, error)
 	if err := t.check("look at", ref.Bucket, ref.Key); err != nil {
 		return object.Info{}, err
 	}
-	a, err := t.b.Stat(ctx, ref.Key, ref.Version, "")
+	a, err := t.b.Stat(ctx, ref.Key, t.b.named(ctx, ref.Version), "")
 	if err != nil && !a.Marker {
 		return object.Info{}, err
 	}
 	i := a.Info(t.name)
+	t.b.uploads.restore(i.Key, i.ETag, i.Attributes)
+	if err == nil {
+		if i.Parts, err = t.b.Parts(ctx, a); err != nil {
+			return object.Info{}, err
+		}
+	}
 	i.Latest = ref.Version == ""
 	return i, err
 }

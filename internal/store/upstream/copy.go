@@ -23,7 +23,7 @@ type copyReply struct {
 // source adds the headers that name the source of a copy. The content is pinned by its ETag.
 func (b *Bucket) source(h http.Header, from object.Ref, etag string) {
 	path := "/" + b.o.Bucket + "/" + s3.EscapePath(b.path(from.Key))
-	if from.Version != "" && from.Version != object.NullVersion {
+	if from.Version != "" {
 		path += "?versionId=" + s3.EscapePath(from.Version)
 	}
 	h.Set("X-Amz-Copy-Source", path)
@@ -47,6 +47,7 @@ func (t *Through) Copy(ctx context.Context, c object.Copy) (object.Info, error) 
 	if err := t.check(op, c.From.Bucket, c.From.Key); err != nil {
 		return object.Info{}, err
 	}
+	c.From.Version = t.b.named(ctx, c.From.Version)
 	from := c.FromCondition
 	if from.IfNoneMatch != "" || from.IfSize != nil || from.IfModified != nil || from.IfMatch == "*" {
 		return object.Info{}, cannot(op, t.b.label(c.From.Key), "Only If-Match with an ETag is a condition on the source.")
@@ -84,7 +85,7 @@ func (t *Through) Copy(ctx context.Context, c object.Copy) (object.Info, error) 
 	if algo := attrs[object.AttrSumAlgo]; algo != "" && t.b.Capabilities().Has(Checksums) {
 		h.Set("X-Amz-Checksum-Algorithm", algo)
 	}
-	q := &call{op: op, slow: true, Request: s3.Request{Method: http.MethodPut, Bucket: t.b.o.Bucket, Key: t.b.path(c.Key),
+	q := &call{op: op, assembles: true, Request: s3.Request{Method: http.MethodPut, Bucket: t.b.o.Bucket, Key: t.b.path(c.Key),
 		Header: h}}
 	var x copyReply
 	got, err := t.b.readHeaders(ctx, q, t.b.label(c.Key), "CopyObjectResult", &x)
@@ -169,6 +170,7 @@ func (t *Through) CopyPart(ctx context.Context, c object.CopyPart) (object.PartI
 	if err := checkPart(op, t.b.label(c.Key), c.Number); err != nil {
 		return object.PartInfo{}, err
 	}
+	c.From.Version = t.b.named(ctx, c.From.Version)
 	src, err := t.Stat(ctx, c.From)
 	if err != nil {
 		return object.PartInfo{}, err
@@ -198,7 +200,7 @@ func (t *Through) CopyPart(ctx context.Context, c object.CopyPart) (object.PartI
 	h := http.Header{}
 	t.b.source(h, c.From, src.ETag)
 	h.Set("X-Amz-Copy-Source-Range", "bytes="+strconv.FormatInt(c.Off, 10)+"-"+strconv.FormatInt(c.Off+c.N-1, 10))
-	q := &call{op: op, of: ofUpload, slow: true, Request: s3.Request{Method: http.MethodPut, Bucket: t.b.o.Bucket,
+	q := &call{op: op, of: ofUpload, assembles: true, Request: s3.Request{Method: http.MethodPut, Bucket: t.b.o.Bucket,
 		Key: t.b.path(c.Key), Query: partQuery(c.Upload, c.Number), Header: h}}
 	var x copyReply
 	if _, err := t.b.readHeaders(ctx, q, t.b.label(c.Key), "CopyPartResult", &x); err != nil {

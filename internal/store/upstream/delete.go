@@ -22,10 +22,11 @@ func (t *Through) Delete(ctx context.Context, d object.Deletion) (object.Deleted
 	if err := t.check(op, d.Bucket, d.Key); err != nil {
 		return object.Deleted{}, err
 	}
+	d.Version = t.b.named(ctx, d.Version)
 	if _, err := t.judge(ctx, op, d.Judge); err != nil {
 		return object.Deleted{}, err
 	}
-	q := &call{op: op, of: about(d.Version), slow: true, Request: s3.Request{Method: http.MethodDelete,
+	q := &call{op: op, of: about(d.Version), change: true, Request: s3.Request{Method: http.MethodDelete,
 		Bucket: t.b.o.Bucket, Key: t.b.path(d.Key), Query: versioned(d.Version), Header: http.Header{}}}
 	if err := t.b.condition(ctx, op, t.b.label(d.Key), q.Header, d.Condition, deleteGuards); err != nil {
 		return object.Deleted{}, err
@@ -140,7 +141,7 @@ func (t *Through) deleteBatch(ctx context.Context, ds []object.Deletion, batch [
 		all(errs.New(errs.Invalid, op, t.name, err.Error()))
 		return
 	}
-	q := &call{op: op, of: ofBucket, slow: true, Request: s3.Request{Method: http.MethodPost, Bucket: t.b.o.Bucket,
+	q := &call{op: op, of: ofBucket, change: true, Request: s3.Request{Method: http.MethodPost, Bucket: t.b.o.Bucket,
 		Query: url.Values{"delete": {""}}, Text: text, Header: withMD5(text)}}
 	var x deleteReply
 	if err := t.b.read(ctx, q, t.b.label(""), "DeleteResult", &x); err != nil {

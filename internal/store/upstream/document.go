@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/plain"
@@ -36,7 +37,7 @@ func decode(doc []byte, root string, x any) error {
 		}
 		switch e := t.(type) {
 		case xml.StartElement:
-			if first && e.Name.Local != root {
+			if first && stem(e.Name.Local) != stem(root) {
 				return fmt.Errorf("the reply is %.64q, expected %s", e.Name.Local, root)
 			}
 			first = false
@@ -54,6 +55,19 @@ func decode(doc []byte, root string, x any) error {
 		return fmt.Errorf("the reply is no %s: %s", root, plain.Text(err.Error()))
 	}
 	return nil
+}
+
+// stem returns the part of a root's name that all servers agree on. Servers differ in the case of letters, and in the
+// word at the end.
+func stem(root string) string {
+	s := strings.ToLower(root)
+	for _, end := range []string{"result", "response", "output"} {
+		s = strings.TrimSuffix(s, end)
+	}
+	if s == "getbucketversioning" {
+		s = "versioningconfiguration"
+	}
+	return s
 }
 
 // plainer decodes the names of a listing, which may be URL-encoded.

@@ -95,7 +95,8 @@ type disorder struct{ err error }
 func (d *disorder) Error() string { return d.err.Error() }
 func (d *disorder) Unwrap() error { return d.err }
 
-// List implements object.Lister. Info.CRC64 is unknown in listings, and List.Attributes has no effect.
+// List implements object.Lister. Info.CRC64 is unknown in listings, and List.Attributes has no effect. Info.Version is
+// empty unless versions are listed, because S3 does not name it.
 func (t *Through) List(ctx context.Context, l object.List) (object.Page, error) {
 	const op = "list"
 	if l.Bucket != t.name {
@@ -118,7 +119,11 @@ func (t *Through) List(ctx context.Context, l object.List) (object.Page, error) 
 		if errs.KindOf(err) == errs.Unsupported && err != nil {
 			// Without versioning, each object has one version, which is the null version.
 			l.Versions = false
-			return t.List(ctx, l)
+			page, err := t.List(ctx, l)
+			for i := range page.Objects {
+				page.Objects[i].Version = object.NullVersion
+			}
+			return page, err
 		}
 	default:
 		first := t.b.Capabilities().Lacks(ListV2)

@@ -63,9 +63,8 @@ func (b *Bucket) entriesOf(x *listDocument) ([]listed, error) {
 		info := object.Info{Key: key, Version: e.VersionID, Latest: e.IsLatest, Marker: e.XMLName.Local == "DeleteMarker",
 			Size: e.Size, ETag: unquote(e.ETag), NoCRC64: true, Modified: parseTime(e.LastModified)}
 		if e.XMLName.Local == "Contents" {
-			info.Latest = true
-		}
-		if info.Version == "" {
+			info.Latest, info.Version = true, "" // a listing of current objects does not name versions
+		} else if info.Version == "" {
 			info.Version = object.NullVersion
 		}
 		out = append(out, listed{key: key, info: info})

@@ -66,7 +66,7 @@ func (p *prober) shoot(method, key string, query url.Values, h http.Header, cont
 	if p.err != nil {
 		return shot{}
 	}
-	q := &call{op: "probe", raw: true, slow: true, Request: s3.Request{Method: method, Bucket: p.b.o.Bucket, Key: key,
+	q := &call{op: "probe", raw: true, change: true, Request: s3.Request{Method: method, Bucket: p.b.o.Bucket, Key: key,
 		Query: query, Header: h, Text: content}}
 	r, err := p.b.send(p.ctx, q)
 	if f := faultOf(err); f != nil {

@@ -163,7 +163,7 @@ func (w *write) send(ctx context.Context) (http.Header, error) {
 		}
 		return nil
 	})
-	q := &call{op: w.op, of: w.of, slow: true, raw: true, Request: s3.Request{Method: http.MethodPut, Bucket: w.b.o.Bucket,
+	q := &call{op: w.op, of: w.of, change: true, raw: true, Request: s3.Request{Method: http.MethodPut, Bucket: w.b.o.Bucket,
 		Key: w.b.path(w.key), Query: w.query, Header: w.header, Body: body, Size: w.size}}
 	if w.path != "" {
 		q.Key = w.path

@@ -61,7 +61,7 @@ func (b *Bucket) post(ctx context.Context, op, key, version string, query url.Va
 	if err != nil {
 		return errs.New(errs.Invalid, op, b.label(key), err.Error())
 	}
-	return b.done(ctx, &call{op: op, of: about(version), slow: true, Request: s3.Request{Method: http.MethodPut,
+	return b.done(ctx, &call{op: op, of: about(version), change: true, Request: s3.Request{Method: http.MethodPut,
 		Bucket: b.o.Bucket, Key: b.path(key), Query: query, Text: doc, Header: withMD5(doc)}})
 }
 

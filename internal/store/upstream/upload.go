@@ -53,7 +53,7 @@ func (t *Through) CreateUpload(ctx context.Context, bucket, key string, attribut
 			h.Set("X-Amz-Checksum-Type", u.kind)
 		}
 	}
-	q := &call{op: op, slow: true, Request: s3.Request{Method: http.MethodPost, Bucket: t.b.o.Bucket, Key: t.b.path(key),
+	q := &call{op: op, change: true, Request: s3.Request{Method: http.MethodPost, Bucket: t.b.o.Bucket, Key: t.b.path(key),
 		Query: url.Values{"uploads": {""}}, Header: h}}
 	var x struct {
 		UploadID string `xml:"UploadId"`
@@ -124,9 +124,9 @@ func (t *Through) PutPart(ctx context.Context, p object.PutPart) (object.PartInf
 		return object.PartInfo{}, err
 	}
 	if p.Size < 0 {
-		body, err := spooled(p.Body)
+		body, err := spooled(op, name, p.Body)
 		if err != nil {
-			return object.PartInfo{}, object.Fail(op, name, object.ErrTooLarge, err.Error())
+			return object.PartInfo{}, err
 		}
 		p.Body, p.Size = body, int64(body.Len())
 	}
@@ -249,7 +249,7 @@ func (t *Through) AbortUpload(ctx context.Context, bucket, key, id string) error
 	if id == "" {
 		return object.Fail(op, t.b.label(key), object.ErrNoSuchUpload, "no upload is named")
 	}
-	err := t.b.done(ctx, &call{op: op, of: ofUpload, slow: true, Request: s3.Request{Method: http.MethodDelete,
+	err := t.b.done(ctx, &call{op: op, of: ofUpload, change: true, Request: s3.Request{Method: http.MethodDelete,
 		Bucket: t.b.o.Bucket, Key: t.b.path(key), Query: url.Values{"uploadId": {id}}}})
 	if err == nil || errors.Is(err, object.ErrNoSuchUpload) {
 		t.b.uploads.forget(id)
@@ -261,7 +261,7 @@ func (t *Through) AbortUpload(ctx context.Context, bucket, key, id string) error
 type uploadsDocument struct {
 	EncodingType                      string
 	IsTruncated                       bool
-	NextKeyMarker, NextUploadIdMarker string //nolint:revive // as in the document
+	NextKeyMarker, NextUploadIdMarker string
 	Upload                            []uploadEntry
 	CommonPrefixes                    []struct{ Prefix string }
 }

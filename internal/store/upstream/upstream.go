@@ -40,7 +40,8 @@ type Options struct {
 	// Stall is the longest time in which neither side moves a byte of a body; 0 means 10 s. Time in which the caller
 	// does not read or supply bytes does not count.
 	Stall time.Duration
-	// Commit is the longest time from the last byte of a write to the first byte of its reply; 0 means 60 s.
+	// Commit is the longest time from the last byte of a change to the first byte of its reply; 0 means three times
+	// FirstByte. Completions of uploads and copies may take 30 s, because the upstream may have to copy content.
 	Commit time.Duration
 	// Concurrency is the largest number of requests at the same time; 0 means 128. Further requests wait for their turn
 	// until their contexts end.
@@ -68,10 +69,12 @@ func (o Options) LogValue() slog.Value { return slog.StringValue(o.String()) }
 const (
 	DefaultFirstByte   = 5 * time.Second
 	DefaultStall       = 10 * time.Second
-	DefaultCommit      = 60 * time.Second
 	DefaultConcurrency = 128
 	DefaultBreaker     = 5
 )
+
+// assembleTime is the least time that completions and copies may take.
+const assembleTime = 30 * time.Second
 
 // Bucket is one bucket of an upstream, or the part of it below a prefix. The methods Stat and Fetch are for caches. The
 // result of Through has the same objects under the contracts of package object. A Bucket is safe for concurrent use.
@@ -87,6 +90,8 @@ type Bucket struct {
 	now     func() time.Time
 	seen    atomic.Bool // whether the bucket is known to exist
 	probing chan struct{}
+	known   partMemory
+	state   atomic.Pointer[versioningState]
 }
 
 // New returns a Bucket and sends nothing yet. New fails with kind Invalid for invalid options. If CAFile cannot be
@@ -104,7 +109,7 @@ func New(o Options) (*Bucket, error) {
 		name  string
 		value *time.Duration
 		usual time.Duration
-	}{{"first byte", &o.FirstByte, DefaultFirstByte}, {"stall", &o.Stall, DefaultStall}, {"commit", &o.Commit, DefaultCommit}} {
+	}{{"first byte", &o.FirstByte, DefaultFirstByte}, {"stall", &o.Stall, DefaultStall}, {"commit", &o.Commit, 0}} {
 		if *d.value < 0 {
 			return nil, errs.New(errs.Invalid, op, o.Bucket,
 				fmt.Sprintf("deadline %s of %s, expected a positive time, or 0 for %s", d.name, *d.value, d.usual))
@@ -112,6 +117,9 @@ func New(o Options) (*Bucket, error) {
 		if *d.value == 0 {
 			*d.value = d.usual
 		}
+	}
+	if o.Commit == 0 {
+		o.Commit = 3 * o.FirstByte
 	}
 	if o.Concurrency == 0 {
 		o.Concurrency = DefaultConcurrency
