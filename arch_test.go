@@ -78,7 +78,7 @@ var doors = map[string]struct{ by, why string }{
 		"everyone else speaks object and cannot know what is behind it"},
 	"internal/store/datafile": {"internal/store/disk " + storeParts,
 		"files of content have one owner"},
-	"internal/s3api":                                 {"internal/node", "the front end can be replaced"},
+	"internal/s3api": {"internal/node", "the front end can be replaced"},
 	"github.com/cockroachdb/pebble/v2": {"internal/store/disk internal/store/cachefile " + storeParts,
 		"metadata has one owner"},
 	"github.com/prometheus/client_golang/prometheus": {"internal/node", "those below report events and snapshots"},

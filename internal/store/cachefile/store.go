@@ -126,7 +126,7 @@ func (s *Store) Stats() Stats {
 // Lookup once for each read, before Admit: the access clock of the Guard counts these bytes. The caller releases the
 // entry. The second result is false if there is no entry. Some blocks of an entry may be absent; see Entry.Missing.
 func (s *Store) Lookup(id object.Identity, n int64) (*Entry, bool) {
-	n = max(0, min(n, id.Size))
+	n = allocatedOf(max(0, min(n, id.Size))) // in the unit of Capacity
 	s.mu.Lock()
 	s.note(id, n)
 	v := s.take(id)
