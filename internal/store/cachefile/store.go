@@ -225,16 +225,13 @@ func (s *Store) release(v *version) {
 	}
 	gone := v.gone || s.closed
 	var out []*version
-	if !gone {
+	if _, dirty := s.dirty[v]; !dirty && !gone { // the flusher releases a dirty one once more
 		v.rest = s.idle.PushFront(v)
-		for e := s.idle.Back(); e != nil && s.idle.Len() > s.opts.OpenFiles; {
-			old := e.Value.(*version)
-			e = e.Prev()
-			if _, busy := s.dirty[old]; !busy {
-				s.idle.Remove(old.rest)
-				old.rest = nil
-				out = append(out, old)
-			}
+		for s.idle.Len() > s.opts.OpenFiles {
+			old := s.idle.Back().Value.(*version)
+			s.idle.Remove(old.rest)
+			old.rest = nil
+			out = append(out, old)
 		}
 	}
 	s.mu.Unlock()
