@@ -5,7 +5,6 @@ package cachefile_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -29,13 +28,8 @@ const mib = object.SumBlock
 // contentOf returns the bytes that an identity stands for in tests.
 func contentOf(id object.Identity) []byte {
 	h := id.Hash()
-	r := rand.New(rand.NewPCG(binary.BigEndian.Uint64(h[:]), 1))
 	b := make([]byte, id.Size)
-	for i := 0; i < len(b); i += 8 {
-		var w [8]byte
-		binary.LittleEndian.PutUint64(w[:], r.Uint64())
-		copy(b[i:], w[:])
-	}
+	_, _ = rand.NewChaCha8(h).Read(b)
 	return b
 }
 

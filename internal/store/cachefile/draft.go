@@ -57,7 +57,8 @@ func (d *Draft) Put(ctx context.Context, block int64, data []byte) error {
 }
 
 // Keep makes the draft a durable entry under id, which must have the origin, key and size of the draft. All blocks must
-// have been put. If there is an entry of id already, the draft is dropped. After an error the draft is dropped too.
+// have been put. If there is a whole entry of id already, Keep drops the draft and flushes the entry. After an error the
+// draft is dropped too.
 func (d *Draft) Keep(ctx context.Context, id object.Identity) error {
 	const op = "keep in cache"
 	v, s := d.v, d.v.s
@@ -74,23 +75,35 @@ func (d *Draft) Keep(ctx context.Context, id object.Identity) error {
 		return err
 	}
 	s.mu.Lock()
-	whole := v.count == v.all()
-	if !whole || s.closed || s.entries[id] != nil {
-		closed := s.closed
+	whole, closed := v.count == v.all(), s.closed
+	old := s.entries[id]
+	better := old != nil && old.count == old.all() // as good, and known already
+	if !whole || closed || better {
+		if better {
+			s.hold(old)
+		}
 		s.mu.Unlock()
 		d.end()
 		switch {
-		case !whole:
-			return absent(op, id.Key, "blocks of the draft are absent")
+		case better:
+			err = s.flush(ctx, old)
+			s.release(old)
+			return err
 		case closed:
 			return object.Fail(op, id.Key, object.ErrClosed, "")
 		}
-		return nil
+		return absent(op, id.Key, "blocks of the draft are absent")
+	}
+	if old != nil {
+		s.forget(old)
 	}
 	v.id = id
 	s.enter(v)
 	s.dirty[v] = struct{}{}
 	s.mu.Unlock()
+	if old != nil {
+		s.unload(old)
+	}
 	err = s.flush(ctx, v)
 	if err != nil {
 		s.drop(v)

@@ -18,9 +18,9 @@ func ghostOf(id object.Identity) uint64 {
 	return binary.BigEndian.Uint64(h[:])
 }
 
-// Admit returns the entry of id, and makes an empty one if there is none. The second result is false if the content
-// should be served without being kept: it is larger than the cache may be, or there is no room and the Guard lets
-// nothing be evicted. The caller releases the entry. Admit fails if id is invalid or the cache is closed.
+// Admit returns the entry of id, and makes an empty one if there is none. If the second result is
+// false, the content should be served without being kept. Then it is larger than the cache may be, or there is no room
+// and the Guard lets nothing be evicted. The caller releases the entry. Admit fails if id is invalid or the cache is closed.
 func (s *Store) Admit(ctx context.Context, id object.Identity) (*Entry, bool, error) {
 	const op = "admit to cache"
 	if err := checkIdentity(op, id); err != nil {
@@ -70,21 +70,19 @@ func (s *Store) Admit(ctx context.Context, id object.Identity) (*Entry, bool, er
 // holds mu.
 func (s *Store) admit(id object.Identity) ([]*version, bool) {
 	need := allocatedOf(id.Size)
-	high := int64(float64(s.opts.Capacity) * s.opts.High)
-	if id.Size > s.opts.Capacity || need > s.opts.Capacity {
+	if need > s.opts.Capacity {
 		return nil, false
 	}
-	// An entry between High and Capacity fits only if it is alone.
-	limit := max(high, need)
-	if s.used+s.promised+need <= limit {
+	total := s.used + s.promised + need
+	if float64(total) <= float64(s.opts.Capacity)*s.opts.High {
 		return nil, true
 	}
+	// Above High, what may go goes. If nothing may go, the cache fills up to Capacity.
 	_, pinned := s.pinOf(id.Origin, id.Key, s.opts.Now())
-	return s.makeRoom(s.used+s.promised+need-limit, s.used+s.promised+need-int64(float64(s.opts.Capacity)*s.opts.Low),
-		pinned)
+	return s.makeRoom(total-s.opts.Capacity, total-int64(float64(s.opts.Capacity)*s.opts.Low), pinned)
 }
 
-// makeRoom evicts entries of at least `least` bytes, and of up to `most` bytes, or none if that is not possible. If
+// makeRoom evicts entries of at least `least` bytes, and of up to `most` bytes, or none if there are not enough. If
 // force is true, the Guard is not asked. The caller holds mu, and calls discard with the result without it.
 func (s *Store) makeRoom(least, most int64, force bool) (out []*version, ok bool) {
 	now := Moment{Bytes: s.clock, Time: s.opts.Now()}

@@ -124,7 +124,11 @@ func (s *Store) tryMeta() error {
 	if err := s.fs.MkdirAll(s.meta(), 0o700); err != nil {
 		return fail(op, s.meta(), err)
 	}
-	s.fence = fence.New(s.fs, s.meta(), s.opts.Failed)
+	s.fence = fence.New(s.fs, s.meta(), func(err error) {
+		if !errors.Is(err, object.ErrClosed) { // which is how a closed database looks
+			s.opts.Failed(err)
+		}
+	})
 	s.fence.OnFull = s.giveWay
 	s.fence.Hush()
 	settings := metadb.Settings{Memory: s.opts.Memory, MemTable: memTable, BlobAge: metadb.BlobAge}

@@ -20,7 +20,7 @@ type Options struct {
 	// 1 KiB more for each entry, and 8 bytes for each block.
 	Capacity int64
 	// High and Low are shares of Capacity. If an entry would raise the cache above High, entries are evicted until
-	// the cache is at Low. The value 0 means 0.90 and 0.85.
+	// the cache is at Low, as far as the Guard lets them go. The value 0 means 0.90 and 0.85.
 	High, Low float64
 	// Inline is the largest size in bytes of content that is stored in the database; 0 means 4096, negative means none.
 	Inline int64

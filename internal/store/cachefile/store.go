@@ -126,7 +126,7 @@ func (s *Store) Stats() Stats {
 // Lookup once for each read, before Admit: the access clock of the Guard counts these bytes. The caller releases the
 // entry. The second result is false if there is no entry. Some blocks of an entry may be absent; see Entry.Missing.
 func (s *Store) Lookup(id object.Identity, n int64) (*Entry, bool) {
-	n = max(0, min(n, id.Size))
+	n = allocatedOf(max(0, min(n, id.Size))) // in the unit of Capacity
 	s.mu.Lock()
 	s.note(id, n)
 	v := s.take(id)
@@ -225,16 +225,13 @@ func (s *Store) release(v *version) {
 	}
 	gone := v.gone || s.closed
 	var out []*version
-	if !gone {
+	if _, dirty := s.dirty[v]; !dirty && !gone { // the flusher releases a dirty one once more
 		v.rest = s.idle.PushFront(v)
-		for e := s.idle.Back(); e != nil && s.idle.Len() > s.opts.OpenFiles; {
-			old := e.Value.(*version)
-			e = e.Prev()
-			if _, busy := s.dirty[old]; !busy {
-				s.idle.Remove(old.rest)
-				old.rest = nil
-				out = append(out, old)
-			}
+		for s.idle.Len() > s.opts.OpenFiles {
+			old := s.idle.Back().Value.(*version)
+			s.idle.Remove(old.rest)
+			old.rest = nil
+			out = append(out, old)
 		}
 	}
 	s.mu.Unlock()

@@ -81,7 +81,7 @@ func (a About) Info(bucket string) object.Info {
 	i := object.Info{Bucket: bucket, Key: a.Identity.Key, Version: a.Identity.Version, Latest: true, Marker: a.Marker,
 		Size: a.Identity.Size, ETag: a.Identity.ETag, CRC64: a.CRC64, NoCRC64: !a.HasCRC64, Modified: a.Modified,
 		Attributes: maps.Clone(a.Attributes)}
-	if i.Version == "" {
+	if i.Version == "" && !a.Marker { // some servers do not name the version of a delete marker
 		i.Version = object.NullVersion
 	}
 	if i.Attributes == nil {
