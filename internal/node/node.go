@@ -198,11 +198,12 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	defer gpudirect.close()
 	s.door.Store(gpudirect)
 	gpudirect.say(s)
-	members, err := s.startCluster(ctx, noExtents{})
+	members, err := s.startCluster(ctx, extentsOf(st))
 	if err != nil {
 		front.Close()
 		return err
 	}
+	joinNeighbours(st, members)
 	defer s.stopCluster(members)
 	admin := &local{store: st, accounts: accounts, door: gpudirect.status, scrub: &s.scrubs,
 		close: func() error { return nil }}

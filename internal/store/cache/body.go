@@ -131,7 +131,7 @@ func (b *body) plan() error {
 		return err
 	}
 	b.wait = append(b.wait, f)
-	if b.v.b.s.near == nil || b.own {
+	if b.v.b.s.neighbours() == nil || b.own {
 		return nil
 	}
 	const extent = object.Extent / blockSize

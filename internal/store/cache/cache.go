@@ -17,6 +17,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
@@ -109,7 +110,7 @@ type Store struct {
 	shelf    *shelf
 	log      *slog.Logger
 	now      func() time.Time
-	near     Neighbours // set once, before requests are served
+	near     atomic.Pointer[Neighbours] // nil while this node is alone
 	counts   counts
 	warming  *warming
 	join     *checksum.Joiner
@@ -152,8 +153,16 @@ func New(o Options) *Store {
 	return s
 }
 
-// Join sets the neighbours that are asked before an upstream. Join is called once, before requests are served.
-func (s *Store) Join(n Neighbours) { s.near = n }
+// Join sets the neighbours that are asked before an upstream. Join is called before requests of clients are served.
+func (s *Store) Join(n Neighbours) { s.near.Store(&n) }
+
+// neighbours returns the neighbours, or nil if this node is alone.
+func (s *Store) neighbours() Neighbours {
+	if n := s.near.Load(); n != nil {
+		return *n
+	}
+	return nil
+}
 
 // Close ends all fetches, closes the cache and then the local store.
 func (s *Store) Close() error {

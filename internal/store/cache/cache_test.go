@@ -96,7 +96,7 @@ func TestARangeFetchesItsBlocksAlone(t *testing.T) {
 			t.Errorf("%d bytes, %v", len(got), err)
 		}
 	}
-	r.stored(t, 2*mib)
+	r.stored(t, "a", 5*mib, 2*mib)
 	if n := f.sent.Load(); n != 2*mib {
 		t.Errorf("%d bytes from the upstream, expected 2 MiB", n)
 	}
@@ -185,7 +185,7 @@ func TestASilentUpstream(t *testing.T) {
 	if _, _, err := r.get(t.Context(), "part", 0, 10); err != nil {
 		t.Fatal(err)
 	}
-	r.stored(t, 4*mib)
+	r.stored(t, "part", 0, mib)
 	f.set(func() { f.down = true })
 	r.clock.Add(30)
 	if how := r.want(t, "whole", data, object.ServedStale); how.Age != 30 {
@@ -246,7 +246,7 @@ func TestAnotherReaderTakesOver(t *testing.T) {
 	f.set(func() { f.breakAt[3*mib] = object.Fail("read", "a", upstream.ErrUnavailable, "reset") })
 	r.want(t, "a", data, object.ServedUpstream)
 	if n := f.sent.Load(); n > int64(len(data))+mib {
-		t.Errorf("%d bytes from the upstream", n)
+		t.Errorf("%d bytes from the upstream, %d fetches, %+v", n, f.fetches.Load(), r.Stats())
 	}
 }
 

@@ -53,7 +53,7 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error
 // open opens an object of an upstream bucket.
 func (b *bucket) open(ctx context.Context, ref object.Ref) (object.Content, error) {
 	// In a cluster, the owners fetch the content. Without neighbours, the question already asks for the bytes.
-	w := &wanted{ref: ref, open: b.s.near == nil && b.opener != nil, rng: object.ExpectedRange(ctx)}
+	w := &wanted{ref: ref, open: b.s.neighbours() == nil && b.opener != nil, rng: object.ExpectedRange(ctx)}
 	f, err := b.find(ctx, w)
 	if err != nil {
 		w.first.drop()
@@ -106,7 +106,7 @@ func (c *content) Served(r object.Range) object.Served {
 			s.Verified = how
 		}
 		missing := c.v.entry.Missing(r)
-		if near := c.b.s.near; len(missing) > 0 && near != nil && !near.Mine(c.v.id, missing[0].Off/object.Extent) {
+		if near := c.b.s.neighbours(); len(missing) > 0 && near != nil && !near.Mine(c.v.id, missing[0].Off/object.Extent) {
 			s.From = object.ServedPeer
 		}
 		if len(missing) == 0 && !c.came {

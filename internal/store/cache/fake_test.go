@@ -282,10 +282,19 @@ func (r *rig) want(t *testing.T, key string, data []byte, from string) object.Se
 	return how
 }
 
-// stored waits until the disk has n bytes: a fetch goes on when its reader has left.
-func (r *rig) stored(t *testing.T, n int64) {
+// stored waits until the disk has a range: a fetch goes on when its reader has left.
+func (r *rig) stored(t *testing.T, key string, off, n int64) {
 	t.Helper()
-	for r.Stats().Files.Bytes < n {
+	for {
+		c, err := r.Store.Open(t.Context(), object.Ref{Bucket: bucket, Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		how := c.(object.Sourced).Served(object.Range{Off: off, N: n})
+		_ = c.Close()
+		if how.From == object.ServedHit {
+			return
+		}
 		select {
 		case <-t.Context().Done():
 			t.Fatal("the blocks do not come")

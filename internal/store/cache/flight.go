@@ -72,14 +72,15 @@ func (b *block) free() {
 func (f *flight) covers(n int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.done && f.err == nil && n >= f.first && n < f.end
+	return !f.done && n >= f.first && n < f.end
 }
 
-// join counts one more reader, and reports whether the flight still brings the block.
+// join counts one more reader, and reports whether the flight still brings the block. A flight that has failed, but still
+// writes blocks to the disk, counts: its readers look at the disk when it is done.
 func (f *flight) join(n int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.done || f.err != nil || n < f.first || n >= f.end {
+	if f.done || n < f.first || n >= f.end {
 		return false
 	}
 	f.users++
@@ -237,7 +238,7 @@ func (f *flight) wait(ctx context.Context, pos int64, p []byte, whole bool) (n i
 	defer f.mu.Unlock()
 	for {
 		switch at := k - f.stored; {
-		case whole && !f.done && f.err == nil:
+		case whole && !f.done:
 		case at < 0 && (!whole || f.done):
 			return 0, min(f.stored*blockSize, f.v.id.Size), nil
 		case !whole && at >= 0 && at < int64(len(f.recent)) && f.recent[at].have > in && !f.done:
@@ -250,7 +251,7 @@ func (f *flight) wait(ctx context.Context, pos int64, p []byte, whole bool) (n i
 			b.users--
 			b.free()
 			return n, 0, nil
-		case f.err != nil:
+		case f.done && f.err != nil: // until then, blocks in memory may still go to the disk
 			return 0, 0, f.err
 		case f.done || k >= f.end:
 			return 0, 0, errPassed

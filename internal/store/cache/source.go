@@ -53,7 +53,7 @@ func (s *source) readNear(p []byte) (int, bool) {
 	if s.near == nil {
 		span := cluster.Span{Extent: s.pos / object.Extent, First: s.pos / blockSize}
 		span.Count = blockCount(s.end) - span.First
-		b, err := s.v.b.s.near.Fetch(s.ctx, s.v.id, span)
+		b, err := s.v.b.s.neighbours().Fetch(s.ctx, s.v.id, span)
 		if err != nil {
 			s.v.b.s.peerFailed(err)
 			return 0, false

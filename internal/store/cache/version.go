@@ -170,7 +170,7 @@ func (v *version) follow(n, end int64, own bool) (*flight, error) {
 		}
 	}
 	from := object.ServedUpstream
-	if near := v.b.s.near; near != nil && !own {
+	if near := v.b.s.neighbours(); near != nil && !own {
 		extent := n * blockSize / object.Extent
 		end = min(end, (extent+1)*(object.Extent/blockSize)) // an extent has one owner
 		if !near.Mine(v.id, extent) {
