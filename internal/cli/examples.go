@@ -109,6 +109,10 @@ func examples() map[string]string {
 		"nebulaio store quarantine list":    `  nebulaio store quarantine list --data ./data`,
 		"nebulaio store quarantine restore": `  nebulaio store quarantine restore NAME --data ./data`,
 
+		"nebulaio cluster":        `  nebulaio cluster status --data ./data`,
+		"nebulaio cluster status": `  nebulaio cluster status --data ./data --json`,
+		"nebulaio cluster key":    `  nebulaio cluster key --out cluster.key`,
+
 		"nebulaio gpudirect":        `  nebulaio gpudirect status --data ./data`,
 		"nebulaio gpudirect status": `  nebulaio gpudirect status --data ./data --json`,
 		"nebulaio process": `  nebulaio process status 1234
