@@ -392,3 +392,21 @@ func TestBreaker(t *testing.T) {
 		t.Error("a liar is never asked again")
 	}
 }
+
+// TestTwoNodesOfOneName starts two nodes with the same name. The first keeps its place, and the log says what to do.
+func TestTwoNodesOfOneName(t *testing.T) {
+	var log lockedBuffer
+	k := testKey(t)
+	a := startNode(t, "twin", k, &source{}, nil, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	b := startNode(t, "twin", k, &source{}, nil, func(o *Options) { o.Seeds = []string{a.list.LocalNode().Address()} })
+	for !strings.Contains(log.String(), "two nodes of the cluster have the same name") {
+		runtime.Gosched()
+	}
+	if text := log.String(); !strings.Contains(text, "set cluster.name") ||
+		!strings.Contains(text, b.list.LocalNode().Address()) {
+		t.Error(text)
+	}
+	if m := a.Members(); len(m) != 1 || m[0].Gossip != a.list.LocalNode().Address() {
+		t.Errorf("%+v", m)
+	}
+}

@@ -59,6 +59,7 @@ func isHostName(s string) bool {
 func (n *Node) rejoin(ctx context.Context) {
 	for {
 		n.join(ctx)
+		n.peers.forget(func(name string) bool { return !n.members.knows(name) })
 		wait := n.o.Limits.Rejoin
 		if len(n.members.all()) < 2 {
 			wait = min(wait, time.Second)
