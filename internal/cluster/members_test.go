@@ -227,6 +227,8 @@ func TestWrongOptions(t *testing.T) {
 		"gossip":    func(o *Options) { o.Gossip = "nowhere" },
 		"port":      func(o *Options) { o.Gossip = "127.0.0.1:http" },
 		"advertise": func(o *Options) { o.Advertise = "nowhere.invalid" },
+		"host":      func(o *Options) { o.Gossip = "nowhere.invalid:0" },
+		"all IPv6":  func(o *Options) { o.Gossip = "[::]:0" },
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -390,6 +392,26 @@ func TestBreaker(t *testing.T) {
 	now = now.Add(p.limits.Distrust)
 	if !p.allow() {
 		t.Error("a liar is never asked again")
+	}
+}
+
+// TestGossipOnAName listens on the address of the name alone, and not on all addresses.
+func TestGossipOnAName(t *testing.T) {
+	n := startNode(t, "a", testKey(t), &source{}, nil, func(o *Options) { o.Gossip = "localhost:0" })
+	if ip := n.list.LocalNode().Addr; !ip.IsLoopback() {
+		t.Errorf("gossip on localhost listens on %s", ip)
+	}
+	b := startNode(t, "b", testKey(t), &source{}, nil, func(o *Options) {
+		o.Gossip, o.Advertise = ":0", "127.0.0.1"
+	})
+	if ip := b.list.LocalNode().Addr; !ip.IsLoopback() || b.Members()[0].Address[:10] != "127.0.0.1:" {
+		t.Errorf("the advertised address is %s, %s", ip, b.Members()[0].Address)
+	}
+	if err := b.transport.Shutdown(); err != nil {
+		t.Error(err)
+	}
+	if err := b.transport.Shutdown(); err != nil {
+		t.Errorf("a second Shutdown: %v", err)
 	}
 }
 
