@@ -31,7 +31,8 @@ type Info struct {
 	CRC64    uint64
 	HasCRC64 bool
 
-	kept kept
+	kept   kept
+	opaque bool // the ETag is not the MD5 of the content
 }
 
 // infoOf reads the description of an object of size bytes from the headers of a reply.
@@ -41,6 +42,7 @@ func infoOf(bucket, key string, h http.Header, size int64) Info {
 	if i.Version == "null" {
 		i.Version = ""
 	}
+	i.opaque = opaqueTag(h)
 	i.Modified, _ = http.ParseTime(h.Get("Last-Modified"))
 	if i.kept = keptOf(h); i.kept.algorithm == "crc64nvme" {
 		i.CRC64, i.HasCRC64 = i.kept.sum, true

@@ -190,6 +190,9 @@ func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 		return resp, nil
 	}
 	f := faultOf(resp)
+	if f.Status == http.StatusServiceUnavailable || f.Status == http.StatusTooManyRequests {
+		c.slowed.Add(1)
+	}
 	f.anonymous = keys.AccessKeyID == ""
 	if q.method == http.MethodHead && f.Region == "" && refusesRequest(f.Status) {
 		return nil, c.explained(ctx, q, f)

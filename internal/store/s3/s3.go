@@ -71,6 +71,7 @@ type Client struct {
 	join   *checksum.Joiner
 
 	skew   atomic.Int64 // nanoseconds that the server's clock is ahead of ours
+	slowed atomic.Int64 // replies that asked the client to slow down
 	noSums atomic.Bool  // the server refuses our checksums because it does not know them
 	// noBatch means that the server deletes objects only one by one.
 	noBatch atomic.Bool
