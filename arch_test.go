@@ -94,9 +94,12 @@ var doors = map[string]struct{ by, why string }{
 	"github.com/valyala/fasthttp":  {"internal/s3api/...", "the front end can be replaced"},
 	"github.com/cockroachdb/pebble/v2/vfs": {"internal/store/disk internal/store/datafile internal/store/layout " +
 		"internal/store/witness " + storeParts, "file systems that fail on demand test them"},
-	"github.com/minio/md5-simd":        {"internal/store/datafile", "ETags are made where content is written"},
-	"github.com/spf13/pflag":           {"internal/cli", "commands are a face, nothing below knows them"},
-	"github.com/aws/aws-sdk-go-v2/aws": {"internal/store/s3", "requests to other servers are signed in one place"},
+	"github.com/minio/md5-simd": {"internal/store/datafile", "ETags are made where content is written"},
+	"github.com/spf13/pflag":    {"internal/cli", "commands are a face, nothing below knows them"},
+	"github.com/aws/aws-sdk-go-v2/aws": {"internal/store/s3 internal/place",
+		"requests to other servers are signed in one place, and their keys are found in one place"},
+	"github.com/aws/aws-sdk-go-v2/config":      {"internal/place", "keys of other servers are found in one place"},
+	"github.com/aws/aws-sdk-go-v2/credentials": {"internal/place", "keys of other servers are found in one place"},
 
 	"github.com/aws/aws-sdk-go-v2/service/s3": {"internal/s3api/...", "versitygw speaks in these types"},
 }

@@ -72,8 +72,9 @@ func escape(s string, path bool) string {
 // virtual reports whether a bucket is named in the host: Amazon requires that, and a certificate covers one label.
 func (c *Client) virtual(bucket string) bool {
 	host := c.base.Hostname()
-	return bucket != "" && (host == "amazonaws.com" || strings.HasSuffix(host, ".amazonaws.com")) &&
-		!strings.ContainsAny(bucket, "._")
+	amazon := host == "amazonaws.com" || strings.HasSuffix(host, ".amazonaws.com") ||
+		strings.HasSuffix(host, ".amazonaws.com.cn")
+	return bucket != "" && (amazon || c.o.VirtualHost) && !strings.ContainsAny(bucket, "._")
 }
 
 // address returns the URL of a call.
@@ -161,9 +162,13 @@ func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 	}
 	r.Header.Set("X-Amz-Content-Sha256", hash)
 	r.ContentLength = q.size
-	if c.creds.AccessKeyID != "" {
+	keys, err := c.keys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if keys.AccessKeyID != "" {
 		at := time.Now().Add(time.Duration(c.skew.Load()))
-		if err := c.signer.SignHTTP(ctx, c.creds, r, hash, "s3", c.region(q.bucket), at); err != nil {
+		if err := c.signer.SignHTTP(ctx, keys, r, hash, "s3", c.region(q.bucket), at); err != nil {
 			return nil, errs.Wrap("sign request for", q.name(), err)
 		}
 	}
@@ -188,7 +193,7 @@ func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 	if f.Status == http.StatusServiceUnavailable || f.Status == http.StatusTooManyRequests {
 		c.slowed.Add(1)
 	}
-	f.anonymous = c.creds.AccessKeyID == ""
+	f.anonymous = keys.AccessKeyID == ""
 	if q.method == http.MethodHead && f.Region == "" && refusesRequest(f.Status) {
 		return nil, c.explained(ctx, q, f)
 	}
