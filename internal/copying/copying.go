@@ -111,7 +111,7 @@ type Result struct {
 	// Way says how the bytes went: "http", "door", "file", or "server" for a copy inside a server.
 	Way string `json:"way"`
 	// Verified says what was compared: "crc64nvme", "crc32c", "crc32" or "md5" for a checksum of the whole content that
-	// the server keeps, "parts" for checksums of all parts, "length+etag" if the server keeps no checksum.
+	// the server keeps, "length+etag" if the server keeps no checksum, "length" for a copy of a file.
 	Verified string   `json:"verified"`
 	CRC64    string   `json:"crc64nvme,omitempty"` // of the whole content, in hexadecimal digits
 	Hedged   int64    `json:"hedged,omitempty"`    // requests that were sent twice because the first was slow

@@ -395,7 +395,7 @@ func (d *download) verify() (string, error) {
 		return d.compareMD5()
 	}
 	if !d.f.remote {
-		return "crc64nvme", nil
+		return "length", nil
 	}
 	return "length+etag", nil
 }

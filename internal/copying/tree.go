@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/place"
@@ -235,7 +236,7 @@ func (t *tree) differ(p place.Pair) (why string, deep bool) {
 		return fmt.Sprintf("size %d instead of %d", p.A.Size, p.B.Size), false
 	case t.o.Checksum:
 		return "", true
-	case p.A.Modified.After(p.B.Modified):
+	case p.A.Modified.Truncate(time.Second).After(p.B.Modified): // listings have whole seconds
 		return "newer", false
 	}
 	return "", false
