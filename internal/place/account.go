@@ -82,8 +82,11 @@ func Resolve(ctx context.Context, s Settings) (Account, error) {
 	}
 	a.Endpoint, a.EndpointFrom = r.endpoint()
 	amazon := a.Endpoint == Amazon
-	if amazon {
+	switch {
+	case amazon:
 		a.Endpoint = amazonEndpoint(a.Region)
+	case !strings.Contains(a.Endpoint, "://"):
+		a.Endpoint = "http://" + a.Endpoint // host:port
 	}
 	a.Credentials, a.From, err = r.credentials(ctx, amazon || strings.HasSuffix(hostOf(a.Endpoint), ".amazonaws.com"))
 	return a, err

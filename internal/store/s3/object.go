@@ -32,6 +32,7 @@ type Info struct {
 	HasCRC64 bool
 
 	kept   kept
+	full   bool // the server says that kept is of the whole content
 	opaque bool // the ETag is not the MD5 of the content
 }
 
@@ -44,6 +45,7 @@ func infoOf(bucket, key string, h http.Header, size int64) Info {
 	}
 	i.opaque = opaqueTag(h)
 	i.Modified, _ = http.ParseTime(h.Get("Last-Modified"))
+	i.full = strings.EqualFold(h.Get("x-amz-checksum-type"), "FULL_OBJECT")
 	if i.kept = keptOf(h); i.kept.algorithm == "crc64nvme" {
 		i.CRC64, i.HasCRC64 = i.kept.sum, true
 	}
