@@ -75,7 +75,7 @@ func New(o Options) (*Copier, error) {
 	}
 	c := &Copier{o: o, gate: newGate(o.Concurrency), limit: newLimiter(o.Rate), join: checksum.NewJoiner()}
 	c.buffers.New = func() any {
-		b := make([]byte, block)
+		b := aligned(block)
 		return &b
 	}
 	return c, nil

@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/copying/journal"
@@ -64,7 +61,7 @@ func (c *Copier) download(ctx context.Context, src source, t target) (r Result, 
 	if err != nil {
 		return r, err
 	}
-	defer dr.f.Close()
+	defer dr.close()
 	d := &download{c: c, src: src, size: id.Size, f: src.facts(), d: dr, have: make([]bool, journal.Blocks(id.Size)),
 		done: make(chan struct{})}
 	d.left = int64(len(d.have))
@@ -356,10 +353,9 @@ func (d *download) store(p *piece, i int64, b []byte, s blockSums) error {
 	d.have[i] = true // claimed
 	d.mu.Unlock()
 	off, _ := d.extent(i)
-	if _, err := d.d.f.WriteAt(b, off); err != nil {
-		return d.d.fail("write", err)
+	if err := d.d.write(b, off); err != nil {
+		return err
 	}
-	startWriteback(d.d.f, off, int64(len(b)))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sums.set(i, s)
@@ -376,11 +372,6 @@ func (d *download) store(p *piece, i int64, b []byte, s blockSums) error {
 		close(d.done)
 	}
 	return nil
-}
-
-// startWriteback makes the kernel begin to write a range, so that the sync at the end has little left to do.
-func startWriteback(f *os.File, off, n int64) {
-	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE) // only a hint
 }
 
 // verify compares the whole content with what the server knows about it.

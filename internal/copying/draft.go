@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -57,8 +58,48 @@ func (t target) beside(suffix string) string {
 // draft is the file that becomes the target when it is whole.
 type draft struct {
 	target
-	temp string
-	f    *os.File
+	temp   string
+	f      *os.File
+	direct *os.File // opened with O_DIRECT; nil if the file system refuses it
+}
+
+// directAlign is the alignment of offsets, lengths and addresses that every file system accepts for direct writes.
+const directAlign = 4096
+
+// close closes the descriptors and releases the lock.
+func (d *draft) close() {
+	if d.direct != nil {
+		d.direct.Close()
+	}
+	d.f.Close()
+}
+
+// write writes a block past the page cache where the file system can. A large download would otherwise push other files
+// out of the page cache, and a copy of each byte would be made for nothing.
+func (d *draft) write(p []byte, off int64) error {
+	if d.direct != nil && len(p)%directAlign == 0 && off%directAlign == 0 {
+		_, err := d.direct.WriteAt(p, off)
+		if !errors.Is(err, unix.EINVAL) {
+			return d.fail("write", err)
+		}
+	}
+	if _, err := d.f.WriteAt(p, off); err != nil {
+		return d.fail("write", err)
+	}
+	startWriteback(d.f, off, int64(len(p)))
+	return nil
+}
+
+// startWriteback makes the kernel begin to write a range, so that the sync at the end has little left to do.
+func startWriteback(f *os.File, off, n int64) {
+	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE) // only a hint
+}
+
+// aligned returns a buffer for direct writes.
+func aligned(n int) []byte {
+	b := make([]byte, n+directAlign)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (directAlign - 1)
+	return b[skip : skip+n : skip+n]
 }
 
 // openDraft opens the draft of a target, which an earlier copy may have left, and locks it. Another copy to the same
@@ -82,6 +123,7 @@ func (t target) openDraft() (*draft, error) {
 		b, err2 := t.dir.Lstat(d.temp)
 		if err1 == nil && err2 == nil && os.SameFile(a, b) && a.Mode().IsRegular() {
 			d.f = f
+			d.direct, _ = t.dir.OpenFile(d.temp, os.O_WRONLY|unix.O_DIRECT, 0) // without it, the page cache is used
 			return d, nil
 		}
 		f.Close() // it was published in the meantime
