@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/copying/journal"
@@ -131,8 +132,24 @@ func (r Remote) Name() string { return s3.URL(r.Bucket, r.Key) }
 // origin returns the server and bucket of the object as one text.
 func (r Remote) origin() string { return r.Client.Endpoint() + "/" + r.Bucket }
 
-// piece returns the number of blocks of one request, so that all requests together stay in the window.
-func (c *Copier) piece() int64 { return max(1, window/block/int64(c.o.Concurrency)) }
+// Requests to a server that is near are long, because each request costs the server more than the round trip costs us.
+// What a kill loses is then bounded by the buffers of few connections instead of the length of the requests.
+const (
+	near        = time.Millisecond // round trips below are short
+	nearWorkers = 3
+	nearPiece   = 64 << 20
+	nearAhead   = 128 << 10 // Linux doubles it
+)
+
+// pieces returns the number of concurrent requests for one content, and the number of blocks of each, so that at most
+// window bytes are in flight.
+func (c *Copier) pieces(f facts, size int64) (workers int, blocks int64) {
+	if f.near && c.o.Concurrency == DefaultConcurrency || c.o.Concurrency <= nearWorkers {
+		workers = min(nearWorkers, c.o.Concurrency)
+		return workers, min(nearPiece/block, max(1, size/block/int64(4*workers)))
+	}
+	return c.o.Concurrency, max(1, window/block/int64(c.o.Concurrency))
+}
 
 // readers is the number of goroutines that read local files at once.
 func readers() int { return min(runtime.GOMAXPROCS(0), 4) }

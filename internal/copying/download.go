@@ -178,9 +178,8 @@ func (d *download) adopt(ctx context.Context, sums journal.Sums) error {
 	return errs.Wrap("copy", d.src.name(), context.Cause(ctx))
 }
 
-// plan makes pieces of the blocks that are missing.
-func (d *download) plan() {
-	most := d.c.piece()
+// plan makes pieces of at most `most` blocks of those that are missing.
+func (d *download) plan(most int64) {
 	for i := int64(0); i < int64(len(d.have)); {
 		if d.have[i] {
 			i++
@@ -200,11 +199,12 @@ func (d *download) run(ctx context.Context) error {
 	if d.left == 0 {
 		return nil
 	}
-	d.plan()
+	workers, blocks := d.c.pieces(d.f, d.size)
+	d.plan(blocks)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var group sync.WaitGroup
-	for range min(len(d.queue), d.c.o.Concurrency) {
+	for range min(len(d.queue), workers) {
 		group.Go(func() {
 			for ctx.Err() == nil {
 				p := d.next(ctx)

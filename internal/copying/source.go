@@ -40,6 +40,7 @@ type facts struct {
 	blocks    *checksum.Sums // of each block; nil: none
 	modified  time.Time
 	remote    bool
+	near      bool // the server's round trip is short
 }
 
 // objectSource is an object over HTTP.
@@ -47,6 +48,7 @@ type objectSource struct {
 	Remote
 	o    *s3.Object
 	info s3.Info
+	near bool
 }
 
 // openObject looks at an object once and pins it.
@@ -60,7 +62,12 @@ func (c *Copier) openObject(ctx context.Context, r Remote) (*objectSource, error
 		return nil, errs.New(errs.Unsupported, "copy", r.Name(), "the server names neither an ETag nor a version, so that a "+
 			"change in the middle of the copy would not be seen").WithFix("check what stands between this machine and the server")
 	}
-	return &objectSource{Remote: r, o: r.Client.Pinned(info), info: info}, nil
+	s := &objectSource{Remote: r, o: r.Client.Pinned(info), info: info}
+	if rtt := r.Client.RoundTrip(); rtt > 0 && rtt < near {
+		s.near = true
+		s.o.LimitReadAhead(nearAhead)
+	}
+	return s, nil
 }
 
 func (s *objectSource) name() string { return s.Name() }
@@ -70,7 +77,7 @@ func (s *objectSource) id() object.Identity {
 }
 
 func (s *objectSource) facts() facts {
-	f := facts{way: "http", md5: s.info.MD5(), modified: s.info.Modified, remote: true}
+	f := facts{way: "http", md5: s.info.MD5(), modified: s.info.Modified, remote: true, near: s.near}
 	f.algorithm, f.sum = s.info.Kept()
 	return f
 }

@@ -74,9 +74,11 @@ func (c *Copier) WriteTo(ctx context.Context, from Remote, w io.Writer) (Result,
 // fetchInOrder requests the pieces of a source, several at once, and passes on a channel of blocks for each piece.
 func (c *Copier) fetchInOrder(ctx context.Context, src source, sums *wholeSums, order chan<- chan fetched) {
 	defer close(order)
-	size, step := src.id().Size, c.piece()*block
+	size := src.id().Size
+	blocks := max(1, window/block/int64(c.o.Concurrency))
+	step := blocks * block
 	for off := int64(0); off < size; off += step {
-		out := make(chan fetched, c.piece()+1)
+		out := make(chan fetched, blocks+1)
 		select {
 		case order <- out:
 		case <-ctx.Done():
@@ -108,7 +110,7 @@ func (c *Copier) fetchInOrder(ctx context.Context, src source, sums *wholeSums, 
 	}
 }
 
-// memorySource is one part of a stream, in memory.
+// memoryBlocks is one part of a stream, in memory.
 type memoryBlocks struct {
 	data []byte
 	sent bool
