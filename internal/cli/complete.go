@@ -105,6 +105,7 @@ func arguments() map[string]completer {
 	questions := append(bench.Sweeps(), "prefetch", "all")
 	return map[string]completer{
 		"nebulaio load": upTo(1, model), "nebulaio inspect": anyFile, "nebulaio index": ofFiles("tar", "tfrecord"),
+		"nebulaio cp": upTo(2, anyFile), "nebulaio sync": upTo(2, ofDirectories),
 		"nebulaio pack": upTo(2, ofDirectories), "nebulaio unpack": upTo(2, ofDirectories), "nebulaio save": upTo(2, model),
 		"nebulaio doctor": upTo(1, anyFile), "nebulaio doctor prove": upTo(1, anyFile),
 		"nebulaio doctor capture": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,

@@ -56,6 +56,12 @@ func examples() map[string]string {
   nebulaio du ./data --json`,
 		"nebulaio verify": `  nebulaio verify ./llama s3://models/llama
   nebulaio verify s3://models s3://backup@models --json`,
+		"nebulaio cp": `  nebulaio cp s3://models/llama/model.safetensors ./llama/
+  nebulaio cp --recursive ./run s3://training/run --exclude '*.tmp'
+  nebulaio cp s3://models/big.bin . --limit-rate 100MiB --json`,
+		"nebulaio sync": `  nebulaio sync s3://models/llama ./llama
+  nebulaio sync ./llama s3://models/llama --delete --dry-run
+  nebulaio sync s3://a/data s3://b/data --source-endpoint http://localhost:9000 --checksum`,
 
 		"nebulaio checkpoint": `  nebulaio checkpoint list ./run
   nebulaio checkpoint prune ./run --keep-last 3`,

@@ -51,8 +51,8 @@ type Journal struct {
 // Blocks returns the number of blocks of a content.
 func Blocks(size int64) int64 { return (size + Block - 1) / Block }
 
-// Create makes a new journal for the content id, in place of any other. The caller closes it.
-func Create(path string, id object.Identity) (*Journal, error) {
+// Create makes a new journal with this name in dir for the content id, in place of any other. The caller closes it.
+func Create(dir *os.Root, path string, id object.Identity) (*Journal, error) {
 	const op = "write journal"
 	text, err := json.Marshal(id)
 	if err != nil {
@@ -66,16 +66,16 @@ func Create(path string, id object.Identity) (*Journal, error) {
 	b = append(b, text...)
 	seal := checksum.Of(b)
 	// The old journal goes first: its file may be open in a process that was stopped.
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := dir.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errs.Wrap(op, path, errs.WithoutPath(err))
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	f, err := dir.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, errs.Wrap(op, path, errs.WithoutPath(err))
 	}
 	if _, err := f.Write(binary.LittleEndian.AppendUint64(b, seal)); err != nil {
 		f.Close()
-		os.Remove(path)
+		_ = dir.Remove(path)
 		return nil, errs.Wrap(op, path, errs.WithoutPath(err))
 	}
 	return &Journal{f: f, seal: seal}, nil
@@ -84,12 +84,12 @@ func Create(path string, id object.Identity) (*Journal, error) {
 // Sums are the checksums of the blocks that a journal records, by block number.
 type Sums map[int64]uint64
 
-// Open opens the journal at path for more records and returns the records that it has. If the journal is missing, is
+// Open opens the journal with this name in dir for more records and returns the records that it has. If the journal is missing, is
 // damaged in its header or belongs to another content than id, Open returns a nil Journal without an error, and the
 // caller begins anew with Create. The number of returned sums is at most that of the blocks of id.
-func Open(path string, id object.Identity) (*Journal, Sums, error) {
+func Open(dir *os.Root, path string, id object.Identity) (*Journal, Sums, error) {
 	const op = "read journal"
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|nofollow, 0)
+	f, err := dir.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -197,4 +197,6 @@ func (j *Journal) Add(block int64, sum uint64) {
 }
 
 // Close closes the journal and returns the first error of Add.
-func (j *Journal) Close() error { return errs.Wrap("write journal", j.f.Name(), errors.Join(j.err, j.f.Close())) }
+func (j *Journal) Close() error {
+	return errs.Wrap("write journal", j.f.Name(), errors.Join(j.err, j.f.Close()))
+}

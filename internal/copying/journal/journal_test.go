@@ -15,11 +15,22 @@ import (
 
 var thing = object.Identity{Origin: "http://localhost:9000", Key: "b/k", ETag: "e", Size: 5<<20 + 1}
 
+// folder opens the directory of a file.
+func folder(t testing.TB, path string) *os.Root {
+	t.Helper()
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dir.Close() })
+	return dir
+}
+
 // write makes a journal with a record of each sum, and returns its path.
 func write(t *testing.T, sums journal.Sums) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "j")
-	j, err := journal.Create(path, thing)
+	j, err := journal.Create(folder(t, path), "j", thing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +46,7 @@ func write(t *testing.T, sums journal.Sums) string {
 func TestRecordsSurvive(t *testing.T) {
 	want := journal.Sums{0: 7, 3: 1 << 63, 5: 0}
 	path := write(t, want)
-	j, got, err := journal.Open(path, thing)
+	j, got, err := journal.Open(folder(t, path), "j", thing)
 	if err != nil || j == nil || !maps.Equal(got, want) {
 		t.Fatalf("%v, %v, %v; expected %v", j, got, err, want)
 	}
@@ -43,7 +54,7 @@ func TestRecordsSurvive(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	j, got, err = journal.Open(path, thing)
+	j, got, err = journal.Open(folder(t, path), "j", thing)
 	if want[4] = 9; err != nil || j == nil || !maps.Equal(got, want) {
 		t.Fatalf("%v, %v; expected %v", got, err, want)
 	}
@@ -59,11 +70,11 @@ func TestOtherContentIsNotResumed(t *testing.T) {
 		func(i *object.Identity) { i.Origin += "x" }} {
 		other := thing
 		change(&other)
-		if j, _, err := journal.Open(path, other); j != nil || err != nil {
+		if j, _, err := journal.Open(folder(t, path), "j", other); j != nil || err != nil {
 			t.Errorf("%+v: %v, %v", other, j, err)
 		}
 	}
-	if j, _, err := journal.Open(path+"x", thing); j != nil || err != nil {
+	if j, _, err := journal.Open(folder(t, path), "x", thing); j != nil || err != nil {
 		t.Errorf("a missing journal: %v, %v", j, err)
 	}
 }
@@ -100,20 +111,20 @@ func TestDamageLosesOnlyRecords(t *testing.T) {
 	if err := os.WriteFile(path, whole[:len(whole)-5], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j, sums, err := journal.Open(path, thing)
+	j, sums, err := journal.Open(folder(t, path), "j", thing)
 	if err != nil || len(sums) != 2 {
 		t.Fatalf("%v, %v", sums, err)
 	}
 	j.Add(4, 1)
 	j.Close()
-	if _, sums, _ = journal.Open(path, thing); len(sums) != 3 {
+	if _, sums, _ = journal.Open(folder(t, path), "j", thing); len(sums) != 3 {
 		t.Errorf("after a torn record and a new one: %v", sums)
 	}
 }
 
 func FuzzRead(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "j")
-	j, err := journal.Create(path, thing)
+	j, err := journal.Create(folder(f, path), "j", thing)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -80,7 +80,8 @@ func (c *Client) head(ctx context.Context, bucket, key, version string, tr *traf
 		return Info{}, err
 	}
 	q := &call{op: "look at", method: http.MethodHead, bucket: bucket, key: key, query: versioned(version), traffic: tr,
-		header: http.Header{"X-Amz-Checksum-Mode": {"ENABLED"}}}
+		connected: c.measure,
+		header:    http.Header{"X-Amz-Checksum-Mode": {"ENABLED"}}}
 	resp, err := c.do(ctx, q, c.tries())
 	if err != nil {
 		return Info{}, err
@@ -117,6 +118,7 @@ type Object struct {
 	notes   map[string]int // how often each cause was noted
 	content *content       // nil: Object compares nothing itself
 	trusted bool           // the caller wants no comparison
+	ahead   int            // bytes that the kernel may receive ahead of a reader; 0: as many as it likes
 }
 
 // Open requests the description of an object and returns an Object for it. All reads of the Object return the version

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -34,6 +35,8 @@ type call struct {
 	// hash is the hash of the content in the signature; empty: no content.
 	hash    string
 	traffic *traffic
+	// connected, if not nil, is called with the connection before the request is sent.
+	connected func(net.Conn)
 	// at, if not empty, is the address to which a server redirected the client.
 	at string
 }
@@ -178,7 +181,12 @@ func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 		}
 	}
 	q.traffic.request()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { q.traffic.connection(i.Conn) }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		q.traffic.connection(i.Conn)
+		if q.connected != nil {
+			q.connected(i.Conn)
+		}
+	}})
 	resp, err := c.http.Do(r.WithContext(ctx))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {

@@ -71,6 +71,7 @@ type Client struct {
 	join   *checksum.Joiner
 
 	skew   atomic.Int64 // nanoseconds that the server's clock is ahead of ours
+	rtt    atomic.Int64 // nanoseconds of the shortest round trip to the server; 0: not known
 	slowed atomic.Int64 // replies that asked the client to slow down
 	noSums atomic.Bool  // the server refuses our checksums because it does not know them
 	// noBatch means that the server deletes objects only one by one.
