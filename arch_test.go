@@ -33,7 +33,7 @@ var floors = map[string]int{
 	"internal/s3api/policy": 5, "internal/s3api/conn": 1, "internal/s3api/xmldoc": 1,
 	"report":          3, // public: what a transfer reports
 	"internal/object": 3, "internal/config": 3, "internal/gpudirect/wire": 3,
-	"internal/store/s3": 4, "internal/place": 5, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6,
+	"internal/store/s3": 4, "internal/place": 5, "internal/warm": 6, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6,
 	"internal/gpudirect/server": 6,
 	"internal/data/chunk":       3, "internal/data/mds": 4, "internal/data/litdata": 4,
 	"internal/data/sample": 2, "internal/data/wds": 3,

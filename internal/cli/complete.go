@@ -140,6 +140,7 @@ func arguments() map[string]completer {
 		"nebulaio completion": upTo(1, ofWords(shells()...)),
 
 		"nebulaio ls": anyFile, "nebulaio cat": anyFile, "nebulaio du": anyFile, "nebulaio verify": upTo(2, anyFile),
+		"nebulaio warm": anyFile,
 
 		"nebulaio checkpoint list": upTo(1, ofDirectories), "nebulaio checkpoint prune": upTo(1, ofDirectories),
 		"nebulaio checkpoint verify": upTo(1, anyFile),

@@ -54,6 +54,8 @@ func examples() map[string]string {
   nebulaio cat s3://models/llama/model.safetensors --range 0-7`,
 		"nebulaio du": `  nebulaio du s3://models --depth 1 --human
   nebulaio du ./data --json`,
+		"nebulaio warm": `  nebulaio warm s3://models/llama --to /nvme/models
+  nebulaio warm s3://models/llama --to http://node7:9000 --pin 24h`,
 		"nebulaio verify": `  nebulaio verify ./llama s3://models/llama
   nebulaio verify s3://models s3://backup@models --json`,
 		"nebulaio cp": `  nebulaio cp s3://models/llama/model.safetensors ./llama/

@@ -5,11 +5,14 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nebulaio/nebulaio/internal/copying"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/place"
+	"github.com/nebulaio/nebulaio/internal/warm"
 )
 
 // verifyFlags are the flags of verify.
@@ -105,6 +108,10 @@ func (f *verifyFlags) run(ctx context.Context, a *app, c *place.Clients, nameA, 
 	} else if !right.Remote() {
 		right.Skipped = warn
 	}
+	// Drafts and lists of this program belong to a directory, and not to what it holds.
+	f.filter.Where(func(key string) bool {
+		return !copying.Ours(key) && key != warm.ManifestName && !strings.HasSuffix(key, "/"+warm.ManifestName)
+	})
 	err = place.Comparison{A: left, B: right, Filter: &f.filter, Read: f.read, Reads: f.reads,
 		Progress: func(bytes int64) { r.read.Store(bytes) }}.Run(ctx, r.add)
 	p.clear()

@@ -18,6 +18,7 @@ import (
 // character of a set. The rules are those of --include and --exclude of aws-cli.
 type Filter struct {
 	rules []rule
+	where func(key string) bool // nil: all keys
 }
 
 type rule struct {
@@ -63,13 +64,19 @@ func (f *Filter) add(include bool, pattern string) error {
 	return nil
 }
 
+// Where limits the filter to the keys for which chosen returns true, before any rule. It is called on any goroutine.
+func (f *Filter) Where(chosen func(key string) bool) { f.where = chosen }
+
 // Empty reports whether the filter has no rules.
-func (f *Filter) Empty() bool { return f == nil || len(f.rules) == 0 }
+func (f *Filter) Empty() bool { return f == nil || len(f.rules) == 0 && f.where == nil }
 
 // Match reports whether the filter chooses the key below a place. A nil Filter chooses every key.
 func (f *Filter) Match(key string) bool {
 	if f == nil {
 		return true
+	}
+	if f.where != nil && !f.where(key) {
+		return false
 	}
 	for i := len(f.rules) - 1; i >= 0; i-- {
 		if match(f.rules[i].parts, key) {

@@ -163,13 +163,15 @@ func TestListingsThatCannotBeTrusted(t *testing.T) {
 		want  string
 		most  int // requests
 	}{
-		"the same page again":  {func(int) string { return page("t", "p/a") }, "order of keys", 2},
-		"pages in a circle":    {func(n int) string { return page(fmt.Sprint(n), fmt.Sprintf("p/%d", n%3)) }, "order of keys", 5},
-		"keys out of order":    {func(int) string { return page("t", "p/b", "p/a") }, "order of keys", 1},
-		"one token, no keys":   {func(int) string { return page("t") }, "without any key", 3},
-		"no keys for ever":     {func(n int) string { return page(fmt.Sprint(n)) }, "without any key", mostEmpty + 2},
-		"another prefix":       {func(int) string { return page("t", "q/a") }, "does not begin with the prefix", 1},
-		"groups":               {func(int) string { return "<ListBucketResult><CommonPrefixes><Prefix>p/x/</Prefix></CommonPrefixes></ListBucketResult>" }, "not asked for", 1},
+		"the same page again": {func(int) string { return page("t", "p/a") }, "order of keys", 2},
+		"pages in a circle":   {func(n int) string { return page(fmt.Sprint(n), fmt.Sprintf("p/%d", n%3)) }, "order of keys", 5},
+		"keys out of order":   {func(int) string { return page("t", "p/b", "p/a") }, "order of keys", 1},
+		"one token, no keys":  {func(int) string { return page("t") }, "without any key", 3},
+		"no keys for ever":    {func(n int) string { return page(fmt.Sprint(n)) }, "without any key", mostEmpty + 2},
+		"another prefix":      {func(int) string { return page("t", "q/a") }, "does not begin with the prefix", 1},
+		"groups": {func(int) string {
+			return "<ListBucketResult><CommonPrefixes><Prefix>p/x/</Prefix></CommonPrefixes></ListBucketResult>"
+		}, "not asked for", 1},
 		"more without a token": {func(int) string { return "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>" }, "not how to ask", 1},
 		"too many entries":     {func(int) string { return page("t", strings.Split(strings.Repeat("p/a ", 11_000), " ")...) }, "entries", 1},
 		"a bomb": {func(int) string {
