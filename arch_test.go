@@ -36,6 +36,7 @@ var floors = map[string]int{
 	"internal/cluster":        4,
 	"internal/store/upstream": 5, "internal/store/cache": 8,
 	"internal/store/s3": 4, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6,
+	"internal/store/s3": 4, "internal/place": 5, "internal/warm": 6, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6,
 	"internal/gpudirect/server": 6,
 	"internal/data/chunk":       3, "internal/data/mds": 4, "internal/data/litdata": 4,
 	"internal/data/sample": 2, "internal/data/wds": 3,
@@ -101,6 +102,13 @@ var doors = map[string]struct{ by, why string }{
 	"github.com/minio/md5-simd":        {"internal/store/datafile", "ETags are made where content is written"},
 	"github.com/spf13/pflag":           {"internal/cli", "commands are a face, nothing below knows them"},
 	"github.com/aws/aws-sdk-go-v2/aws": {"internal/store/s3", "requests to other servers are signed in one place"},
+		"internal/store/witness " + storeParts, "file systems that fail on demand test them"},
+	"github.com/minio/md5-simd": {"internal/store/datafile", "ETags are made where content is written"},
+	"github.com/spf13/pflag":    {"internal/cli", "commands are a face, nothing below knows them"},
+	"github.com/aws/aws-sdk-go-v2/aws": {"internal/store/s3 internal/place",
+		"requests to other servers are signed in one place, and their keys are found in one place"},
+	"github.com/aws/aws-sdk-go-v2/config":      {"internal/place", "keys of other servers are found in one place"},
+	"github.com/aws/aws-sdk-go-v2/credentials": {"internal/place", "keys of other servers are found in one place"},
 
 	"github.com/aws/aws-sdk-go-v2/service/s3": {"internal/s3api/...", "versitygw speaks in these types"},
 }

@@ -105,6 +105,7 @@ func arguments() map[string]completer {
 	questions := append(bench.Sweeps(), "prefetch", "all")
 	return map[string]completer{
 		"nebulaio load": upTo(1, model), "nebulaio inspect": anyFile, "nebulaio index": ofFiles("tar", "tfrecord"),
+		"nebulaio cp": upTo(2, anyFile), "nebulaio sync": upTo(2, ofDirectories),
 		"nebulaio pack": upTo(2, ofDirectories), "nebulaio unpack": upTo(2, ofDirectories), "nebulaio save": upTo(2, model),
 		"nebulaio doctor": upTo(1, anyFile), "nebulaio doctor prove": upTo(1, anyFile),
 		"nebulaio doctor capture": func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
@@ -137,6 +138,9 @@ func arguments() map[string]completer {
 			return upTo(2, ofDirectories)(cmd, args, typed)
 		},
 		"nebulaio completion": upTo(1, ofWords(shells()...)),
+
+		"nebulaio ls": anyFile, "nebulaio cat": anyFile, "nebulaio du": anyFile, "nebulaio verify": upTo(2, anyFile),
+		"nebulaio warm": anyFile,
 
 		"nebulaio checkpoint list": upTo(1, ofDirectories), "nebulaio checkpoint prune": upTo(1, ofDirectories),
 		"nebulaio checkpoint verify": upTo(1, anyFile),

@@ -50,7 +50,7 @@ func (a *app) printError(err error) {
 // a command prints its error as one line too.
 func (a *app) linesAsked() bool {
 	at := slices.IndexFunc(a.Args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
-	return at >= 0 && a.Args[at] == "server"
+	return at >= 0 && slices.Contains([]string{"server", "ls", "rm", "du", "verify"}, a.Args[at])
 }
 
 // jsonAsked reports whether --json is among the arguments. It reads the arguments

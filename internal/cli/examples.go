@@ -42,6 +42,29 @@ func examples() map[string]string {
 		"nebulaio unpack": `  nebulaio unpack ./packed ./images
   nebulaio unpack s3://data/packed ./images --json`,
 
+		"nebulaio ls": `  nebulaio ls
+  nebulaio ls s3://models/llama/ --human
+  nebulaio ls s3://production@models --recursive --json`,
+		"nebulaio rm": `  nebulaio rm s3://models/old.safetensors
+  nebulaio rm s3://training/run --recursive --exclude *.pt --dry-run`,
+		"nebulaio mb": `  nebulaio mb s3://models`,
+		"nebulaio rb": `  nebulaio rb s3://scratch
+  nebulaio rb s3://scratch --force`,
+		"nebulaio cat": `  nebulaio cat s3://models/llama/config.json
+  nebulaio cat s3://models/llama/model.safetensors --range 0-7`,
+		"nebulaio du": `  nebulaio du s3://models --depth 1 --human
+  nebulaio du ./data --json`,
+		"nebulaio warm": `  nebulaio warm s3://models/llama --to /nvme/models
+  nebulaio warm s3://models/llama --to http://node7:9000 --pin 24h`,
+		"nebulaio verify": `  nebulaio verify ./llama s3://models/llama
+  nebulaio verify s3://models s3://backup@models --json`,
+		"nebulaio cp": `  nebulaio cp s3://models/llama/model.safetensors ./llama/
+  nebulaio cp --recursive ./run s3://training/run --exclude '*.tmp'
+  nebulaio cp s3://models/big.bin . --limit-rate 100MiB --json`,
+		"nebulaio sync": `  nebulaio sync s3://models/llama ./llama
+  nebulaio sync ./llama s3://models/llama --delete --dry-run
+  nebulaio sync s3://a/data s3://b/data --source-endpoint http://localhost:9000 --checksum`,
+
 		"nebulaio checkpoint": `  nebulaio checkpoint list ./run
   nebulaio checkpoint prune ./run --keep-last 3`,
 		"nebulaio checkpoint list": `  nebulaio checkpoint list ./run

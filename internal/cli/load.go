@@ -101,7 +101,7 @@ func (a *app) load(ctx context.Context, path string, f loadFlags) (err error) {
 	for i := 1; i <= f.repeat; i++ {
 		l, err := a.loadOnce(ctx, sys, path, f)
 		if err != nil {
-			return place(err, path, i, f.repeat)
+			return ofLoad(err, path, i, f.repeat)
 		}
 		all = append(all, l)
 		if f.repeat > 1 && !f.asJSON {
@@ -131,8 +131,8 @@ func (a *app) load(ctx context.Context, path string, f loadFlags) (err error) {
 	return nil
 }
 
-// place names the load that an interrupt ended. Other errors name their file already.
-func place(err error, path string, i, n int) error {
+// ofLoad names the load that an interrupt ended. Other errors name their file already.
+func ofLoad(err error, path string, i, n int) error {
 	if !errs.Is(err, errs.Cancelled) {
 		return err
 	}

@@ -31,7 +31,9 @@ type Info struct {
 	CRC64    uint64
 	HasCRC64 bool
 
-	kept kept
+	kept   kept
+	full   bool // the server says that kept is of the whole content
+	opaque bool // the ETag is not the MD5 of the content
 }
 
 // infoOf reads the description of an object of size bytes from the headers of a reply.
@@ -41,7 +43,9 @@ func infoOf(bucket, key string, h http.Header, size int64) Info {
 	if i.Version == "null" {
 		i.Version = ""
 	}
+	i.opaque = opaqueTag(h)
 	i.Modified, _ = http.ParseTime(h.Get("Last-Modified"))
+	i.full = strings.EqualFold(h.Get("x-amz-checksum-type"), "FULL_OBJECT")
 	if i.kept = keptOf(h); i.kept.algorithm == "crc64nvme" {
 		i.CRC64, i.HasCRC64 = i.kept.sum, true
 	}
@@ -76,7 +80,8 @@ func (c *Client) head(ctx context.Context, bucket, key, version string, tr *traf
 		return Info{}, err
 	}
 	q := &call{op: "look at", method: http.MethodHead, bucket: bucket, key: key, query: versioned(version), traffic: tr,
-		header: http.Header{"X-Amz-Checksum-Mode": {"ENABLED"}}}
+		connected: c.measure,
+		header:    http.Header{"X-Amz-Checksum-Mode": {"ENABLED"}}}
 	resp, err := c.do(ctx, q, c.tries())
 	if err != nil {
 		return Info{}, err
@@ -113,6 +118,7 @@ type Object struct {
 	notes   map[string]int // how often each cause was noted
 	content *content       // nil: Object compares nothing itself
 	trusted bool           // the caller wants no comparison
+	ahead   int            // bytes that the kernel may receive ahead of a reader; 0: as many as it likes
 }
 
 // Open requests the description of an object and returns an Object for it. All reads of the Object return the version

@@ -89,6 +89,9 @@ func (r *reader) open() error {
 	i := &r.o.info
 	q := &call{op: "get", method: http.MethodGet, bucket: i.Bucket, key: i.Key, query: versioned(i.Version),
 		traffic: &r.o.traffic, header: http.Header{}}
+	if r.o.ahead > 0 {
+		q.connected = r.o.limitAhead
+	}
 	q.header.Set("Range", "bytes="+strconv.FormatInt(r.off, 10)+"-"+strconv.FormatInt(r.end-1, 10))
 	if i.ETag != "" {
 		q.header.Set("If-Match", `"`+i.ETag+`"`)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -34,6 +35,8 @@ type call struct {
 	// hash is the hash of the content in the signature; empty: no content.
 	hash    string
 	traffic *traffic
+	// connected, if not nil, is called with the connection before the request is sent.
+	connected func(net.Conn)
 	// at, if not empty, is the address to which a server redirected the client.
 	at string
 }
@@ -72,8 +75,9 @@ func escape(s string, path bool) string {
 // virtual reports whether a bucket is named in the host: Amazon requires that, and a certificate covers one label.
 func (c *Client) virtual(bucket string) bool {
 	host := c.base.Hostname()
-	return bucket != "" && (host == "amazonaws.com" || strings.HasSuffix(host, ".amazonaws.com")) &&
-		!strings.ContainsAny(bucket, "._")
+	amazon := host == "amazonaws.com" || strings.HasSuffix(host, ".amazonaws.com") ||
+		strings.HasSuffix(host, ".amazonaws.com.cn")
+	return bucket != "" && (amazon || c.o.VirtualHost) && !strings.ContainsAny(bucket, "._")
 }
 
 // address returns the URL of a call.
@@ -161,9 +165,13 @@ func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 	}
 	r.Header.Set("X-Amz-Content-Sha256", hash)
 	r.ContentLength = q.size
-	if c.creds.AccessKeyID != "" {
+	keys, err := c.keys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if keys.AccessKeyID != "" {
 		at := time.Now().Add(time.Duration(c.skew.Load()))
-		if err := c.signer.SignHTTP(ctx, c.creds, r, hash, "s3", c.region(q.bucket), at); err != nil {
+		if err := c.signer.SignHTTP(ctx, keys, r, hash, "s3", c.region(q.bucket), at); err != nil {
 			return nil, errs.Wrap("sign request for", q.name(), err)
 		}
 	}
@@ -173,7 +181,12 @@ func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 		}
 	}
 	q.traffic.request()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { q.traffic.connection(i.Conn) }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		q.traffic.connection(i.Conn)
+		if q.connected != nil {
+			q.connected(i.Conn)
+		}
+	}})
 	resp, err := c.http.Do(r.WithContext(ctx))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -185,7 +198,10 @@ func (c *Client) once(ctx context.Context, q *call) (*http.Response, error) {
 		return resp, nil
 	}
 	f := faultOf(resp)
-	f.anonymous = c.creds.AccessKeyID == ""
+	if f.Status == http.StatusServiceUnavailable || f.Status == http.StatusTooManyRequests {
+		c.slowed.Add(1)
+	}
+	f.anonymous = keys.AccessKeyID == ""
 	if q.method == http.MethodHead && f.Region == "" && refusesRequest(f.Status) {
 		return nil, c.explained(ctx, q, f)
 	}

@@ -32,6 +32,11 @@ type Options struct {
 	Region   string // region of the signature; empty means us-east-1; if a server names another region, the client uses it
 	// AccessKey identifies the account; if it is empty, requests are not signed.
 	AccessKey, SecretKey, SessionToken string
+	// Credentials, if not nil, returns the keys for each request, and AccessKey, SecretKey and SessionToken are empty.
+	Credentials CredentialsProvider
+	// VirtualHost names the bucket in the host instead of the path, which Amazon's endpoints always get. A bucket whose
+	// name has a dot or an underscore stays in the path.
+	VirtualHost bool
 	// Connections is the number of concurrent requests for one object; 0 means 16.
 	Connections int
 	// CAFile is a PEM file with additional certificate authorities for TLS servers.
@@ -66,7 +71,11 @@ type Client struct {
 	join   *checksum.Joiner
 
 	skew   atomic.Int64 // nanoseconds that the server's clock is ahead of ours
+	rtt    atomic.Int64 // nanoseconds of the shortest round trip to the server; 0: not known
+	slowed atomic.Int64 // replies that asked the client to slow down
 	noSums atomic.Bool  // the server refuses our checksums because it does not know them
+	// noBatch means that the server deletes objects only one by one.
+	noBatch atomic.Bool
 
 	mu      sync.Mutex
 	regions map[string]string // of buckets with a known region
@@ -111,6 +120,9 @@ func New(o Options) (*Client, error) {
 		return nil, errs.New(errs.Invalid, op, "credentials",
 			"have an access key or a secret key alone; expected both, or neither to ask as anybody")
 	}
+	if o.Credentials != nil && o.AccessKey != "" {
+		return nil, errs.New(errs.Invalid, op, "credentials", "are given as keys and as a provider; expected one of them")
+	}
 	t, err := newTransport(o)
 	if err != nil {
 		return nil, err
@@ -129,13 +141,25 @@ func New(o Options) (*Client, error) {
 // DefaultRegion, which a NebulaIO server accepts for requests of clients that do not know the region yet. Without
 // credentials, Sign does nothing.
 func (c *Client) Sign(ctx context.Context, r *http.Request) error {
-	if c.creds.AccessKeyID == "" {
-		return nil
+	keys, err := c.keys(ctx)
+	if err != nil || keys.AccessKeyID == "" {
+		return err
 	}
 	r.Header.Set("X-Amz-Content-Sha256", emptyHash)
 	at := time.Now().Add(time.Duration(c.skew.Load()))
-	return errs.Wrap("sign request for", r.URL.Path, c.signer.SignHTTP(ctx, c.creds, r, emptyHash, "s3", DefaultRegion,
-		at))
+	return errs.Wrap("sign request for", r.URL.Path, c.signer.SignHTTP(ctx, keys, r, emptyHash, "s3", DefaultRegion, at))
+}
+
+// keys returns the credentials for the next request. Empty ones mean that the request is not signed.
+func (c *Client) keys(ctx context.Context) (aws.Credentials, error) {
+	if c.o.Credentials == nil {
+		return c.creds, nil
+	}
+	k, err := c.o.Credentials(ctx)
+	if err != nil {
+		return aws.Credentials{}, &sourceError{err} // the provider has retried, and its error says what to do
+	}
+	return aws.Credentials{AccessKeyID: k.AccessKey, SecretAccessKey: k.SecretKey, SessionToken: k.SessionToken}, nil
 }
 
 // Refused reads the error reply to a request that Sign signed, and closes the body of the reply. The result again is

@@ -118,7 +118,8 @@ func (u *Upload) note(s string) {
 	u.notes = append(u.notes, s)
 }
 
-const noSumsNote = "the server does not take CRC-64/NVME checksums: the content was sent without"
+// NoSumsNote is the remark of an Upload whose server does not check the content.
+const NoSumsNote = "the server does not take CRC-64/NVME checksums: the content was sent without"
 
 func (u *Upload) header() http.Header {
 	h := http.Header{}
@@ -206,7 +207,7 @@ func (u *Upload) withSums(set func(on bool), do func() ([]byte, http.Header, err
 	body, h, err := do()
 	if err == nil {
 		u.c.noSums.Store(true)
-		u.note(noSumsNote)
+		u.note(NoSumsNote)
 	}
 	return body, h, err
 }
@@ -275,7 +276,7 @@ func (u *Upload) Begin(ctx context.Context) error {
 	u.id, u.sums = id, sums
 	u.mu.Unlock()
 	if !sums && !u.c.noSums.Load() {
-		u.note(noSumsNote)
+		u.note(NoSumsNote)
 	}
 	return nil
 }
