@@ -280,7 +280,7 @@ func TestFullDiskIsExplained(t *testing.T) {
 	if err := syscall.Mount("none", small, "tmpfs", 0, "size=2m"); err != nil {
 		t.Skipf("a small disk needs root: %v", err)
 	}
-	defer syscall.Unmount(small, syscall.MNT_DETACH) //nolint:errcheck // the test is over
+	defer syscall.Unmount(small, syscall.MNT_DETACH)
 	r.run(t, "cp", "s3://box/k", filepath.Join(small, "k")).want(t, 6, "no space left", "free space")
 	put(t, r.m, "box", "s/1", noise(3<<20))
 	r.run(t, "sync", "s3://box/s", small).want(t, 6, "no space left")
