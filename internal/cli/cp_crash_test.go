@@ -299,7 +299,7 @@ func TestKilledUploadGoesOn(t *testing.T) {
 	killed := 0
 	for range crashRounds(t, 4) {
 		cmd := r.start(t, "cp", src, "s3://box/up", "--concurrency", "2")
-		r.after(1800+rand.Int64N(4000), func() { _ = cmd.Process.Kill() })
+		r.after(1800+rand.Int64N(1200), func() { _ = cmd.Process.Kill() })
 		if cmd.Wait() == nil {
 			break
 		}
