@@ -63,7 +63,7 @@ func examples() map[string]string {
   nebulaio cp s3://models/big.bin . --limit-rate 100MiB --json`,
 		"nebulaio sync": `  nebulaio sync s3://models/llama ./llama
   nebulaio sync ./llama s3://models/llama --delete --dry-run
-  nebulaio sync s3://a/data s3://b/data --source-endpoint http://localhost:9000 --checksum`,
+  nebulaio sync s3://a/data s3://b/data --source-profile old --checksum`,
 
 		"nebulaio checkpoint": `  nebulaio checkpoint list ./run
   nebulaio checkpoint prune ./run --keep-last 3`,
