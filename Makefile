@@ -328,4 +328,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-dali .venv-dali.lock .venv-peers .venv-peers.lock
+	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-dali .venv-dali.lock .venv-peers .venv-peers.lock .venv-moto .venv-moto.lock .venv-transfers .venv-transfers.lock
