@@ -46,6 +46,7 @@ type Proxy struct {
 	transport *http.Transport
 	closed    chan struct{}
 	once      sync.Once
+	serving   sync.WaitGroup
 	plan      atomic.Pointer[Plan]
 	requests  atomic.Int64
 	bodies    atomic.Int64
@@ -77,11 +78,12 @@ func (p *Proxy) SetPlan(plan Plan) {
 	p.plan.Store(&plan)
 }
 
-// Close ends the proxy, its connections and its hanging replies.
+// Close ends the proxy, its connections and its hanging replies. When it returns, all replies are counted.
 func (p *Proxy) Close() {
 	p.once.Do(func() {
 		close(p.closed)
 		_ = p.server.Close()
+		p.serving.Wait()
 		p.transport.CloseIdleConnections()
 	})
 }
@@ -103,13 +105,18 @@ func (p *Proxy) Counts() Counts {
 
 // ServeHTTP forwards one request and falsifies its reply as the plan says.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.serving.Add(1)
+	defer p.serving.Done()
 	p.requests.Add(1)
 	fault := (*p.plan.Load())(r)
-	used := p.serve(w, r, fault)
-	p.mu.Lock()
-	p.faults[used.String()]++
-	p.methods[r.Method]++
-	p.mu.Unlock()
+	used := Honest // also for a reply that ends by a panic, because the real server or the client has ended it
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.faults[used.String()]++
+		p.methods[r.Method]++
+	}()
+	used = p.serve(w, r, fault)
 }
 
 // serve applies the fault and returns the fault that was applied: Honest if the fault does not fit the reply.
@@ -138,7 +145,16 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, fault Fault) Fault
 		case <-p.closed:
 		}
 	}
-	resp, err := p.forward(r)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	go func() { // a taken-over connection no longer ends the context of its request
+		select {
+		case <-p.closed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	resp, err := p.forward(ctx, r)
 	if err != nil {
 		reset(w) // as if the server had refused
 		return Refuse
@@ -148,8 +164,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, fault Fault) Fault
 }
 
 // forward sends the request to the real server as it came. The host stays the proxy's, because it is signed.
-func (p *Proxy) forward(r *http.Request) (*http.Response, error) {
-	out, err := http.NewRequestWithContext(r.Context(), r.Method, p.o.Upstream+r.URL.RequestURI(), r.Body)
+func (p *Proxy) forward(ctx context.Context, r *http.Request) (*http.Response, error) {
+	out, err := http.NewRequestWithContext(ctx, r.Method, p.o.Upstream+r.URL.RequestURI(), r.Body)
 	if err != nil {
 		return nil, err
 	}

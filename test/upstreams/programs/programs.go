@@ -26,11 +26,6 @@ func MinIO() Program {
 	return Program{"minio", "github.com/minio/minio", "v0.0.0-20260212201848-7aac2a2c5b7c"}
 }
 
-// S5cmd is a transfer client that the benchmark of transfers runs beside ours.
-func S5cmd() Program {
-	return Program{"s5cmd", "github.com/peak/s5cmd/v2", "v2.3.0"}
-}
-
 // Rclone is a transfer client that the benchmark of transfers runs beside ours.
 func Rclone() Program {
 	return Program{"rclone", "github.com/rclone/rclone", "v1.75.1"}
@@ -38,12 +33,12 @@ func Rclone() Program {
 
 // ByName returns the program with that name.
 func ByName(name string) (Program, error) {
-	for _, p := range []Program{Versitygw(), MinIO(), S5cmd(), Rclone()} {
+	for _, p := range []Program{Versitygw(), MinIO(), Rclone()} {
 		if p.Name == name {
 			return p, nil
 		}
 	}
-	return Program{}, fmt.Errorf("%q is no program to build: expected versitygw, minio, s5cmd or rclone", name)
+	return Program{}, fmt.Errorf("%q is no program to build: expected versitygw, minio or rclone", name)
 }
 
 // Build returns the path of the program below dir, and builds the program if it is missing. The first build takes
