@@ -134,7 +134,7 @@ func TestRestartIsWarm(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				get(t.Context(), ours, "models", key(i), 0, -1).expect(t, key(i), data, "upstream")
+				get(t.Context(), ours, "models", key(i), 0, -1).expect(t, key(i), data)
 			}
 		})
 	}

@@ -76,7 +76,7 @@ func TestNothingWrongIsServedOrKept(t *testing.T) {
 		return known.get(strings.TrimPrefix(path, "/"+bucket+"/"), "")
 	}})
 	n := startNode(t, tempDir(t), configuration([]bucketAt{{name: "models", endpoint: p.Endpoint, bucket: bucket,
-		more: map[string]string{"first_byte": "250ms"}}}, "cache:\n  capacity: 24MiB\n"))
+		more: map[string]string{"first_byte": "250ms"}}}, "cache:\n  capacity: 8MiB\n"))
 	var keys []string
 	write := func(i int, seed uint64) {
 		key := fmt.Sprintf("key-%02d", i)
@@ -144,8 +144,8 @@ func TestNothingWrongIsServedOrKept(t *testing.T) {
 			}
 		})
 	}
-	for i := range int(total / 500) { // objects change meanwhile
-		for next.Load() < int64(i)*500 {
+	for i := range int(total / 25) { // objects change meanwhile
+		for next.Load() < int64(i)*25 {
 			time.Sleep(time.Millisecond) // paces the changes by the requests
 		}
 		write(i%64, uint64(5000+i))

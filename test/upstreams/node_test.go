@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -135,7 +136,8 @@ func startNode(t *testing.T, dir, config string) *node {
 func last(s string, n int) string { return s[max(0, len(s)-n):] }
 
 func nodeEnv() []string {
-	return append(os.Environ(), "NEBULAIO_ROOT_USER="+user, "NEBULAIO_ROOT_PASSWORD="+password,
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, enable) })
+	return append(env, "NEBULAIO_ROOT_USER="+user, "NEBULAIO_ROOT_PASSWORD="+password,
 		"UPSTREAM_ACCESS_KEY="+upstreams.Access, "UPSTREAM_SECRET_KEY="+upstreams.Secret)
 }
 

@@ -48,7 +48,9 @@ func TestReadsAndWrites(t *testing.T) {
 		get(ctx, ours, "models", "dir/a b+ü", 0, -1).expect(t, "read after a write", one)
 
 		for i := range 5 {
-			put(t, ours, "models", fmt.Sprintf("list/%d", i), content(uint64(i), i*1000))
+			if _, err := tryPut(ctx, ours, "models", fmt.Sprintf("list/%d", i), content(uint64(i), i*1000)); err != nil {
+				t.Errorf("PUT of %d bytes: %v", i*1000, err)
+			}
 		}
 		var keys []string
 		for o := range ours.Client.ListObjects(ctx, "models", minio.ListObjectsOptions{Prefix: "list/", Recursive: true}) {
@@ -111,7 +113,7 @@ func TestCachedReadsGoOnWithoutTheOSD(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 5 {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		get(ctx, ours, "models", "cached", 0, -1).expect(t, fmt.Sprint("stale read ", i), data, "stale")
 		get(ctx, ours, "models", "cached", 100, 199).expect(t, "stale range", data[100:200], "stale")
 		if a := get(ctx, ours, "models", "not-cached", 0, -1); a.err == nil || ctx.Err() != nil {
@@ -119,8 +121,12 @@ func TestCachedReadsGoOnWithoutTheOSD(t *testing.T) {
 		} else if i == 0 {
 			t.Logf("a read without the OSD fails with: %v", a.err)
 		}
+		cancel()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		if _, err := tryPut(ctx, ours, "models", "new", data[:1000]); err == nil || ctx.Err() != nil {
 			t.Errorf("write without the OSD: %v, expected an error of the node within the deadline", err)
+			cancel()
+			break
 		} else if i == 0 {
 			t.Logf("a write without the OSD fails with: %v", err)
 		}

@@ -18,8 +18,9 @@ import (
 	"github.com/nebulaio/nebulaio/test/upstreams/liar"
 )
 
-// replacedSize is the size of the objects that are replaced in mid-download: more than one request of any reader.
-const replacedSize = 40<<20 + 12345
+// replacedSize is the size of the objects that are replaced in mid-download: more than an extent of a node (64 MiB), so
+// that every reader needs more than one request.
+const replacedSize = 66<<20 + 12345
 
 // replacer replaces an object upstream once a given number of bytes of it has passed the proxy.
 type replacer struct {
@@ -32,7 +33,7 @@ func (r *replacer) passed(req *http.Request, _ int64) {
 	if req.Method != http.MethodGet {
 		return
 	}
-	if r.seen.Add(64<<10) > r.after.Load() {
+	if r.seen.Add(32<<10) > r.after.Load() {
 		if f := r.do.Swap(nil); f != nil {
 			(*f)()
 		}
@@ -51,12 +52,13 @@ func (r *replacer) arm(n int64, f func()) {
 func replaced(t *testing.T, u *upstreams.Upstream, bucket string, r *replacer, read func(key string) ([]byte, error)) {
 	t.Helper()
 	theirs := direct(t, u)
-	contents := [2][]byte{content(40, replacedSize), content(41, replacedSize)}
+	data := content(40, 2*replacedSize)
 	random := rand.New(rand.NewPCG(18, 4))
 	old, fresh, failed, inTime := 0, 0, 0, 0
-	rounds := sizeOf(t, "NEBULAIO_UPSTREAMS_REPLACED", 12)
+	rounds := sizeOf(t, "NEBULAIO_UPSTREAMS_REPLACED", 6)
 	for round := range rounds {
-		now, next := contents[round%2], contents[(round+1)%2]
+		// Each round has contents of its own, which no cache has seen.
+		now, next := data[round:round+replacedSize], data[replacedSize-round-1:2*replacedSize-round-1]
 		put(t, theirs, bucket, "key", now)
 		var hit atomic.Bool
 		r.arm(random.Int64N(replacedSize), func() {
