@@ -22,6 +22,7 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
+	"github.com/nebulaio/nebulaio/test/s3suite/player"
 	"github.com/nebulaio/nebulaio/test/upstreams"
 )
 
@@ -59,8 +60,7 @@ type running struct {
 var shared = running{all: map[upstreams.Kind]*upstreams.Upstream{}, not: map[upstreams.Kind]error{}}
 
 func TestMain(m *testing.M) {
-	if mode := os.Getenv(suiteEnv); mode != "" {
-		playSuite(mode)
+	if player.Play() {
 		return
 	}
 	code := m.Run()

@@ -68,7 +68,7 @@ func runSuite(target Target, only string) {
 		all := integration.GetIntTests()
 		for name := range strings.SplitSeq(only, ",") {
 			if f, ok := all[name]; ok {
-				_ = f(conf) // it prints what became of it
+				runOne(name, f, conf)
 			}
 		}
 		return
@@ -76,6 +76,17 @@ func runSuite(target Target, only string) {
 	state := integration.NewTestState(context.Background(), conf, true)
 	integration.TestFullFlow(state)
 	state.Wait()
+}
+
+// runOne runs one test, which prints what became of it. A test that panics, because a server's reply lacks what the test
+// expects, has failed.
+func runOne(name string, f integration.IntTest, conf *integration.S3Conf) {
+	defer func() {
+		if why := recover(); why != nil {
+			fmt.Printf("FAIL %s: panic: %v\n", name, why)
+		}
+	}()
+	_ = f(conf)
 }
 
 // Run runs the suite in its own process, with the command line that the suite calls. only names some tests, separated by
