@@ -58,7 +58,7 @@ func startNodes(t *testing.T, count int, b bucketAt) []*node {
 // sees returns an error unless the node sees the given number of live members.
 func (n *node) sees(t *testing.T, count int) error {
 	t.Helper()
-	out, code := n.command(t, "cluster", "status", "--json", "--endpoint", "http://"+n.host, "--access-key", user)
+	out, code := n.command(t, "cluster", "status", "--json", "--data", filepath.Join(n.dir, "data"))
 	if code != 0 {
 		return fmt.Errorf("nebulaio cluster status ended with %d: %s", code, out)
 	}
