@@ -72,7 +72,7 @@ func (n *node) sees(t *testing.T, count int) error {
 	}
 	alive := 0
 	for _, m := range said.Members {
-		if m.State == "alive" {
+		if m.State == "alive" || m.State == "self" {
 			alive++
 		}
 	}

@@ -36,7 +36,7 @@ const (
 // ErrMissing says that a server cannot be had on this machine, because its packages need root.
 var ErrMissing = errors.New("cannot be had on this machine")
 
-// Keys of every upstream. They are no secret, because each upstream listens on loopback and only during a test.
+// Keys of every upstream. The keys are no secret, because each upstream listens on loopback and only during a test.
 const (
 	Access = "upstreamtest"
 	Secret = "upstream-test-secret"

@@ -67,7 +67,7 @@ next:
 	return all
 }
 
-// Plan chooses the fault of each request. It runs on the goroutines of the requests.
+// Plan chooses the fault of each request. A plan runs on the goroutines of the requests.
 type Plan func(*http.Request) Fault
 
 // Always returns a plan that falsifies each reply in the same way.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package liar is a proxy between an S3 client and a real S3 server that falsifies replies: it delays, hangs, cuts and
-// resets, changes ETags, ranges, lengths and bytes, and counts what passes.
+// Package liar is a proxy that falsifies the replies of a real S3 server. The proxy delays, hangs, cuts and resets,
+// changes ETags, ranges, lengths and bytes, and counts what passes.
 package liar
 
 import (
@@ -24,8 +24,8 @@ type Options struct {
 	// Content returns the whole object at a path. The fault Whole needs it; without it, that fault answers 200 with the
 	// bytes of the range alone.
 	Content func(path string) ([]byte, bool)
-	// Passed is called after each piece of a body has reached the client, with the bytes of this body so far. It runs on
-	// the goroutine of the request, so that the reply waits for it.
+	// Passed is called after each piece of a body has reached the client, with the bytes of this body so far. Passed
+	// runs on the goroutine of the request, so that the reply waits for Passed.
 	Passed func(r *http.Request, sent int64)
 }
 

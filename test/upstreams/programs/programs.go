@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program is an S3 server of another project. It is built as a separate program from its own module and never linked,
-// because MinIO's licence is AGPL.
+// Program is an S3 server of another project. A Program is built from its own module and never linked, because MinIO's
+// licence is AGPL.
 type Program struct{ Name, Package, Version string }
 
 // Versitygw is the gateway whose front end NebulaIO also uses.
@@ -21,7 +21,7 @@ func Versitygw() Program {
 	return Program{"versitygw", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"}
 }
 
-// MinIO is the last public version of MinIO. Its build takes about six minutes on two cores.
+// MinIO is the last public version of MinIO. The build of MinIO takes about six minutes on two cores.
 func MinIO() Program {
 	return Program{"minio", "github.com/minio/minio", "v0.0.0-20260212201848-7aac2a2c5b7c"}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command serve starts one of the upstreams of the tests, prints a line of JSON when the server answers, and ends the
-// server when its standard input ends: go run ./test/upstreams/serve minio
+// Command serve starts one of the upstreams of the tests, such as `go run ./test/upstreams/serve minio`. The command
+// prints a line of JSON when the server answers, and ends the server when its standard input ends.
 package main
 
 import (
