@@ -56,7 +56,8 @@ var outside = []string{"internal/device/fakegpu", "internal/device/devicetest", 
 	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
 	"test/routes", "test/peers/samples", "bench/s3", "bench/door/objects",
-	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder"}
+	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder",
+	"test/s3suite/player", "test/upstreams", "test/upstreams/programs", "test/upstreams/serve", "test/upstreams/liar"}
 
 // storeParts are the packages of the store on disk that open its metadata or its files.
 const storeParts = "internal/store/metafile internal/store/metadb internal/store/metascan internal/store/fence " +
