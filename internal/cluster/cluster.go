@@ -7,7 +7,7 @@
 // the second owner; if both fail, the node reads from upstream. The owner alone reads an absent extent from upstream.
 //
 // A wrong list of members costs speed, never truth: an Identity names one content, and every block is compared with
-// its checksum. One secret key makes a node a member. Without the key, a program can neither read nor change what
+// its checksum. The secret key of the cluster makes a node a member. Without the key, a program can neither read nor change what
 // members send, and members close its connections.
 package cluster
 
@@ -171,20 +171,18 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 
 // startGossip begins to gossip. The other members are found later.
 func (n *Node) startGossip(ctx context.Context, s secure) error {
-	conf, t, err := n.gossip(s)
+	conf, t, err := n.gossip(ctx, s)
 	if err != nil {
 		return err
 	}
 	if n.o.Advertise != "" {
-		lookup, cancel := context.WithTimeout(ctx, resolveTime)
-		ips, err := net.DefaultResolver.LookupNetIP(lookup, "ip", n.o.Advertise)
-		cancel()
-		if err != nil || len(ips) == 0 {
+		ips, err := lookup(ctx, n.o.Advertise)
+		if err != nil {
 			_ = t.Shutdown()
 			return &errs.Error{Kind: errs.Invalid, Op: "advertise", Name: n.o.Advertise, Err: err,
 				Fix: "set cluster.advertise to an IP address of this machine"}
 		}
-		conf.AdvertiseAddr = ips[0].Unmap().String()
+		conf.AdvertiseAddr = ips[0].String()
 	}
 	n.transport = t
 	if n.list, err = memberlist.Create(conf); err != nil {

@@ -60,6 +60,15 @@ func (d *directory) get(name string) (Member, bool) {
 	return m, ok
 }
 
+// knows reports whether a name is that of a live or lost member.
+func (d *directory) knows(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, live := d.live[name]
+	_, lost := d.lost[name]
+	return live || lost
+}
+
 // gone returns the lost members in the order of their names.
 func (d *directory) gone(now time.Time) []lostMember {
 	d.mu.Lock()

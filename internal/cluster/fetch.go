@@ -260,7 +260,7 @@ func (s *stream) start(id object.Identity, span Span) (Block, error) {
 	if err != nil {
 		return Block{}, err
 	}
-	if s.reply, err = s.n.http.Do(req); err != nil {
+	if s.reply, err = s.n.http.Do(req); err != nil { //nolint:bodyclose // close closes it
 		var u *url.Error
 		if errors.As(err, &u) {
 			err = u.Err // without the long URL
@@ -343,7 +343,7 @@ func (s *stream) block() (Block, error) {
 	timer := time.AfterFunc(s.n.o.Limits.NextBlock, func() { s.cancel(errSlow) })
 	defer timer.Stop()
 	b, err := s.read()
-	if err != nil && err != io.EOF { //nolint:errorlint // frames return io.EOF itself
+	if err != nil && err != io.EOF {
 		err = s.failed(err)
 	}
 	return b, err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"syscall"
 	"testing"
@@ -393,6 +394,42 @@ func BenchmarkFetch(b *testing.B) {
 			b.Fatal(err)
 		}
 		_ = e.Close()
+	}
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	b.ReportMetric(float64(cpu)/float64(b.N)/(object.Extent/float64(1<<30))/1e6, "cpu-ms/GiB")
+}
+
+// BenchmarkPlain sends the same blocks and checksums over plain TCP, without HTTP and TLS, for comparison.
+func BenchmarkPlain(b *testing.B) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	data := make([]byte, BlockSize)
+	sum := checksum.Of(data)
+	go func() {
+		c, err := l.Accept()
+		for err == nil {
+			_, err = c.Write(data)
+		}
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	got := make([]byte, BlockSize)
+	b.SetBytes(object.Extent)
+	var before, after syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	for b.Loop() {
+		for range object.Extent / BlockSize {
+			if _, err := io.ReadFull(c, got); err != nil || checksum.Of(got) != sum {
+				b.Fatal(err)
+			}
+		}
 	}
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
 	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()

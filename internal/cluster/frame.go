@@ -124,7 +124,7 @@ func (f *frames) block() (Block, error) {
 
 // short turns the end of a reply into an error, because more blocks are expected.
 func short(err error) error {
-	if err == io.EOF { //nolint:errorlint // ReadFull returns io.EOF itself
+	if err == io.EOF {
 		return io.ErrUnexpectedEOF
 	}
 	return err

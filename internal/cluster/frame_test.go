@@ -33,7 +33,7 @@ func readFrames(reply io.Reader, id object.Identity, span Span) (n int64, err er
 	}
 	for ; ; n++ {
 		b, err := f.block()
-		if err == io.EOF { //nolint:errorlint // block returns io.EOF itself
+		if err == io.EOF {
 			return n, nil
 		}
 		if err != nil {

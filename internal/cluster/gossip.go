@@ -6,6 +6,7 @@ import (
 	"context"
 	"log"
 	"net"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ type transport struct {
 	cut     func(addr string) bool // nil, or reports whether packets and streams to and from addr are lost
 	stop    chan struct{}
 	done    sync.WaitGroup
+	ending  sync.Once
 }
 
 func newTransport(inner *memberlist.NetTransport, s secure, cut func(string) bool) *transport {
@@ -103,17 +105,52 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 	return t.secure.dial(ctx, raw)
 }
 
-// Shutdown implements memberlist.Transport. The inner transport waits until its streams and packets are taken.
+// Shutdown implements memberlist.Transport. A second call does nothing.
 func (t *transport) Shutdown() error {
-	err := t.NetTransport.Shutdown()
-	close(t.stop)
-	t.gate.close()
-	t.done.Wait()
+	var err error
+	t.ending.Do(func() {
+		err = t.NetTransport.Shutdown() // waits until its streams and packets are taken
+		close(t.stop)
+		t.gate.close()
+		t.done.Wait()
+	})
 	return err
 }
 
+// bindAddress returns the IP address of the host of a gossip address. memberlist would listen on all addresses of the
+// machine if it got a name.
+func bindAddress(ctx context.Context, host string, advertised bool) (string, error) {
+	if host == "" {
+		return "0.0.0.0", nil
+	}
+	ips, err := lookup(ctx, host)
+	if err != nil {
+		return "", &errs.Error{Kind: errs.Invalid, Op: "gossip on", Name: host, Err: err,
+			Fix: "set cluster.gossip_address to an IP address of this machine"}
+	}
+	if ips[0].Is6() && ips[0].IsUnspecified() && !advertised {
+		return "", errs.New(errs.Invalid, "gossip on", host, "the address for other nodes is not known").
+			WithFix("set cluster.advertise to an IP address of this machine")
+	}
+	return ips[0].String(), nil
+}
+
+// lookup returns the addresses of a host, at least one.
+func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTime)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err == nil && len(ips) == 0 {
+		err = errs.New(errs.NotFound, "look up", host, "the name has no address")
+	}
+	for i := range ips {
+		ips[i] = ips[i].Unmap()
+	}
+	return ips, err
+}
+
 // gossip returns memberlist's configuration, with a transport that listens.
-func (n *Node) gossip(s secure) (*memberlist.Config, *transport, error) {
+func (n *Node) gossip(ctx context.Context, s secure) (*memberlist.Config, *transport, error) {
 	o := n.o
 	host, portText, err := net.SplitHostPort(o.Gossip)
 	if err != nil {
@@ -125,9 +162,9 @@ func (n *Node) gossip(s secure) (*memberlist.Config, *transport, error) {
 	}
 	c := memberlist.DefaultLANConfig()
 	c.Name = o.Name
-	c.BindAddr, c.BindPort = host, port
-	if host == "" {
-		c.BindAddr = "0.0.0.0"
+	c.BindPort = port
+	if c.BindAddr, err = bindAddress(ctx, host, o.Advertise != ""); err != nil {
+		return nil, nil, err
 	}
 	c.DeadNodeReclaimTime = 10 * time.Second // a restarted member may come back with another address
 	c.TCPTimeout = 3 * time.Second

@@ -227,6 +227,8 @@ func TestWrongOptions(t *testing.T) {
 		"gossip":    func(o *Options) { o.Gossip = "nowhere" },
 		"port":      func(o *Options) { o.Gossip = "127.0.0.1:http" },
 		"advertise": func(o *Options) { o.Advertise = "nowhere.invalid" },
+		"host":      func(o *Options) { o.Gossip = "nowhere.invalid:0" },
+		"all IPv6":  func(o *Options) { o.Gossip = "[::]:0" },
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -390,5 +392,43 @@ func TestBreaker(t *testing.T) {
 	now = now.Add(p.limits.Distrust)
 	if !p.allow() {
 		t.Error("a liar is never asked again")
+	}
+}
+
+// TestGossipOnAName listens on the address of the name alone, and not on all addresses.
+func TestGossipOnAName(t *testing.T) {
+	n := startNode(t, "a", testKey(t), &source{}, nil, func(o *Options) { o.Gossip = "localhost:0" })
+	if ip := n.list.LocalNode().Addr; !ip.IsLoopback() {
+		t.Errorf("gossip on localhost listens on %s", ip)
+	}
+	b := startNode(t, "b", testKey(t), &source{}, nil, func(o *Options) {
+		o.Gossip, o.Advertise = ":0", "127.0.0.1"
+	})
+	if ip := b.list.LocalNode().Addr; !ip.IsLoopback() || b.Members()[0].Address[:10] != "127.0.0.1:" {
+		t.Errorf("the advertised address is %s, %s", ip, b.Members()[0].Address)
+	}
+	if err := b.transport.Shutdown(); err != nil {
+		t.Error(err)
+	}
+	if err := b.transport.Shutdown(); err != nil {
+		t.Errorf("a second Shutdown: %v", err)
+	}
+}
+
+// TestTwoNodesOfOneName starts two nodes with the same name. The first keeps its place, and the log says what to do.
+func TestTwoNodesOfOneName(t *testing.T) {
+	var log lockedBuffer
+	k := testKey(t)
+	a := startNode(t, "twin", k, &source{}, nil, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	b := startNode(t, "twin", k, &source{}, nil, func(o *Options) { o.Seeds = []string{a.list.LocalNode().Address()} })
+	for !strings.Contains(log.String(), "two nodes of the cluster have the same name") {
+		runtime.Gosched()
+	}
+	if text := log.String(); !strings.Contains(text, "set cluster.name") ||
+		!strings.Contains(text, b.list.LocalNode().Address()) {
+		t.Error(text)
+	}
+	if m := a.Members(); len(m) != 1 || m[0].Gossip != a.list.LocalNode().Address() {
+		t.Errorf("%+v", m)
 	}
 }

@@ -59,6 +59,7 @@ func isHostName(s string) bool {
 func (n *Node) rejoin(ctx context.Context) {
 	for {
 		n.join(ctx)
+		n.peers.forget(func(name string) bool { return !n.members.knows(name) })
 		wait := n.o.Limits.Rejoin
 		if len(n.members.all()) < 2 {
 			wait = min(wait, time.Second)
@@ -98,15 +99,13 @@ func (n *Node) candidates(ctx context.Context) map[string]bool {
 		if err != nil {
 			continue // cannot be: Start has checked the seeds
 		}
-		lookup, cancel := context.WithTimeout(ctx, resolveTime)
-		ips, err := net.DefaultResolver.LookupNetIP(lookup, "ip", host)
-		cancel()
+		ips, err := lookup(ctx, host)
 		if err != nil {
 			n.o.Log.Debug("the address of a seed is not known", "seed", seed, "error", err)
 			continue
 		}
 		for _, ip := range ips[:min(len(ips), mostSeedAddresses)] {
-			all[net.JoinHostPort(ip.Unmap().String(), port)] = true
+			all[net.JoinHostPort(ip.String(), port)] = true
 		}
 	}
 	for _, m := range n.members.gone(time.Now()) {

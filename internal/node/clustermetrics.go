@@ -44,10 +44,10 @@ func newClusterCollector(status func() Cluster) *clusterCollector {
 		func(s *cluster.Status) int64 { return s.Fetched.Errors })
 	add("fetched_wrong_total", "Replies of other nodes of the cluster with wrong bytes, checksums or lengths.",
 		func(s *cluster.Status) int64 { return s.Fetched.Wrong })
-	add("fetched_refused_total", "Requests for blocks that other nodes of the cluster refused because they were busy "+
-		"or could not read from upstream.",
+	add("fetched_refused_total", "Requests for blocks that other nodes of the cluster refused while busy or "+
+		"unable to read from upstream.",
 		func(s *cluster.Status) int64 { return s.Fetched.Refused })
-	add("strangers_total", "Connections to the cluster and gossip addresses that did not prove the cluster key.",
+	add("strangers_total", "Connections to the cluster and gossip addresses without a proof of the cluster key.",
 		func(s *cluster.Status) int64 { return s.Strangers })
 	return c
 }
