@@ -147,6 +147,33 @@ func TestVersionsTravel(t *testing.T) {
 	}
 }
 
+// TestProbesLeaveNothing probes buckets of every kind.
+func TestProbesLeaveNothing(t *testing.T) {
+	for _, v := range []object.Versioning{object.VersioningOff, object.VersioningEnabled} {
+		t.Run("versioning "+string(v), func(t *testing.T) {
+			_, store := bucket(t, object.Bucket{Versioning: v})
+			page, err := store.List(t.Context(), object.List{Bucket: "bucket", Versions: true})
+			if err != nil || len(page.Objects) > 0 {
+				t.Errorf("%d versions are left, error %v", len(page.Objects), err)
+			}
+			ups, err := store.ListUploads(t.Context(), object.UploadList{Bucket: "bucket"})
+			if err != nil || len(ups.Uploads) > 0 {
+				t.Errorf("%d uploads are left, error %v", len(ups.Uploads), err)
+			}
+		})
+	}
+	b, store := bucket(t, object.Bucket{Versioning: object.VersioningEnabled, Settings: lockSettings()})
+	if err := store.UpdateBucket(t.Context(), "bucket", func(b *object.Bucket) error {
+		b.Settings["lock"] = []byte(`{"Enabled":true,"DefaultRetention":{"Mode":"COMPLIANCE","Days":1}}`)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "locks every new object") {
+		t.Errorf("probe of a bucket that locks every object: %v", err)
+	}
+}
+
 // TestCapabilitiesAreKept writes and reads the record of an upstream.
 func TestCapabilitiesAreKept(t *testing.T) {
 	b, _ := bucket(t, object.Bucket{})

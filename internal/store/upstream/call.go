@@ -134,6 +134,10 @@ func (b *Bucket) send(ctx context.Context, q *call) (*reply, error) {
 			_ = q.Body.Close()
 		}
 	}
+	if ctx.Err() != nil {
+		release()
+		return nil, cancelled(ctx, q.op, name)
+	}
 	select {
 	case b.slots <- struct{}{}:
 	default:

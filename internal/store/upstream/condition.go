@@ -4,8 +4,10 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -61,18 +63,45 @@ func (b *Bucket) condition(ctx context.Context, op, name string, h http.Header, 
 	return nil
 }
 
+// probeAgain is how long after a Probe that failed the next one is tried.
+const probeAgain = time.Minute
+
 // proven reports whether the upstream has an ability. If nobody knows, the upstream is probed first.
 func (b *Bucket) proven(ctx context.Context, a Ability) bool {
 	if a == "" {
 		return false
 	}
-	caps := b.Capabilities()
-	if _, tried := caps.Findings[a]; !tried && caps.Probed.IsZero() {
-		if err := b.Probe(ctx); err != nil {
+	if _, tried := b.Capabilities().Findings[a]; !tried {
+		if b.probed(ctx) != nil {
 			return false
 		}
 	}
 	return b.Capabilities().Has(a)
+}
+
+// probed probes an upstream that was never probed. It fails only if the upstream does not answer, or if the context has
+// ended: an upstream that refuses a probe has no proven abilities.
+func (b *Bucket) probed(ctx context.Context) error {
+	done := func() bool {
+		return !b.Capabilities().Probed.IsZero() || b.now().UnixNano()-b.unprobed.Load() < int64(probeAgain)
+	}
+	if done() {
+		return nil
+	}
+	select {
+	case b.probing <- struct{}{}:
+		defer func() { <-b.probing }()
+	case <-ctx.Done():
+		return cancelled(ctx, "probe", b.origin)
+	}
+	if done() { // another call has probed in the meantime
+		return nil
+	}
+	err := b.probe(ctx)
+	if errors.Is(err, ErrUnavailable) || errs.Is(err, errs.Cancelled) {
+		return err
+	}
+	return nil
 }
 
 // judge asks the Judge of a change, and returns the attributes that it adds.

@@ -179,11 +179,11 @@ func cancelled(ctx context.Context, op, name string) error {
 	return &errs.Error{Kind: errs.Cancelled, Op: op, Name: name, Err: context.Cause(ctx)}
 }
 
-// faultOf returns the error reply in err, or nil.
+// faultOf returns err if it is an error reply itself, or nil. An error that only wraps a reply says more than the reply.
 func faultOf(err error) *s3.Fault {
-	var f *s3.Fault
-	if errors.As(err, &f) {
-		return f
+	f, ok := err.(*s3.Fault) //nolint:errorlint // see above
+	if !ok {
+		return nil
 	}
-	return nil
+	return f
 }

@@ -250,6 +250,7 @@ func TestListingsThatLie(t *testing.T) {
 // TestSilenceEndsAtTheDeadline connects to servers that never answer, or stop in the middle.
 func TestSilenceEndsAtTheDeadline(t *testing.T) {
 	short := func(o *upstream.Options) {
+		o.Capabilities.Probed = time.Unix(1, 0)
 		o.FirstByte, o.Stall, o.Commit = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
 	}
 	silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -21,7 +22,8 @@ const ProbePrefix = ".nebulaio-probe-"
 
 // Probe finds out which abilities the upstream has, with scratch objects below ProbePrefix that it deletes afterwards.
 // Probe takes about 40 small requests. It fails, and keeps the old record, if the upstream is unavailable or does not let
-// this server write. Calls of Probe at the same time wait for one another.
+// this server write. It also fails if the bucket locks every new object, because the scratch objects could not be
+// deleted. Calls of Probe at the same time wait for one another.
 func (b *Bucket) Probe(ctx context.Context) error {
 	select {
 	case b.probing <- struct{}{}:
@@ -29,10 +31,19 @@ func (b *Bucket) Probe(ctx context.Context) error {
 	case <-ctx.Done():
 		return cancelled(ctx, "probe", b.origin)
 	}
+	return b.probe(ctx)
+}
+
+// probe does the work of Probe.
+func (b *Bucket) probe(ctx context.Context) error {
 	p := &prober{b: b, ctx: ctx, found: map[Ability]Finding{}, key: b.path(ProbePrefix + rand.Text())}
-	err := p.run()
-	p.clean()
+	err := p.retained()
+	if err == nil {
+		err = p.run()
+		p.clean()
+	}
 	if err != nil {
+		b.unprobed.Store(b.now().UnixNano())
 		return errs.Wrap("probe", b.origin, err)
 	}
 	next := Capabilities{Probed: b.now().UTC(), Findings: p.found}
@@ -51,6 +62,19 @@ type prober struct {
 	found map[Ability]Finding
 	dirt  []string // keys to delete
 	err   error    // the upstream became unavailable
+}
+
+// retained fails if the bucket locks every new object for some time.
+func (p *prober) retained() error {
+	s := p.shoot(http.MethodGet, "", url.Values{"object-lock": {""}}, nil, nil)
+	var x struct {
+		Rule *struct{ DefaultRetention struct{ Mode string } }
+	}
+	if p.err != nil || s.status != http.StatusOK || decode(s.body, "ObjectLockConfiguration", &x) != nil || x.Rule == nil ||
+		x.Rule.DefaultRetention.Mode == "" {
+		return p.err
+	}
+	return cannot("probe", p.b.origin, "The bucket locks every new object, so that a scratch object could not be deleted.")
 }
 
 // shot is the result of one request of a probe.
@@ -274,10 +298,25 @@ func (p *prober) clean() {
 	for _, key := range p.dirt {
 		if !done[key] && p.err == nil {
 			done[key] = true
-			s := p.shoot(http.MethodDelete, key, nil, nil, nil)
-			if v := s.header.Get("X-Amz-Version-Id"); v != "" && s.header.Get("X-Amz-Delete-Marker") == "true" {
-				p.shoot(http.MethodDelete, key, url.Values{"versionId": {v}}, nil, nil)
-			}
+			p.shoot(http.MethodDelete, key, nil, nil, nil)
+		}
+	}
+	p.cleanVersions()
+}
+
+// mostScratch is more than the number of versions that a probe can leave.
+const mostScratch = 200
+
+// cleanVersions removes the versions and delete markers of the scratch objects in a bucket with versioning.
+func (p *prober) cleanVersions() {
+	l := &object.List{Prefix: strings.TrimPrefix(p.key, p.b.o.Prefix)}
+	found, _, _, err := p.b.versionsPage(p.ctx, l, cursor{}, mostScratch)
+	if err != nil {
+		return // no versioning: nothing is left
+	}
+	for i := range found {
+		if !found[i].group && p.err == nil {
+			p.shoot(http.MethodDelete, p.b.path(found[i].key), url.Values{"versionId": {found[i].info.Version}}, nil, nil)
 		}
 	}
 }

@@ -60,6 +60,9 @@ func (t *Through) Put(ctx context.Context, p object.Put) (object.Info, error) {
 func (t *Through) putWhole(ctx context.Context, p object.Put) (object.Info, error) {
 	const op = "put"
 	name := t.b.label(p.Key)
+	if err := t.b.probed(ctx); err != nil {
+		return object.Info{}, err
+	}
 	judged, err := t.judge(ctx, op, p.Judge)
 	if err != nil {
 		return object.Info{}, err
@@ -150,6 +153,9 @@ func (w *write) send(ctx context.Context) (http.Header, error) {
 	name := w.b.label(w.key)
 	value := ""
 	body := w.b.newHeld(name, w.body, w.size, w.md5, func(done object.Written) error {
+		if ctx.Err() != nil {
+			return cancelled(ctx, w.op, name)
+		}
 		all, err := object.FinishAttributes(w.op, w.key, w.attrs, w.finish, done)
 		if err != nil {
 			return err

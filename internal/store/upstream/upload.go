@@ -44,6 +44,9 @@ func (t *Through) CreateUpload(ctx context.Context, bucket, key string, attribut
 	if err != nil {
 		return "", err
 	}
+	if err := t.b.probed(ctx); err != nil {
+		return "", err
+	}
 	u := &upload{key: key, attributes: object.MergeAttributes(attributes, nil), algorithm: attributes[object.AttrSumAlgo],
 		kind: attributes[object.AttrSumType], started: t.b.now()}
 	if u.algorithm != "" && t.b.proven(ctx, Checksums) && t.b.Capabilities().Has(TrailerCRC64) && short(u.algorithm) &&

@@ -90,8 +90,10 @@ type Bucket struct {
 	now     func() time.Time
 	seen    atomic.Bool // whether the bucket is known to exist
 	probing chan struct{}
-	known   partMemory
-	state   atomic.Pointer[versioningState]
+	// unprobed is the time of the last Probe that failed, in nanoseconds; 0: none has failed.
+	unprobed atomic.Int64
+	known    partMemory
+	state    atomic.Pointer[versioningState]
 }
 
 // New returns a Bucket and sends nothing yet. New fails with kind Invalid for invalid options. If CAFile cannot be
