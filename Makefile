@@ -107,8 +107,9 @@ test-dump: tools criu count ## Dump, kill and restore a process that holds 1 GiB
 	NEBULAIO_TEST_DUMP_MIB=1024 $(COUNT) go -- $(GO) test -vet=off -timeout 30m -run 'Dump|Damaged|FailedRestores' ./internal/process ./internal/cli
 
 .PHONY: crash
-crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
+crash: tools ## Crash tests at length: 1,000 power cuts of the store and of the cache, 200 kills of each, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
 	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 NEBULAIO_CRASH_FLIPS=500 NEBULAIO_CRASH_REPAIRS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf|TestEachFlip|TestEachMissing|TestRepair' -v ./internal/store/disk
+	NEBULAIO_CRASH_CACHE_CUTS=1000 NEBULAIO_CRASH_CACHE_KILLS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills' -v ./internal/store/cachefile
 	NEBULAIO_CRASH_ROUNDS=200 $(GO) test -timeout 60m -run TestKilledUnderLoad -v ./test/server
 	NEBULAIO_CRASH_PACKS=50 $(GO) test -timeout 60m -run TestKilledPacks -v ./internal/cli
 	NEBULAIO_CRASH_CHECKPOINTS=1000 NEBULAIO_CRASH_CUTS=3000 $(GO) test -timeout 60m -run 'TestKilledCheckpoints|TestPowerCuts' -v .

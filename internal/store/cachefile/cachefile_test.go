@@ -5,6 +5,7 @@ package cachefile_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -28,8 +31,13 @@ const mib = object.SumBlock
 // contentOf returns the bytes that an identity stands for in tests.
 func contentOf(id object.Identity) []byte {
 	h := id.Hash()
+	var part [64 << 10]byte
+	_, _ = rand.NewChaCha8(h).Read(part[:min(int64(len(part)), id.Size)])
 	b := make([]byte, id.Size)
-	_, _ = rand.NewChaCha8(h).Read(b)
+	for i := 0; i < len(b); i += len(part) {
+		binary.LittleEndian.PutUint64(part[:], uint64(i)^binary.LittleEndian.Uint64(h[:])) // no two parts are equal
+		copy(b[i:], part[:])
+	}
 	return b
 }
 
@@ -429,6 +437,12 @@ func TestKnown(t *testing.T) {
 	if _, ok := s.Known(id.Origin, "a"); ok {
 		t.Error("a forgotten key is known")
 	}
+	if err := s.Remember(id.Origin, "a of a version", k); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := s.Known(id.Origin, "a of a version"); !ok || got.Identity != id {
+		t.Errorf("%+v %v", got, ok)
+	}
 	if err := s.Remember("x", "a", k); !errs.Is(err, errs.Invalid) {
 		t.Errorf("identity of another origin: %v", err)
 	}
@@ -588,6 +602,30 @@ func countFiles(t *testing.T, dir string) int {
 		t.Fatal(err)
 	}
 	return len(names)
+}
+
+// Content that was dropped does not come back after a loss of power, inline or not.
+func TestDroppedContentStaysAway(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	s := open(t, "cache", func(o *cachefile.Options) { o.FS = mem })
+	ids := []object.Identity{identity("inline", 100), identity("file", mib)}
+	for _, id := range ids {
+		fill(t, s, id)
+		e, _ := s.Peek(id)
+		if err := e.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Drop(); err != nil {
+			t.Fatal(err)
+		}
+		e.Release()
+	}
+	s = open(t, "cache", func(o *cachefile.Options) { o.FS = mem.CrashClone(vfs.CrashCloneCfg{}) })
+	for _, id := range ids {
+		if _, ok := s.Peek(id); ok {
+			t.Errorf("%s is back", id.Key)
+		}
+	}
 }
 
 // List returns entries in the order of their keys, and Verify finds each damaged block.

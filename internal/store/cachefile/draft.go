@@ -86,7 +86,7 @@ func (d *Draft) Keep(ctx context.Context, id object.Identity) error {
 		d.end()
 		switch {
 		case better:
-			err = s.flush(ctx, old)
+			err = s.flush(ctx, old, false)
 			s.release(old)
 			return err
 		case closed:
@@ -104,7 +104,7 @@ func (d *Draft) Keep(ctx context.Context, id object.Identity) error {
 	if old != nil {
 		s.unload(old)
 	}
-	err = s.flush(ctx, v)
+	err = s.flush(ctx, v, false)
 	if err != nil {
 		s.drop(v)
 	}

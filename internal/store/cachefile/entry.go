@@ -220,11 +220,11 @@ func (e *Entry) mark(change func(*version)) {
 }
 
 // Flush makes all blocks of the entry durable that are present now.
-func (e *Entry) Flush(ctx context.Context) error { return e.v.s.flush(ctx, e.v) }
+func (e *Entry) Flush(ctx context.Context) error { return e.v.s.flush(ctx, e.v, false) }
 
 // Drop evicts the entry, even if it is pinned: for example, because its content has proved to be wrong. The content
-// stays readable until the Entry is released, but Put fails with ErrAbsent.
+// stays readable until the Entry is released, but Put fails with ErrAbsent. When Drop returns nil, the removal is durable.
 func (e *Entry) Drop() error {
 	e.v.s.drop(e.v)
-	return nil
+	return e.v.s.flush(context.Background(), e.v, false)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -241,4 +243,62 @@ func TestFullDisk(t *testing.T) {
 	left = 10 * mib
 	fill(t, s, id)
 	wantWarm(t, s, id)
+}
+
+// fullLog refuses writes to the database's log until a data file is removed.
+type fullLog struct {
+	vfs.FS
+	full *atomic.Bool
+}
+
+type fullLogFile struct {
+	vfs.File
+	full *atomic.Bool
+}
+
+func (f fullLog) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, c)
+	if strings.HasSuffix(name, ".log") {
+		return fullLogFile{file, f.full}, err
+	}
+	return file, err
+}
+
+func (f fullLog) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.ReuseForWrite(old, name, c)
+	return fullLogFile{file, f.full}, err
+}
+
+func (f fullLog) Remove(name string) error {
+	if strings.Contains(name, "data/") {
+		f.full.Store(false)
+	}
+	return f.FS.Remove(name)
+}
+
+func (f fullLogFile) Write(p []byte) (int, error) {
+	if f.full.Load() {
+		return 0, syscall.ENOSPC
+	}
+	return f.File.Write(p)
+}
+
+// If the database finds no space, the cache gives up the content that was read longest ago.
+func TestContentGivesWayToTheDatabase(t *testing.T) {
+	var full atomic.Bool
+	s := open(t, "cache", func(o *cachefile.Options) { o.FS = fullLog{vfs.NewMem(), &full} })
+	old, fresh := identity("old", mib), identity("fresh", 100)
+	fill(t, s, old)
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	fill(t, s, fresh)
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantWarm(t, s, fresh)
+	if _, ok := s.Stat(old); ok || full.Load() {
+		t.Error("nothing gave way")
+	}
 }

@@ -26,7 +26,7 @@ type doomed struct {
 }
 
 // Flush makes all blocks durable that are present now.
-func (s *Store) Flush(ctx context.Context) error { return s.flush(ctx, nil) }
+func (s *Store) Flush(ctx context.Context) error { return s.flush(ctx, nil, false) }
 
 // changed lets the flusher write an entry.
 func (s *Store) changed(v *version) {
@@ -59,7 +59,7 @@ func (s *Store) flusher() {
 		case <-s.wake:
 		case <-tick:
 		}
-		if err := s.flush(context.Background(), nil); err != nil {
+		if err := s.flush(context.Background(), nil, true); err != nil {
 			s.opts.Failed(err)
 		}
 	}
@@ -76,8 +76,8 @@ type save struct {
 type pair struct{ key, value []byte }
 
 // flush syncs the data of changed entries, then the names of their files, and then writes their records durably. If
-// only is not nil, only that entry is flushed.
-func (s *Store) flush(ctx context.Context, only *version) error {
+// only is not nil, only that entry is flushed. If lazy is true, removals and read times need not be durable.
+func (s *Store) flush(ctx context.Context, only *version, lazy bool) error {
 	const op = "flush cache"
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -114,7 +114,7 @@ func (s *Store) flush(ctx context.Context, only *version) error {
 		for _, sv := range saves {
 			sv.sets = sv.v.records(sv.what)
 		}
-		err = s.commit(op, saves, gone, reads)
+		err = s.commit(op, saves, gone, reads, lazy || len(gone) == 0)
 	}
 	if err != nil {
 		s.mu.Lock()
@@ -274,8 +274,8 @@ func (v *version) saved(what bitmap) {
 	v.s.mu.Unlock()
 }
 
-// commit writes records. Only records of entries need to be durable.
-func (s *Store) commit(op string, saves []*save, gone []doomed, more []pair) error {
+// commit writes records. Without saves, they need not be durable if lazy is true.
+func (s *Store) commit(op string, saves []*save, gone []doomed, more []pair, lazy bool) error {
 	done, err := s.use(op, s.opts.Dir)
 	if err != nil {
 		return err
@@ -298,7 +298,7 @@ func (s *Store) commit(op string, saves []*save, gone []doomed, more []pair) err
 		}
 		return nil
 	}
-	if len(saves) == 0 {
+	if len(saves) == 0 && lazy {
 		if len(more)+len(gone) > 0 {
 			s.fence.ApplyLazily(s.db, fill)
 		}
@@ -353,7 +353,7 @@ func (v *version) damage(block int64, sum uint64) {
 	if sets == nil {
 		return
 	}
-	if err := s.commit("drop damaged block", []*save{{v: v, sets: sets}}, nil, nil); err != nil {
+	if err := s.commit("drop damaged block", []*save{{v: v, sets: sets}}, nil, nil, false); err != nil {
 		s.opts.Failed(err)
 		s.changed(v)
 		return

@@ -48,7 +48,7 @@ func addMany(t testing.TB, s *Store, n int) {
 // Records that were changed by chance never bring wrong bytes or a crash: their entries are right or absent.
 func TestHostileRecords(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 0))
-	for round := range 30 {
+	for round := range 12 {
 		dir := t.TempDir()
 		var told int
 		s, err := Open(t.Context(), hostileOptions(dir, func(error) { told++ }))
@@ -196,7 +196,7 @@ func TestDamagedDatabase(t *testing.T) {
 // Very many entries are still there after a restart, which reads only the index. The test prints the time, and
 // NEBULAIO_CACHE_ENTRIES changes the number.
 func TestManyEntriesAfterARestart(t *testing.T) {
-	n := 10_000
+	n := 2_000
 	if v := os.Getenv("NEBULAIO_CACHE_ENTRIES"); v != "" {
 		if _, err := fmt.Sscan(v, &n); err != nil {
 			t.Fatal(err)

@@ -129,6 +129,9 @@ func (s *Store) enter(v *version) {
 	}
 	s.entries[v.id] = v
 	s.unsaved += v.unsaved
+	if v.count == v.all() {
+		s.whole++
+	}
 	k := keyName{v.id.Origin, v.id.Key}
 	s.byKey[k] = append(s.byKey[k], v)
 	s.requeue(v)
@@ -176,9 +179,9 @@ func (s *Store) forget(v *version) {
 	}
 	v.queue.Remove(v.place)
 	v.queue, v.place = nil, nil
-	if v.rest != nil {
-		s.idle.Remove(v.rest)
-		v.rest = nil
+	s.unrest(v)
+	if v.count == v.all() {
+		s.whole--
 	}
 	s.used -= v.allocated
 	s.promised -= v.promise
@@ -238,7 +241,9 @@ func (s *Store) charge(op string, v *version, n int64) error {
 	if ok {
 		v.promise -= paid
 		s.promised -= paid
-		v.count++
+		if v.count++; v.known && v.count == v.all() {
+			s.whole++
+		}
 		v.bytes += n
 		v.allocated += need
 		s.used += need
@@ -258,6 +263,9 @@ func (s *Store) charge(op string, v *version, n int64) error {
 func (s *Store) refund(v *version, n int64, unsaved bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if v.known && v.count == v.all() {
+		s.whole--
+	}
 	v.count--
 	v.bytes -= n
 	v.allocated -= allocatedOf(n)

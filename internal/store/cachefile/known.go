@@ -43,23 +43,27 @@ func knownKey(generation byte, origin, key string) []byte {
 	return append([]byte{kindKnown, generation}, h[:16]...)
 }
 
-// Remember records what another server said about a key. Entries of the key with another identity become superseded.
-// A crash may lose the last records. Remember fails with kind Invalid if k is for another key or About is too long.
+// Remember records what another server said about a key. Entries of the key with another identity become superseded. A
+// caller may also remember under another name than the key of the identity, for example for one version of a key: then
+// no entry becomes superseded. A crash may lose the last records. Remember fails with kind Invalid if the identity is of
+// another origin, or if About is too long.
 func (s *Store) Remember(origin, key string, k Known) error {
 	const op = "remember"
 	if !k.Absent {
 		if err := checkIdentity(op, k.Identity); err != nil {
 			return err
 		}
-		if k.Identity.Origin != origin || k.Identity.Key != key {
-			return errs.New(errs.Invalid, op, key, fmt.Sprintf("the identity is for %q of %q", k.Identity.Key, k.Identity.Origin))
+		if k.Identity.Origin != origin {
+			return errs.New(errs.Invalid, op, key, fmt.Sprintf("the identity is of %q, expected %q", k.Identity.Origin, origin))
 		}
 	}
 	if len(k.About) > MaxAbout {
 		return errs.New(errs.Invalid, op, key, fmt.Sprintf("the description has %d bytes, expected at most %d", len(k.About),
 			MaxAbout))
 	}
-	s.supersede(origin, key, k)
+	if k.Absent || k.Identity.Key == key {
+		s.supersede(origin, key, k)
+	}
 	value := encodeKnown(origin, key, k)
 	s.knownMu.Lock()
 	defer s.knownMu.Unlock()

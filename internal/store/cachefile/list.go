@@ -101,5 +101,5 @@ func (s *Store) Evict(ctx context.Context, m Match) (Evicted, error) {
 			s.unload(v)
 		}
 	}
-	return r, s.flush(ctx, nil)
+	return r, s.flush(ctx, nil, false)
 }

@@ -74,6 +74,7 @@ func (s *Store) reset() {
 		s.queues[i].Init()
 	}
 	s.idle.Init()
+	s.idleSums, s.whole, s.unsaved, s.doomed = 0, 0, 0, nil
 	s.used, s.clock, s.known = 0, 0, generations{}
 	s.guard = Guard{Capacity: s.opts.Capacity, ColdTime: s.opts.ColdTime}
 }
@@ -347,7 +348,7 @@ func (s *Store) Close() error {
 	}
 	close(s.stop)
 	s.tasks.Wait()
-	err := s.flush(context.Background(), nil)
+	err := s.flush(context.Background(), nil, true)
 	s.life.Lock()
 	s.over = true
 	if e := s.fence.CloseDB(s.db, s.opts.Dir); err == nil {
@@ -356,12 +357,11 @@ func (s *Store) Close() error {
 	s.life.Unlock()
 	s.mu.Lock()
 	var idle []*version
-	for e := s.idle.Front(); e != nil; e = e.Next() {
-		v := e.Value.(*version)
-		v.rest = nil
+	for s.idle.Len() > 0 {
+		v := s.idle.Front().Value.(*version)
+		s.unrest(v)
 		idle = append(idle, v)
 	}
-	s.idle.Init()
 	clear(s.dirty)
 	s.mu.Unlock()
 	for _, v := range idle {

@@ -47,6 +47,8 @@ type Store struct {
 	byFile    map[uint64]*version // files that must not be swept, also of drafts and of evicted entries in use
 	queues    [3]list.List        // see queue numbers; the entry that was read last is in front
 	idle      list.List           // loaded entries without users
+	idleSums  int64               // blocks of them
+	whole     int64               // entries with all blocks
 	used      int64               // bytes on the disk
 	promised  int64
 	guard     Guard
@@ -107,14 +109,15 @@ type keyName struct{ origin, key string }
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Stats{Capacity: s.opts.Capacity, Bytes: s.used, Entries: int64(len(s.entries)), Pending: s.unsaved,
-		Known: s.known.total(), Evicted: s.evicted.Load(), Freed: s.freed.Load(), Refused: s.refused.Load(),
+	st := Stats{Capacity: s.opts.Capacity, Bytes: s.used, Entries: int64(len(s.entries)), Whole: s.whole,
+		Pending: s.unsaved,
+		Known:   s.known.total(), Evicted: s.evicted.Load(), Freed: s.freed.Load(), Refused: s.refused.Load(),
 		Damaged: s.damaged.Load(), Lost: s.lost.Load(), Abandoned: s.abandoned.Load()}
+	if len(s.pins) == 0 {
+		return st
+	}
 	now := s.opts.Now()
 	for _, v := range s.entries {
-		if v.count == v.all() {
-			st.Whole++
-		}
 		if s.isPinned(v, now) {
 			st.Pinned += v.allocated
 		}
@@ -181,9 +184,18 @@ func (s *Store) take(id object.Identity) *version {
 // hold adds a user to an entry. The caller holds mu.
 func (s *Store) hold(v *version) {
 	v.refs++
+	s.unrest(v)
+}
+
+// mostSums limits the blocks of entries that stay loaded without users to 64 MiB of sums.
+const mostSums = 8 << 20
+
+// unrest removes an entry from the idle ones. The caller holds mu.
+func (s *Store) unrest(v *version) {
 	if v.rest != nil {
 		s.idle.Remove(v.rest)
 		v.rest = nil
+		s.idleSums -= v.all()
 	}
 }
 
@@ -227,10 +239,10 @@ func (s *Store) release(v *version) {
 	var out []*version
 	if _, dirty := s.dirty[v]; !dirty && !gone { // the flusher releases a dirty one once more
 		v.rest = s.idle.PushFront(v)
-		for s.idle.Len() > s.opts.OpenFiles {
+		s.idleSums += v.all()
+		for s.idle.Len() > s.opts.OpenFiles || s.idleSums > mostSums {
 			old := s.idle.Back().Value.(*version)
-			s.idle.Remove(old.rest)
-			old.rest = nil
+			s.unrest(old)
 			out = append(out, old)
 		}
 	}
