@@ -37,9 +37,11 @@ type userChange struct {
 }
 
 // adminHandler serves an Admin over the administration socket. The listener decides which users may connect. The
-// function members describes the cluster of the server.
-func adminHandler(a Admin, members func() Cluster) http.Handler {
+// function members describes the cluster of the server. The parameter k administers the cache, and is nil if the server
+// has no upstream bucket.
+func adminHandler(a Admin, members func() Cluster, k *CacheAdmin) http.Handler {
 	mux := http.NewServeMux()
+	addCache(mux, k)
 	mux.HandleFunc("GET /v1/users", func(w http.ResponseWriter, r *http.Request) {
 		users, err := a.Users(r.Context())
 		answer(w, users, err)

@@ -356,7 +356,12 @@ func (s *server) serveAdmin(a Admin) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return serveHTTP(newHTTP(adminHandler(a, s.clusterStatus), component(s.log, "admin")), l, component(s.log, "admin")), nil
+	var k *CacheAdmin
+	if st := s.store.Load(); st != nil {
+		k = cacheAdmin(*st)
+	}
+	log := component(s.log, "admin")
+	return serveHTTP(newHTTP(adminHandler(a, s.clusterStatus, k), log), l, log), nil
 }
 
 func serveHTTP(srv *http.Server, l net.Listener, log *slog.Logger) (stop func()) {

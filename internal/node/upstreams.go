@@ -38,7 +38,8 @@ const (
 type withUpstreams struct {
 	*cache.Store
 	on      onDisk
-	origins []*upstream.Bucket
+	files   *cachefile.Store
+	origins map[string]*upstream.Bucket
 }
 
 func (s *withUpstreams) id() string { return s.on.id() }
@@ -93,7 +94,7 @@ func addUpstreams(ctx context.Context, c *config.Config, st onDisk, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	out := &withUpstreams{on: st}
+	out := &withUpstreams{on: st, files: files, origins: map[string]*upstream.Bucket{}}
 	o := cache.Options{Local: st, Files: files, Detached: detached, Log: log}
 	for _, name := range c.Upstreams() {
 		b, err := newUpstream(ctx, c, st, name, log)
@@ -101,7 +102,7 @@ func addUpstreams(ctx context.Context, c *config.Config, st onDisk, log *slog.Lo
 			_ = files.Close() // nothing was written
 			return nil, err
 		}
-		out.origins = append(out.origins, b)
+		out.origins[name] = b
 		settings := func(ctx context.Context) (*object.Bucket, error) { return st.Bucket(ctx, name) }
 		o.Buckets = append(o.Buckets, cache.Bucket{Name: name, From: b, Pass: b.Through(name, settings),
 			Rules: rulesOf(c.Upstream[name])})
@@ -205,14 +206,14 @@ func openCache(ctx context.Context, c *config.Config, log *slog.Logger) (*cachef
 
 // pinPrefixes pins the patterns of the configuration that end in * and have no other wildcard. Other patterns are pinned
 // key by key when the objects are cached.
-func pinPrefixes(ctx context.Context, c *config.Config, files *cachefile.Store, origins []*upstream.Bucket) error {
-	for i, name := range c.Upstreams() {
+func pinPrefixes(ctx context.Context, c *config.Config, files *cachefile.Store, origins map[string]*upstream.Bucket) error {
+	for _, name := range c.Upstreams() {
 		for _, p := range c.Upstream[name].Pin {
 			prefix, ok := strings.CutSuffix(p, "*")
 			if !ok || strings.ContainsAny(prefix, "*?") {
 				continue
 			}
-			if err := files.Pin(ctx, cachefile.Pin{Origin: origins[i].Origin(), Key: prefix, Prefix: true}); err != nil {
+			if err := files.Pin(ctx, cachefile.Pin{Origin: origins[name].Origin(), Key: prefix, Prefix: true}); err != nil {
 				return err
 			}
 		}
@@ -228,8 +229,7 @@ func newUpstream(ctx context.Context, c *config.Config, st onDisk, name string, 
 	if err != nil {
 		return nil, err
 	}
-	o := upstream.Options{Endpoint: u.Endpoint, Bucket: u.BucketAt(name), Prefix: u.Prefix, Region: u.Region,
-		Credentials: creds, CAFile: u.CAFile, InsecureTLS: u.InsecureTLS, FirstByte: u.FirstByte}
+	o := upstream.Options{Credentials: creds}
 	origin := describeUpstream(name, u)
 	doc, err := st.Record(ctx, kindCapabilities, origin)
 	switch {
@@ -252,7 +252,19 @@ func newUpstream(ctx context.Context, c *config.Config, st onDisk, name string, 
 			}
 		}()
 	}
-	b, err := upstream.New(o)
+	return newUpstreamOf(c, name, &o)
+}
+
+// newUpstreamOf returns the connection to an upstream bucket. The parameter o has the credentials and the abilities; nil
+// means that nothing is going to be asked.
+func newUpstreamOf(c *config.Config, name string, o *upstream.Options) (*upstream.Bucket, error) {
+	u := c.Upstream[name]
+	if o == nil {
+		o = &upstream.Options{}
+	}
+	o.Endpoint, o.Bucket, o.Prefix, o.Region = u.Endpoint, u.BucketAt(name), u.Prefix, u.Region
+	o.CAFile, o.InsecureTLS, o.FirstByte = u.CAFile, u.InsecureTLS, u.FirstByte
+	b, err := upstream.New(*o)
 	if err != nil {
 		return nil, errs.Wrap("add upstream bucket", name, err)
 	}

@@ -94,6 +94,9 @@ func anew(err error) bool {
 func (b *backend) readObject(ctx context.Context, in *s3.GetObjectInput, bk *object.Bucket,
 	ref object.Ref) (*s3.GetObjectOutput, error) {
 	content, err := b.store.Open(expecting(patient(ctx), in.Range), ref)
+	if anew(err) {
+		return nil, err
+	}
 	if err != nil {
 		return b.marker(ctx, ref, err)
 	}

@@ -5,7 +5,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 
@@ -326,74 +325,4 @@ func (b *body) Close() error {
 	}
 	b.v.release()
 	return nil
-}
-
-// plainBody reads a range of content that is not kept.
-type plainBody struct {
-	b        *bucket
-	id       object.Identity
-	ctx      context.Context
-	pos, end int64
-	src      io.ReadCloser // nil: not opened yet
-	err      error
-}
-
-// Len implements object.Body.
-func (p *plainBody) Len() int64 { return p.end - p.pos }
-
-// open opens the source.
-func (p *plainBody) open() error {
-	if p.src != nil || p.pos == p.end || p.err != nil {
-		return p.err
-	}
-	began := p.b.s.now()
-	src, err := p.b.From.Fetch(p.ctx, p.id, p.pos, p.end-p.pos)
-	if err != nil {
-		p.err = p.b.told(p.id, err)
-		return p.err
-	}
-	p.b.answered(began)
-	p.src = src
-	return nil
-}
-
-// Verify implements object.Verifier.
-func (p *plainBody) Verify() error { return p.open() }
-
-// Read implements io.Reader.
-func (p *plainBody) Read(to []byte) (int, error) {
-	if p.pos == p.end {
-		return 0, io.EOF
-	}
-	if err := p.open(); err != nil {
-		return 0, err
-	}
-	n, err := p.src.Read(to[:min(int64(len(to)), p.end-p.pos)])
-	p.pos += int64(n)
-	p.b.received(object.ServedUpstream, n)
-	if n > 0 {
-		return n, nil
-	}
-	if errors.Is(err, io.EOF) {
-		err = object.Fail("read", p.b.name(p.id.Key), upstream.ErrUnavailable, fmt.Sprintf("%d bytes are missing", p.Len()))
-	}
-	p.err = p.b.told(p.id, err)
-	return 0, p.err
-}
-
-// WriteTo implements io.WriterTo.
-func (p *plainBody) WriteTo(w io.Writer) (int64, error) {
-	buf := chunks.Get().(*[]byte)
-	defer chunks.Put(buf)
-	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{p}, *buf)
-}
-
-// Close implements io.Closer.
-func (p *plainBody) Close() error {
-	if p.src == nil {
-		return nil
-	}
-	err := p.src.Close()
-	p.src, p.err = nil, object.Fail("read", p.b.name(p.id.Key), object.ErrClosed, "")
-	return err
 }

@@ -5,6 +5,7 @@ package cache
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"sync"
@@ -138,14 +139,14 @@ func (c *content) Section(r object.Range) (object.Body, error) {
 		if c.found.stale {
 			return nil, c.offline()
 		}
-		p := &plainBody{b: c.b, id: id, ctx: c.ctx, pos: r.Off, end: r.Off + r.N}
-		if first != nil && first.body != nil && first.off == r.Off && r.Off%blockSize == 0 {
-			p.src = first.body
+		var src io.ReadCloser
+		if first != nil && first.body != nil && first.off == r.Off && r.N > 0 {
+			src = first.body
 		} else {
 			first.drop()
 		}
 		c.b.served.count(object.ServedUpstream)
-		return p, nil
+		return newPlainBody(c.ctx, c.b, id, &c.found.about, r, src), nil
 	}
 	if c.found.stale && len(c.v.entry.Missing(r)) > 0 {
 		first.drop()

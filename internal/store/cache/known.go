@@ -200,6 +200,14 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 	case err != nil:
 		return found{about: about}, err
 	}
+	if err := b.plausible(&about); err != nil {
+		if body != nil {
+			_ = body.Close() // only read from
+		}
+		b.s.counts.wrong.Add(1)
+		b.changed(key)
+		return found{}, err
+	}
 	if !about.Marker {
 		b.remember(knownKey(key, version), changes, cachefile.Known{Identity: about.Identity, About: about.Encode(),
 			Checked: asked})

@@ -33,7 +33,7 @@ func (s *Store) Blocks(ctx context.Context, id object.Identity, span cluster.Spa
 		return checksum.Of(p), nil
 	}}
 	if !kept {
-		out.body = &plainBody{b: b, id: id, ctx: ctx, pos: r.Off, end: r.Off + r.N}
+		out.body = newPlainBody(ctx, b, id, nil, r, nil)
 	} else {
 		out.body = &body{ctx: ctx, v: v, own: true, pos: r.Off, end: r.Off + r.N}
 	}

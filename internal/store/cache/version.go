@@ -36,6 +36,7 @@ type version struct {
 
 	mu      sync.Mutex
 	about   *upstream.About // nil if only the identity is known
+	asked   bool            // the upstream was asked for the checksum of the whole; used by one flight at a time
 	flights []*flight
 	proved  sync.Cond   // signals the end of a flight
 	dead    atomic.Bool // broken is set
