@@ -201,8 +201,8 @@ func (s *Store) discard(out []*version) {
 	}
 }
 
-// drop evicts one entry, whoever uses it.
-func (s *Store) drop(v *version) {
+// drop evicts one entry, whoever uses it, and reports whether it was still in the index.
+func (s *Store) drop(v *version) bool {
 	s.mu.Lock()
 	known := v.known
 	s.forget(v)
@@ -210,6 +210,7 @@ func (s *Store) drop(v *version) {
 	if known {
 		s.unload(v)
 	}
+	return known
 }
 
 // giveWay evicts the entries that were read longest ago, without asking the Guard, so that the database can write to

@@ -301,8 +301,9 @@ func (s *Store) sweep() {
 	}
 	s.mu.Unlock()
 	for _, v := range lost {
-		s.lost.Add(1)
-		s.drop(v)
+		if s.drop(v) {
+			s.lost.Add(1)
+		}
 	}
 }
 

@@ -211,8 +211,9 @@ func (s *Store) ready(v *version) (*Entry, bool) {
 		return &Entry{v: v}, true
 	}
 	if err == errLost || errs.Is(err, errs.Corrupt) {
-		s.lost.Add(1)
-		s.drop(v)
+		if s.drop(v) { // the sweep may have been faster
+			s.lost.Add(1)
+		}
 	}
 	if err != errLost {
 		s.opts.Failed(errs.Wrap("open cache entry", v.name(), err))
