@@ -39,8 +39,8 @@ type About struct {
 }
 
 // MD5 returns the MD5 of the content in hex, if the ETag is one. The ETag of a multipart object and of an object that is
-// encrypted with a key of its own is no MD5. Whether a server makes its other ETags by MD5 is its own business: a caller
-// that finds another MD5 learns only that the ETag is none, unless the server is known to use MD5.
+// encrypted with a key of its own is no MD5. Some servers make ETags in other ways. If content has another MD5, then the
+// content is wrong only if the server is known to use MD5.
 func (a About) MD5() (string, bool) {
 	if len(a.Identity.ETag) != 32 || a.Parts > 0 || a.Encryption != "" && a.Encryption != "AES256" {
 		return "", false

@@ -25,9 +25,9 @@ const (
 // Fetch returns n bytes of the content id, beginning at byte off. Each reply is compared with id before its first byte is
 // returned: ETag, version, range and length. If the connection breaks, Fetch asks for the rest of the same content.
 //
-// Fetch and the reader fail with ErrChanged if the upstream has other content under the key or sends something else,
-// with object.ErrInvalidRange if the range does not lie within the content, and with ErrUnavailable. The caller closes
-// the reader. The reader returns exactly n bytes or an error.
+// Fetch and the reader fail with ErrChanged if the upstream has other content under the key, and with ErrUnavailable.
+// Fetch fails with object.ErrInvalidRange if the range does not lie within the content. The caller closes the reader.
+// The reader returns exactly n bytes or an error.
 func (b *Bucket) Fetch(ctx context.Context, id object.Identity, off, n int64) (io.ReadCloser, error) {
 	if off < 0 || n < 0 || off > id.Size || n > id.Size-off {
 		return nil, object.Fail("get", b.label(id.Key), object.ErrInvalidRange,

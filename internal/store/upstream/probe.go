@@ -21,8 +21,8 @@ import (
 const ProbePrefix = ".nebulaio-probe-"
 
 // Probe finds out which abilities the upstream has, with scratch objects below ProbePrefix that it deletes afterwards.
-// Probe takes about 40 small requests. It fails, and keeps the old record, if the upstream is unavailable or does not let
-// this server write. It also fails if the bucket locks every new object, because the scratch objects could not be
+// Probe takes about 40 small requests. Probe fails, and keeps the old record, if the upstream is unavailable or does not
+// let this server write. Probe also fails if the bucket locks every new object, because the scratch objects could not be
 // deleted. Calls of Probe at the same time wait for one another.
 func (b *Bucket) Probe(ctx context.Context) error {
 	select {
