@@ -20,7 +20,7 @@ type NodeOptions struct {
 	Objects int
 	// Progress, if not nil, is called with the bytes in the node's cache so far, on any goroutine.
 	Progress func(bytes int64)
-	// Wait pauses between two questions about one object; nil means 300 ms. It returns the reason why ctx has ended.
+	// Wait pauses between two questions about one object; nil means 300 ms. Wait returns the reason why ctx has ended.
 	Wait func(ctx context.Context) error
 }
 

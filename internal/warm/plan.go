@@ -51,8 +51,8 @@ const (
 	mostFiles = 10_000_000
 )
 
-// Make plans one source: a folder or prefix, an index, or a single file. A source that does not exist, and an index that
-// names a file that does not exist, are errors of kind NotFound.
+// Make plans one source: a folder or prefix, an index, or a single file. Make fails with kind NotFound if the source, or
+// a file that its index names, does not exist.
 func Make(ctx context.Context, t place.Tree) (Plan, error) {
 	kind, e, err := t.Look(ctx)
 	switch {

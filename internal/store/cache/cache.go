@@ -93,8 +93,8 @@ type Options struct {
 	Local   Local
 	Files   *cachefile.Store
 	Buckets []Bucket
-	// Detached holds, by name, the origins of buckets that were upstream buckets earlier and are none now. Their
-	// objects cannot be reached.
+	// Detached holds, by name, the origins of buckets that were upstream buckets earlier and are none now. The
+	// objects of a detached bucket cannot be reached.
 	Detached map[string]string
 	Log      *slog.Logger     // nil means no log
 	Now      func() time.Time // nil means time.Now

@@ -32,8 +32,8 @@ const MostDeletes = 1000
 const singleDeletes = 8
 
 // DeleteMany removes up to MostDeletes objects of one bucket, with one request if the server can. Missing objects are
-// no error. The result has one error for each object, nil for those that are removed; err is an error of the request as
-// a whole, after which it is unknown what was removed.
+// no error. The result has one error for each object, nil for those that are removed. If the request fails as a whole,
+// DeleteMany returns err, and it is unknown what was removed.
 func (c *Client) DeleteMany(ctx context.Context, bucket string, all []Doomed) (fails []error, err error) {
 	if err := checkBucket(bucket); err != nil {
 		return nil, err
