@@ -63,15 +63,17 @@ func (n *node) sees(t *testing.T, count int) error {
 		return fmt.Errorf("nebulaio cluster status ended with %d: %s", code, out)
 	}
 	var said struct {
-		Members []struct {
-			State string `json:"state"`
-		} `json:"members"`
+		Status struct {
+			Members []struct {
+				State string `json:"state"`
+			} `json:"members"`
+		} `json:"status"`
 	}
 	if err := json.Unmarshal([]byte(out), &said); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	alive := 0
-	for _, m := range said.Members {
+	for _, m := range said.Status.Members {
 		if m.State == "alive" || m.State == "self" {
 			alive++
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -180,7 +181,8 @@ type flipper struct {
 
 func (f *flipper) Write(b []byte) (int, error) {
 	if i := f.at - f.done; i >= 0 && i < int64(len(b)) {
-		b[i] ^= 1 // in the buffer of pass, which is filled anew
+		b = slices.Clone(b)
+		b[i] ^= 1
 	}
 	f.done += int64(len(b))
 	return f.w.Write(b)
