@@ -91,7 +91,7 @@ denied, 5 corrupt data, 6 I/O error, 7 device, 8 memory, 9 unsupported.
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newIndex(a), newPack(a), newUnpack(a), newCheckpoint(a), newDevices(a),
 		newDoctor(a), newBench(a), newGenerate(a),
-		newServer(a), newConfig(a), newUser(a), newStore(a), newCluster(a), newGPUDirect(a), newProcess(a), newVersion(a),
+		newServer(a), newConfig(a), newUser(a), newStore(a), newCache(a), newCluster(a), newGPUDirect(a), newProcess(a), newVersion(a),
 		newCompletion(a))
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

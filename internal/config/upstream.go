@@ -157,7 +157,7 @@ func upstreamFields(bucket string) []field {
 			bind: at(func(u *Upstream) any { return &u.Write })},
 		{Key: Key{Name: "stale_if_error", Type: Duration, Default: "24h", Min: 0, Max: 3650 * day,
 			Help: "Age of the last comparison up to which cached objects are served while the endpoint does not answer. " +
-				"Such replies have the header x-nebulaio-cache: stale. Objects that never change have no limit."},
+				"A stale reply has the header x-nebulaio-cache: stale. Objects that never change have no limit."},
 			bind: at(func(u *Upstream) any { return &u.StaleIfError })},
 		{Key: Key{Name: "first_byte", Type: Duration, Default: "5s", Min: int64(100 * time.Millisecond),
 			Max: int64(10 * time.Minute),
