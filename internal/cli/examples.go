@@ -132,6 +132,14 @@ func examples() map[string]string {
 		"nebulaio store quarantine list":    `  nebulaio store quarantine list --data ./data`,
 		"nebulaio store quarantine restore": `  nebulaio store quarantine restore NAME --data ./data`,
 
+		"nebulaio cache":        `  nebulaio cache ls models --data ./data`,
+		"nebulaio cache ls":     `  nebulaio cache ls models/llama --data ./data`,
+		"nebulaio cache stat":   `  nebulaio cache stat --data ./data --json`,
+		"nebulaio cache verify": `  nebulaio cache verify models --data ./data`,
+		"nebulaio cache pin":    `  nebulaio cache pin 'models/llama/*' --for 24h --data ./data`,
+		"nebulaio cache unpin":  `  nebulaio cache unpin 'models/llama/*' --data ./data`,
+		"nebulaio cache evict":  `  nebulaio cache evict models/old --data ./data`,
+
 		"nebulaio cluster":        `  nebulaio cluster status --data ./data`,
 		"nebulaio cluster status": `  nebulaio cluster status --data ./data --json`,
 		"nebulaio cluster key":    `  nebulaio cluster key --out cluster.key`,

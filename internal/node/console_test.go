@@ -23,6 +23,7 @@ import (
 	door "github.com/nebulaio/nebulaio/internal/gpudirect/server"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/cache"
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
 
@@ -133,6 +134,11 @@ func allMetrics(t *testing.T) *metrics {
 		t.Fatal(err)
 	}
 	if err := m.watchCluster(func() Cluster { return Cluster{Enabled: true, Status: &cluster.Status{}} }); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.watchCache(func() (cache.Stats, bool) {
+		return cache.Stats{Buckets: []cache.BucketStats{{Name: "models"}}}, true
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return m

@@ -221,6 +221,9 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	if err := s.metrics.watchCluster(s.clusterStatus); err != nil {
 		return err
 	}
+	if err := s.metrics.watchCache(s.cacheStats); err != nil {
+		return err
+	}
 
 	// Requests end after the drain; background work ends at once.
 	serving, drain := context.WithCancel(context.WithoutCancel(ctx))
