@@ -15,6 +15,7 @@ var floors = map[string]int{
 	"capi": 9, "internal/abi": 8,
 	"":                 7, // the library
 	"internal/bench":   8,
+	"internal/copying": 6, "internal/copying/journal": 4,
 	"internal/process": 8, "internal/process/image": 3, "internal/process/criu": 3, "internal/process/target": 3,
 	"internal/data/loader": 6, "internal/data/open": 5, "internal/checkpoint": 6, "internal/checkpoint/pickle": 2,
 	"internal/boot": 6, "internal/model": 6, "internal/gather": 6, "internal/doctor": 6, "internal/tuning": 6,
