@@ -53,7 +53,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
-SLOW ?= test-torch test-dali test-peers test-release test-dump crash fuzz
+SLOW ?= test-torch test-dali test-peers test-upstreams test-release test-dump crash fuzz
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
 
@@ -64,7 +64,7 @@ test: count ## Everything that CI runs on each change: lint and all tests but th
 	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: test-slow
-test-slow: count ## The slow suites: torch, DALI, other projects' data formats, a release, dumps of a process with 1 GiB, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
+test-slow: count ## The slow suites: torch, DALI, other projects' data formats and S3 servers, a release, dumps of a process with 1 GiB, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
 	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
 
 .PHONY: ci
@@ -107,8 +107,9 @@ test-dump: tools criu count ## Dump, kill and restore a process that holds 1 GiB
 	NEBULAIO_TEST_DUMP_MIB=1024 $(COUNT) go -- $(GO) test -vet=off -timeout 30m -run 'Dump|Damaged|FailedRestores' ./internal/process ./internal/cli
 
 .PHONY: crash
-crash: tools ## Crash tests at length: 1,000 power cuts of the store, 200 kills of it, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
+crash: tools ## Crash tests at length: 1,000 power cuts of the store and of the cache, 200 kills of each, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
 	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 NEBULAIO_CRASH_FLIPS=500 NEBULAIO_CRASH_REPAIRS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf|TestEachFlip|TestEachMissing|TestRepair' -v ./internal/store/disk
+	NEBULAIO_CRASH_CACHE_CUTS=1000 NEBULAIO_CRASH_CACHE_KILLS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills' -v ./internal/store/cachefile
 	NEBULAIO_CRASH_ROUNDS=200 $(GO) test -timeout 60m -run TestKilledUnderLoad -v ./test/server
 	NEBULAIO_CRASH_PACKS=50 $(GO) test -timeout 60m -run TestKilledPacks -v ./internal/cli
 	NEBULAIO_CRASH_CHECKPOINTS=1000 NEBULAIO_CRASH_CUTS=3000 $(GO) test -timeout 60m -run 'TestKilledCheckpoints|TestPowerCuts' -v .
@@ -226,6 +227,16 @@ clients: $(CLIENTS)/new/.ready $(CLIENTS)/old/.ready ## Install the S3 clients t
 $(CLIENTS)/%/.ready: test/clients/requirements-%.txt | venv
 	bash test/setup/venv.sh $(PYTHON) $(CLIENTS)/$* $<
 
+# The tests start MinIO, versitygw, moto and Ceph, and install or build what is missing: MinIO's first build takes six
+# minutes, Ceph's packages one. Ceph needs root.
+.PHONY: test-upstreams
+test-upstreams: build clients count ## Caches and transfers over real S3 servers (MinIO, versitygw, moto, Ceph) and a proxy that falsifies their replies
+	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -count=1 -vet=off -timeout 40m ./test/upstreams/...
+
+.PHONY: test-upstreams-long
+test-upstreams-long: build clients ## The same at length: 100,000 requests to a lying upstream, 200 replaced objects, 200 kills of nodes, 100 of copies, 1 GiB at three nodes and 100,000 cached objects
+	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) NEBULAIO_UPSTREAMS_LIES=100000 NEBULAIO_UPSTREAMS_REPLACED=200 NEBULAIO_UPSTREAMS_KILLS=200 NEBULAIO_UPSTREAMS_COPIES=100 NEBULAIO_UPSTREAMS_MIB=1024 NEBULAIO_UPSTREAMS_OBJECTS=100000 $(GO) test -count=1 -vet=off -timeout 240m -v ./test/upstreams $(ARGS)
+
 .PHONY: kernels
 kernels: ## Compile the GPU's part to PTX; needs clang, and no CUDA toolkit
 	cd internal/device/cuda && { echo '// SPDX-License-Identifier: Apache-2.0' && echo "// Made by make kernels of crc64.cu with the SHA-256 $$(sha256sum crc64.cu | cut -c1-64)" && \
@@ -261,6 +272,18 @@ bench-gpu: lib build ## Benchmark on the GPU with the machine's own python3 (tor
 bench-s3: build ## S3 against MinIO, versitygw and a bare server; ARGS="--keys 1000000 --out docs/benchmarks/DATE-s3"
 	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
 	build/bench-s3/bench-s3 $(ARGS)
+
+VENV_TRANSFERS := $(ROOT)/.venv-transfers
+
+.PHONY: bench-transfers
+bench-transfers: build venv-transfers ## nebulaio cp and sync from MinIO beside s5cmd, rclone, aws-cli, the CRT and obstore; ARGS="--rounds 5 --out docs/benchmarks/DATE-transfers"
+	$(GO) build -o build/serve ./test/upstreams/serve
+	NEBULAIO_CLI=$(BIN) $(VENV_TRANSFERS)/bin/python bench/transfers.py $(ARGS)
+
+.PHONY: venv-transfers
+venv-transfers: $(VENV_TRANSFERS)/.ready ## Make the Python environment of bench-transfers, .venv-transfers
+$(VENV_TRANSFERS)/.ready: bench/transfers/requirements.txt
+	bash test/setup/venv.sh $(PYTHON) $(VENV_TRANSFERS) $<
 
 .PHONY: bench-door
 bench-door: lib build venv ## Objects to memory and back beside what the machine gives; ARGS="--size 1GiB --rounds 5 warm cold"
@@ -328,4 +351,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-dali .venv-dali.lock .venv-peers .venv-peers.lock
+	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-dali .venv-dali.lock .venv-peers .venv-peers.lock .venv-moto .venv-moto.lock .venv-transfers .venv-transfers.lock

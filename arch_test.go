@@ -30,11 +30,14 @@ var floors = map[string]int{
 	"internal/store/codec": 2, "internal/store/record": 4, "internal/store/layout": 4, "internal/store/metafile": 4,
 	"internal/store/filecopy": 5, "internal/store/metadb": 5, "internal/store/witness": 5,
 	"internal/store/fence": 6, "internal/store/metascan": 6, "internal/store/quarantine": 6,
-	"internal/store/backup": 7, "internal/store/check": 7, "internal/store/disk": 8, "internal/store/salvage": 8,
+	"internal/store/backup": 7, "internal/store/check": 7, "internal/store/cachefile": 7, "internal/store/disk": 8, "internal/store/salvage": 8,
 	"internal/s3api/policy": 5, "internal/s3api/conn": 1, "internal/s3api/xmldoc": 1,
 	"report":          3, // public: what a transfer reports
 	"internal/object": 3, "internal/config": 3, "internal/gpudirect/wire": 3,
-	"internal/store/s3": 4, "internal/place": 5, "internal/warm": 6, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6,
+	"internal/cluster":        4,
+	"internal/store/upstream": 5, "internal/store/cache": 8,
+	"internal/store/s3": 4, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6,
+	"internal/place": 5, "internal/warm": 6,
 	"internal/gpudirect/server": 6,
 	"internal/data/chunk":       3, "internal/data/mds": 4, "internal/data/litdata": 4,
 	"internal/data/sample": 2, "internal/data/wds": 3,
@@ -53,7 +56,8 @@ var outside = []string{"internal/device/fakegpu", "internal/device/devicetest", 
 	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
 	"test/routes", "test/peers/samples", "bench/s3", "bench/door/objects",
-	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder"}
+	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder",
+	"test/s3suite/player", "test/upstreams", "test/upstreams/programs", "test/upstreams/serve", "test/upstreams/liar"}
 
 // storeParts are the packages of the store on disk that open its metadata or its files.
 const storeParts = "internal/store/metafile internal/store/metadb internal/store/metascan internal/store/fence " +
@@ -79,13 +83,15 @@ var doors = map[string]struct{ by, why string }{
 		"everyone else speaks object and cannot know what is behind it"},
 	"internal/store/datafile": {"internal/store/disk " + storeParts,
 		"files of content have one owner"},
-	"internal/s3api":                                 {"internal/node", "the front end can be replaced"},
-	"github.com/cockroachdb/pebble/v2":               {"internal/store/disk " + storeParts, "metadata has one owner"},
+	"internal/s3api": {"internal/node", "the front end can be replaced"},
+	"github.com/cockroachdb/pebble/v2": {"internal/store/disk internal/store/cachefile " + storeParts,
+		"metadata has one owner"},
 	"github.com/prometheus/client_golang/prometheus": {"internal/node", "those below report events and snapshots"},
 	"github.com/aws/aws-sdk-go-v2/aws/signer/v4": {"internal/store/s3",
 		"requests to other servers are signed in one place"},
-	"go.yaml.in/yaml/v3": {"internal/config", "there is one reader of configuration"},
-	"C":                  {"capi", "cgo is for the C ABI alone"},
+	"github.com/hashicorp/memberlist": {"internal/cluster", "who is a member is decided in one place"},
+	"go.yaml.in/yaml/v3":              {"internal/config", "there is one reader of configuration"},
+	"C":                               {"capi", "cgo is for the C ABI alone"},
 
 	"golang.org/x/text/unicode/norm": {"internal/data/tokens", "only tokenizers change the characters of a text"},
 	"github.com/rivo/uniseg":         {"internal/data/tokens", "only tokenizers change the characters of a text"},
@@ -94,7 +100,7 @@ var doors = map[string]struct{ by, why string }{
 	"github.com/gofiber/fiber/v3":  {"internal/s3api/...", "the front end can be replaced"},
 	"github.com/valyala/fasthttp":  {"internal/s3api/...", "the front end can be replaced"},
 	"github.com/cockroachdb/pebble/v2/vfs": {"internal/store/disk internal/store/datafile internal/store/layout " +
-		"internal/store/witness " + storeParts, "file systems that fail on demand test them"},
+		"internal/store/witness internal/store/cachefile " + storeParts, "file systems that fail on demand test them"},
 	"github.com/minio/md5-simd": {"internal/store/datafile", "ETags are made where content is written"},
 	"github.com/spf13/pflag":    {"internal/cli", "commands are a face, nothing below knows them"},
 	"github.com/aws/aws-sdk-go-v2/aws": {"internal/store/s3 internal/place",
@@ -129,7 +135,7 @@ var linkedModules = map[string]string{
 // notLinked lists what the shared library must not link: faces, the server and what makes files to measure with.
 var notLinked = []string{"internal/cli", "internal/synth", "internal/bench", "internal/node", "internal/s3api",
 	"internal/iam",
-	"internal/config", "internal/gpudirect/server", "internal/store"}
+	"internal/config", "internal/gpudirect/server", "internal/store", "internal/cluster"}
 
 // stillLinked lists the exceptions to notLinked: the client of other people's S3.
 var stillLinked = []string{"internal/store/s3"}

@@ -22,13 +22,13 @@ class Server:
 
     user, password = "bench-user", "bench-password"
 
-    def __init__(self, binary: str, data: Path) -> None:
-        self.binary, self.data = binary, data
+    def __init__(self, binary: str, data: Path, *flags: str) -> None:
+        self.binary, self.data, self.flags = binary, data, flags
 
     def __enter__(self) -> Server:
         env = {**os.environ, "NEBULAIO_ROOT_USER": self.user, "NEBULAIO_ROOT_PASSWORD": self.password, "NEBULAIO_GPUDIRECT_ENABLED": "true"}
         self.log = open(str(self.data) + ".log", "wb")
-        self.process = subprocess.Popen([self.binary, "server", "--data", str(self.data), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--json"],
+        self.process = subprocess.Popen([self.binary, "server", "--data", str(self.data), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--json", *self.flags],
                                         env=env, stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.process.stdout.readline()
         if not line:

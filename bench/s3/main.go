@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	peers "github.com/nebulaio/nebulaio/test/upstreams/programs"
 )
 
 type options struct {
@@ -181,11 +183,11 @@ func programs(o options) ([]*target, error) {
 		}
 	}
 	if o.peers != "" {
-		for i, p := range []peer{versitygwPeer, minioPeer} {
-			if o.skip.MatchString(p.name) {
+		for i, p := range []peers.Program{peers.Versitygw(), peers.MinIO()} {
+			if o.skip.MatchString(p.Name) {
 				continue
 			}
-			if paths[i+1], err = p.build(o.peers, say); err != nil {
+			if paths[i+1], err = p.Build(o.peers, say); err != nil {
 				return nil, err
 			}
 		}
@@ -208,10 +210,10 @@ func versions(all []*target) map[string]string {
 				text = []byte("unknown")
 			}
 			out[t.name] = strings.TrimSpace(string(text))
-		case t.name == versitygwPeer.name:
-			out[t.name] = versitygwPeer.version
-		case t.name == minioPeer.name:
-			out[t.name] = minioPeer.version
+		case t.name == peers.Versitygw().Name:
+			out[t.name] = peers.Versitygw().Version
+		case t.name == peers.MinIO().Name:
+			out[t.name] = peers.MinIO().Version
 		}
 	}
 	return out

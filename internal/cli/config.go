@@ -97,8 +97,12 @@ func printConfig(w io.Writer, c *config.Config) {
 		if text == "" {
 			text = "(not set)"
 		}
-		fmt.Fprintf(w, "%s = %s  [%s]\n    %s\n    %s", v.Key.Name, text, printable(v.Source.String()), v.Key.Help,
-			v.Key.Env())
+		fmt.Fprintf(w, "%s = %s  [%s]\n    %s\n", v.Key.Name, text, printable(v.Source.String()), v.Key.Help)
+		if v.Key.FileOnly {
+			fmt.Fprint(w, "    only in the file\n\n")
+			continue
+		}
+		fmt.Fprintf(w, "    %s", v.Key.Env())
 		if v.Key.Flag() != "" {
 			fmt.Fprintf(w, ", --%s", v.Key.Flag())
 		}

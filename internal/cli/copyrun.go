@@ -40,7 +40,7 @@ func (f *copyFlags) define(fs *pflag.FlagSet) {
 	filterFlags(fs, &f.filter)
 	fs.Var(size(&f.o.Rate), "limit-rate", "the most bytes per second of all transfers together; 0 means no limit")
 	fs.Var(count(&f.o.Concurrency, 0, 0), "concurrency",
-		fmt.Sprintf("the most concurrent requests; 0 means %d. A server that answers SlowDown gets fewer",
+		fmt.Sprintf("number of concurrent requests at most; 0 means %d. A server that answers SlowDown gets fewer",
 			copying.DefaultConcurrency))
 	fs.BoolVar(&f.o.ChecksumFiles, "checksum-file", false, "also write FILE.crc64nvme beside each file that is downloaded")
 	fs.Var(textFlag(&f.o.ContentType, "TYPE", "a content type such as text/plain"), "content-type",

@@ -291,7 +291,7 @@ func TestKilledSyncGoesOn(t *testing.T) {
 	}
 }
 
-// TestKilledUploadGoesOn kills cp while it sends parts.
+// TestKilledUploadGoesOn kills cp while it sends parts, after the reply that names the upload.
 func TestKilledUploadGoesOn(t *testing.T) {
 	r := copyRig(t)
 	content := noise(100<<20 + 77)
@@ -299,7 +299,7 @@ func TestKilledUploadGoesOn(t *testing.T) {
 	killed := 0
 	for range crashRounds(t, 4) {
 		cmd := r.start(t, "cp", src, "s3://box/up", "--concurrency", "2")
-		r.after(300+rand.Int64N(5000), func() { _ = cmd.Process.Kill() })
+		r.after(1800+rand.Int64N(1200), func() { _ = cmd.Process.Kill() })
 		if cmd.Wait() == nil {
 			break
 		}
@@ -326,7 +326,7 @@ func TestKilledUploadGoesOn(t *testing.T) {
 // TestReplacedObjectIsNeverMixed replaces the object while it is read.
 func TestReplacedObjectIsNeverMixed(t *testing.T) {
 	r := copyRig(t)
-	one, two := noise(48<<20), noise(48<<20+1)[:48<<20]
+	one, two := noise(48<<20), noise(48<<20 + 1)[:48<<20]
 	for range 5 {
 		put(t, r.m, "box", "k", one)
 		dst := r.path("k")

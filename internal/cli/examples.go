@@ -63,7 +63,7 @@ func examples() map[string]string {
   nebulaio cp s3://models/big.bin . --limit-rate 100MiB --json`,
 		"nebulaio sync": `  nebulaio sync s3://models/llama ./llama
   nebulaio sync ./llama s3://models/llama --delete --dry-run
-  nebulaio sync s3://a/data s3://b/data --source-endpoint http://localhost:9000 --checksum`,
+  nebulaio sync s3://a/data s3://b/data --source-profile old --checksum`,
 
 		"nebulaio checkpoint": `  nebulaio checkpoint list ./run
   nebulaio checkpoint prune ./run --keep-last 3`,
@@ -131,6 +131,10 @@ func examples() map[string]string {
   nebulaio store quarantine restore NAME --data ./data`,
 		"nebulaio store quarantine list":    `  nebulaio store quarantine list --data ./data`,
 		"nebulaio store quarantine restore": `  nebulaio store quarantine restore NAME --data ./data`,
+
+		"nebulaio cluster":        `  nebulaio cluster status --data ./data`,
+		"nebulaio cluster status": `  nebulaio cluster status --data ./data --json`,
+		"nebulaio cluster key":    `  nebulaio cluster key --out cluster.key`,
 
 		"nebulaio gpudirect":        `  nebulaio gpudirect status --data ./data`,
 		"nebulaio gpudirect status": `  nebulaio gpudirect status --data ./data --json`,

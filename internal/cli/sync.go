@@ -28,8 +28,8 @@ modification time.
 SRC and DST are directories or s3://BUCKET/PREFIX. With --checksum, the content
 decides instead of the time: sync compares checksums that the servers keep. With
 --delete, sync removes files of DST that SRC does not have, after everything was
-copied without an error. --include and --exclude apply to both sides: what they leave
-out is neither copied nor deleted.
+copied without an error. The flags --include and --exclude apply to SRC and DST. A
+file that is left out is neither copied nor deleted.
 
 If sync is interrupted or killed, run the same command again: sync goes on where it
 ended.`,

@@ -162,6 +162,7 @@ func TestSystemdReadsTheFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	copyFile(t, filepath.Join(packaging, "gpudirect.conf"), filepath.Join(unit+".d", "gpudirect.conf"), 0o644)
+	copyFile(t, filepath.Join(packaging, "cluster/cluster.conf"), filepath.Join(unit+".d", "cluster.conf"), 0o644)
 	if out, err := exec.Command(analyze, "verify", unit).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}

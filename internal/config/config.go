@@ -57,7 +57,12 @@ type Config struct {
 	PProf     bool
 
 	GPUDirect       GPUDirect
+	Cluster         Cluster
 	S3Express, RDMA bool
+
+	Cache Cache
+	// Upstream holds the settings of the buckets that other S3 servers keep, by the names of the local buckets.
+	Upstream map[string]*Upstream
 
 	sources map[string]Source
 }
@@ -200,10 +205,15 @@ type Value struct {
 	Source Source
 }
 
-// Values lists every setting with its value, in the order of Keys.
+// Values lists every setting with its value, in the order of Keys. The settings of each upstream bucket follow, in the
+// order of UpstreamKeys.
 func (c *Config) Values() []Value {
 	var all []Value
-	for _, f := range table() {
+	fields := table()
+	for _, name := range c.Upstreams() {
+		fields = append(fields, upstreamFields(name)...)
+	}
+	for _, f := range fields {
 		v := Value{Key: f.Key, Text: render(f.bind(c)), Source: c.Source(f.Name)}
 		if f.Secret && v.Text != "" {
 			v.Text = "********"

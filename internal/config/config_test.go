@@ -101,7 +101,11 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 		"gpudirect.max_transfer_size": "64MiB", "gpudirect.enable_p2p": "false", "gpudirect.queue_depth": "7",
 		"gpudirect.idle_timeout": "7m", "gpudirect.max_connections": "8",
 		"gpudirect.max_handles": "9", "gpudirect.max_draft_bytes": "10GiB", "gpudirect.read_only_mount": "true",
-		"rdma.enabled": "true",
+		"cluster.name": "node-7", "cluster.address": ":7002", "cluster.gossip_address": ":7003",
+		"cluster.advertise": "10.0.0.7", "cluster.seeds": "a,b:7000", "cluster.key_file": "/etc/cluster.key",
+		"cluster.zone": "rack-7", "cluster.weight": "7",
+		"rdma.enabled": "true", "cache.directory": "/nvme/cache", "cache.capacity": "10GiB", "cache.high_watermark": "95",
+		"cache.low_watermark": "50",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]
@@ -122,6 +126,12 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 			vars["NEBULAIO_ROOT_PASSWORD"] = "something-else"
 		case "root_password":
 			vars["NEBULAIO_ROOT_USER"] = "someone"
+		case "cluster.address":
+			vars["NEBULAIO_CLUSTER_KEY_FILE"] = "/etc/cluster.key"
+		case "cluster.gossip_address", "cluster.advertise", "cluster.seeds":
+			vars["NEBULAIO_CLUSTER_ADDRESS"], vars["NEBULAIO_CLUSTER_KEY_FILE"] = ":7002", "/etc/cluster.key"
+		case "cluster.key_file":
+			vars["NEBULAIO_CLUSTER_ADDRESS"] = ":7002"
 		}
 		check := func(in config.Inputs, origin config.Origin) {
 			t.Helper()
@@ -293,6 +303,7 @@ func FuzzFile(f *testing.F) {
 	f.Add("region: a\nlimits:\n  idle: 5m\netag_buckets: {a: md5}\ntls: {hosts: [a, b]}\n")
 	f.Add("a: &x [*x]\n")
 	f.Add("etag_buckets: {? [a] : b}\n")
+	f.Add("upstream:\n  models:\n    endpoint: http://h\n    ttl: 5s\n    pin: [a*]\n")
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(dir, "f.yaml")
@@ -306,7 +317,7 @@ func FuzzFile(f *testing.F) {
 			}
 			return
 		}
-		if len(c.Values()) != len(config.Keys()) {
+		if len(c.Values()) != len(config.Keys())+len(c.Upstream)*len(config.UpstreamKeys()) {
 			t.Error("values are missing")
 		}
 	})

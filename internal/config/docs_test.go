@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +55,16 @@ limits:
   connections: 10000
 etag_buckets:
   train-*: crc64nvme
+upstream:
+  models:
+    endpoint: https://s3.example.com
+    bucket: company-models
+    access_key_env: UPSTREAM_ACCESS_KEY
+    secret_key_env: UPSTREAM_SECRET_KEY
 ` + "```" + `
+
+The settings of an upstream bucket can be given only in the file, because there is a set of them for each bucket. In the
+table, ` + "`BUCKET`" + ` stands for the name of the bucket at this server.
 
 A size is a number with a unit, such as ` + "`64MiB` or `1GB`" + `. A duration is a number with a unit, such as ` +
 		"`500ms`, `30s` or `12h`" + `. In the environment and in flags, the items of a list are separated by commas, and
@@ -64,7 +74,7 @@ and the first line of its standard output shows that port.
 | key | type | default | variable | flag | meaning |
 |---|---|---|---|---|---|
 `)
-	for _, k := range config.Keys() {
+	for _, k := range slices.Concat(config.Keys(), config.UpstreamKeys()) {
 		form, def, fl := string(k.Type), "", ""
 		if len(k.Choices) > 0 && k.Type == config.Choice {
 			form = strings.Join(k.Choices, ", ")
@@ -82,7 +92,12 @@ and the first line of its standard output shows that port.
 		if k.EnvOnly {
 			help += " " + k.Name + " can be set only in the environment."
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | `%s` | %s | %s |\n", k.Name, form, def, k.Env(), fl, help)
+		variable := ""
+		if k.Env() != "" {
+			variable = "`" + k.Env() + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, form, def,
+			variable, fl, help)
 	}
 	b.WriteString("\n`go test ./internal/config -update` writes this page, and the same test checks it.\n")
 	return b.String()

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -36,29 +37,40 @@ type Key struct {
 	// command line.
 	EnvOnly bool
 	Secret  bool
+	// FileOnly allows the setting only in the file, because there is one for each upstream bucket.
+	FileOnly bool
 	// Later marks the setting of a feature that this version does not have. Load accepts only the default value of a
 	// setting that Later marks.
 	Later bool
 }
 
-// Env returns the name of the environment variable of the setting.
+// Env returns the name of the environment variable of the setting. Env returns "" if the setting has no variable.
 func (k Key) Env() string {
+	if k.FileOnly {
+		return ""
+	}
 	return "NEBULAIO_" + strings.ToUpper(strings.ReplaceAll(k.Name, ".", "_"))
 }
 
 // Flag returns the name of the command-line flag of the setting, without leading dashes. Flag returns "" if the
 // setting has no flag.
 func (k Key) Flag() string {
-	if k.EnvOnly || k.Later {
+	if k.EnvOnly || k.Later || k.FileOnly {
 		return ""
 	}
 	return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name)
 }
 
-// Keys returns the descriptions of all settings, in the order of the documentation.
-func Keys() []Key {
+// Keys returns the descriptions of all settings except those of upstream buckets, in the order of the documentation.
+func Keys() []Key { return keysOf(table()) }
+
+// UpstreamKeys returns the descriptions of the settings of an upstream bucket. In the names of the settings, BUCKET stands
+// for the name of the bucket.
+func UpstreamKeys() []Key { return keysOf(upstreamFields(anyBucket)) }
+
+func keysOf(fields []field) []Key {
 	var all []Key
-	for _, f := range table() {
+	for _, f := range fields {
 		all = append(all, f.Key)
 	}
 	return all
@@ -78,8 +90,13 @@ const (
 	gib = 1 << 30
 )
 
-// table returns all keys of the configuration.
+// table returns all keys of the configuration except those of upstream buckets.
 func table() []field {
+	return slices.Concat(serverFields(), cacheFields(), clusterFields())
+}
+
+// serverFields returns the keys of the store, its addresses, its limits and the door.
+func serverFields() []field {
 	etags := []string{"md5", "crc64nvme"}
 	return []field{
 		{Key: Key{Name: "data", Type: Text, Default: "./data",

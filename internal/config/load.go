@@ -134,7 +134,10 @@ func (c *Config) whole() error {
 		return bad("console_address", fmt.Sprintf("is %q, which is the S3 address too", c.ConsoleAddress),
 			"give it another port")
 	}
-	return nil
+	if err := c.checkCluster(bad); err != nil {
+		return err
+	}
+	return c.checkUpstreams(bad)
 }
 
 func readBounded(path string, limit int64) ([]byte, error) {

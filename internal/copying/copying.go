@@ -62,7 +62,7 @@ type Copier struct {
 	files, known atomic.Int64
 }
 
-// New returns a Copier. It fails with kind Invalid for options out of range.
+// New returns a Copier. New fails with kind Invalid for options out of range.
 func New(o Options) (*Copier, error) {
 	if o.Concurrency == 0 {
 		o.Concurrency = DefaultConcurrency
@@ -111,8 +111,8 @@ type Result struct {
 	Resumed int64 `json:"resumed"`
 	// Way says how the bytes went: "http", "door", "file", or "server" for a copy inside a server.
 	Way string `json:"way"`
-	// Verified says what was compared: "crc64nvme", "crc32c", "crc32" or "md5" for a checksum of the whole content that
-	// the server keeps, "length+etag" if the server keeps no checksum, "length" for a copy of a file.
+	// Verified says what was compared. "crc64nvme", "crc32c", "crc32" and "md5" are checksums of the whole content that the
+	// server keeps. "length+etag" means that the server keeps no checksum. "length" is for a copy of a file.
 	Verified string   `json:"verified"`
 	CRC64    string   `json:"crc64nvme,omitempty"` // of the whole content, in hexadecimal digits
 	Hedged   int64    `json:"hedged,omitempty"`    // requests that were sent twice because the first was slow

@@ -89,11 +89,12 @@ func (c *Copier) upload(ctx context.Context, src source, dst Remote) (Result, er
 		return Result{}, err
 	}
 	r := Result{Source: src.name(), Destination: dst.Name(), Bytes: size, Way: "http"}
+	s := &sender{c: c, src: src, u: u, size: size, part: partSize(size)}
 	if size <= whole {
-		err = c.sendWhole(ctx, src, u, size)
+		err = s.whole(ctx)
 		r.Moved = size
 	} else {
-		err = c.sendParts(ctx, src, dst, u, size, &r)
+		err = s.parts(ctx, dst, &r)
 	}
 	if err != nil {
 		return Result{}, err
@@ -114,21 +115,29 @@ func (c *Copier) upload(ctx context.Context, src source, dst Remote) (Result, er
 	return r, nil
 }
 
-// sendWhole sends a small object with one request.
-func (c *Copier) sendWhole(ctx context.Context, src source, u *s3.Upload, size int64) error {
-	if err := c.gate.enter(ctx); err != nil {
+// sender is one content on its way to a new object.
+type sender struct {
+	c          *Copier
+	src        source
+	u          *s3.Upload
+	size, part int64
+}
+
+// whole sends a small object with one request.
+func (s *sender) whole(ctx context.Context) error {
+	if err := s.c.gate.enter(ctx); err != nil {
 		return err
 	}
-	defer c.gate.leave()
-	err := u.Whole(ctx, size, func() (vfs.Blocks, error) {
-		b, err := c.openBlocks(ctx, src, 0, size, func(int64) {})
+	defer s.c.gate.leave()
+	err := s.u.Whole(ctx, s.size, func() (vfs.Blocks, error) {
+		b, err := s.c.openBlocks(ctx, s.src, 0, s.size, func(int64) {})
 		if err != nil {
 			return nil, err
 		}
-		return &checkedBlocks{b, src}, nil
+		return &checkedBlocks{b, s.src}, nil
 	})
 	if err == nil {
-		c.moved.Add(size)
+		s.c.moved.Add(s.size)
 	}
 	return err
 }
@@ -149,44 +158,43 @@ func (b *checkedBlocks) Next() ([]byte, error) {
 	return p, err
 }
 
-// sendParts sends a large object in parts, and resumes an upload that an earlier copy began.
-func (c *Copier) sendParts(ctx context.Context, src source, dst Remote, u *s3.Upload, size int64, r *Result) error {
-	state, err := openState(c.o.States, src.id(), dst)
+// parts sends a large object in parts, and resumes an upload that an earlier copy began.
+func (s *sender) parts(ctx context.Context, dst Remote, r *Result) error {
+	state, err := openState(s.c.o.States, s.src.id(), dst)
 	if err != nil {
 		return err
 	}
 	defer state.close()
-	part := partSize(size)
-	sent, err := c.resume(ctx, src, u, state, part, size)
+	sent, err := s.resume(ctx, state)
 	if err != nil {
 		return err
 	}
-	if id, _ := u.ID(); id == "" {
-		if err := u.Begin(ctx); err != nil {
+	if id, _ := s.u.ID(); id == "" {
+		if err := s.u.Begin(ctx); err != nil {
 			return err
 		}
-		id, sums := u.ID()
-		if err := state.write(id, sums, part); err != nil {
+		id, sums := s.u.ID()
+		if err := state.write(id, sums, s.part); err != nil {
 			return err
 		}
 	}
 	for _, n := range sent {
 		r.Resumed += n
 	}
-	c.moved.Add(r.Resumed)
-	if err := c.sendRest(ctx, src, u, part, size, sent); err != nil {
+	s.c.moved.Add(r.Resumed)
+	if err := s.rest(ctx, sent); err != nil {
 		if !state.kept() {
-			_ = u.Abort(ctx)
+			_ = s.u.Abort(ctx)
 		}
 		return err
 	}
-	r.Moved = size - r.Resumed
-	if err := src.unchanged(); err != nil {
-		_ = u.Abort(ctx)
+	r.Moved = s.size - r.Resumed
+	if err := s.src.unchanged(); err != nil {
+		_ = s.u.Abort(ctx)
 		state.forget()
 		return err
 	}
-	if err := u.Complete(ctx); err != nil {
+	if err := s.u.Complete(ctx); err != nil {
 		if code := s3.CodeOf(err); code == "NoSuchUpload" || code == "InvalidPart" {
 			state.forget()
 		}
@@ -196,17 +204,17 @@ func (c *Copier) sendParts(ctx context.Context, src source, dst Remote, u *s3.Up
 	return nil
 }
 
-// sendRest sends the parts that the server does not have.
-func (c *Copier) sendRest(ctx context.Context, src source, u *s3.Upload, part, size int64, sent map[int]int64) error {
+// rest sends the parts that the server does not have.
+func (s *sender) rest(ctx context.Context, sent map[int]int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan int)
 	var group sync.WaitGroup
-	count := int((size + part - 1) / part)
-	for range min(c.o.Concurrency, count) {
+	count := int((s.size + s.part - 1) / s.part)
+	for range min(s.c.o.Concurrency, count) {
 		group.Go(func() {
 			for number := range next {
-				if err := c.sendPart(ctx, src, u, number, part, size); err != nil {
+				if err := s.one(ctx, number); err != nil {
 					cancel(err)
 				}
 			}
@@ -225,34 +233,35 @@ func (c *Copier) sendRest(ctx context.Context, src source, u *s3.Upload, part, s
 	return context.Cause(ctx)
 }
 
-func (c *Copier) sendPart(ctx context.Context, src source, u *s3.Upload, number int, part, size int64) error {
-	if err := c.gate.enter(ctx); err != nil {
+// one sends one part.
+func (s *sender) one(ctx context.Context, number int) error {
+	if err := s.c.gate.enter(ctx); err != nil {
 		return err
 	}
-	defer c.gate.leave()
-	off := int64(number-1) * part
-	n := min(part, size-off)
+	defer s.c.gate.leave()
+	off := int64(number-1) * s.part
+	n := min(s.part, s.size-off)
 	told := int64(0) // a repeated part is not counted twice
-	return u.Part(ctx, number, n, block, func() (vfs.Blocks, error) {
-		c.moved.Add(-told)
+	return s.u.Part(ctx, number, n, block, func() (vfs.Blocks, error) {
+		s.c.moved.Add(-told)
 		told = 0
-		return c.openBlocks(ctx, src, off, n, func(n int64) {
+		return s.c.openBlocks(ctx, s.src, off, n, func(n int64) {
 			told += n
-			c.moved.Add(n)
+			s.c.moved.Add(n)
 		})
 	})
 }
 
 // resume asks the server which parts it has of an upload that an earlier copy began. It compares each part with the
 // source, and returns the sizes of the parts that need not be sent again.
-func (c *Copier) resume(ctx context.Context, src source, u *s3.Upload, state *state, part, size int64) (map[int]int64, error) {
-	if state.ID == "" || state.Part != part {
+func (s *sender) resume(ctx context.Context, state *state) (map[int]int64, error) {
+	if state.ID == "" || state.Part != s.part {
 		return nil, nil
 	}
-	u.Resume(state.ID, state.Sums)
-	parts, err := u.Sent(ctx)
+	s.u.Resume(state.ID, state.Sums)
+	parts, err := s.u.Sent(ctx)
 	if errs.Is(err, errs.NotFound) || s3.CodeOf(err) == "NoSuchUpload" {
-		u.Resume("", false) // it was completed, aborted or has expired
+		s.u.Resume("", false) // it was completed, aborted or has expired
 		return nil, nil
 	}
 	if err != nil {
@@ -260,29 +269,29 @@ func (c *Copier) resume(ctx context.Context, src source, u *s3.Upload, state *st
 	}
 	sent := map[int]int64{}
 	for _, p := range parts {
-		off := int64(p.Number-1) * part
-		if off >= size || p.Size != min(part, size-off) {
+		off := int64(p.Number-1) * s.part
+		if off >= s.size || p.Size != min(s.part, s.size-off) {
 			continue
 		}
-		sum, ok, err := c.samePart(ctx, src, p, off)
+		sum, ok, err := s.same(ctx, p, off)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
-			u.Adopt(p, sum)
+			s.u.Adopt(p, sum)
 			sent[p.Number] = p.Size
 		}
 	}
 	return sent, nil
 }
 
-// samePart compares a part on the server with the source, by its CRC-64/NVME, or else by its MD5.
-func (c *Copier) samePart(ctx context.Context, src source, p s3.SentPart, off int64) (sum uint64, same bool, err error) {
+// same compares a part on the server with the source, by its CRC-64/NVME, or else by its MD5.
+func (s *sender) same(ctx context.Context, p s3.SentPart, off int64) (sum uint64, same bool, err error) {
 	var h hash.Hash
 	if !p.HasCRC64 {
 		h = md5.New() //nolint:gosec // as above
 	}
-	b, err := c.openBlocks(ctx, src, off, p.Size, func(int64) {})
+	b, err := s.c.openBlocks(ctx, s.src, off, p.Size, func(int64) {})
 	if err != nil {
 		return 0, false, err
 	}
@@ -295,7 +304,7 @@ func (c *Copier) samePart(ctx context.Context, src source, p s3.SentPart, off in
 		if err != nil {
 			return 0, false, err
 		}
-		sum = c.join.After(sum, int64(len(data))) ^ checksum.Of(data)
+		sum = s.c.join.After(sum, int64(len(data))) ^ checksum.Of(data)
 		if h != nil {
 			h.Write(data)
 		}

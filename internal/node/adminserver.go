@@ -36,9 +36,12 @@ type userChange struct {
 	Role   *iam.Role `json:"role,omitempty"`
 }
 
-// adminHandler serves an Admin over the administration socket. The listener decides which users may connect.
-func adminHandler(a Admin) http.Handler {
+// adminHandler serves an Admin over the administration socket. The listener decides which users may connect. The
+// function members describes the cluster of the server. The parameter k administers the cache, and is nil if the server
+// has no upstream bucket.
+func adminHandler(a Admin, members func() Cluster, k *CacheAdmin) http.Handler {
 	mux := http.NewServeMux()
+	addCache(mux, k)
 	mux.HandleFunc("GET /v1/users", func(w http.ResponseWriter, r *http.Request) {
 		users, err := a.Users(r.Context())
 		answer(w, users, err)
@@ -63,6 +66,7 @@ func adminHandler(a Admin) http.Handler {
 		answer(w, struct{}{}, a.RemoveUser(r.Context(), r.PathValue("key")))
 	})
 	addGrants(mux, a)
+	addCluster(mux, members)
 	mux.HandleFunc("GET /v1/stats", func(w http.ResponseWriter, r *http.Request) {
 		s, err := a.Stats(r.Context())
 		answer(w, s, err)

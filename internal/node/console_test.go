@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/cluster"
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	door "github.com/nebulaio/nebulaio/internal/gpudirect/server"
@@ -119,7 +120,7 @@ func TestEverySeriesIsThereFromTheStart(t *testing.T) {
 	}
 }
 
-// allMetrics returns the metrics of a server with a store and a door.
+// allMetrics returns the metrics of a server with a store, a door and a cluster.
 func allMetrics(t *testing.T) *metrics {
 	t.Helper()
 	m := newMetrics("1", gauges{none, none})
@@ -129,6 +130,9 @@ func allMetrics(t *testing.T) *metrics {
 	if err := m.watchDoor(func() (door.Stats, bool) {
 		return door.Stats{Moved: []door.Moved{{Route: "direct"}}}, true
 	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.watchCluster(func() Cluster { return Cluster{Enabled: true, Status: &cluster.Status{}} }); err != nil {
 		t.Fatal(err)
 	}
 	return m

@@ -74,6 +74,9 @@ func (s *server) observe() func(s3api.Event) {
 			slog.Int64("in", e.In), slog.Int64("out", e.Out), slog.Float64("ms", float64(e.Duration.Microseconds())/1e3),
 			slog.String("remote", e.Remote), slog.String("account", e.Account),
 		}
+		if e.Served != "" {
+			attrs = append(attrs, slog.String("cache", e.Served))
+		}
 		if e.Code != "" {
 			attrs = append(attrs, slog.String("code", e.Code))
 		}

@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/cluster"
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
@@ -88,6 +89,7 @@ type server struct {
 	cert    atomic.Pointer[certificate]
 	front   atomic.Pointer[s3api.Server]
 	door    atomic.Pointer[doorService]
+	members atomic.Pointer[cluster.Node] // nil if the server is in no cluster
 	metrics *metrics
 	console *console
 	store   atomic.Pointer[store]
@@ -135,8 +137,13 @@ func Run(ctx context.Context, o Options) (err error) {
 
 	free := limitMemory(o.Config.MemoryLimit)
 	defer free()
-	st, err := openStore(ctx, o.Config, s.events())
+	local, err := openStore(ctx, o.Config, s.events())
 	if err != nil {
+		return err
+	}
+	st, err := addUpstreams(ctx, o.Config, local, component(s.log, "cache"))
+	if err != nil {
+		_ = local.Close() // nothing was served
 		return err
 	}
 	s.store.Store(&st)
@@ -191,6 +198,13 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	defer gpudirect.close()
 	s.door.Store(gpudirect)
 	gpudirect.say(s)
+	members, err := s.startCluster(ctx, extentsOf(st))
+	if err != nil {
+		front.Close()
+		return err
+	}
+	joinNeighbours(st, members)
+	defer s.stopCluster(members)
 	admin := &local{store: st, accounts: accounts, door: gpudirect.status, scrub: &s.scrubs,
 		close: func() error { return nil }}
 	adminSide := &adminService{s: s, admin: admin}
@@ -202,6 +216,9 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		return err
 	}
 	if err := s.metrics.watchDoor(s.doorStats); err != nil {
+		return err
+	}
+	if err := s.metrics.watchCluster(s.clusterStatus); err != nil {
 		return err
 	}
 
@@ -237,7 +254,8 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		s.tell("STOPPING=1")
 		log.Info("draining", "reason", fmt.Sprint(context.Cause(ctx)), "timeout", c.DrainTimeout.String())
 	}
-	drain() // of both at the same time
+	go s.stopCluster(members) // other members stop asking this node; the deferred call waits for the end
+	drain()                   // of both at the same time
 	if e := <-ended; err == nil {
 		err = e
 	}
@@ -338,7 +356,12 @@ func (s *server) serveAdmin(a Admin) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return serveHTTP(newHTTP(adminHandler(a), component(s.log, "admin")), l, component(s.log, "admin")), nil
+	var k *CacheAdmin
+	if st := s.store.Load(); st != nil {
+		k = cacheAdmin(*st)
+	}
+	log := component(s.log, "admin")
+	return serveHTTP(newHTTP(adminHandler(a, s.clusterStatus, k), log), l, log), nil
 }
 
 func serveHTTP(srv *http.Server, l net.Listener, log *slog.Logger) (stop func()) {

@@ -67,7 +67,7 @@ func serveFake(t *testing.T, dir string, a Admin) *remote {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: adminHandler(a)}
+	srv := &http.Server{Handler: adminHandler(a, func() Cluster { return Cluster{Reason: "test"} }, nil)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -152,12 +152,9 @@ func storeOptions(c *config.Config, e events) disk.Options {
 type onDisk struct{ *disk.Store }
 
 // openStore opens the store in the configuration's data directory, or creates it.
-func openStore(ctx context.Context, c *config.Config, e events) (store, error) {
+func openStore(ctx context.Context, c *config.Config, e events) (onDisk, error) {
 	st, err := disk.Open(ctx, storeOptions(c, e))
-	if err != nil {
-		return nil, err
-	}
-	return onDisk{st}, nil
+	return onDisk{st}, err
 }
 
 func (s onDisk) id() string { return s.ID() }

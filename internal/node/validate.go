@@ -42,6 +42,9 @@ func Validate(ctx context.Context, c *config.Config) error {
 	if err := readableCertificate(c); err != nil {
 		return err
 	}
+	if err := usableCluster(ctx, c); err != nil {
+		return err
+	}
 	return usableDoor(c)
 }
 

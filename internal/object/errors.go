@@ -35,6 +35,9 @@ var (
 	ErrClosed         error = sentinel{errs.Closed, "the store is closed"}
 	ErrWriterLeft     error = sentinel{errs.Invalid, "the file can still be written to"}
 	ErrInvalidSums    error = sentinel{errs.Invalid, "the sums are not those of the content"}
+	ErrChanged        error = sentinel{errs.IO, "the object was changed while it was read"}
+	ErrWrongReply     error = sentinel{errs.Corrupt, "another S3 server sent wrong bytes"}
+	ErrNotCached      error = sentinel{errs.Unsupported, "the object is not cached yet"}
 )
 
 type sentinel struct {

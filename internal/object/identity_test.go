@@ -20,7 +20,7 @@ func TestIdentitiesAreKeptApart(t *testing.T) {
 			t.Errorf("%+v and %+v have the same hash", id, other)
 		}
 		seen[id.Hash()] = id
-		if id.Hash() != id.Hash() {
+		if again := id.Hash(); again != id.Hash() {
 			t.Errorf("%+v has two hashes", id)
 		}
 	}

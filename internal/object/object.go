@@ -85,7 +85,8 @@ type Info struct {
 	Marker      bool   // whether the version is a delete marker, which has no content and no attributes
 	Size        int64
 	ETag        string // without quotes
-	CRC64       uint64 // CRC-64/NVME of the whole content; always set
+	CRC64       uint64 // CRC-64/NVME of the whole content; always set, unless NoCRC64 is true
+	NoCRC64     bool   // whether CRC64 is unknown, because another S3 server has the object and names no CRC-64/NVME
 	Modified    time.Time
 	// Parts lists the parts of a multipart object in order, as the upload was completed. Parts is nil if the object
 	// was not made by a multipart upload.
@@ -123,6 +124,9 @@ type Put struct {
 	Condition  Condition
 	// If MD5 is true, the store sets Written.MD5, even if the bucket's ETags are no MD5s.
 	MD5 bool
+	// SumAlgorithm is the algorithm of the checksum that Finish returns, such as "CRC32C"; "" means CRC64NVME. A store on
+	// another S3 server announces it before it sends the content.
+	SumAlgorithm string
 	// Finish, if not nil, is called once after the last byte of Body and before the object is visible. The store
 	// adds the attributes that Finish returns to the new version. If Finish returns an error, nothing is stored and
 	// Put returns that error unchanged.

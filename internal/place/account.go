@@ -49,10 +49,10 @@ type Account struct {
 	InsecureTLS bool
 	VirtualHost bool
 	Connections int
-	// Credentials returns the keys for a request, and renews temporary ones before they expire. It is nil if requests
-	// are not signed.
+	// Credentials returns the keys for a request, and renews temporary ones before they expire. If requests are not
+	// signed, Credentials is nil.
 	Credentials s3.CredentialsProvider
-	// From and EndpointFrom say where the keys and the endpoint come from, for messages. They name no secret.
+	// From and EndpointFrom say where the keys and the endpoint come from, for messages, and contain no secret.
 	From, EndpointFrom string
 }
 
@@ -62,8 +62,8 @@ func (a Account) Options() s3.Options {
 		VirtualHost: a.VirtualHost, Connections: a.Connections, Credentials: a.Credentials}
 }
 
-// Resolve finds the server and the keys as the AWS tools do. It asks no server but, for temporary keys, that which
-// gives them: nothing is asked before the first call of Credentials.
+// Resolve finds the server and the keys as the AWS tools do. Resolve sends no request: temporary keys are fetched by the
+// first call of Credentials.
 //
 // The endpoint is that of the settings, NEBULAIO_ENDPOINT, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or that of the
 // profile. If none is named, a named profile means Amazon, and otherwise the endpoint is LocalEndpoint.

@@ -11,7 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
 
-// Clients opens places, with one client for each profile. Its methods are safe for concurrent use.
+// Clients opens places, with one client for each profile. All methods of Clients are safe for concurrent use.
 type Clients struct {
 	settings Settings
 
@@ -27,9 +27,8 @@ type opened struct {
 // NewClients returns an empty set of clients. The caller closes it.
 func NewClients(s Settings) *Clients { return &Clients{settings: s, all: map[string]*opened{}} }
 
-// Open returns the tree of a place. For a local path it does nothing else. For an S3 place it finds the server and the
-// keys as Resolve describes; the profile of the place has precedence over that of the settings, and then neither the
-// endpoint nor the keys of the settings are used.
+// Open returns the tree of a place. For an S3 place, Open finds the server and the keys as Resolve describes. If the place
+// names a profile, the server and the keys come from that profile alone, and not from the settings.
 func (c *Clients) Open(ctx context.Context, p Place) (Tree, error) {
 	if !p.Remote() {
 		return Tree{Place: p}, nil

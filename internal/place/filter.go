@@ -64,7 +64,7 @@ func (f *Filter) add(include bool, pattern string) error {
 	return nil
 }
 
-// Where limits the filter to the keys for which chosen returns true, before any rule. It is called on any goroutine.
+// Where limits the filter to the keys for which chosen returns true, before any rule. Any goroutine may call chosen.
 func (f *Filter) Where(chosen func(key string) bool) { f.where = chosen }
 
 // Empty reports whether the filter has no rules.

@@ -2,8 +2,8 @@
 
 // Package place names, lists and compares the places of files and objects: a local path, or a prefix of a bucket.
 //
-// Two places are listed in the same order, the byte order of their keys. That is how sync and verify compare places of
-// any size with little memory.
+// All places are listed in the same order, the byte order of their keys, so that sync and verify compare places of any
+// size with little memory.
 package place
 
 import (
@@ -116,7 +116,7 @@ func (p Place) AsFolder() Place {
 	return p
 }
 
-// Base returns the last part of the name, without a slash at its end. It is empty for a bucket.
+// Base returns the last part of the name, without a slash at its end. For a bucket, Base returns "".
 func (p Place) Base() string {
 	if p.Remote() {
 		key := strings.TrimSuffix(p.Key, "/")

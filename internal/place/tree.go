@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
 
-// Tree is a place with the client of its server. Its methods are safe for concurrent use.
+// Tree is a place with the client of its server. All methods of Tree are safe for concurrent use.
 type Tree struct {
 	Place
 	Client *s3.Client // nil for a local path

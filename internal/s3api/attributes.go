@@ -9,27 +9,28 @@ import (
 	"strings"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
 )
 
 // Names of the attributes of an object. The attribute of a user metadata entry is metaPrefix and the name of the
 // entry.
 const (
-	attrType        = "content-type"
-	attrEncoding    = "content-encoding"
-	attrDisposition = "content-disposition"
-	attrLanguage    = "content-language"
-	attrCache       = "cache-control"
-	attrExpires     = "expires"
-	attrRedirect    = "website-redirect"
-	attrTags        = "tags"
-	attrRetention   = "retention"
-	attrHold        = "legal-hold"
-	attrSumAlgo     = "checksum-algorithm"
-	attrSumType     = "checksum-type"
-	attrSum         = "checksum"
-	attrUpload      = "upload"       // the upload that an object was completed from
-	attrUploadParts = "upload-parts" // the digest of the parts of that completion
-	metaPrefix      = "meta:"
+	attrType        = object.AttrType
+	attrEncoding    = object.AttrEncoding
+	attrDisposition = object.AttrDisposition
+	attrLanguage    = object.AttrLanguage
+	attrCache       = object.AttrCache
+	attrExpires     = object.AttrExpires
+	attrRedirect    = object.AttrRedirect
+	attrTags        = object.AttrTags
+	attrRetention   = object.AttrRetention
+	attrHold        = object.AttrHold
+	attrSumAlgo     = object.AttrSumAlgo
+	attrSumType     = object.AttrSumType
+	attrSum         = object.AttrSum
+	attrUpload      = object.AttrUpload      // the upload that an object was completed from
+	attrUploadParts = object.AttrUploadParts // the digest of the parts of that completion
+	metaPrefix      = object.AttrMeta
 )
 
 // systemAttrs are the attributes that a copy keeps together with the user metadata. S3 does not copy the redirect.

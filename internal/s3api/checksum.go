@@ -79,9 +79,12 @@ func checksumOf(attrs map[string]string) checksum {
 }
 
 // full returns the checksum of a version for replies. If the client did not choose a checksum, it is the store's
-// own.
+// own. It is empty if the store does not know a checksum of the object.
 func full(info *object.Info) checksum {
 	c := checksumOf(info.Attributes)
+	if c.Value == "" && info.NoCRC64 {
+		return checksum{}
+	}
 	if c.Value == "" {
 		c = checksum{Algorithm: types.ChecksumAlgorithmCrc64nvme, Type: types.ChecksumTypeFullObject,
 			Value: crc64Text(info.CRC64)}
@@ -90,10 +93,18 @@ func full(info *object.Info) checksum {
 }
 
 func (c checksum) keep(attrs map[string]string) {
-	if c.Algorithm == types.ChecksumAlgorithmCrc64nvme && c.Type == types.ChecksumTypeFullObject {
-		return // the store has this checksum already
+	if c.Algorithm == "" || c.Algorithm == types.ChecksumAlgorithmCrc64nvme && c.Type == types.ChecksumTypeFullObject {
+		return // there is none, or the store has this checksum already
 	}
 	attrs[attrSumAlgo], attrs[attrSumType], attrs[attrSum] = string(c.Algorithm), string(c.Type), c.Value
+}
+
+// algorithms returns the list of algorithms for the entry of a listing.
+func (c checksum) algorithms() []types.ChecksumAlgorithm {
+	if c.Algorithm == "" {
+		return nil
+	}
+	return []types.ChecksumAlgorithm{c.Algorithm}
 }
 
 func (c checksum) sums() sums { return sumsOf(c.Algorithm, c.Value) }

@@ -172,16 +172,16 @@ func copyAttributes(in *s3response.CopyObjectInput, src *object.Info, bk *object
 
 // copySum returns the checksum of a copy. It uses the source's checksum if that covers the whole content and the
 // client asks for no other algorithm. It uses the store's own checksum if the client asks for that algorithm.
-// Otherwise it reads the content to compute the checksum.
+// Otherwise it reads the content to compute the checksum. The checksum is empty if nobody knows or asks for one.
 func (b *backend) copySum(ctx context.Context, src *object.Info, asked types.ChecksumAlgorithm) (checksum, error) {
 	old := full(src)
 	if asked == "" {
 		asked = old.Algorithm
 	}
-	if asked == old.Algorithm && old.Type == types.ChecksumTypeFullObject {
+	if asked == old.Algorithm && (old.Type == types.ChecksumTypeFullObject || asked == "") {
 		return old, nil
 	}
-	if asked == types.ChecksumAlgorithmCrc64nvme {
+	if asked == types.ChecksumAlgorithmCrc64nvme && !src.NoCRC64 {
 		return checksum{Algorithm: asked, Type: types.ChecksumTypeFullObject, Value: crc64Text(src.CRC64)}, nil
 	}
 	ref := object.Ref{Bucket: src.Bucket, Key: src.Key, Version: src.Version}

@@ -23,6 +23,10 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 	if errors.As(err, &known) {
 		return known // an S3 error of our own reader or Finish, which the store returned
 	}
+	if r := (*object.Refusal)(nil); errors.As(err, &r) {
+		b.log.Warn("another S3 server refused", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "error", err)
+		return refusal(r.Status, r.Code, r.Message)
+	}
 	switch {
 	case errors.Is(err, object.ErrNoSuchBucket):
 		return s3err.GetBucketErr(s3err.ErrNoSuchBucket, ref.Bucket)

@@ -67,7 +67,36 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	if err != nil {
 		return nil, err
 	}
-	content, err := b.store.Open(patient(ctx), ref)
+	var out *s3.GetObjectOutput
+	for range mostChanges {
+		// If another server keeps the object, and has changed it or sent wrong bytes, the reply begins anew: no byte was
+		// sent yet.
+		if out, err = b.readObject(ctx, in, bk, ref); !anew(err) {
+			break
+		}
+	}
+	if anew(err) {
+		return nil, b.s3Error("GetObject", ref, err)
+	}
+	return out, err
+}
+
+// mostChanges is how often a read begins anew because the object has changed or wrong bytes came.
+const mostChanges = 3
+
+// anew reports whether a read that failed before its first byte may begin anew.
+func anew(err error) bool {
+	return errors.Is(err, object.ErrChanged) || errors.Is(err, object.ErrWrongReply)
+}
+
+// readObject opens the content of an object as the body of a reply. An error for which anew is true
+// is not converted to an S3 error.
+func (b *backend) readObject(ctx context.Context, in *s3.GetObjectInput, bk *object.Bucket,
+	ref object.Ref) (*s3.GetObjectOutput, error) {
+	content, err := b.store.Open(expecting(patient(ctx), in.Range), ref)
+	if anew(err) {
+		return nil, err
+	}
 	if err != nil {
 		return b.marker(ctx, ref, err)
 	}
@@ -77,9 +106,13 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	if err != nil {
 		return nil, err
 	}
+	tellSource(ctx, content, p.Range)
 	body, err := content.Section(p.Range)
 	if err == nil {
 		err = verified(body)
+	}
+	if anew(err) {
+		return nil, err
 	}
 	if err != nil {
 		return nil, b.s3Error("GetObject", ref, err)

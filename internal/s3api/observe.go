@@ -109,6 +109,7 @@ func (s *Server) event(ctx *fasthttp.RequestCtx, start time.Time) Event {
 	if err, ok := ctx.UserValue(errorKey).(error); ok {
 		e.Code = codeOf(err)
 	}
+	e.Served, _ = ctx.UserValue(servedKey).(string)
 	if a, ok := ctx.UserValue("account").(auth.Account); ok {
 		e.Account = strings.Clone(a.Access)
 	}

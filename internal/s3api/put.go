@@ -69,7 +69,7 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	var sum checksum
 	info, err := b.store.Put(patient(ctx), object.Put{
 		Bucket: ref.Bucket, Key: ref.Key, Size: size, Body: body, Attributes: attrs, Condition: cond,
-		Judge: judgeWrite(attrs),
+		Judge: judgeWrite(attrs), SumAlgorithm: string(body.algo),
 		Finish: func(w object.Written) (map[string]string, error) {
 			var err error
 			if sum, err = body.sum(w); err != nil {

@@ -132,6 +132,9 @@ type Event struct {
 	Remote    string // address of the client
 	Account   string // access key of the client; empty for an anonymous request
 	Err       error  // why the reply's body was cut short; nil if the body was complete
+	// Served is one of the Served constants of package object if another S3 server keeps the object that was read; empty
+	// otherwise.
+	Served string
 }
 
 // Server is the S3 front end. A process can have only one Server at a time.

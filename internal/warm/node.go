@@ -20,7 +20,7 @@ type NodeOptions struct {
 	Objects int
 	// Progress, if not nil, is called with the bytes in the node's cache so far, on any goroutine.
 	Progress func(bytes int64)
-	// Wait pauses between two questions about one object; nil means 300 ms. It returns the reason why ctx has ended.
+	// Wait pauses between two questions about one object; nil means 300 ms. Wait returns the reason why ctx has ended.
 	Wait func(ctx context.Context) error
 }
 
@@ -96,7 +96,7 @@ type nodeWork struct {
 // one warms one object. The node works on; one asks how far it is.
 func (w *nodeWork) one(ctx context.Context, e place.Entry) error {
 	for before := int64(0); ; {
-		got, err := w.c.Warm(ctx, w.bucket, e.Name, w.o.Pin)
+		got, err := w.c.Admin().Warm(ctx, w.bucket, e.Name, w.o.Pin)
 		if err != nil {
 			return err
 		}

@@ -51,8 +51,8 @@ const (
 	mostFiles = 10_000_000
 )
 
-// Make plans one source: a folder or prefix, an index, or a single file. A source that does not exist, and an index that
-// names a file that does not exist, are errors of kind NotFound.
+// Make plans one source: a folder or prefix, an index, or a single file. If the source or a file of the index does not
+// exist, the error is of kind NotFound.
 func Make(ctx context.Context, t place.Tree) (Plan, error) {
 	kind, e, err := t.Look(ctx)
 	switch {
@@ -284,7 +284,7 @@ func (p *Plan) read(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, errs.Wrap("warm", at.Path, err)
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, mostIndex+1))
 	if err == nil && len(text) > mostIndex {
 		err = errs.New(errs.Invalid, "warm", at.Path, fmt.Sprintf("has more than %d bytes", mostIndex))

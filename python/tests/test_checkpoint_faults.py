@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from checkpoint_support import blank, load, refused, same, save, servers  # noqa: E402
-from nebulaio.torch import StorageReader, StorageWriter, _manifest, _metadata, _zips  # noqa: E402
+from nebulaio.torch import StorageReader, StorageWriter, _manifest, _metadata, _opcodes, _zips  # noqa: E402
 from support import PACKAGE  # noqa: E402
 
 
@@ -219,7 +219,7 @@ def test_random_bytes_never_crash_the_parsers(tmp_path: Path) -> None:
 
     parsers: list[tuple[bytes, Any]] = [
         ((tmp_path / "a/.metadata").read_bytes(), lambda data: _metadata.load(data, "test")),
-        (manifest.read_bytes(), lambda data: _manifest.decode(data, "test")),
+        (manifest.read_bytes(), lambda data: _manifest.decode(data, "test").items.check()),
         (archive.read_bytes(), parse_archive),
     ]
     for content, parse in parsers:
@@ -234,6 +234,46 @@ def test_random_bytes_never_crash_the_parsers(tmp_path: Path) -> None:
                 parse(bytes(data))
             except (NebulaioError, _zips.NotPlainError):
                 continue
+
+
+def test_a_damaged_entry_is_found_though_nobody_asks_for_it(tmp_path: Path) -> None:
+    """A load of one tensor checks the manifest's entries of all others."""
+    save(state(), StorageWriter(tmp_path))
+    (manifest,) = tmp_path.glob("checkpoint-*.json")
+    content = json.loads(manifest.read_bytes())
+    (entry,) = [item for item in content["items"] if item["tensor"] == "b"]
+    entry["offset"] = 1 << 40
+    manifest.write_bytes(json.dumps(content).encode())
+    with refused("are not in the checkpoint"):
+        load({"a.w": torch.zeros(3000)}, StorageReader(tmp_path))
+
+
+def test_metadata_with_shared_parts_is_equal(tmp_path: Path) -> None:
+    """Equal shapes and names are one object in the pickle, and the metadata says the same."""
+    many = {f"layers.{n}.w": torch.zeros(4, 3) for n in range(50)}
+    save(many, dcp.FileSystemWriter(tmp_path))
+    data = (tmp_path / ".metadata").read_bytes()
+    metadata = _metadata.load(data, "test")
+    dumped = _metadata.dump(metadata)
+    for found in (_metadata.load(dumped, "test"), pickle.loads(dumped)):
+        assert found.storage_data == metadata.storage_data and found.planner_data == metadata.planner_data
+        assert list(found.state_dict_metadata) == list(metadata.state_dict_metadata)
+        for name, entry in found.state_dict_metadata.items():
+            wanted = metadata.state_dict_metadata[name]
+            assert (entry.size, entry.chunks) == (wanted.size, wanted.chunks)
+            assert entry.properties.dtype is wanted.properties.dtype
+    assert len(dumped) < 0.7 * len(data)
+
+
+def test_places_of_the_memo_are_checked_behind_long_runs() -> None:
+    """Opcodes of known size are skipped together, and what follows them is still looked at."""
+    for count in (0, 1, 4095, 4096, 4097, 70000):
+        run = b"N0" * count
+        _opcodes.check(b"\x80\x04" + run + b"N.")
+        with pytest.raises(ValueError, match="place 4294967295"):
+            _opcodes.check(b"\x80\x04" + run + b"Nr\xff\xff\xff\xff.")
+        with pytest.raises(ValueError, match="is cut"):
+            _opcodes.check(b"\x80\x04" + run + b"J\x01\x02")
 
 
 # --- failed and killed saves ---

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/test/s3suite/player"
 )
 
 func openStore(t *testing.T) object.Store {
@@ -56,18 +57,18 @@ var expected = map[string]string{
 }
 
 // judge compares the results with the expected ones.
-func judge(t *testing.T, all map[string]*result) {
+func judge(t *testing.T, all map[string]*player.Result) {
 	t.Helper()
 	ran, passed := 0, 0
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		r := all[name]
-		ran, passed = ran+r.ran, passed+r.passed
+		ran, passed = ran+r.Ran, passed+r.Passed
 		why, known := expected[name]
 		switch {
-		case r.passed == r.ran && known:
+		case r.Passed == r.Ran && known:
 			t.Errorf("%s passes and is listed as failing (%s): take it out of the list", name, why)
-		case r.passed < r.ran && !known:
-			t.Errorf("%s: %s", name, r.why)
+		case r.Passed < r.Ran && !known:
+			t.Errorf("%s: %s", name, r.Why)
 		}
 	}
 	for name := range expected {

@@ -3,8 +3,8 @@
 // Package journal records which blocks of a download are in its draft file, with their checksums, so that a killed
 // download goes on.
 //
-// A journal is a file beside the draft. It begins with a header that names the content, and each record after the
-// header names one block and its CRC-64/NVME. All numbers are little-endian:
+// A journal is a file beside the draft. A journal begins with a header that names the content, and each record after
+// the header names one block and its CRC-64/NVME. All numbers are little-endian:
 //
 //	offset    bytes
 //	0         8      magic "NIOCOPY1"
@@ -84,9 +84,9 @@ func Create(dir *os.Root, path string, id object.Identity) (*Journal, error) {
 // Sums are the checksums of the blocks that a journal records, by block number.
 type Sums map[int64]uint64
 
-// Open opens the journal with this name in dir for more records and returns the records that it has. If the journal is missing, is
-// damaged in its header or belongs to another content than id, Open returns a nil Journal without an error, and the
-// caller begins anew with Create. The number of returned sums is at most that of the blocks of id.
+// Open opens the journal with this name in dir for more records, and returns the records that the journal has. If the
+// journal is missing, damaged in its header or of another content than id, Open returns a nil Journal without an error.
+// The caller then begins anew with Create. The number of returned sums is at most that of the blocks of id.
 func Open(dir *os.Root, path string, id object.Identity) (*Journal, Sums, error) {
 	const op = "read journal"
 	f, err := dir.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)

@@ -230,7 +230,13 @@ func (b *batch) openHTTP(ctx context.Context, w *window) error {
 	all := make([]found, len(w.reads))
 	slots := make(chan struct{}, opensAtOnce)
 	var g sync.WaitGroup
-	for i := range w.reads {
+	which := w.only
+	if which == nil {
+		for i := range w.reads {
+			which = append(which, i)
+		}
+	}
+	for _, i := range which {
 		slots <- struct{}{}
 		g.Go(func() {
 			defer func() { <-slots }()
@@ -239,7 +245,7 @@ func (b *batch) openHTTP(ctx context.Context, w *window) error {
 		})
 	}
 	g.Wait()
-	for i := range w.reads {
+	for _, i := range which {
 		r := &w.reads[i]
 		var f *vfs.File
 		var n int64

@@ -33,6 +33,9 @@ func throughDoorOrNetwork[T any](ctx context.Context, c *Client, op, name string
 		if err != nil && w.door.broken.Load() && try == 0 {
 			continue
 		}
+		if c.uncached(err) {
+			return viaNetwork()
+		}
 		return out, err
 	}
 }

@@ -42,6 +42,8 @@ type window struct {
 	of    []int // for each file, the index of its read
 	taken int   // number of reads that are opened or delivered
 	door  *door
+	late  []int // indices of reads that the door refused because their objects are not cached
+	only  []int // indices of the reads to open over HTTP; nil means all
 }
 
 // alike reports whether one transfer can serve both reads.
@@ -105,9 +107,10 @@ type batch struct {
 	m       *Move
 	windows []*window
 
-	mu     sync.Mutex // guards the report
-	first  error
-	turned bool // the door was lost, and HTTP is used since then
+	mu      sync.Mutex // guards the report
+	first   error
+	turned  bool // the door was lost, and HTTP is used since then
+	fetched bool // the door refused an object that is not cached
 }
 
 // run opens windows, several at a time, while earlier windows are read.
@@ -232,6 +235,11 @@ func (b *batch) openDoor(ctx context.Context, d *door, w *window) error {
 	}
 	w.door = d
 	for i, o := range all {
+		if b.c.uncached(fails[i]) {
+			b.putOff(w, i, fails[i])
+			w.taken++
+			continue
+		}
 		if fails[i] != nil {
 			b.tell(w.first+i, func(x *report.BatchObject) { x.Error = fails[i].Error() })
 			dropAll(all[i:])
@@ -337,7 +345,7 @@ func (b *batch) deliver(ctx context.Context, d *door, w *window, i int, o *opene
 func (b *batch) read(ctx context.Context, w *window) error {
 	defer w.close()
 	if len(w.files) == 0 {
-		return nil
+		return b.readLate(ctx, w)
 	}
 	r := &w.reads[0]
 	req := transfer.Request{Device: w.dev, Files: w.files, Segments: w.segs, Route: r.Route, Cache: r.Cache,
@@ -378,7 +386,6 @@ func (b *batch) read(ctx context.Context, w *window) error {
 		b.c.counts.httpReads.Add(int64(len(w.files)))
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.m.moved.Add(n)
 	b.c.noteVerify(b.m, r)
 	b.m.merge(&rep)
@@ -391,5 +398,9 @@ func (b *batch) read(ctx context.Context, w *window) error {
 			x.Bytes = s.Len
 		}
 	}
-	return err
+	b.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return b.readLate(ctx, w)
 }

@@ -136,7 +136,7 @@ func (c *Client) StartRead(ctx context.Context, r Read) (*Move, error) {
 	// transfer here.
 	if w := c.wayNow(); turn && w != nil && w.door != nil {
 		u, err := c.beginDoor(ctx, w.door, m, &r, dev)
-		if err == nil || !w.door.broken.Load() && !wasLost(err) {
+		if err == nil || !w.door.broken.Load() && !wasLost(err) && !c.uncached(err) {
 			c.wait(m, u, err, out)
 			return c.begun(m), nil
 		}
@@ -196,7 +196,12 @@ func (c *Client) begin(ctx context.Context, m *Move, r *Read, dev device.Device)
 			return c.beginHTTP(ctx, m, r, dev)
 		}
 		var u *under
-		if u, err = c.beginDoor(ctx, w.door, m, r, dev); err == nil || !w.door.broken.Load() && !wasLost(err) {
+		u, err = c.beginDoor(ctx, w.door, m, r, dev)
+		if c.uncached(err) {
+			m.refuse(notCached(r, err))
+			return c.beginHTTP(ctx, m, r, dev)
+		}
+		if err == nil || !w.door.broken.Load() && !wasLost(err) {
 			return u, err
 		}
 	}

@@ -120,7 +120,12 @@ func (t *Tree) openAtDoor(ctx context.Context, d *door, keys []string, out []Ope
 		return false
 	}
 	for i, o := range opened {
-		if out[i].Err = fails[i]; fails[i] == nil {
+		switch {
+		case t.c.uncached(fails[i]):
+			out[i].File, out[i].Err = t.c.network.open(ctx, t.bucket, keys[i])
+		case fails[i] != nil:
+			out[i].Err = fails[i]
+		default:
 			out[i].File, out[i].Sums, out[i].Err = o.wholeFile(ctx, op, where)
 		}
 	}

@@ -55,8 +55,11 @@ const (
 	CodeNoSpace            = "NoSpace"
 	CodeReadOnly           = "ReadOnly"
 	CodeUnsupported        = "Unsupported"
-	CodeDamaged            = "Damaged"
-	CodeInternal           = "Internal"
+	// CodeNotCached means that another S3 server keeps the object, and that the disk of this server does not have the
+	// whole of it yet. A read over HTTP fetches the object; then the door can open it.
+	CodeNotCached = "NotCached"
+	CodeDamaged   = "Damaged"
+	CodeInternal  = "Internal"
 )
 
 // Codes returns every error code of the door, for tables of counters.
@@ -68,6 +71,6 @@ func Codes() []string {
 		CodeDeviceNotAllowed,
 		CodeNoSuchHandle, CodeTooManyHandles, CodeTooManyFiles, CodeWriterLeft, CodeBadSums, CodePreconditionFailed,
 		CodeNoSpace, CodeReadOnly,
-		CodeUnsupported, CodeDamaged, CodeInternal,
+		CodeUnsupported, CodeNotCached, CodeDamaged, CodeInternal,
 	}
 }

@@ -33,6 +33,7 @@ type Fault struct {
 	after     time.Duration // Retry-After
 	location  string        // where the server redirects the client
 	date      time.Time     // the server's clock
+	header    http.Header   // of the reply; nil unless a Sender received it
 	foreign   bool          // the reply is not from an S3 server
 	anonymous bool          // the request was not signed, because the client has no keys
 }

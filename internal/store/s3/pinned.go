@@ -16,8 +16,9 @@ import (
 // "crc32", and its value. If the server keeps no such checksum, the algorithm is empty.
 func (i Info) Kept() (algorithm string, sum uint64) { return i.kept.algorithm, i.kept.sum }
 
-// MD5 returns the MD5 of the content in hexadecimal digits, if the ETag is one. The ETag of an object in parts, and of
-// an object that is encrypted with a key of a key service or of the client, is no MD5; then MD5 returns "".
+// MD5 returns the MD5 of the content in hexadecimal digits, if the ETag is one. The ETag of an object in parts is no
+// MD5. The ETag of an object that is encrypted with a key of a key service or of the client is no MD5 either. If the
+// ETag is no MD5, MD5 returns "".
 func (i Info) MD5() string {
 	if b, err := hex.DecodeString(i.ETag); err != nil || len(b) != 16 || i.opaque {
 		return ""

@@ -36,6 +36,9 @@ type Target struct {
 	// Sizes are content lengths at which the store changes how it stores content; the suite tests further lengths of
 	// its own.
 	Sizes []int
+	// Skip, if not nil, returns why a test cannot hold for the store, or "" for a test that must pass. The parameter name
+	// is "group/test".
+	Skip func(name string) string
 }
 
 // group is a number of tests with a name.
@@ -73,7 +76,14 @@ func runGroups(t *testing.T, target Target, groups []group) {
 	for _, group := range groups {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
-				t.Run(test.name, func(t *testing.T) { run(t, target, test.run) })
+				t.Run(test.name, func(t *testing.T) {
+					if target.Skip != nil {
+						if why := target.Skip(group.name + "/" + test.name); why != "" {
+							t.Skip(why)
+						}
+					}
+					run(t, target, test.run)
+				})
 			}
 		})
 	}

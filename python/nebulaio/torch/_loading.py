@@ -26,7 +26,7 @@ from ._written import device_of, streams_of
 torch: Any = importlib.import_module("torch")
 _planner: Any = importlib.import_module("torch.distributed.checkpoint.planner")
 
-FIRST = 64
+FIRST = 16
 """Items of the first read of a load. The tensors of the other items are resolved while it runs."""
 
 BUFFER = 256 << 20
@@ -60,10 +60,10 @@ class Loading:
         kinds = _planner.LoadItemType
         tensors = [(place, item) for place, item in enumerate(items) if item.type != kinds.BYTE_IO]
         others = [item for item in items if item.type == kinds.BYTE_IO]
-        self._sources.locate(
-            dict.fromkeys(item.storage_index for _, item in tensors),
-            dict.fromkeys(item.storage_index for item in others),
-        )
+        with without_collections():
+            keys = self._sources.locate(
+                [item.storage_index for _, item in tensors], [item.storage_index for item in others]
+            )
         # The objects that are no tensors share a job with tensors in host memory. So an error about a damaged block
         # names all that is in the block.
         first, *more = list(
@@ -73,11 +73,13 @@ class Loading:
         waiting = [segment for _, _, segment in objects if segment is not None]
         wishes: list[Wish] = []
         with Running() as running:
-            for group in self._groups(tensors):
+            for group in self._groups(tensors, keys):
                 with without_collections():
+                    self._sources.find(item.storage_index for _, item in group)
                     wishes += (some := [self._wish(place, item) for place, item in group])
                 self._read_direct([wish for wish in some if wish.is_direct], waiting, running)
                 waiting = []
+            self._sources.check_rest()
             self._jobs += running.wait()
         self._seconds += running.seconds
         direct = [wish for wish in wishes if wish.is_direct]
@@ -96,15 +98,15 @@ class Loading:
             if wish.source.values is None:
                 self._by_torch(wish)
 
-    def _groups(self, tensors: Sequence[tuple[int, Any]]) -> Iterator[Sequence[tuple[int, Any]]]:
-        """Yield the items in groups: while one group is read, the tensors of the next are resolved.
+    def _groups(self, tensors: Sequence[tuple[int, Any]], keys: Sequence[Any]) -> Iterator[Sequence[tuple[int, Any]]]:
+        """Yield the items in groups, by their keys: while one group is read, the next is located and resolved.
 
         Blocks that are verified, and items that several ranks read, are read by one job each.
         """
         if self._verify or self._shared.items or len(tensors) <= FIRST:
             yield tensors
             return
-        ordered = sorted(tensors, key=lambda one: self._sources.of(one[1].storage_index)[:2])
+        ordered = [tensors[n] for n in sorted(range(len(tensors)), key=keys.__getitem__)]
         begin, count = 0, FIRST
         while begin < len(ordered):
             yield ordered[begin : begin + count]

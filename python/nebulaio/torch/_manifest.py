@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -78,7 +78,44 @@ class Manifest(NamedTuple):
     metadata_size: int
     metadata_crc: str
     files: dict[str, FileEntry]
-    items: dict[tuple[str, tuple[int, ...]], ItemEntry]
+    items: Items
+
+
+class Items:
+    """The items of a manifest by tensor and place. An entry is checked when it is asked for."""
+
+    def __init__(self, entries: Sequence[Mapping[str, Any]], files: Sequence[FileEntry], what: str) -> None:
+        self._entries = {(entry["tensor"], tuple(entry["at"])): entry for entry in entries}
+        self._files = files
+        self._what = what
+        self._checked: set[Any] = set()
+
+    def get(self, tensor: str, at: tuple[int, ...]) -> ItemEntry | None:
+        """Return the entry of a part of a tensor, or None. Raises CorruptError if the entry is damaged."""
+        key = tensor, at
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._checked.add(key)
+        return self._item(entry)
+
+    def check(self) -> None:
+        """Raise CorruptError if any entry that was not asked for is damaged."""
+        for key, entry in self._entries.items():
+            if key not in self._checked:
+                self._item(entry)
+
+    def _item(self, entry: Mapping[str, Any]) -> ItemEntry:
+        try:
+            number, offset, size = _whole(entry["file"]), _whole(entry["offset"]), _whole(entry["size"])
+            if number >= len(self._files) or offset + size > self._files[number].size:
+                raise ValueError(f"{size} bytes at {offset} of file {number} are not in the checkpoint")
+            return ItemEntry(
+                _text(entry["tensor"]), self._files[number].name, offset, size, _text(entry["dtype"]),
+                tuple(map(_whole, entry["shape"])), tuple(map(_whole, entry["at"])),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as cause:
+            raise _damaged(self._what, cause) from cause
 
 
 def draft(
@@ -111,7 +148,7 @@ def encode(fields: Mapping[str, Any], metadata: FileEntry | None, kind: str = FO
 
 
 def decode(data: bytes, what: str) -> Manifest:
-    """Return the manifest in the bytes of a file. Errors begin with `what`.
+    """Return the manifest in the bytes of a file. Its items are checked when they are used. Errors begin with `what`.
 
     Raises:
         UnsupportedError: A later release has written the manifest.
@@ -129,7 +166,7 @@ def decode(data: bytes, what: str) -> Manifest:
         # A model of safetensors shards has no metadata beside the manifest.
         told = content["metadata"]
         metadata = FileEntry("", 0, "") if told is None and content["format"] != FORMAT else _file(told)
-        items = {(item.tensor, item.at): item for item in _items(content["items"], files)}
+        items = Items(content["items"], files, what)
         step = content["step"]
         return Manifest(
             _text(content["id"]), _whole(content["world"]), None if step is None else _whole(step),
@@ -138,9 +175,13 @@ def decode(data: bytes, what: str) -> Manifest:
     except (KeyError, TypeError, ValueError, RecursionError) as cause:
         if isinstance(cause, UnsupportedError):
             raise
-        raise CorruptError(
-            f"{what}: not a manifest: {type(cause).__name__}: {cause!s:.200} (fix: copy the checkpoint again, or load an older one)"
-        ) from cause
+        raise _damaged(what, cause) from cause
+
+
+def _damaged(what: str, cause: Exception) -> CorruptError:
+    return CorruptError(
+        f"{what}: not a manifest: {type(cause).__name__}: {cause!s:.200} (fix: copy the checkpoint again, or load an older one)"
+    )
 
 
 def _file(entry: Mapping[str, Any]) -> FileEntry:
@@ -150,17 +191,6 @@ def _file(entry: Mapping[str, Any]) -> FileEntry:
     if crc and not re.fullmatch("[0-9a-f]{16}", crc):
         raise ValueError(f"the checksum {crc!r:.50} of {name!r:.200} has not 16 hexadecimal digits")
     return FileEntry(name, _whole(entry["size"]), crc)
-
-
-def _items(entries: Sequence[Mapping[str, Any]], files: Sequence[FileEntry]) -> Iterator[ItemEntry]:
-    for entry in entries:
-        number, offset, size = _whole(entry["file"]), _whole(entry["offset"]), _whole(entry["size"])
-        if number >= len(files) or offset + size > files[number].size:
-            raise ValueError(f"{size} bytes at {offset} of file {number} are not in the checkpoint")
-        yield ItemEntry(
-            _text(entry["tensor"]), files[number].name, offset, size, _text(entry["dtype"]),
-            tuple(map(_whole, entry["shape"])), tuple(map(_whole, entry["at"])),
-        )  # fmt: skip
 
 
 def _whole(value: Any) -> int:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickletools
+import re
 
 _TEXT, _COUNTED_1, _COUNTED_4, _COUNTED_8, _PLACE, _STOP, _UNKNOWN = 0, -1, -2, -3, -4, -5, -6
 
@@ -34,6 +35,15 @@ def _sizes() -> list[int]:
     return table
 
 
+def _runs(table: list[int]) -> re.Pattern[bytes]:
+    """Return a pattern for some opcodes of known size in a row, which saves a step of Python for each."""
+    kinds = []
+    for size in sorted({size for size in table if size > 0}):
+        codes = b"".join(re.escape(bytes([code])) for code, own in enumerate(table) if own == size)
+        kinds.append(b"[" + codes + (b"]+" if size == 1 else b"]" + b"." * (size - 1)))
+    return re.compile(b"(?:" + b"|".join(kinds) + b"){1,4096}", re.DOTALL)
+
+
 def check(data: bytes) -> None:
     """Raise ValueError for a pickle that is cut, has unknown opcodes, or uses places of the memo that it cannot need.
 
@@ -41,10 +51,12 @@ def check(data: bytes) -> None:
     4294967295, which would take 64 GB.
     """
     table, at, end = _sizes(), 0, len(data)
+    runs = _runs(table)
     while at < end:
         step = table[data[at]]
         if step > 0:
-            at += step
+            run = runs.match(data, at)
+            at = run.end() if run is not None else at + step
         elif step == _COUNTED_1:
             at += 2 + _number(data, at, 1)
         elif step == _COUNTED_4:

@@ -38,33 +38,57 @@ class Sources:
         self._manifest = manifest
         self._verify = verify
         self._found: dict[Any, Source] = {}
+        self._file_sizes: dict[str, int] = {}
         self.jobs: list[Any] = []
         """The reports of the jobs that have read small ranges."""
 
     def of(self, index: Any) -> Source:
-        """Return the place of an item that `locate` has found."""
+        """Return the place of an item that `locate` or `find` has found."""
         return self._found[index]
 
-    def locate(self, items: Iterable[Any], byte_items: Iterable[Any]) -> None:
-        """Find the values of the tensors of a plan. Archives of stock torch are read in a few jobs for all items."""
-        infos = {index: self._info(index) for index in items}
-        others = {index: self._info(index) for index in byte_items}
-        sizes = self._check_sizes({**infos, **others})
-        for index, info in others.items():
+    def locate(self, items: Sequence[Any], byte_items: Sequence[Any]) -> list[Any]:
+        """Check that the files of a plan are there, and return the key by which to sort each of `items`.
+
+        With a manifest, the values of tensors are found by `find`, so that the first ones are read while the others are
+        looked for.
+        """
+        infos = [self._info(index) for index in items]
+        others = [self._info(index) for index in byte_items]
+        self._file_sizes = self._check_sizes([*zip(items, infos), *zip(byte_items, others)])
+        for index, info in zip(byte_items, others):
             self._found[index] = Source(info.relative_path, info.offset, info.length, None)
-        unknown = []
-        for index, info in infos.items():
+        if self._manifest is None:
+            self.find(items)  # now: a look into the data files would wait behind reads of tensors
+        return [
+            (info.relative_path, info.values.offset if isinstance(info, _hf.Stored) else info.offset) for info in infos
+        ]
+
+    def find(self, items: Iterable[Any]) -> None:
+        """Find the values of tensors. Archives of stock torch are read in a few jobs for all items."""
+        unknown, known = [], []
+        for index in items:
+            if index in self._found:
+                continue
+            info = self._metadata.storage_data[index]
             if isinstance(info, _hf.Stored):
                 values = info.values
-                self._found[index] = Source(info.relative_path, values.offset, values.size, values, values.offset)
-            elif self._manifest is not None and (found := self._in_manifest(index, info)) is not None:
-                self._found[index] = found
+                found: Source | None = Source(info.relative_path, values.offset, values.size, values, values.offset)
             else:
+                found = None if self._manifest is None else self._in_manifest(index, info)
+            if found is None:
                 unknown.append((index, info))
-        self._look_inside(unknown, sizes)
-        for index in infos:
-            if self._found[index].values is not None:
-                self._check(index, self._found[index])
+            else:
+                self._found[index] = found
+                known.append((index, found))
+        self._look_inside(unknown, self._file_sizes)
+        for index, found in [*known, *((index, self._found[index]) for index, _ in unknown)]:
+            if found.values is not None:
+                self._check(index, found)
+
+    def check_rest(self) -> None:
+        """Check the parts of the manifest that no item has needed yet."""
+        if self._manifest is not None:
+            self._manifest.items.check()
 
     def _info(self, index: Any) -> Any:
         info = self._metadata.storage_data.get(index)
@@ -86,7 +110,7 @@ class Sources:
         assert self._manifest is not None
         shape = self._shape(index)
         at = tuple(index.offset) if index.offset is not None else (0,) * len(shape)
-        entry = self._manifest.items.get((index.fqn, at))
+        entry = self._manifest.items.get(index.fqn, at)
         if entry is None or entry.dtype == "bytes":
             return None  # an archive that torch.save made as a whole
         dtype = _manifest.dtype_of(entry.dtype)
@@ -113,10 +137,10 @@ class Sources:
                 return tuple(chunk.sizes)
         raise CorruptError(f"load {index.fqn!r} of {self._place.path}: the metadata has no part of it at {tuple(index.offset)}")
 
-    def _check_sizes(self, infos: Mapping[Any, Any]) -> dict[str, int]:
+    def _check_sizes(self, infos: Iterable[tuple[Any, Any]]) -> dict[str, int]:
         """Return the sizes of the files. Raises an error for a missing or short one, before any tensor is changed."""
         ends: dict[str, tuple[int, str]] = {}
-        for index, info in infos.items():
+        for index, info in infos:
             end = info.values.offset + info.values.size if isinstance(info, _hf.Stored) else info.offset + info.length
             if end > ends.get(info.relative_path, (-1, ""))[0]:
                 ends[info.relative_path] = end, index.fqn

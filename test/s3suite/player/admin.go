@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package s3suite
+package player
 
 import (
 	"bytes"
@@ -67,7 +67,7 @@ func call(key, secret, target string, body []byte) error {
 	hash := hex.EncodeToString(sum[:])
 	req.Header.Set("X-Amz-Content-Sha256", hash)
 	creds := aws.Credentials{AccessKeyID: key, SecretAccessKey: secret}
-	if err := v4.NewSigner().SignHTTP(context.Background(), creds, req, hash, "s3", region, time.Now()); err != nil {
+	if err := v4.NewSigner().SignHTTP(context.Background(), creds, req, hash, "s3", Region, time.Now()); err != nil {
 		return err
 	}
 	resp, err := http.DefaultClient.Do(req)

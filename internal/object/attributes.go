@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package object
+
+// The Attr constants are the names under which the S3 front end keeps its values in the attributes of an object. A store
+// on another S3 server translates attributes to headers by these names.
+const (
+	AttrType        = "content-type"
+	AttrEncoding    = "content-encoding"
+	AttrDisposition = "content-disposition"
+	AttrLanguage    = "content-language"
+	AttrCache       = "cache-control"
+	AttrExpires     = "expires"
+	AttrRedirect    = "website-redirect"
+	// AttrTags is a JSON object with the tags of the object.
+	AttrTags = "tags"
+	// AttrRetention is a JSON object with the fields Mode and RetainUntilDate.
+	AttrRetention = "retention"
+	// AttrHold is "1" if the object has a legal hold, and "0" if a legal hold was taken away.
+	AttrHold    = "legal-hold"
+	AttrSumAlgo = "checksum-algorithm" // name of the algorithm in upper case, such as "CRC32C"
+	AttrSumType = "checksum-type"      // "FULL_OBJECT" or "COMPOSITE"
+	AttrSum     = "checksum"           // value in base64
+	// AttrUpload and AttrUploadParts name the multipart upload that made the object, and the digest of its parts.
+	AttrUpload      = "upload"
+	AttrUploadParts = "upload-parts"
+	// AttrMeta begins the name of an attribute with user metadata. The name of the metadata follows in lower case.
+	AttrMeta = "meta:"
+)

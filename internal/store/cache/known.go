@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cache
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"io"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/cachefile"
+	"github.com/nebulaio/nebulaio/internal/store/upstream"
+)
+
+// absentFor is the time for which the answer that a key does not exist counts.
+const absentFor = time.Second
+
+var seed = maphash.MakeSeed()
+
+// askKey identifies questions that one answer serves. Questions before and after a change by this node differ.
+type askKey struct {
+	key, version string
+	changes      uint64
+	open         bool
+}
+
+// ask is a question to the upstream in progress.
+type ask struct {
+	done  chan struct{} // closed when found and err are set
+	found found
+	err   error
+}
+
+// found is what is known about an object.
+type found struct {
+	about   upstream.About
+	checked time.Time
+	stale   bool // the upstream does not answer, and the description is older than the rules allow otherwise
+}
+
+// wanted is a question about an object. If open is set, and nothing is known about the object, the answer also begins to
+// fetch the range.
+type wanted struct {
+	ref   object.Ref
+	open  bool
+	rng   object.Range
+	first *opened // set by the question that began to fetch
+}
+
+// opened is the content that came with the answer to a question.
+type opened struct {
+	v    *version // with one user
+	body io.ReadCloser
+	off  int64 // of body
+	f    *flight
+}
+
+// drop gives up what came with an answer.
+func (o *opened) drop() {
+	if o == nil {
+		return
+	}
+	if o.f != nil {
+		o.f.leave()
+	}
+	if o.v != nil {
+		o.v.release()
+	}
+	if o.body != nil {
+		_ = o.body.Close() // only read from
+	}
+}
+
+// knownKey returns the name under which the cache remembers a version of a key.
+func knownKey(key, version string) string {
+	if version == "" {
+		return key
+	}
+	return key + "\x00" + version
+}
+
+// stripe returns the index of the change counter of a key.
+func stripe(key string) uint8 { return uint8(maphash.String(seed, key)) }
+
+// changed records that this node changes an object. What is known about the object does not count any more.
+func (b *bucket) changed(key string) {
+	b.mu.Lock()
+	b.changes[stripe(key)]++
+	b.mu.Unlock()
+	if err := b.s.files.Forget(b.origin, key); err != nil {
+		b.s.log.Error("the cache cannot forget a key", "bucket", b.Name, "key", key, "error", err)
+	}
+}
+
+// find returns what is known about an object, by the rules of the bucket. find asks the upstream if the rules require
+// it.
+func (b *bucket) find(ctx context.Context, w *wanted) (found, error) {
+	key, version := w.ref.Key, w.ref.Version
+	for {
+		k, known := b.s.files.Known(b.origin, knownKey(key, version))
+		if f, ok, err := b.fresh(w.ref, k, known); ok {
+			return f, err
+		}
+		b.mu.Lock()
+		at := askKey{key, version, b.changes[stripe(key)], w.open && !known}
+		q := b.asks[at]
+		if q == nil {
+			q = &ask{done: make(chan struct{})}
+			b.asks[at] = q
+			b.mu.Unlock()
+			q.found, q.err = b.askFor(ctx, w, k, known, at.changes)
+			b.mu.Lock()
+			delete(b.asks, at)
+			b.mu.Unlock()
+			close(q.done)
+			return q.found, q.err
+		}
+		b.mu.Unlock()
+		select {
+		case <-q.done:
+		case <-ctx.Done():
+			return found{}, errs.Wrap("open", b.name(key), context.Cause(ctx))
+		}
+		if errs.Is(q.err, errs.Cancelled) { // the one who asked has gone: ask again
+			continue
+		}
+		return q.found, q.err
+	}
+}
+
+// fresh returns what is known if it counts without a question to the upstream.
+func (b *bucket) fresh(ref object.Ref, k cachefile.Known, known bool) (found, bool, error) {
+	if !known {
+		return found{}, false, nil
+	}
+	age := b.s.now().Sub(k.Checked)
+	if k.Absent {
+		if age >= 0 && age < absentFor {
+			return found{}, true, object.Fail("open", b.name(ref.Key), object.ErrNoSuchKey, "")
+		}
+		return found{}, false, nil
+	}
+	if ref.Version == "" && !b.Rules.NeverChanges(ref.Key) && (age < 0 || age >= b.Rules.Validate) {
+		return found{}, false, nil
+	}
+	a, err := upstream.DecodeAbout(k.About)
+	if err != nil || a.Identity != k.Identity {
+		return found{}, false, nil // ask again
+	}
+	return found{about: a, checked: k.Checked}, true, nil
+}
+
+// askFor asks the upstream and remembers the answer. The parameter changes is the number of changes by this node at the
+// time of the question.
+func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known bool, changes uint64) (found, error) {
+	key, version := w.ref.Key, w.ref.Version
+	asked := b.s.now()
+	var about, old upstream.About
+	if known = known && !k.Absent; known {
+		var err error
+		if old, err = upstream.DecodeAbout(k.About); err != nil || old.Identity != k.Identity {
+			known = false
+		}
+	}
+	var body io.ReadCloser
+	var err error
+	off := int64(0)
+	if w.open && !known {
+		off = w.rng.Off / blockSize * blockSize
+		n := int64(-1)
+		if w.rng.N >= 0 {
+			n = blockCount(w.rng.Off+w.rng.N)*blockSize - off
+		}
+		about, body, err = b.openStream(ctx, w.ref, off, n)
+		if errors.Is(err, object.ErrInvalidRange) { // the front end needs the size for its reply
+			body = nil
+			about, err = b.From.Stat(ctx, key, version, "")
+		}
+	} else {
+		about, err = b.From.Stat(ctx, key, version, old.Identity.ETag)
+	}
+	if err == nil && !about.NotModified {
+		b.answered(asked)
+	}
+	switch {
+	case err == nil && about.NotModified && known:
+		about = old
+		b.s.counts.validated.Add(1)
+	case errors.Is(err, object.ErrNoSuchKey) && !about.Marker && version == "":
+		b.remember(key, changes, cachefile.Known{Absent: true, Checked: asked})
+		return found{}, err
+	case errors.Is(err, upstream.ErrUnavailable) && known:
+		if age := b.s.now().Sub(k.Checked); b.Rules.NeverChanges(key) || version != "" || age <= b.Rules.StaleIfError {
+			return found{about: old, checked: k.Checked, stale: true}, nil
+		}
+		return found{}, err
+	case err != nil:
+		return found{about: about}, err
+	}
+	if err := b.plausible(&about); err != nil {
+		if body != nil {
+			_ = body.Close() // only read from
+		}
+		b.s.counts.wrong.Add(1)
+		b.changed(key)
+		return found{}, err
+	}
+	if !about.Marker {
+		b.remember(knownKey(key, version), changes, cachefile.Known{Identity: about.Identity, About: about.Encode(),
+			Checked: asked})
+	}
+	f := found{about: about, checked: asked}
+	if body != nil {
+		w.first = b.receive(ctx, &about, w, body, off)
+	}
+	return f, nil
+}
+
+// stream is a body of the upstream with the function that ends its request.
+type stream struct {
+	io.ReadCloser
+	end context.CancelFunc
+}
+
+// Close implements io.Closer.
+func (s *stream) Close() error {
+	err := s.ReadCloser.Close()
+	s.end()
+	return err
+}
+
+// openStream asks for the description and for bytes of an object. The returned body does not depend on ctx, because other
+// readers may follow it after the request that asked for it has ended.
+func (b *bucket) openStream(ctx context.Context, ref object.Ref, off, n int64) (upstream.About, io.ReadCloser, error) {
+	own, cancel := context.WithCancel(b.s.fetches)
+	stop := context.AfterFunc(ctx, cancel)
+	about, body, err := b.opener.Open(own, ref.Key, ref.Version, off, n)
+	if !stop() && err == nil { // ctx has ended in the meantime
+		_ = body.Close() // only read from
+		body, err = nil, errs.Wrap("open", b.name(ref.Key), context.Cause(ctx))
+	}
+	if err != nil {
+		cancel()
+		if ctx.Err() != nil {
+			err = errs.Wrap("open", b.name(ref.Key), context.Cause(ctx))
+		}
+		return about, nil, err
+	}
+	return about, &stream{body, cancel}, nil
+}
+
+// remember records an answer, unless this node has changed the object since the question.
+func (b *bucket) remember(key string, changes uint64, k cachefile.Known) {
+	name := key
+	if k.Identity.Key != "" {
+		name = k.Identity.Key
+	}
+	b.mu.Lock()
+	same := b.changes[stripe(name)] == changes
+	b.mu.Unlock()
+	if !same {
+		return
+	}
+	if err := b.s.files.Remember(b.origin, key, k); err != nil {
+		b.s.log.Warn("the cache cannot remember a key", "bucket", b.Name, "key", name, "error", err)
+	}
+}
+
+// receive makes a flight of a body that came with an answer.
+func (b *bucket) receive(ctx context.Context, a *upstream.About, w *wanted, body io.ReadCloser, off int64) *opened {
+	id := a.Identity
+	n := w.rng.N
+	if n < 0 {
+		n = max(id.Size-w.rng.Off, 0)
+	}
+	v, kept, _ := b.s.shelf.take(ctx, b, id, a, n, true)
+	if !kept {
+		return &opened{body: body, off: off}
+	}
+	first, end := off/blockSize, blockCount(min(id.Size, w.rng.Off+n))
+	missing := v.entry.Missing(object.Range{Off: off, N: min(end*blockSize, id.Size) - off})
+	if first >= end || len(missing) != 1 || missing[0].Off != off || missing[0].N != min(end*blockSize, id.Size)-off {
+		_ = body.Close() // some of it is on the disk already
+		return &opened{v: v}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, f := range v.flights {
+		if f.covers(first) || f.covers(end-1) {
+			_ = body.Close() // another reader is faster
+			return &opened{v: v}
+		}
+	}
+	return &opened{v: v, f: v.start(first, end, object.ServedUpstream, body)}
+}

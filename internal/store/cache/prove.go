@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cache
+
+import (
+	"context"
+	"crypto/md5" //nolint:gosec // S3 servers name content by its MD5
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/upstream"
+)
+
+// Ways in which the whole content was compared, as x-nebulaio-verified shows them.
+const (
+	byCRC64  = "crc64nvme"
+	byCRC32C = "crc32c"
+	byMD5    = "md5"
+	byLength = "length+etag"
+)
+
+// proving is the longest time that a proof waits for the upstream's description.
+const proving = 10 * time.Second
+
+// alsoMD5 is the largest size in bytes of content whose MD5 is compared although the upstream names a CRC. For small
+// content, the MD5 costs little, and it also shows a wrong ETag.
+const alsoMD5 = 8 * blockSize
+
+// sumFor returns the hash that has to be computed while the content arrives, or nil if the checksums of the blocks are
+// enough or nothing can be compared. The caller holds v.mu.
+func (v *version) sumFor() hash.Hash {
+	if v.id.Size == 0 {
+		return nil
+	}
+	a := v.about
+	known := a != nil && (a.HasCRC64 || a.HasCRC32C)
+	if looksLikeMD5(v.id.ETag) && (!known || v.id.Size <= alsoMD5) && !v.b.otherETags() {
+		return md5.New() //nolint:gosec // compared with the upstream's own MD5
+	}
+	if a != nil && a.HasCRC32C && !a.HasCRC64 {
+		return crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	}
+	return nil
+}
+
+// otherETags reports whether the ETags of the upstream are known to be no MD5s.
+func (b *bucket) otherETags() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.noMD5
+}
+
+// looksLikeMD5 reports whether an ETag can be the MD5 of the content.
+func looksLikeMD5(etag string) bool {
+	return len(etag) == 2*md5.Size && strings.Trim(etag, "0123456789abcdef") == ""
+}
+
+// prove compares the whole content with what the upstream says about it. If the content is wrong, prove drops the entry
+// and returns the reason. The parameter f is the flight that made the content whole.
+func (v *version) prove(f *flight) error {
+	v.mu.Lock()
+	a := v.about
+	v.mu.Unlock()
+	if a == nil || !a.HasCRC64 && !a.HasCRC32C && !v.asked {
+		// A neighbour asked by the identity alone, or the description came with a range: servers name the checksum of the
+		// whole only in replies about the whole.
+		v.asked = true
+		ctx, cancel := context.WithTimeout(v.b.s.fetches, proving)
+		defer cancel()
+		got, err := v.b.From.Stat(ctx, v.id.Key, v.id.Version, "")
+		switch {
+		case err == nil && got.Identity == v.id:
+			a = &got
+			v.mu.Lock()
+			v.about = a
+			v.mu.Unlock()
+		case a == nil:
+			return nil // there is nothing to compare with
+		}
+	}
+	how, err := v.compare(a, f.sum)
+	if err != nil {
+		v.b.s.counts.wrong.Add(1)
+		return v.condemn(err)
+	}
+	if how != "" {
+		v.entry.Proven(how)
+	}
+	return nil
+}
+
+// compare returns how the content was compared, or an error of kind Corrupt if it is wrong.
+func (v *version) compare(a *upstream.About, sum hash.Hash) (string, error) {
+	crc, err := v.crc64()
+	if err != nil {
+		return "", nil // a block was dropped in the meantime: the content is not whole
+	}
+	return v.b.judge(a, crc, sum)
+}
+
+// judge compares the CRC-64/NVME and another hash of whole content with what the upstream says about the content. The
+// hash may be nil. judge returns how the content was compared, or an error if the content is wrong.
+func (b *bucket) judge(a *upstream.About, crc uint64, sum hash.Hash) (string, error) {
+	wrong := func(how, got, want string) error {
+		return wrongReply(b.name(a.Identity.Key), fmt.Sprintf("the content differs from the upstream's checksum: its %s is "+
+			"%s, expected %s", how, got, want))
+	}
+	how := byLength
+	if a.HasCRC64 {
+		if crc != a.CRC64 {
+			return "", wrong(byCRC64, fmt.Sprintf("%016x", crc), fmt.Sprintf("%016x", a.CRC64))
+		}
+		how = byCRC64
+	}
+	if sum == nil {
+		return how, nil
+	}
+	got := hex.EncodeToString(sum.Sum(nil))
+	if sum.Size() == crc32.Size {
+		if want := fmt.Sprintf("%08x", a.CRC32C); a.HasCRC32C && got != want {
+			return "", wrong(byCRC32C, got, want)
+		}
+		return byCRC32C, nil
+	}
+	want, isMD5 := a.MD5()
+	if !isMD5 {
+		return how, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case got == want:
+		b.md5, b.noMD5 = true, false
+		if how == byLength {
+			how = byMD5
+		}
+		return how, nil
+	case b.noMD5:
+		return how, nil
+	case !b.md5 && b.suspect == suspect{a.Identity, crc}:
+		// A second read gave the same bytes, and no ETag of this upstream has ever been an MD5: this one is none either.
+		b.noMD5 = true
+		return how, nil
+	}
+	b.suspect = suspect{a.Identity, crc}
+	return "", wrong(byMD5, got, want)
+}
+
+// suspect is content whose MD5 is not its ETag.
+type suspect struct {
+	id  object.Identity
+	crc uint64
+}
+
+// plausible returns an error if the description of empty content contradicts itself: a reply with a wrong length of 0
+// would make an entry that needs no byte and so is never compared.
+func (b *bucket) plausible(a *upstream.About) error {
+	if a.Identity.Size != 0 || a.Marker {
+		return nil
+	}
+	empty := md5.New() //nolint:gosec // compared with the upstream's own MD5
+	if a.HasCRC32C && a.CRC32C != 0 {
+		return wrongReply(b.name(a.Identity.Key), "the length is 0, and the crc32c is that of other content")
+	}
+	_, err := b.judge(a, 0, empty)
+	return err
+}
+
+// crc64 joins the checksums of the blocks to that of the whole content.
+func (v *version) crc64() (uint64, error) {
+	sums, err := v.entry.Sums(0, blockCount(v.id.Size))
+	if err != nil {
+		return 0, err
+	}
+	var whole uint64
+	for i, sum := range sums {
+		whole = v.b.s.join.After(whole, v.length(int64(i))) ^ sum
+	}
+	return whole, nil
+}
+
+// wrongReply returns the error for content of the upstream that is wrong.
+func wrongReply(name, why string) error {
+	return &errs.Error{Kind: errs.Corrupt, Op: "read", Name: name, Err: layout.Both{Sentinel: object.ErrWrongReply,
+		Cause: &object.Refusal{Kind: errs.Corrupt, Status: http.StatusServiceUnavailable, Code: "ServiceUnavailable",
+			Message: "The upstream sent wrong bytes: " + why + "."}},
+		Fix: "read the object again; if it differs again, the object is damaged on the upstream"}
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cache
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/cachefile"
+	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/upstream"
+)
+
+// shelf holds the versions that are being read now.
+type shelf struct {
+	s   *Store
+	mu  sync.Mutex
+	all map[[sha256.Size]byte]*version
+}
+
+func newShelf(s *Store) *shelf { return &shelf{s: s, all: map[[sha256.Size]byte]*version{}} }
+
+// version is one content that is being read: its entry on the disk and the fetches of missing blocks.
+type version struct {
+	b     *bucket
+	id    object.Identity
+	hash  [sha256.Size]byte
+	entry *cachefile.Entry
+	users int // protected by shelf.mu
+
+	mu      sync.Mutex
+	about   *upstream.About // nil if only the identity is known
+	asked   bool            // the upstream was asked for the checksum of the whole; used by one flight at a time
+	flights []*flight
+	proved  sync.Cond   // signals the end of a flight
+	dead    atomic.Bool // broken is set
+	broken  error       // why the content is not usable: it differs from the upstream's checksum
+}
+
+// take returns the version of id with one more user. The parameter n is the number of bytes that a client is going to
+// read; -1 means that the read is not a client's. If admit is false, take makes no new entry. The second result is false
+// if the content is not kept in the cache.
+func (h *shelf) take(ctx context.Context, b *bucket, id object.Identity, about *upstream.About, n int64,
+	admit bool) (*version, bool, error) {
+	key := id.Hash()
+	var entry *cachefile.Entry
+	var ok bool
+	if n >= 0 {
+		entry, ok = h.s.files.Lookup(id, n)
+	} else {
+		entry, ok = h.s.files.Peek(id)
+	}
+	h.mu.Lock()
+	if v := h.all[key]; v != nil && v.alive() {
+		v.users++
+		h.mu.Unlock()
+		if ok {
+			entry.Release()
+		}
+		v.learn(about)
+		return v, true, nil
+	}
+	h.mu.Unlock()
+	if !ok {
+		if !admit {
+			return nil, false, nil
+		}
+		var err error
+		if entry, ok, err = h.s.files.Admit(ctx, id); err != nil || !ok {
+			if err != nil {
+				h.s.log.Warn("the cache takes no new entry", "bucket", b.Name, "key", id.Key, "error", err)
+			}
+			return nil, false, nil // the content is served without being kept
+		}
+		if b.Rules.Pinned(id.Key) {
+			if err := h.s.files.Pin(ctx, cachefile.Pin{Origin: id.Origin, Key: id.Key}); err != nil {
+				h.s.log.Warn("an entry cannot be pinned", "bucket", b.Name, "key", id.Key, "error", err)
+			}
+		}
+	}
+	h.mu.Lock()
+	if v := h.all[key]; v != nil && v.alive() { // somebody was faster
+		v.users++
+		h.mu.Unlock()
+		entry.Release()
+		v.learn(about)
+		return v, true, nil
+	}
+	v := &version{b: b, id: id, hash: key, entry: entry, users: 1, about: about}
+	v.proved.L = &v.mu
+	h.all[key] = v
+	h.mu.Unlock()
+	return v, true, nil
+}
+
+// release counts one user less. The last one gives the entry back.
+func (v *version) release() {
+	h := v.b.s.shelf
+	h.mu.Lock()
+	v.users--
+	last := v.users == 0
+	if last && h.all[v.hash] == v {
+		delete(h.all, v.hash)
+	}
+	h.mu.Unlock()
+	if last {
+		v.entry.Release()
+	}
+}
+
+// hold counts one user more, for a user that a flight is.
+func (v *version) hold() {
+	h := v.b.s.shelf
+	h.mu.Lock()
+	v.users++
+	h.mu.Unlock()
+}
+
+// alive reports whether the content is usable. alive takes no lock: the order of locks is version, flight, shelf.
+func (v *version) alive() bool { return !v.dead.Load() }
+
+// learn records what the upstream says about the version.
+func (v *version) learn(about *upstream.About) {
+	if about == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.about == nil {
+		v.about = about
+	}
+}
+
+// length returns the length of a block in bytes.
+func (v *version) length(n int64) int64 { return min(blockSize, v.id.Size-n*blockSize) }
+
+// blockCount returns the number of blocks up to the byte `end`.
+func blockCount(end int64) int64 { return (end + blockSize - 1) / blockSize }
+
+// follow returns a flight that brings block n, with the caller as one of its readers. If there is none, follow starts a
+// flight that reaches up to block end at most. If own is true, the flight asks the upstream and no neighbour.
+func (v *version) follow(n, end int64, own bool) (*flight, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.broken != nil {
+		return nil, v.broken
+	}
+	for _, f := range v.flights {
+		if own && f.from == object.ServedPeer {
+			continue
+		}
+		if f.join(n) {
+			return f, nil
+		}
+	}
+	// Blocks may have arrived since the caller looked.
+	missing := v.entry.Missing(object.Range{Off: n * blockSize, N: min(end*blockSize, v.id.Size) - n*blockSize})
+	if len(missing) == 0 || missing[0].Off > n*blockSize {
+		return nil, errPassed
+	}
+	end = min(end, blockCount(missing[0].Off+missing[0].N))
+	for _, f := range v.flights { // do not fetch what another flight brings
+		if !(own && f.from == object.ServedPeer) && f.covers(f.first) && f.first > n {
+			end = min(end, f.first)
+		}
+	}
+	from := object.ServedUpstream
+	if near := v.b.s.neighbours(); near != nil && !own {
+		extent := n * blockSize / object.Extent
+		end = min(end, (extent+1)*(object.Extent/blockSize)) // an extent has one owner
+		if !near.Mine(v.id, extent) {
+			from = object.ServedPeer
+		}
+	}
+	return v.start(n, max(end, n+1), from, nil), nil
+}
+
+// start starts a flight with one reader. If src is nil, the flight opens its source itself. The caller holds v.mu.
+func (v *version) start(first, end int64, from string, src io.ReadCloser) *flight {
+	s := v.b.s
+	ctx, cancel := context.WithCancel(s.fetches)
+	f := &flight{v: v, from: from, first: first, end: min(end, blockCount(v.id.Size)), stored: first, users: 1, ends: cancel}
+	f.moved.L = &f.mu
+	if first == 0 && f.end == blockCount(v.id.Size) {
+		f.sum = v.sumFor()
+	}
+	v.flights = append(v.flights, f)
+	v.hold()
+	s.running.Add(1)
+	s.counts.fills.Add(1)
+	go func() {
+		if src == nil {
+			src = &source{ctx: ctx, v: v, f: f, pos: first * blockSize, end: min(f.end*blockSize, v.id.Size)}
+		}
+		f.run(ctx, src)
+	}()
+	return f
+}
+
+// landed removes a flight that has ended, and compares the content when it has become whole.
+func (v *version) landed(f *flight) {
+	var err error
+	if v.entry.Whole() && v.entry.Proof() == "" {
+		err = v.prove(f)
+	}
+	v.mu.Lock()
+	for i, g := range v.flights {
+		if g == f {
+			v.flights = append(v.flights[:i], v.flights[i+1:]...)
+			break
+		}
+	}
+	v.proved.Broadcast()
+	v.mu.Unlock()
+	f.finish(err)
+	v.release()
+}
+
+// settle waits until whole content has been compared, if a flight is about to compare it. settle fails if the content is
+// wrong.
+func (v *version) settle(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.proved.Broadcast()
+	})
+	defer stop()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for len(v.flights) > 0 && v.broken == nil && v.entry.Whole() && v.entry.Proof() == "" {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		v.proved.Wait()
+	}
+	return v.broken
+}
+
+// unkept returns the error for a block that the entry did not take.
+func (v *version) unkept(n int64, err error) error {
+	s := v.b.s
+	if errs.Is(err, errs.Corrupt) {
+		// The block is present with other bytes: one of the two fetches was wrong, and nobody knows which.
+		s.counts.wrong.Add(1)
+		return v.condemn(wrongReply(v.b.name(v.id.Key), "two reads of one block gave different bytes"))
+	}
+	if !errors.Is(err, cachefile.ErrAbsent) && !errors.Is(err, object.ErrNoSpace) {
+		s.log.Warn("a block was not kept in the cache", "bucket", v.b.Name, "key", v.id.Key, "block", n, "error", err)
+	}
+	s.counts.unkept.Add(1)
+	return layout.Both{Sentinel: errUnkept, Cause: err}
+}
+
+// condemn drops the entry of a version whose content is wrong, and returns why.
+func (v *version) condemn(why error) error {
+	v.mu.Lock()
+	if v.broken == nil {
+		v.broken = why
+		v.dead.Store(true)
+	}
+	why = v.broken
+	v.mu.Unlock()
+	s := v.b.s
+	s.log.Error("wrong content from the upstream was dropped", "bucket", v.b.Name, "key", v.id.Key, "etag", v.id.ETag,
+		"error", why)
+	if err := v.entry.Drop(); err != nil {
+		s.log.Error("an entry of the cache cannot be dropped", "bucket", v.b.Name, "key", v.id.Key, "error", err)
+	}
+	if err := s.files.Forget(v.id.Origin, v.id.Key); err != nil {
+		s.log.Error("the cache cannot forget a key", "bucket", v.b.Name, "key", v.id.Key, "error", err)
+	}
+	return why
+}

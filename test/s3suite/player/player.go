@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package player runs versitygw's own suite of tests against an S3 server, in a process of its own.
+package player
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/versity/versitygw/tests/integration"
+)
+
+const (
+	// modeEnv makes the binary of a test play another part: the suite's client, or the command line that the suite
+	// calls.
+	modeEnv = "NEBULAIO_S3SUITE"
+	onlyEnv = "NEBULAIO_S3SUITE_ONLY" // names of tests to run one after the other, in place of all
+
+	endpointEnv, accessEnv, secretEnv = modeEnv + "_ENDPOINT", modeEnv + "_ACCESS", modeEnv + "_SECRET"
+)
+
+// Region is the region for which the suite signs.
+const Region = "us-east-1"
+
+// Target is the server that the suite talks to, with the keys of its administrator.
+type Target struct{ Endpoint, Access, Secret string }
+
+// Play plays the part that the environment names and reports whether there was one. TestMain calls Play first.
+func Play() bool {
+	switch os.Getenv(modeEnv) {
+	case "client":
+		runSuite(Target{os.Getenv(endpointEnv), os.Getenv(accessEnv), os.Getenv(secretEnv)}, os.Getenv(onlyEnv))
+	case "admin":
+		if err := admin(os.Args[1:]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// Names returns the names of all tests of the suite that can be run alone, in order.
+func Names() []string {
+	var names []string
+	for name := range integration.GetIntTests() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// runSuite runs the suite, or some of its tests, in this process. A panic in one test ends the process; the parent
+// then sees tests that began and never ended.
+func runSuite(target Target, only string) {
+	conf := integration.NewS3Conf(integration.WithAccess(target.Access), integration.WithSecret(target.Secret),
+		integration.WithRegion(Region),
+		integration.WithEndpoint(target.Endpoint), integration.WithVersioningEnabled())
+	if only != "" {
+		all := integration.GetIntTests()
+		for name := range strings.SplitSeq(only, ",") {
+			if f, ok := all[name]; ok {
+				runOne(name, f, conf)
+			}
+		}
+		return
+	}
+	state := integration.NewTestState(context.Background(), conf, true)
+	integration.TestFullFlow(state)
+	state.Wait()
+}
+
+// runOne runs one test, which prints what became of it. A test that panics, because a server's reply lacks what the test
+// expects, has failed.
+func runOne(name string, f integration.IntTest, conf *integration.S3Conf) {
+	defer func() {
+		if why := recover(); why != nil {
+			fmt.Printf("FAIL %s: panic: %v\n", name, why)
+		}
+	}()
+	_ = f(conf)
+}
+
+// Run runs the suite in its own process, with the command line that the suite calls. only names some tests, separated by
+// commas, which then run one after the other.
+func Run(t *testing.T, target Target, only string) map[string]*Result {
+	t.Helper()
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\n%s=admin exec %q \"$@\"\n", modeEnv, self)
+	if err := os.WriteFile(filepath.Join(dir, "versitygw"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Dir = dir
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "AWS_") }),
+		modeEnv+"=client", endpointEnv+"="+target.Endpoint, accessEnv+"="+target.Access,
+		secretEnv+"="+target.Secret, onlyEnv+"="+only, "AWS_EC2_METADATA_DISABLED=true", "HOME="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	results := read(bufio.NewScanner(out))
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the suite's process: %v\n%s", err, stderr.String())
+	}
+	return results
+}
+
+// Result is the outcome of the tests with one name; a few names stand for several tests.
+type Result struct {
+	Ran, Passed int
+	Why         string // of the last that failed
+}
+
+// read collects the results that the suite prints.
+func read(lines *bufio.Scanner) map[string]*Result {
+	all := map[string]*Result{}
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		kind, rest, _ := strings.Cut(strip(lines.Text()), " ")
+		if kind != "RUN" && kind != "PASS" && kind != "FAIL" {
+			continue
+		}
+		name, why, _ := strings.Cut(strings.TrimSpace(rest), ":")
+		r := all[name]
+		if r == nil {
+			r = &Result{}
+			all[name] = r
+		}
+		switch kind {
+		case "RUN":
+			r.Ran++
+		case "PASS":
+			r.Passed++
+		case "FAIL":
+			r.Why = strings.TrimSpace(why)
+		}
+	}
+	return all
+}
+
+// strip removes the colours from a line.
+func strip(s string) string {
+	for {
+		i := strings.Index(s, "\033[")
+		if i < 0 {
+			return s
+		}
+		j := strings.IndexByte(s[i:], 'm')
+		if j < 0 {
+			return s
+		}
+		s = s[:i] + s[i+j+1:]
+	}
+}
