@@ -126,7 +126,7 @@ func catOne(ctx context.Context, a *app, c *place.Clients, name string, part *by
 	} else if r, err = openPart(name, part); err != nil {
 		return err
 	}
-	defer r.Close() //nolint:errcheck // it was read
+	defer r.Close()
 	buf := make([]byte, 1<<20)
 	for {
 		if ctx.Err() != nil {

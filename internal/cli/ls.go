@@ -90,7 +90,7 @@ func (f *lsFlags) run(ctx context.Context, a *app, c *place.Clients, names []str
 func (f *lsFlags) list(ctx context.Context, t place.Tree, out *listing) error {
 	switch {
 	case t.Remote() && t.Bucket == "":
-		all, err := t.Client.ListBuckets(ctx)
+		all, err := t.Client.Admin().ListBuckets(ctx)
 		if err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ that exists already is an error.`,
 			return objects.withClients(ctx, a, func(c *place.Clients) error {
 				r := bucketsJSON{Buckets: []string{}}
 				err := eachBucket(ctx, c, "mb", args, func(t place.Tree) error {
-					err := t.Client.CreateBucket(ctx, t.Bucket)
+					err := t.Client.Admin().CreateBucket(ctx, t.Bucket)
 					if errors.Is(err, fs.ErrExist) {
 						return &errs.Error{Kind: errs.KindOf(err), Op: "mb", Name: t.String(), Err: err,
 							Fix: "choose another name; nebulaio ls lists your buckets"}
@@ -135,7 +135,7 @@ func (r *bucketsJSON) remove(ctx context.Context, t place.Tree, force bool, p *s
 			return err
 		}
 	}
-	err := t.Client.DeleteBucket(ctx, t.Bucket)
+	err := t.Client.Admin().DeleteBucket(ctx, t.Bucket)
 	if s3.CodeOf(err) == "BucketNotEmpty" {
 		return &errs.Error{Kind: errs.Invalid, Op: "rb", Name: t.String(), Err: err,
 			Fix: "to delete its objects, versions and unfinished uploads too, give --force"}
@@ -186,7 +186,7 @@ func unsupported(err error) bool {
 func (r *bucketsJSON) abort(ctx context.Context, t place.Tree) error {
 	ended := map[s3.Unfinished]bool{}
 	for {
-		all, err := t.Client.ListUnfinished(ctx, t.Bucket, "")
+		all, err := t.Client.Admin().ListUnfinished(ctx, t.Bucket, "")
 		if err != nil {
 			if unsupported(err) {
 				return nil
@@ -198,7 +198,7 @@ func (r *bucketsJSON) abort(ctx context.Context, t place.Tree) error {
 			if ended[u] {
 				continue
 			}
-			if err := t.Client.AbortUnfinished(ctx, t.Bucket, u); err != nil {
+			if err := t.Client.Admin().AbortUnfinished(ctx, t.Bucket, u); err != nil {
 				return err
 			}
 			ended[u] = true

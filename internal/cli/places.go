@@ -35,7 +35,7 @@ func (f *objectFlags) withClients(ctx context.Context, a *app, do func(c *place.
 	if err != nil {
 		return err
 	}
-	defer c.Close() //nolint:errcheck // it closes idle connections, and cannot fail
+	defer c.Close()
 	err = do(c)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		if account, e := c.Account(ctx, ""); e == nil && account.EndpointFrom == "" {

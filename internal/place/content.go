@@ -240,12 +240,12 @@ func (r *reads) both(ctx context.Context, a, b *content, size int64) (at int64, 
 		if err != nil {
 			return err
 		}
-		defer left.Close() //nolint:errcheck // it was read
+		defer left.Close()
 		right, err := b.fetch(ctx, off, n)
 		if err != nil {
 			return err
 		}
-		defer right.Close() //nolint:errcheck // it was read
+		defer right.Close()
 		x, y := r.block.Get().(*[]byte), r.block.Get().(*[]byte)
 		defer r.block.Put(x)
 		defer r.block.Put(y)
@@ -269,7 +269,7 @@ func (r *reads) both(ctx context.Context, a, b *content, size int64) (at int64, 
 		}
 		return nil
 	})
-	if err == errDiffers || at >= 0 { //nolint:errorlint // it is never wrapped
+	if err == errDiffers || at >= 0 {
 		err = nil
 	}
 	return at, err
@@ -279,7 +279,7 @@ func (r *reads) both(ctx context.Context, a, b *content, size int64) (at int64, 
 func (r *reads) full(name string, from io.Reader, p []byte) error {
 	n, err := io.ReadFull(from, p)
 	r.progress(n)
-	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // io.ReadFull returns these
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return changed(name) // it has become shorter
 	}
 	return errs.Wrap("read", name, err)
@@ -300,7 +300,7 @@ func (r *reads) sum(ctx context.Context, c *content, algorithm string, size int6
 		if err != nil {
 			return err
 		}
-		defer from.Close() //nolint:errcheck // it was read
+		defer from.Close()
 		x := r.block.Get().(*[]byte)
 		defer r.block.Put(x)
 		for done := int64(0); done < n; {

@@ -39,7 +39,7 @@ func (t Tree) WalkVersions(ctx context.Context, folder bool, each func(Version) 
 	last, empty := "", 0
 	seen := map[string]bool{} // versions of the last key
 	for key, version := "", ""; ; {
-		page, err := t.Client.ListVersions(ctx, t.Bucket, prefix, key, version)
+		page, err := t.Client.Admin().ListVersions(ctx, t.Bucket, prefix, key, version)
 		if err != nil {
 			return err
 		}

@@ -96,7 +96,7 @@ type nodeWork struct {
 // one warms one object. The node works on; one asks how far it is.
 func (w *nodeWork) one(ctx context.Context, e place.Entry) error {
 	for before := int64(0); ; {
-		got, err := w.c.Warm(ctx, w.bucket, e.Name, w.o.Pin)
+		got, err := w.c.Admin().Warm(ctx, w.bucket, e.Name, w.o.Pin)
 		if err != nil {
 			return err
 		}

@@ -51,8 +51,13 @@ const (
 	mostFiles = 10_000_000
 )
 
+<<<<<<< HEAD
 // Make plans one source: a folder or prefix, an index, or a single file. Make fails with kind NotFound if the source, or
 // a file that its index names, does not exist.
+=======
+// Make plans one source: a folder or prefix, an index, or a single file. If the source or a file of the index does not
+// exist, the error is of kind NotFound.
+>>>>>>> places
 func Make(ctx context.Context, t place.Tree) (Plan, error) {
 	kind, e, err := t.Look(ctx)
 	switch {
@@ -284,7 +289,7 @@ func (p *Plan) read(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, errs.Wrap("warm", at.Path, err)
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, mostIndex+1))
 	if err == nil && len(text) > mostIndex {
 		err = errs.New(errs.Invalid, "warm", at.Path, fmt.Sprintf("has more than %d bytes", mostIndex))

@@ -17,6 +17,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
+// Admin makes, lists, empties and removes buckets with the client that it comes from. An Admin is safe for concurrent
+// use.
+type Admin struct{ c *Client }
+
+// Admin returns the requests about whole buckets, their versions and their cache.
+func (c *Client) Admin() Admin { return Admin{c} }
+
 // Bucket is one bucket of an account.
 type Bucket struct {
 	Name    string
@@ -28,7 +35,7 @@ type Bucket struct {
 const mostBuckets = 100_000
 
 // ListBuckets returns the buckets of the account, in the order of the server. The result has at most 100,000 buckets.
-func (c *Client) ListBuckets(ctx context.Context) ([]Bucket, error) {
+func (a Admin) ListBuckets(ctx context.Context) ([]Bucket, error) {
 	var all []Bucket
 	seen := map[string]bool{}
 	for token := ""; ; {
@@ -36,13 +43,13 @@ func (c *Client) ListBuckets(ctx context.Context) ([]Bucket, error) {
 		if token != "" {
 			q.query = url.Values{"continuation-token": {token}}
 		}
-		body, _, err := c.text(ctx, q, mostList)
+		body, _, err := a.c.text(ctx, q, mostList)
 		if err != nil {
-			return nil, errs.Wrap("list buckets of", c.base.Host, err)
+			return nil, errs.Wrap("list buckets of", a.c.base.Host, err)
 		}
 		some, next, err := parseBuckets(body)
 		if err != nil {
-			return nil, errs.Wrap("list buckets of", c.base.Host, err)
+			return nil, errs.Wrap("list buckets of", a.c.base.Host, err)
 		}
 		fresh := 0
 		for _, b := range some {
@@ -56,7 +63,7 @@ func (c *Client) ListBuckets(ctx context.Context) ([]Bucket, error) {
 		case next == "" || next == token:
 			return all, nil
 		case fresh == 0 || len(all) > mostBuckets:
-			return nil, errs.New(errs.Corrupt, "list buckets of", c.base.Host,
+			return nil, errs.New(errs.Corrupt, "list buckets of", a.c.base.Host,
 				fmt.Sprintf("the list does not end: %d buckets by now", len(all))).
 				WithFix("check that the endpoint is one of S3")
 		}
@@ -98,32 +105,32 @@ func parseBuckets(body []byte) (all []Bucket, next string, err error) {
 
 // CreateBucket makes a bucket. The region is that of the client. CreateBucket fails with an error that matches
 // fs.ErrExist if the name is taken, also by a bucket of the same account.
-func (c *Client) CreateBucket(ctx context.Context, bucket string) error {
+func (a Admin) CreateBucket(ctx context.Context, bucket string) error {
 	if err := checkBucket(bucket); err != nil {
 		return err
 	}
 	q := &call{op: "make bucket", method: http.MethodPut, bucket: bucket}
-	if c.o.Region != DefaultRegion {
+	if a.c.o.Region != DefaultRegion {
 		text, err := xml.Marshal(struct {
 			XMLName  xml.Name `xml:"http://s3.amazonaws.com/doc/2006-03-01/ CreateBucketConfiguration"`
 			Location string   `xml:"LocationConstraint"`
-		}{Location: c.o.Region})
+		}{Location: a.c.o.Region})
 		if err != nil {
 			return errs.Wrap(q.op, q.name(), err)
 		}
 		q.sends(text)
 	}
-	_, _, err := c.text(ctx, q, mostError)
+	_, _, err := a.c.text(ctx, q, mostError)
 	return err
 }
 
 // DeleteBucket removes an empty bucket. A bucket that holds objects, versions or unfinished uploads is refused by the
 // server with the code BucketNotEmpty.
-func (c *Client) DeleteBucket(ctx context.Context, bucket string) error {
+func (a Admin) DeleteBucket(ctx context.Context, bucket string) error {
 	if err := checkBucket(bucket); err != nil {
 		return err
 	}
-	_, _, err := c.text(ctx, &call{op: "remove bucket", method: http.MethodDelete, bucket: bucket}, mostError)
+	_, _, err := a.c.text(ctx, &call{op: "remove bucket", method: http.MethodDelete, bucket: bucket}, mostError)
 	return err
 }
 

@@ -42,7 +42,7 @@ func TestBuckets(t *testing.T) {
 		return 200, fmt.Sprintf("<ListAllMyBucketsResult><Buckets><Bucket><Name>b%d</Name><CreationDate>2026-01-02T03:04:05Z"+
 			"</CreationDate></Bucket></Buckets>%s</ListAllMyBucketsResult>", n, next)
 	})
-	all, err := c.ListBuckets(bg)
+	all, err := c.Admin().ListBuckets(bg)
 	if err != nil || len(all) != 2 || all[1].Name != "b2" || all[0].Created.Year() != 2026 {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -50,29 +50,29 @@ func TestBuckets(t *testing.T) {
 		return 200, fmt.Sprintf("<ListAllMyBucketsResult><Buckets><Bucket><Name>b</Name></Bucket></Buckets>"+
 			"<ContinuationToken>%d</ContinuationToken></ListAllMyBucketsResult>", n)
 	})
-	if _, err := c.ListBuckets(bg); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "does not end") {
+	if _, err := c.Admin().ListBuckets(bg); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "does not end") {
 		t.Errorf("%v", err)
 	}
 	for _, text := range []string{"<html>", "<ListAllMyBucketsResult><Buckets><Bucket><Name>a/b</Name></Bucket></Buckets></ListAllMyBucketsResult>"} {
 		c, _ = replies(t, func(int, *http.Request, string) (int, string) { return 200, text })
-		if _, err := c.ListBuckets(bg); !errs.Is(err, errs.Corrupt) {
+		if _, err := c.Admin().ListBuckets(bg); !errs.Is(err, errs.Corrupt) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 	c, sent := replies(t, func(int, *http.Request, string) (int, string) { return 200, "" })
 	c.o.Region = "eu-west-1"
-	if err := c.CreateBucket(bg, "box"); err != nil || !strings.Contains((*sent)[0], "PUT /box ") ||
+	if err := c.Admin().CreateBucket(bg, "box"); err != nil || !strings.Contains((*sent)[0], "PUT /box ") ||
 		!strings.Contains((*sent)[0], "<LocationConstraint>eu-west-1<") {
 		t.Errorf("%v, %q", err, *sent)
 	}
 	c, _ = replies(t, func(int, *http.Request, string) (int, string) {
 		return 409, "<Error><Code>BucketAlreadyOwnedByYou</Code></Error>"
 	})
-	if err := c.CreateBucket(bg, "box"); !errors.Is(err, fs.ErrExist) {
+	if err := c.Admin().CreateBucket(bg, "box"); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("%v", err)
 	}
 	for _, name := range []string{"", "a/b", "a?b"} {
-		if !errs.Is(c.CreateBucket(bg, name), errs.Invalid) || !errs.Is(c.DeleteBucket(bg, name), errs.Invalid) {
+		if !errs.Is(c.Admin().CreateBucket(bg, name), errs.Invalid) || !errs.Is(c.Admin().DeleteBucket(bg, name), errs.Invalid) {
 			t.Errorf("%q is taken", name)
 		}
 	}
@@ -89,7 +89,7 @@ func TestDeleteMany(t *testing.T) {
 	c, sent := replies(t, func(int, *http.Request, string) (int, string) {
 		return 200, "<DeleteResult><Error><Key>b&amp;</Key><Code>AccessDenied</Code></Error><Error><Key>c</Key><Code>NoSuchKey</Code></Error></DeleteResult>"
 	})
-	fails, err := c.DeleteMany(bg, "box", doomed("a", "b&", "c"))
+	fails, err := c.Admin().DeleteMany(bg, "box", doomed("a", "b&", "c"))
 	if err != nil || fails[0] != nil || !errs.Is(fails[1], errs.Permission) || fails[2] != nil ||
 		!strings.Contains(fails[1].Error(), "s3://box/b&") {
 		t.Errorf("%v, %v", fails, err)
@@ -99,7 +99,7 @@ func TestDeleteMany(t *testing.T) {
 	}
 	// A key that XML would change is deleted alone, under its own name.
 	c, sent = replies(t, func(int, *http.Request, string) (int, string) { return 204, "" })
-	if _, err := c.DeleteMany(bg, "box", doomed("a\x01b")); err != nil || len(*sent) != 1 ||
+	if _, err := c.Admin().DeleteMany(bg, "box", doomed("a\x01b")); err != nil || len(*sent) != 1 ||
 		!strings.HasPrefix((*sent)[0], "DELETE /box/a%01b") {
 		t.Errorf("%v, %q", err, *sent)
 	}
@@ -111,7 +111,7 @@ func TestDeleteMany(t *testing.T) {
 			return 204, ""
 		})
 		for range 2 {
-			if fails, err := c.DeleteMany(bg, "box", doomed("a", "b")); err != nil || errors.Join(fails...) != nil {
+			if fails, err := c.Admin().DeleteMany(bg, "box", doomed("a", "b")); err != nil || errors.Join(fails...) != nil {
 				t.Errorf("%d: %v, %v", status, fails, err)
 			}
 		}
@@ -120,16 +120,16 @@ func TestDeleteMany(t *testing.T) {
 		}
 	}
 	c, _ = replies(t, func(int, *http.Request, string) (int, string) { return 403, "" })
-	if _, err := c.DeleteMany(bg, "box", doomed("a")); !errs.Is(err, errs.Permission) {
+	if _, err := c.Admin().DeleteMany(bg, "box", doomed("a")); !errs.Is(err, errs.Permission) {
 		t.Errorf("%v", err)
 	}
 	for _, text := range []string{"", "<html>", "<DeleteResult><Error><Key>other</Key></Error></DeleteResult>"} {
 		c, _ = replies(t, func(int, *http.Request, string) (int, string) { return 200, text })
-		if _, err := c.DeleteMany(bg, "box", doomed("a")); !errs.Is(err, errs.Corrupt) {
+		if _, err := c.Admin().DeleteMany(bg, "box", doomed("a")); !errs.Is(err, errs.Corrupt) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := c.DeleteMany(bg, "box", make([]Doomed, MostDeletes+1)); !errs.Is(err, errs.Invalid) {
+	if _, err := c.Admin().DeleteMany(bg, "box", make([]Doomed, MostDeletes+1)); !errs.Is(err, errs.Invalid) {
 		t.Errorf("%v", err)
 	}
 }
@@ -142,7 +142,7 @@ func TestListVersions(t *testing.T) {
 			"<Version><Key>a%2Fb</Key><VersionId>1</VersionId><Size>5</Size></Version>" +
 			"<Version><Key>a%2Fc</Key><VersionId>null</VersionId><IsLatest>true</IsLatest></Version></ListVersionsResult>"
 	})
-	p, err := c.ListVersions(bg, "box", "a/", "k", "v")
+	p, err := c.Admin().ListVersions(bg, "box", "a/", "k", "v")
 	if err != nil || len(p.Entries) != 3 || p.NextKey != "a/c" || p.NextVersion != "2" || p.Entries[0].Key != "a/b" ||
 		!p.Entries[1].Marker || p.Entries[2].Version != "null" {
 		t.Errorf("%+v, %v", p, err)
@@ -153,7 +153,7 @@ func TestListVersions(t *testing.T) {
 	c, _ = replies(t, func(int, *http.Request, string) (int, string) {
 		return 200, "<ListMultipartUploadsResult><Upload><Key>k</Key><UploadId>u</UploadId></Upload></ListMultipartUploadsResult>"
 	})
-	if all, err := c.ListUnfinished(bg, "box", ""); err != nil || len(all) != 1 || all[0] != (Unfinished{"k", "u"}) {
+	if all, err := c.Admin().ListUnfinished(bg, "box", ""); err != nil || len(all) != 1 || all[0] != (Unfinished{"k", "u"}) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -177,7 +177,7 @@ func TestWarmAsksANode(t *testing.T) {
 			}
 			return 200, text
 		})
-		w, err := c.Warm(bg, "box", "a b", "24h")
+		w, err := c.Admin().Warm(bg, "box", "a b", "24h")
 		if want == "" && (err != nil || w.Cached != 5) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %+v, %v", text, w, err)
 		}

@@ -32,9 +32,15 @@ const MostDeletes = 1000
 const singleDeletes = 8
 
 // DeleteMany removes up to MostDeletes objects of one bucket, with one request if the server can. Missing objects are
+<<<<<<< HEAD
 // no error. The result has one error for each object, nil for those that are removed. If the request fails as a whole,
 // DeleteMany returns err, and it is unknown what was removed.
 func (c *Client) DeleteMany(ctx context.Context, bucket string, all []Doomed) (fails []error, err error) {
+=======
+// no error. The result fails has one error for each object, or nil if the object is removed. An error of the request as
+// a whole is err, and then DeleteMany cannot tell what was removed.
+func (a Admin) DeleteMany(ctx context.Context, bucket string, all []Doomed) (fails []error, err error) {
+>>>>>>> places
 	if err := checkBucket(bucket); err != nil {
 		return nil, err
 	}
@@ -51,18 +57,18 @@ func (c *Client) DeleteMany(ctx context.Context, bucket string, all []Doomed) (f
 		}
 	}
 	if slices.ContainsFunc(all, func(d Doomed) bool { return !inXML(d.Key) }) {
-		return c.oneByOne(ctx, bucket, all) // XML would name another key
+		return a.oneByOne(ctx, bucket, all) // XML would name another key
 	}
-	if !c.noBatch.Load() {
-		fails, err := c.batch(ctx, bucket, all)
+	if !a.c.noBatch.Load() {
+		fails, err := a.batch(ctx, bucket, all)
 		var f *Fault
 		if err == nil || !errors.As(err, &f) || !refusesBatch(f) {
 			return fails, err
 		}
 	}
-	fails, err = c.oneByOne(ctx, bucket, all)
+	fails, err = a.oneByOne(ctx, bucket, all)
 	if err == nil {
-		c.noBatch.Store(true) // objects can be deleted here, but not many at once
+		a.c.noBatch.Store(true) // objects can be deleted here, but not many at once
 	}
 	return fails, err
 }
@@ -86,7 +92,7 @@ func refusesBatch(f *Fault) bool {
 }
 
 // batch deletes objects with one DeleteObjects request.
-func (c *Client) batch(ctx context.Context, bucket string, all []Doomed) ([]error, error) {
+func (a Admin) batch(ctx context.Context, bucket string, all []Doomed) ([]error, error) {
 	type object struct {
 		Key     string
 		Version string `xml:"VersionId,omitempty"`
@@ -107,7 +113,7 @@ func (c *Client) batch(ctx context.Context, bucket string, all []Doomed) ([]erro
 	q.sends(text)
 	sum := md5.Sum(text) //nolint:gosec // S3 defines Content-MD5
 	q.header.Set("Content-Md5", base64.StdEncoding.EncodeToString(sum[:]))
-	body, _, err := c.text(ctx, q, mostList)
+	body, _, err := a.c.text(ctx, q, mostList)
 	if err != nil {
 		return nil, err
 	}
@@ -174,14 +180,14 @@ func statusOfCode(code string) int {
 }
 
 // oneByOne deletes objects with a request for each.
-func (c *Client) oneByOne(ctx context.Context, bucket string, all []Doomed) ([]error, error) {
+func (a Admin) oneByOne(ctx context.Context, bucket string, all []Doomed) ([]error, error) {
 	fails := make([]error, len(all))
 	var wait sync.WaitGroup
 	room := make(chan struct{}, singleDeletes)
 	for i, d := range all {
 		room <- struct{}{}
 		wait.Go(func() {
-			fails[i] = c.DeleteVersion(ctx, bucket, d.Key, d.Version)
+			fails[i] = a.DeleteVersion(ctx, bucket, d.Key, d.Version)
 			<-room
 		})
 	}
@@ -193,11 +199,11 @@ func (c *Client) oneByOne(ctx context.Context, bucket string, all []Doomed) ([]e
 }
 
 // DeleteVersion removes one version of an object for good, or does what Delete does if version is empty.
-func (c *Client) DeleteVersion(ctx context.Context, bucket, key, version string) error {
+func (a Admin) DeleteVersion(ctx context.Context, bucket, key, version string) error {
 	if err := checkName(bucket, key); err != nil {
 		return err
 	}
 	q := &call{op: "delete", method: http.MethodDelete, bucket: bucket, key: key, query: versioned(version)}
-	_, _, err := c.text(ctx, q, mostError)
+	_, _, err := a.c.text(ctx, q, mostError)
 	return err
 }

@@ -19,7 +19,7 @@ type Unfinished struct {
 
 // ListUnfinished returns the first unfinished uploads below a prefix, at most 1000. A caller that aborts what is
 // returned calls ListUnfinished again until there are none.
-func (c *Client) ListUnfinished(ctx context.Context, bucket, prefix string) ([]Unfinished, error) {
+func (a Admin) ListUnfinished(ctx context.Context, bucket, prefix string) ([]Unfinished, error) {
 	if err := checkBucket(bucket); err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (c *Client) ListUnfinished(ctx context.Context, bucket, prefix string) ([]U
 	if prefix != "" {
 		q.query.Set("prefix", prefix)
 	}
-	body, _, err := c.text(ctx, q, mostList)
+	body, _, err := a.c.text(ctx, q, mostList)
 	if err != nil {
 		return nil, err
 	}
@@ -69,13 +69,13 @@ func parseUnfinished(body []byte) ([]Unfinished, error) {
 }
 
 // AbortUnfinished ends an unfinished upload and removes its parts. An upload that has ended already is no error.
-func (c *Client) AbortUnfinished(ctx context.Context, bucket string, u Unfinished) error {
+func (a Admin) AbortUnfinished(ctx context.Context, bucket string, u Unfinished) error {
 	if err := checkName(bucket, u.Key); err != nil {
 		return err
 	}
 	q := &call{op: "abort upload of", method: http.MethodDelete, bucket: bucket, key: u.Key,
 		query: url.Values{"uploadId": {u.ID}}}
-	_, _, err := c.text(ctx, q, mostError)
+	_, _, err := a.c.text(ctx, q, mostError)
 	if CodeOf(err) == "NoSuchUpload" {
 		return nil
 	}

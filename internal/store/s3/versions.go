@@ -33,7 +33,7 @@ type VersionPage struct {
 
 // ListVersions returns one page of the versions and delete markers of the objects below a prefix. The page begins after
 // keyAfter and versionAfter, which are empty for the first page.
-func (c *Client) ListVersions(ctx context.Context, bucket, prefix, keyAfter, versionAfter string) (VersionPage, error) {
+func (a Admin) ListVersions(ctx context.Context, bucket, prefix, keyAfter, versionAfter string) (VersionPage, error) {
 	if err := checkBucket(bucket); err != nil {
 		return VersionPage{}, err
 	}
@@ -44,7 +44,7 @@ func (c *Client) ListVersions(ctx context.Context, bucket, prefix, keyAfter, ver
 			q.query.Set(k, v)
 		}
 	}
-	body, _, err := c.text(ctx, q, mostList)
+	body, _, err := a.c.text(ctx, q, mostList)
 	if err != nil {
 		return VersionPage{}, err
 	}

@@ -27,7 +27,7 @@ type Warmth struct {
 // Warm asks a NebulaIO node to fetch an object of an upstream bucket into its cache, and returns how far it is. The
 // first call begins the fetch. The pin is "", "forever" or a duration such as "24h". A server that is no such node, and
 // a bucket that is no upstream bucket, give an error of kind Unsupported.
-func (c *Client) Warm(ctx context.Context, bucket, key, pin string) (Warmth, error) {
+func (a Admin) Warm(ctx context.Context, bucket, key, pin string) (Warmth, error) {
 	if err := checkName(bucket, key); err != nil {
 		return Warmth{}, err
 	}
@@ -36,7 +36,7 @@ func (c *Client) Warm(ctx context.Context, bucket, key, pin string) (Warmth, err
 	if pin != "" {
 		q.query.Set("pin", pin)
 	}
-	body, _, err := c.text(ctx, q, mostError)
+	body, _, err := a.c.text(ctx, q, mostError)
 	if err != nil {
 		return Warmth{}, notWarmed(URL(bucket, key), err)
 	}
