@@ -89,17 +89,11 @@ denied, 5 corrupt data, 6 I/O error, 7 device, 8 memory, 9 unsupported.
 	}
 	root.SetVersionTemplate("nebulaio {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
-<<<<<<< HEAD
 	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newIndex(a), newPack(a), newUnpack(a), newCheckpoint(a),
 		newCp(a), newSync(a), newLs(a), newRm(a), newMb(a), newRb(a), newCat(a), newDu(a), newVerify(a), newWarm(a),
 		newDevices(a), newDoctor(a), newBench(a), newGenerate(a),
-		newServer(a), newConfig(a), newUser(a), newStore(a), newCluster(a), newGPUDirect(a), newProcess(a), newVersion(a),
-=======
-	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newIndex(a), newPack(a), newUnpack(a), newCheckpoint(a), newDevices(a),
-		newDoctor(a), newBench(a), newGenerate(a),
-		newServer(a), newConfig(a), newUser(a), newStore(a), newCache(a), newCluster(a), newGPUDirect(a), newProcess(a), newVersion(a),
->>>>>>> cache
-		newCompletion(a))
+		newServer(a), newConfig(a), newUser(a), newStore(a), newCache(a), newCluster(a), newGPUDirect(a), newProcess(a),
+		newVersion(a), newCompletion(a))
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "help" {

@@ -49,17 +49,10 @@ type Account struct {
 	InsecureTLS bool
 	VirtualHost bool
 	Connections int
-<<<<<<< HEAD
-	// Credentials returns the keys for a request, and renews temporary ones before they expire. Credentials is nil if
-	// requests are not signed.
-	Credentials s3.CredentialsProvider
-	// From and EndpointFrom say where the keys and the endpoint come from, for messages. From and EndpointFrom name no secret.
-=======
 	// Credentials returns the keys for a request, and renews temporary ones before they expire. If requests are not
 	// signed, Credentials is nil.
 	Credentials s3.CredentialsProvider
 	// From and EndpointFrom say where the keys and the endpoint come from, for messages, and contain no secret.
->>>>>>> places
 	From, EndpointFrom string
 }
 
@@ -69,13 +62,8 @@ func (a Account) Options() s3.Options {
 		VirtualHost: a.VirtualHost, Connections: a.Connections, Credentials: a.Credentials}
 }
 
-<<<<<<< HEAD
-// Resolve finds the server and the keys as the AWS tools do. Resolve asks no server. For temporary keys, the first call
-// of Credentials asks the server that gives them.
-=======
 // Resolve finds the server and the keys as the AWS tools do. Resolve sends no request: temporary keys are fetched by the
 // first call of Credentials.
->>>>>>> places
 //
 // The endpoint is that of the settings, NEBULAIO_ENDPOINT, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or that of the
 // profile. If none is named, a named profile means Amazon, and otherwise the endpoint is LocalEndpoint.

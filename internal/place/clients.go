@@ -27,14 +27,8 @@ type opened struct {
 // NewClients returns an empty set of clients. The caller closes it.
 func NewClients(s Settings) *Clients { return &Clients{settings: s, all: map[string]*opened{}} }
 
-<<<<<<< HEAD
-// Open returns the tree of a place. For a local path, Open does nothing else. For an S3 place, Open finds the server and
-// the keys as Resolve describes. The profile of the place has precedence over that of the settings. If the place has a
-// profile, neither the endpoint nor the keys of the settings are used.
-=======
 // Open returns the tree of a place. For an S3 place, Open finds the server and the keys as Resolve describes. If the place
 // names a profile, the server and the keys come from that profile alone, and not from the settings.
->>>>>>> places
 func (c *Clients) Open(ctx context.Context, p Place) (Tree, error) {
 	if !p.Remote() {
 		return Tree{Place: p}, nil

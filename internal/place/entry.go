@@ -10,11 +10,7 @@ import (
 
 // Entry is one file or object below a place.
 type Entry struct {
-<<<<<<< HEAD
-	// Key is the name below the place, with slashes. Key is empty for the object whose key is that of the folder itself.
-=======
 	// Key is the name below the place, with slashes. For the object that has the key of the folder itself, Key is empty.
->>>>>>> places
 	Key string
 	// Name is the whole path or object key. For an object of a bucket, it has no bucket.
 	Name     string

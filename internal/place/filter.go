@@ -64,11 +64,7 @@ func (f *Filter) add(include bool, pattern string) error {
 	return nil
 }
 
-<<<<<<< HEAD
-// Where limits the filter to the keys for which chosen returns true, before any rule. The function chosen is called on any goroutine.
-=======
 // Where limits the filter to the keys for which chosen returns true, before any rule. Any goroutine may call chosen.
->>>>>>> places
 func (f *Filter) Where(chosen func(key string) bool) { f.where = chosen }
 
 // Empty reports whether the filter has no rules.

@@ -2,13 +2,8 @@
 
 // Package place names, lists and compares the places of files and objects: a local path, or a prefix of a bucket.
 //
-<<<<<<< HEAD
-// Two places are listed in the same order, the byte order of their keys. So sync and verify compare places of any size
-// with little memory.
-=======
 // All places are listed in the same order, the byte order of their keys, so that sync and verify compare places of any
 // size with little memory.
->>>>>>> places
 package place
 
 import (
@@ -121,11 +116,7 @@ func (p Place) AsFolder() Place {
 	return p
 }
 
-<<<<<<< HEAD
-// Base returns the last part of the name, without a slash at its end. The Base of a bucket is empty.
-=======
 // Base returns the last part of the name, without a slash at its end. For a bucket, Base returns "".
->>>>>>> places
 func (p Place) Base() string {
 	if p.Remote() {
 		key := strings.TrimSuffix(p.Key, "/")

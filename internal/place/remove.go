@@ -15,11 +15,7 @@ type Doomed struct {
 	Size int64 // as the listing said
 }
 
-<<<<<<< HEAD
-// Removal deletes objects of one bucket, many at a time. Only one goroutine at a time may use a Removal.
-=======
-// Removal deletes objects of one bucket, many at a time. One goroutine may use a Removal.
->>>>>>> places
+// Removal deletes objects of one bucket, many at a time. The methods of a Removal belong to a single goroutine.
 type Removal struct {
 	client *s3.Client
 	bucket string
@@ -37,24 +33,15 @@ type Removal struct {
 // removals is the number of requests of a Removal at once.
 const removals = 4
 
-<<<<<<< HEAD
-// NewRemoval returns a Removal. The Removal calls the function each for every object after the request that deleted it,
-// one call at a time, with the object's error or nil. The caller calls Close.
-=======
 // NewRemoval returns a Removal, which the caller closes. After each request, the Removal calls each for every object of
 // the request, one call at a time, with the object's error or nil.
->>>>>>> places
 func NewRemoval(ctx context.Context, c *s3.Client, bucket string, each func(d Doomed, err error)) *Removal {
 	r := &Removal{client: c, bucket: bucket, each: each, room: make(chan struct{}, removals)}
 	r.ctx, r.end = context.WithCancelCause(ctx)
 	return r
 }
 
-<<<<<<< HEAD
-// Add adds an object. Add fails if an earlier request has failed as a whole.
-=======
 // Add adds an object. If an earlier request has failed as a whole, Add fails.
->>>>>>> places
 func (r *Removal) Add(d Doomed) error {
 	if r.next = append(r.next, d); len(r.next) < s3.MostDeletes {
 		return nil
@@ -103,13 +90,8 @@ func (r *Removal) failed() error {
 	return context.Cause(r.ctx)
 }
 
-<<<<<<< HEAD
-// Close sends what was added and waits for all requests. Close returns the first error of a request as a whole; errors
-// of single objects are given to the function each. After an error of the walk that added objects, abandon leaves out the rest.
-=======
 // Close sends what was added and waits for all requests. Close returns the first error of a request as a whole. If
 // abandon is set, Close leaves out objects that were not sent yet.
->>>>>>> places
 func (r *Removal) Close(abandon bool) error {
 	var err error
 	if len(r.next) > 0 && !abandon {

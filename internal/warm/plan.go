@@ -51,13 +51,8 @@ const (
 	mostFiles = 10_000_000
 )
 
-<<<<<<< HEAD
-// Make plans one source: a folder or prefix, an index, or a single file. Make fails with kind NotFound if the source, or
-// a file that its index names, does not exist.
-=======
 // Make plans one source: a folder or prefix, an index, or a single file. If the source or a file of the index does not
 // exist, the error is of kind NotFound.
->>>>>>> places
 func Make(ctx context.Context, t place.Tree) (Plan, error) {
 	kind, e, err := t.Look(ctx)
 	switch {

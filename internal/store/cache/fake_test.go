@@ -33,7 +33,6 @@ type far struct {
 	flip    int64           // byte of the content that arrives wrong; -1: none
 	before  func(at int64)  // called before the byte at this offset is sent
 	breakAt map[int64]error // errors by offset, each once
-	settled func(upstream.About) upstream.About
 }
 
 func newFar(t *testing.T) *far {

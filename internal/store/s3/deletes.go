@@ -32,15 +32,9 @@ const MostDeletes = 1000
 const singleDeletes = 8
 
 // DeleteMany removes up to MostDeletes objects of one bucket, with one request if the server can. Missing objects are
-<<<<<<< HEAD
-// no error. The result has one error for each object, nil for those that are removed. If the request fails as a whole,
-// DeleteMany returns err, and it is unknown what was removed.
-func (c *Client) DeleteMany(ctx context.Context, bucket string, all []Doomed) (fails []error, err error) {
-=======
 // no error. The result fails has one error for each object, or nil if the object is removed. An error of the request as
 // a whole is err, and then DeleteMany cannot tell what was removed.
 func (a Admin) DeleteMany(ctx context.Context, bucket string, all []Doomed) (fails []error, err error) {
->>>>>>> places
 	if err := checkBucket(bucket); err != nil {
 		return nil, err
 	}
