@@ -35,8 +35,8 @@ func newCacheCollector(stats func() (cache.Stats, bool)) *cacheCollector {
 			"upstream, peer or stale).", []string{"bucket", "source"}, nil),
 		bytes: prometheus.NewDesc(prefix+"fetched_bytes_total", "Bytes that the cache fetched, by bucket and source "+
 			"(upstream or peer).", []string{"bucket", "source"}, nil),
-		breaker: prometheus.NewDesc("nebulaio_upstream_up", "1 while requests are sent to the upstream of a bucket; 0 "+
-			"while its breaker is open.", []string{"bucket"}, nil),
+		breaker: prometheus.NewDesc("nebulaio_upstream_up", "1 while requests are sent to the upstream of a "+
+			"bucket, else 0: its breaker is open.", []string{"bucket"}, nil),
 		first: prometheus.NewDesc("nebulaio_upstream_first_byte_seconds", "Seconds from a request to an upstream to the first "+
 			"byte of its reply, by bucket.", []string{"bucket"}, nil),
 		refusals: prometheus.NewDesc(prefix+"door_misses_total", "Opens at the GPUDirect door that were refused because the "+
@@ -45,7 +45,7 @@ func newCacheCollector(stats func() (cache.Stats, bool)) *cacheCollector {
 		c.all = append(c.all, cacheNumber{prometheus.NewDesc(prefix+name, help, nil, nil), kind, read})
 	}
 	const now, ever = prometheus.GaugeValue, prometheus.CounterValue
-	add(now, "capacity_bytes", "Largest size in bytes of all cached objects together.",
+	add(now, "capacity_bytes", "Bytes that all cached objects together may occupy.",
 		func(s *cache.Stats) int64 { return s.Files.Capacity })
 	add(now, "bytes", "Bytes of cached objects on the disk.", func(s *cache.Stats) int64 { return s.Files.Bytes })
 	add(now, "entries", "Object versions in the cache.", func(s *cache.Stats) int64 { return s.Files.Entries })
@@ -130,12 +130,12 @@ func (m *metrics) watchCache(stats func() (cache.Stats, bool)) error {
 	return errs.Wrap("register metrics of", "the cache", m.registry.Register(newCacheCollector(stats)))
 }
 
-// cacheStats returns the statistics of the cache, and false if the server has no upstream bucket.
-func (s *server) cacheStats() (cache.Stats, bool) {
-	if st := s.store.Load(); st != nil {
-		if u, ok := (*st).(*withUpstreams); ok {
+// cacheStats returns a function that returns the statistics of the cache, and false if the store has no upstream bucket.
+func cacheStats(st store) func() (cache.Stats, bool) {
+	return func() (cache.Stats, bool) {
+		if u, ok := st.(*withUpstreams); ok {
 			return u.Stats(), true
 		}
+		return cache.Stats{}, false
 	}
-	return cache.Stats{}, false
 }

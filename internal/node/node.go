@@ -184,7 +184,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests,
 			HeaderBytes: int(c.Limits.HeaderBytes),
 			Idle:        c.Limits.Idle, Header: c.Limits.Header, Stall: c.Limits.Stall},
-		Drain: c.DrainTimeout, Observe: s.observe(), Discovery: s.discover, Log: component(s.log, "s3"),
+		Drain: c.DrainTimeout, Observe: s.observe(), Discovery: s.discover, Warm: warmOf(st), Log: component(s.log, "s3"),
 	})
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	if err := s.metrics.watchCluster(s.clusterStatus); err != nil {
 		return err
 	}
-	if err := s.metrics.watchCache(s.cacheStats); err != nil {
+	if err := s.metrics.watchCache(cacheStats(st)); err != nil {
 		return err
 	}
 

@@ -19,6 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api"
 	"github.com/nebulaio/nebulaio/internal/store/cache"
 	"github.com/nebulaio/nebulaio/internal/store/cachefile"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
@@ -280,4 +281,20 @@ func readVariable(bucket, setting, variable string) (string, error) {
 			WithFix("set " + variable + " in the environment of the server")
 	}
 	return value, nil
+}
+
+// warmOf returns the function with which the S3 front end fetches objects of upstream buckets, or nil if the store has
+// none.
+func warmOf(st store) s3api.Warm {
+	u, ok := st.(*withUpstreams)
+	if !ok {
+		return nil
+	}
+	return func(ctx context.Context, ref object.Ref, pin *time.Time) ([]byte, error) {
+		w, err := u.Warm(ctx, ref, pin)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(w)
+	}
 }

@@ -7,8 +7,8 @@ import "context"
 type expected struct{}
 
 // ExpectRange returns a context for Objects.Open. The context tells the store which range of the content the caller is
-// going to read. A store in front of another server can then ask for this range at once. An N of -1 reaches to the end of
-// the content. The range is a hint: the caller may read other ranges.
+// going to read. A store in front of another server can then ask for this range at once. An N of -1 reaches to the end
+// of the content. The range is a hint: the caller may read other ranges.
 func ExpectRange(ctx context.Context, r Range) context.Context {
 	return context.WithValue(ctx, expected{}, r)
 }

@@ -71,7 +71,7 @@ func (b *backend) GetObject(ctx context.Context, in *s3.GetObjectInput) (*s3.Get
 	for range mostChanges {
 		// If another server keeps the object, and has changed it or sent wrong bytes, the reply begins anew: no byte was
 		// sent yet.
-		if out, err = b.readObject(ctx, in, bk, ref); !anew(err) {
+		if out, err = readObject(ctx, b, in, bk, ref); !anew(err) {
 			break
 		}
 	}
@@ -91,7 +91,7 @@ func anew(err error) bool {
 
 // readObject opens the content of an object as the body of a reply. An error for which anew is true
 // is not converted to an S3 error.
-func (b *backend) readObject(ctx context.Context, in *s3.GetObjectInput, bk *object.Bucket,
+func readObject(ctx context.Context, b *backend, in *s3.GetObjectInput, bk *object.Bucket,
 	ref object.Ref) (*s3.GetObjectOutput, error) {
 	content, err := b.store.Open(expecting(patient(ctx), in.Range), ref)
 	if anew(err) {

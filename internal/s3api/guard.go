@@ -95,6 +95,9 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	if s.discovers(rctx) {
 		return s.discover(ctx)
 	}
+	if w := (warmer{s}); w.asked(rctx) {
+		return w.warm(ctx)
+	}
 	if err := s.prepare(rctx); err != nil {
 		return answer(ctx, err)
 	}

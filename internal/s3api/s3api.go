@@ -64,6 +64,9 @@ type Options struct {
 	// Discovery tells clients on this host how to reach the GPUDirect door. The path /.nebulaio/gpudirect cannot
 	// conflict with a bucket, because bucket names do not begin with a dot.
 	Discovery func() []byte
+	// Warm, if not nil, answers signed requests GET /.nebulaio/warm, which fetch objects of upstream buckets to the disk of
+	// the server.
+	Warm Warm
 	// Observe, if not nil, is called for every request after the last byte of its reply was sent. Observe must be
 	// quick, because it runs in the goroutine of the connection.
 	Observe func(Event)

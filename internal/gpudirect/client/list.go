@@ -33,7 +33,7 @@ func throughDoorOrNetwork[T any](ctx context.Context, c *Client, op, name string
 		if err != nil && w.door.broken.Load() && try == 0 {
 			continue
 		}
-		if c.uncached(err) {
+		if uncached(c, err) {
 			return viaNetwork()
 		}
 		return out, err

@@ -235,7 +235,7 @@ func (b *batch) openDoor(ctx context.Context, d *door, w *window) error {
 	}
 	w.door = d
 	for i, o := range all {
-		if b.c.uncached(fails[i]) {
+		if uncached(b.c, fails[i]) {
 			b.putOff(w, i, fails[i])
 			w.taken++
 			continue

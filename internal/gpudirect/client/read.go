@@ -136,7 +136,7 @@ func (c *Client) StartRead(ctx context.Context, r Read) (*Move, error) {
 	// transfer here.
 	if w := c.wayNow(); turn && w != nil && w.door != nil {
 		u, err := c.beginDoor(ctx, w.door, m, &r, dev)
-		if err == nil || !w.door.broken.Load() && !wasLost(err) && !c.uncached(err) {
+		if err == nil || !w.door.broken.Load() && !wasLost(err) && !uncached(c, err) {
 			c.wait(m, u, err, out)
 			return c.begun(m), nil
 		}
@@ -197,7 +197,7 @@ func (c *Client) begin(ctx context.Context, m *Move, r *Read, dev device.Device)
 		}
 		var u *under
 		u, err = c.beginDoor(ctx, w.door, m, r, dev)
-		if c.uncached(err) {
+		if uncached(c, err) {
 			m.refuse(notCached(r, err))
 			return c.beginHTTP(ctx, m, r, dev)
 		}

@@ -121,7 +121,7 @@ func (t *Tree) openAtDoor(ctx context.Context, d *door, keys []string, out []Ope
 	}
 	for i, o := range opened {
 		switch {
-		case t.c.uncached(fails[i]):
+		case uncached(t.c, fails[i]):
 			out[i].File, out[i].Err = t.c.network.open(ctx, t.bucket, keys[i])
 		case fails[i] != nil:
 			out[i].Err = fails[i]

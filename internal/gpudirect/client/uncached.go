@@ -13,7 +13,7 @@ import (
 // uncached reports whether the door refused an object that another S3 server keeps, because the disk of this server does
 // not have the whole of it yet. The client then reads that object over HTTP, and the server keeps what it fetches. A
 // client that must use the door gets the error.
-func (c *Client) uncached(err error) bool {
+func uncached(c *Client, err error) bool {
 	return err != nil && c.opt.Door == doorAuto && codeOf(err) == wire.CodeNotCached
 }
 

@@ -102,7 +102,10 @@ type Options struct {
 
 // Store is an object store with upstream buckets. Calls for other buckets go to the local store.
 type Store struct {
-	Local
+	object.Buckets
+	object.Records
+	uploads
+	local    Local
 	files    *cachefile.Store
 	buckets  map[string]*bucket // never changed
 	byOrigin map[string]*bucket
@@ -135,9 +138,9 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Store{Local: o.Local, files: o.Files, buckets: map[string]*bucket{}, byOrigin: map[string]*bucket{},
+	s := &Store{Buckets: o.Local, Records: o.Local, local: o.Local, files: o.Files, buckets: map[string]*bucket{}, byOrigin: map[string]*bucket{},
 		detached: o.Detached, log: o.Log, now: o.Now, join: checksum.NewJoiner(), fetches: ctx, stop: stop}
-	s.shelf, s.warming = newShelf(s), newWarming()
+	s.shelf, s.warming, s.uploads = newShelf(s), newWarming(), uploads{s}
 	for _, b := range o.Buckets {
 		if b.Rules.NeverChanges == nil {
 			b.Rules.NeverChanges = func(string) bool { return false }
@@ -169,7 +172,7 @@ func (s *Store) Close() error {
 	s.stop()
 	s.running.Wait()
 	err := s.files.Close()
-	if e := s.Local.Close(); err == nil {
+	if e := s.local.Close(); err == nil {
 		err = e
 	}
 	return err

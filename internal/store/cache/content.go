@@ -23,7 +23,7 @@ func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 		return object.Info{}, err
 	}
 	if b == nil {
-		return s.Local.Stat(ctx, ref)
+		return s.local.Stat(ctx, ref)
 	}
 	f, err := b.find(ctx, &wanted{ref: ref})
 	return b.info(ref, f), err
@@ -46,7 +46,7 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (object.Content, error
 		return nil, err
 	}
 	if b == nil {
-		return s.Local.Open(ctx, ref)
+		return s.local.Open(ctx, ref)
 	}
 	return b.open(ctx, ref)
 }
@@ -199,7 +199,7 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 		return nil, err
 	}
 	if b == nil {
-		return s.Local.Handle(ctx, ref)
+		return s.local.Handle(ctx, ref)
 	}
 	f, err := b.find(ctx, &wanted{ref: ref})
 	if err != nil {

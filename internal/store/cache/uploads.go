@@ -9,67 +9,70 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
+// uploads is the multipart uploads of all buckets.
+type uploads struct{ s *Store }
+
 // CreateUpload implements object.Uploads.
-func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes map[string]string) (string, error) {
-	b, err := s.mayChange("create upload", bucket)
+func (u uploads) CreateUpload(ctx context.Context, bucket, key string, attributes map[string]string) (string, error) {
+	b, err := u.s.mayChange("create upload", bucket)
 	if err != nil {
 		return "", err
 	}
 	if b == nil {
-		return s.Local.CreateUpload(ctx, bucket, key, attributes)
+		return u.s.local.CreateUpload(ctx, bucket, key, attributes)
 	}
 	return b.Pass.CreateUpload(ctx, bucket, key, attributes)
 }
 
 // GetUpload implements object.Uploads.
-func (s *Store) GetUpload(ctx context.Context, bucket, key, id string) (object.Upload, error) {
-	u, err := s.uploadsOf("get upload", bucket)
+func (u uploads) GetUpload(ctx context.Context, bucket, key, id string) (object.Upload, error) {
+	at, err := u.of("get upload", bucket)
 	if err != nil {
 		return object.Upload{}, err
 	}
-	return u.GetUpload(ctx, bucket, key, id)
+	return at.GetUpload(ctx, bucket, key, id)
 }
 
-// uploadsOf returns the multipart uploads of a bucket.
-func (s *Store) uploadsOf(op, bucket string) (object.Uploads, error) {
-	b, err := s.upstreamOf(op, bucket)
+// of returns the multipart uploads of a bucket.
+func (u uploads) of(op, bucket string) (object.Uploads, error) {
+	b, err := u.s.upstreamOf(op, bucket)
 	if err != nil {
 		return nil, err
 	}
 	if b == nil {
-		return s.Local, nil
+		return u.s.local, nil
 	}
 	return b.Pass, nil
 }
 
 // PutPart implements object.Uploads.
-func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo, error) {
-	u, err := s.uploadsOf("put part", p.Bucket)
+func (u uploads) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo, error) {
+	at, err := u.of("put part", p.Bucket)
 	if err != nil {
 		return object.PartInfo{}, err
 	}
-	return u.PutPart(ctx, p)
+	return at.PutPart(ctx, p)
 }
 
 // CopyPart implements object.Uploads. If the source is on another server, the content passes through this server.
-func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInfo, error) {
+func (u uploads) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInfo, error) {
 	const op = "copy part"
-	to, err := s.mayChange(op, c.Bucket)
+	to, err := u.s.mayChange(op, c.Bucket)
 	if err != nil {
 		return object.PartInfo{}, err
 	}
-	from, err := s.upstreamOf(op, c.From.Bucket)
+	from, err := u.s.upstreamOf(op, c.From.Bucket)
 	if err != nil {
 		return object.PartInfo{}, err
 	}
 	switch {
 	case to == nil && from == nil:
-		return s.Local.CopyPart(ctx, c)
+		return u.s.local.CopyPart(ctx, c)
 	case to == from:
 		return to.Pass.CopyPart(ctx, c)
 	}
 	ctx = object.ExpectRange(ctx, object.Range{Off: c.Off, N: c.N})
-	src, err := s.Open(ctx, c.From)
+	src, err := u.s.Open(ctx, c.From)
 	if err != nil {
 		return object.PartInfo{}, err
 	}
@@ -88,47 +91,47 @@ func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInf
 		return object.PartInfo{}, err
 	}
 	defer body.Close()
-	return s.PutPart(ctx, object.PutPart{Bucket: c.Bucket, Key: c.Key, Upload: c.Upload, Number: c.Number, Size: r.N,
+	return u.PutPart(ctx, object.PutPart{Bucket: c.Bucket, Key: c.Key, Upload: c.Upload, Number: c.Number, Size: r.N,
 		Body: body, Finish: c.Finish})
 }
 
 // ListParts implements object.Uploads.
-func (s *Store) ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]object.PartInfo, bool,
+func (u uploads) ListParts(ctx context.Context, bucket, key, id string, after, limit int) ([]object.PartInfo, bool,
 	error) {
-	u, err := s.uploadsOf("list parts", bucket)
+	at, err := u.of("list parts", bucket)
 	if err != nil {
 		return nil, false, err
 	}
-	return u.ListParts(ctx, bucket, key, id, after, limit)
+	return at.ListParts(ctx, bucket, key, id, after, limit)
 }
 
 // CompleteUpload implements object.Uploads.
-func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.Info, error) {
-	b, err := s.mayChange("complete upload", c.Bucket)
+func (u uploads) CompleteUpload(ctx context.Context, c object.Complete) (object.Info, error) {
+	b, err := u.s.mayChange("complete upload", c.Bucket)
 	if err != nil {
 		return object.Info{}, err
 	}
 	if b == nil {
-		return s.Local.CompleteUpload(ctx, c)
+		return u.s.local.CompleteUpload(ctx, c)
 	}
 	defer b.changing(c.Key)()
 	return b.Pass.CompleteUpload(ctx, c)
 }
 
 // AbortUpload implements object.Uploads.
-func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
-	u, err := s.uploadsOf("abort upload", bucket)
+func (u uploads) AbortUpload(ctx context.Context, bucket, key, id string) error {
+	at, err := u.of("abort upload", bucket)
 	if err != nil {
 		return err
 	}
-	return u.AbortUpload(ctx, bucket, key, id)
+	return at.AbortUpload(ctx, bucket, key, id)
 }
 
 // ListUploads implements object.Uploads.
-func (s *Store) ListUploads(ctx context.Context, l object.UploadList) (object.UploadPage, error) {
-	u, err := s.uploadsOf("list uploads", l.Bucket)
+func (u uploads) ListUploads(ctx context.Context, l object.UploadList) (object.UploadPage, error) {
+	at, err := u.of("list uploads", l.Bucket)
 	if err != nil {
 		return object.UploadPage{}, err
 	}
-	return u.ListUploads(ctx, l)
+	return at.ListUploads(ctx, l)
 }

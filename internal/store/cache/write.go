@@ -35,7 +35,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		return object.Info{}, err
 	}
 	if b == nil {
-		return s.Local.Put(ctx, p)
+		return s.local.Put(ctx, p)
 	}
 	keep := b.newKeeper(ctx, &p)
 	b.changed(p.Key)
@@ -56,7 +56,7 @@ func (s *Store) Delete(ctx context.Context, d object.Deletion) (object.Deleted, 
 		return object.Deleted{}, err
 	}
 	if b == nil {
-		return s.Local.Delete(ctx, d)
+		return s.local.Delete(ctx, d)
 	}
 	defer b.changing(d.Key)()
 	return b.Pass.Delete(ctx, d)
@@ -79,7 +79,7 @@ func (s *Store) DeleteMany(ctx context.Context, name string, ds []object.Deletio
 		return make([]object.Deleted, len(ds)), all
 	}
 	if b == nil {
-		return s.Local.DeleteMany(ctx, name, ds)
+		return s.local.DeleteMany(ctx, name, ds)
 	}
 	for i := range ds {
 		defer b.changing(ds[i].Key)()
@@ -94,7 +94,7 @@ func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(m
 		return err
 	}
 	if b == nil {
-		return s.Local.SetAttributes(ctx, ref, change)
+		return s.local.SetAttributes(ctx, ref, change)
 	}
 	defer b.changing(ref.Key)()
 	if ref.Version != "" {
@@ -116,7 +116,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	}
 	switch {
 	case to == nil && from == nil:
-		return s.Local.Copy(ctx, c)
+		return s.local.Copy(ctx, c)
 	case to == from:
 		defer to.changing(c.Key)()
 		return to.Pass.Copy(ctx, c)
@@ -167,7 +167,7 @@ func (s *Store) List(ctx context.Context, l object.List) (object.Page, error) {
 		return object.Page{}, err
 	}
 	if b == nil {
-		return s.Local.List(ctx, l)
+		return s.local.List(ctx, l)
 	}
 	return b.Pass.List(ctx, l)
 }
@@ -180,7 +180,7 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 			Message: "The configuration of the server names the bucket as an upstream bucket."},
 			Fix: "remove upstream." + name + " from the configuration and restart the server"}
 	}
-	return s.Local.DeleteBucket(ctx, name)
+	return s.local.DeleteBucket(ctx, name)
 }
 
 // NewDraft implements object.Handles. A draft is written to the local disk first, but an upstream bucket has to confirm a
@@ -191,7 +191,7 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 		return nil, err
 	}
 	if b == nil {
-		return s.Local.NewDraft(ctx, d)
+		return s.local.NewDraft(ctx, d)
 	}
 	return nil, errs.New(errs.Unsupported, "write", b.name(d.Key), "the bucket is kept by another server, which must "+
 		"confirm each write").WithFix("write it over HTTP")
