@@ -29,12 +29,10 @@ var manyMethods = map[string]int{
 	"internal/gpudirect/client.Client": 40,
 	"internal/gpudirect/server.Server": 26,
 	"internal/gpudirect/server.conn":   50,
-	"internal/node.server":             26,
 	"internal/s3api.Server":            35,
 	"internal/s3api.backend":           96,
 	"internal/store/datafile.Files":    37,
 	"internal/store/disk.Store":        129,
-	"internal/store/cache.Store":       30, // the contracts of package object
 	"internal/store/cachefile.Store":   73,
 	"internal/store/s3.Client":         42, // one method for each operation of S3
 	"internal/store/upstream.Bucket":   51, // one method for each operation of S3
