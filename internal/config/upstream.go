@@ -125,7 +125,7 @@ func upstreamFields(bucket string) []field {
 			Help: "Name of the environment variable that holds the session token for the endpoint."},
 			bind: at(func(u *Upstream) any { return &u.SessionTokenEnv }), check: variableName},
 		{Key: Key{Name: "credentials_file", Type: Text,
-			Help: "File with profiles of credentials in the format of the AWS tools. The server reads a changed file again."},
+			Help: "File with profiles of credentials in the format of the AWS tools. The server reads the file at its start."},
 			bind: at(func(u *Upstream) any { return &u.CredentialsFile })},
 		{Key: Key{Name: "profile", Type: Text,
 			Help: "Profile of credentials_file that holds the credentials for the endpoint. If profile is set without " +

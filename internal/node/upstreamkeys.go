@@ -4,9 +4,11 @@ package node
 
 import (
 	"context"
+	"os"
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/place"
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
 
@@ -29,7 +31,34 @@ func upstreamCredentials(ctx context.Context, name string, u *config.Upstream) (
 		}
 		return s3.Static(keys), nil
 	case u.Profile != "" || u.CredentialsFile != "":
-		return nil, errs.New(errs.Unsupported, "add upstream bucket", name, "profiles are not read yet")
+		return profileCredentials(ctx, name, u)
 	}
 	return nil, nil
+}
+
+// profileCredentials returns the keys of a profile. The keys of the server's environment do not count, because each
+// upstream bucket names its own.
+func profileCredentials(ctx context.Context, name string, u *config.Upstream) (s3.CredentialsProvider, error) {
+	profile := u.Profile
+	if profile == "" {
+		profile = "default"
+	}
+	a, err := place.Resolve(ctx, place.Settings{Endpoint: u.Endpoint, Region: u.Region, Profile: profile,
+		Env: func(variable string) string {
+			switch {
+			case variable == "AWS_SHARED_CREDENTIALS_FILE" && u.CredentialsFile != "":
+				return u.CredentialsFile
+			case variable == "HOME", variable == "AWS_SHARED_CREDENTIALS_FILE", variable == "AWS_CONFIG_FILE":
+				return os.Getenv(variable)
+			}
+			return ""
+		}})
+	if err != nil {
+		return nil, errs.Wrap("add upstream bucket", name, err)
+	}
+	if a.Credentials == nil {
+		return nil, errs.New(errs.Invalid, "add upstream bucket", name, "the profile "+profile+" has no keys").
+			WithFix("add aws_access_key_id and aws_secret_access_key to the profile")
+	}
+	return a.Credentials, nil
 }

@@ -194,10 +194,10 @@ func TestDamagedDatabase(t *testing.T) {
 }
 
 // Very many entries are still there after a restart, which reads only the index. The test prints the time, and
-// NEBULAIO_TEST_CACHE_ENTRIES changes the number.
+// NEBULAIO_CACHE_ENTRIES changes the number.
 func TestManyEntriesAfterARestart(t *testing.T) {
 	n := 2_000
-	if v := os.Getenv("NEBULAIO_TEST_CACHE_ENTRIES"); v != "" {
+	if v := os.Getenv("NEBULAIO_CACHE_ENTRIES"); v != "" {
 		if _, err := fmt.Sscan(v, &n); err != nil {
 			t.Fatal(err)
 		}
