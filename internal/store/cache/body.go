@@ -186,7 +186,10 @@ func (b *body) recover(err error) error {
 		return nil // the block is absent now, and is fetched again
 	case errors.Is(err, errUnkept):
 		b.leave()
-		if b.far, err = b.v.b.From.Fetch(b.ctx, b.v.id, b.pos, b.end-b.pos); err == nil {
+		b.dropDisk()
+		far := newPlainBody(b.ctx, b.v.b, b.v.id, b.v.described(), object.Range{Off: b.pos, N: b.end - b.pos}, nil)
+		if err = far.Verify(); err == nil {
+			b.far = far
 			return nil
 		}
 	case len(b.wait) > 0 && b.turns < 2:

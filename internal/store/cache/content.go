@@ -140,7 +140,7 @@ func (c *content) Section(r object.Range) (object.Body, error) {
 			return nil, c.offline()
 		}
 		var src io.ReadCloser
-		if first != nil && first.body != nil && first.off == r.Off && r.N > 0 {
+		if first != nil && first.body != nil && (first.off == r.Off || id.Size <= blockSize) && r.N > 0 {
 			src = first.body
 		} else {
 			first.drop()

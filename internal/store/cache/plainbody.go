@@ -16,7 +16,8 @@ import (
 )
 
 // plainBody reads a range of content that is not kept. If the range is the whole content, the last block is given to the
-// reader only after the content has been compared with what the upstream says about it.
+// reader only after the content has been compared with what the upstream says about it. Content of at most one block is
+// always read and compared as a whole.
 type plainBody struct {
 	b        *bucket
 	id       object.Identity
@@ -27,6 +28,7 @@ type plainBody struct {
 	err      error
 
 	whole bool   // pos was 0 and end the size
+	small bool   // the content has at most one block
 	crc   uint64 // of the bytes that were read
 	sum   hash.Hash
 	held  []byte // the last block, compared
@@ -37,7 +39,8 @@ func newPlainBody(ctx context.Context, b *bucket, id object.Identity, about *ups
 	src io.ReadCloser) *plainBody {
 	p := &plainBody{b: b, id: id, about: about, ctx: ctx, pos: r.Off, end: r.Off + r.N, src: src}
 	p.whole = about != nil && r.Off == 0 && r.N == id.Size && r.N > 0
-	if p.whole && looksLikeMD5(id.ETag) && (id.Size <= alsoMD5 || !about.HasCRC64) && !b.otherETags() {
+	p.small = about != nil && id.Size <= blockSize && r.N > 0
+	if (p.whole || p.small) && looksLikeMD5(id.ETag) && (id.Size <= alsoMD5 || !about.HasCRC64) && !b.otherETags() {
 		p.sum = md5.New() //nolint:gosec // compared with the upstream's own MD5
 	}
 	return p
@@ -52,7 +55,11 @@ func (p *plainBody) open() error {
 		return p.err
 	}
 	began := p.b.s.now()
-	src, err := p.b.From.Fetch(p.ctx, p.id, p.pos, p.end-p.pos)
+	off, n := p.pos, p.end-p.pos
+	if p.small {
+		off, n = 0, p.id.Size
+	}
+	src, err := p.b.From.Fetch(p.ctx, p.id, off, n)
 	if err != nil {
 		p.err = p.b.told(p.id, err)
 		return p.err
@@ -67,7 +74,7 @@ func (p *plainBody) Verify() error {
 	if err := p.open(); err != nil {
 		return err
 	}
-	if p.whole && p.Len() <= blockSize && p.held == nil && p.pos < p.end {
+	if (p.whole && p.Len() <= blockSize || p.small) && p.held == nil && p.pos < p.end {
 		p.err = p.hold()
 	}
 	return p.err
@@ -76,6 +83,9 @@ func (p *plainBody) Verify() error {
 // hold reads the last block and compares the whole content.
 func (p *plainBody) hold() error {
 	held := make([]byte, p.Len())
+	if p.small {
+		held = make([]byte, p.id.Size)
+	}
 	for n := 0; n < len(held); {
 		k, err := p.src.Read(held[n:])
 		p.b.received(object.ServedUpstream, k)
@@ -90,7 +100,9 @@ func (p *plainBody) hold() error {
 		p.b.changed(p.id.Key)
 		return err
 	}
-	p.held = held
+	if p.held = held; p.small {
+		p.held = held[p.pos:p.end]
+	}
 	return nil
 }
 

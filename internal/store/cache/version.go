@@ -137,6 +137,13 @@ func (v *version) learn(about *upstream.About) {
 	}
 }
 
+// described returns what the upstream says about the version, or nil if only the identity is known.
+func (v *version) described() *upstream.About {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.about
+}
+
 // length returns the length of a block in bytes.
 func (v *version) length(n int64) int64 { return min(blockSize, v.id.Size-n*blockSize) }
 
@@ -252,6 +259,12 @@ func (v *version) unkept(n int64, err error) error {
 	}
 	if !errors.Is(err, cachefile.ErrAbsent) && !errors.Is(err, object.ErrNoSpace) {
 		s.log.Warn("a block was not kept in the cache", "bucket", v.b.Name, "key", v.id.Key, "block", n, "error", err)
+	}
+	v.mu.Lock()
+	broken := v.broken
+	v.mu.Unlock()
+	if broken != nil { // the entry was dropped because its content is wrong
+		return broken
 	}
 	s.counts.unkept.Add(1)
 	return layout.Both{Sentinel: errUnkept, Cause: err}
