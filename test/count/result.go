@@ -95,6 +95,8 @@ var places = []struct {
 	{regexp.MustCompile(`(?i)race detector`), "runs in the second call of go test, without the race detector"},
 	{regexp.MustCompile(`(?i)\bgpu|cuda|cufile|cupy|numba|jax`), "needs a GPU: make gpu-bundle, build/gpu/run.sh test"},
 	{regexp.MustCompile(`(?i)\bdali`), "needs DALI: make test-dali"},
+	{regexp.MustCompile(`make test-upstreams`), "needs other S3 servers: make test-upstreams"},
+	{regexp.MustCompile(`second loopback address`), "needs a Linux with all of 127.0.0.0/8"},
 	{regexp.MustCompile(`(?i)torch|transformers`), "needs torch: make test-torch"},
 	{regexp.MustCompile(`(?i)\broot\b|mount|privilege|cgroup|namespace|memory controller|overlay|no disk to fill|not permitted`),
 		"needs root and the right to mount: sudo make test-go"},
