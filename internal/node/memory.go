@@ -14,9 +14,9 @@ import (
 // and memory outside of the Go runtime, which is mostly the program itself.
 
 const (
-	// outsideRuntime is the memory in bytes that Go's memory limit does not count: 39 MiB of program pages,
-	// measured under load.
-	outsideRuntime = 40 << 20
+	// outsideRuntime is the memory in bytes that Go's memory limit does not count: 42 MiB of program pages,
+	// measured under load, and some for what the kernel counts late.
+	outsideRuntime = 46 << 20
 	// governEvery is the time between two checks of the memory.
 	governEvery = 2 * time.Second
 	// idleFor is the time without requests after which free memory goes back to the operating system.
@@ -29,10 +29,11 @@ type memoryShares struct {
 	runtime int64 // all memory of the Go runtime, including the store's share
 }
 
-// shares divides a memory limit. The store gets a quarter, because garbage collection is cheap while less than half
-// of the memory is alive.
+// shares divides a memory limit. The store gets five sixteenths of the runtime's memory, a quarter of the default limit,
+// because garbage collection is cheap while less than half of the memory is alive.
 func shares(limit int64) memoryShares {
-	return memoryShares{store: limit / 4, runtime: limit - outsideRuntime}
+	runtime := limit - outsideRuntime
+	return memoryShares{store: runtime / 16 * 5, runtime: runtime}
 }
 
 // limitMemory sets the memory limit of the Go runtime. lift restores the limit of before.
