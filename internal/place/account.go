@@ -191,6 +191,8 @@ func checkFile(path string) error {
 	switch {
 	case err != nil: // a missing file has no profiles, and the loader reports the others
 		return nil
+	case path == os.DevNull: // the usual way to name no file
+		return nil
 	case !info.Mode().IsRegular() || info.Size() > mostFile:
 		return errs.New(errs.Invalid, "read profiles", path,
 			fmt.Sprintf("has %d bytes and the mode %v; expected a file of at most %d bytes", info.Size(), info.Mode(), mostFile))

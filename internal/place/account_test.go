@@ -282,3 +282,17 @@ func TestClientsPerProfile(t *testing.T) {
 }
 
 var _ lister = (*s3.Client)(nil)
+
+// TestTheNullDeviceHasNoProfiles checks that /dev/null, the usual way to name no file, is one without profiles.
+func TestTheNullDeviceHasNoProfiles(t *testing.T) {
+	t.Parallel()
+	env := with(nil, "AWS_CONFIG_FILE", os.DevNull, "AWS_SHARED_CREDENTIALS_FILE", os.DevNull,
+		"AWS_ACCESS_KEY_ID", "a", "AWS_SECRET_ACCESS_KEY", "b")
+	a, err := Resolve(t.Context(), Settings{Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := keys(t, a); got != "a/b/" {
+		t.Errorf("the keys are %s", got)
+	}
+}
