@@ -201,11 +201,12 @@ func (n *Node) NodeMeta(limit int) []byte {
 // NotifyMsg implements memberlist.Delegate. Members send no messages of their own over gossip.
 func (*Node) NotifyMsg([]byte) {}
 
-// GetBroadcasts implements memberlist.Delegate.
+// GetBroadcasts implements memberlist.Delegate. GetBroadcasts returns nothing, because members send no messages of their
+// own.
 func (*Node) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState implements memberlist.Delegate.
+// LocalState implements memberlist.Delegate. LocalState returns nothing, because members exchange no state of their own.
 func (*Node) LocalState(bool) []byte { return nil }
 
-// MergeRemoteState implements memberlist.Delegate.
+// MergeRemoteState implements memberlist.Delegate. MergeRemoteState does nothing, as LocalState.
 func (*Node) MergeRemoteState([]byte, bool) {}

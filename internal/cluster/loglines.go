@@ -38,7 +38,7 @@ func (l *logLines) Write(p []byte) (int, error) {
 	level := slog.LevelInfo
 	for prefix, of := range map[string]slog.Level{
 		"[DEBUG] ": slog.LevelDebug, "[INFO] ": slog.LevelDebug, "[WARN] ": slog.LevelWarn,
-		// A failed probe or a bad packet is no error of this node.
+		// memberlist logs a failed probe of another node and a bad packet as errors. This node has not failed.
 		"[ERR] ": slog.LevelWarn, "[ERROR] ": slog.LevelWarn,
 	} {
 		if rest, ok := strings.CutPrefix(text, prefix); ok {

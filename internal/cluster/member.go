@@ -23,7 +23,7 @@ const (
 type Member struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // HOST:PORT of the member's listener for other members
-	Gossip  string `json:"gossip"`  // HOST:PORT of the member's gossip
+	Gossip  string `json:"gossip"`  // HOST:PORT at which the member receives gossip
 	Zone    string `json:"zone"`
 	Weight  int    `json:"weight"`
 	Version int    `json:"version"`

@@ -40,7 +40,7 @@ type MemberStatus struct {
 	Why   string `json:"why,omitempty"` // latest failure, if the member is not asked
 	// Since is the time at which the member was lost.
 	Since   *time.Time `json:"since,omitempty"`
-	Fetched Counts     `json:"fetched"` // what this node has fetched from the member
+	Fetched Counts     `json:"fetched"` // what this node has received from the member
 }
 
 // Served are numbers of what this node gave to other members.

@@ -22,7 +22,7 @@ const mostCached = 100_000
 // CacheMatch selects entries of the cache. The zero CacheMatch selects all entries.
 type CacheMatch struct {
 	Bucket string `json:"bucket,omitempty"` // name of an upstream bucket; empty means all
-	Key    string `json:"key,omitempty"`    // the first bytes of keys, or the whole key if Exact is true
+	Key    string `json:"key,omitempty"`    // prefix of the keys; if Exact is true, the whole key
 	Exact  bool   `json:"exact,omitempty"`
 }
 

@@ -89,8 +89,8 @@ func anew(err error) bool {
 	return errors.Is(err, object.ErrChanged) || errors.Is(err, object.ErrWrongReply)
 }
 
-// readObject opens the content of an object as the body of a reply. An error for which anew is true
-// is not converted to an S3 error.
+// readObject opens the content of an object as the body of a reply. If the read may begin anew, readObject returns the
+// store's error; all other errors are S3 errors.
 func readObject(ctx context.Context, b *backend, in *s3.GetObjectInput, bk *object.Bucket,
 	ref object.Ref) (*s3.GetObjectOutput, error) {
 	content, err := b.store.Open(expecting(patient(ctx), in.Range), ref)

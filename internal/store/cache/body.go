@@ -115,7 +115,8 @@ func (b *body) last() bool {
 	return b.pos/blockSize == blockCount(b.v.id.Size)-1 && b.v.entry.Proof() == ""
 }
 
-// plan chooses how to read the bytes at pos.
+// plan chooses where the bytes at pos come from: the disk, if their block is present, or a fetch of the missing blocks.
+// In a cluster, plan also begins to fetch the extents after pos.
 func (b *body) plan() error {
 	missing := b.v.entry.Missing(object.Range{Off: b.pos, N: b.end - b.pos})
 	switch {

@@ -2,5 +2,5 @@
 
 package cachefile
 
-// WaitSwept waits until the files were compared with the index.
+// WaitSwept waits until an opened store has removed the files that its index does not name.
 func WaitSwept(s *Store) { <-s.swept }

@@ -35,7 +35,7 @@ func (g *generations) decode(d *codec.Decoder) {
 	g.counts[0], g.counts[1] = max(0, d.Int()), max(0, d.Int())
 }
 
-// knownKey returns the key of a Known record in one generation.
+// knownKey returns the database key of the Known record of an object in one of the two generations.
 func knownKey(generation byte, origin, key string) []byte {
 	b := binary.AppendUvarint(nil, uint64(len(origin)))
 	b = append(append(b, origin...), key...)

@@ -62,11 +62,11 @@ type Info struct {
 	object.Identity
 	Bytes      int64     // content bytes of present blocks
 	Allocated  int64     // bytes that the present blocks occupy on the disk
-	Whole      bool      // all blocks are present
-	Inline     bool      // the content is stored in the database, not in a file
+	Whole      bool      // whether all blocks are present
+	Inline     bool      // whether the content is in the database instead of a file
 	Proof      string    // as set by Entry.Proven
-	Pinned     bool      // a pin matches now
-	Superseded bool      // the other server has another content for the key
+	Pinned     bool      // whether a pin keeps the entry from being evicted
+	Superseded bool      // whether the upstream has another content for the key now
 	Foreign    bool      // as set by Entry.Foreign
 	Open       bool      // somebody uses the entry now
 	Admitted   time.Time // when the entry was made

@@ -184,9 +184,10 @@ func (b *Bucket) Through(name string, settings func(context.Context) (*object.Bu
 // Through is a bucket of an upstream under the contracts object.Objects, object.Lister and object.Uploads. Calls that
 // name another bucket fail with object.ErrNoSuchBucket.
 //
-// A call that the upstream cannot do, or was not proven to do, fails with an object.Refusal of status 501. In
-// particular, no change is made if its Condition cannot be checked by the upstream in the same step. A Judge is asked
-// before the change is visible, and sees no removed version: the upstream itself protects the versions that it has locked.
+// A call that the upstream cannot do, or was not proven to do, fails with an object.Refusal of status 501. For example, a
+// change with a Condition fails if the upstream cannot check the Condition and make the change in one step. A Judge is
+// asked before the change is visible. The Judge sees no removed version, because the upstream itself protects the versions
+// that it has locked.
 type Through struct {
 	b        *Bucket
 	name     string
