@@ -96,7 +96,7 @@ func addUpstreams(ctx context.Context, c *config.Config, st onDisk, log *slog.Lo
 		return nil, err
 	}
 	out := &withUpstreams{on: st, files: files, origins: map[string]*upstream.Bucket{}}
-	o := cache.Options{Local: st, Files: files, Detached: detached, Log: log}
+	o := cache.Options{Local: st, Files: files, Detached: detached, Memory: shares(c.MemoryLimit).runtime / 4, Log: log}
 	for _, name := range c.Upstreams() {
 		b, err := newUpstream(ctx, c, st, name, log)
 		if err != nil {

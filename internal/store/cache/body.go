@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	chunk     = 64 << 10 // bytes that are copied from memory at once
-	ahead     = 4        // extents of a cluster that are fetched at the same time
-	mostTurns = 4        // how often a read without progress is tried in another way
+	chunk     = 64 << 10  // bytes that are copied from memory at once
+	passed    = 256 << 10 // bytes that are written from the memory of a flight at once
+	mostLent  = 64        // writers that use the memory of flights at the same time
+	ahead     = 4         // extents of a cluster that are fetched at the same time
+	mostTurns = 4         // how often a read without progress is tried in another way
 )
 
 var chunks = sync.Pool{New: func() any {
@@ -31,7 +33,8 @@ type body struct {
 	v        *version // with one user
 	own      bool     // neighbours are not asked
 	pos, end int64
-	wait     []*flight   // flights with this body as a reader; the first one brings the block at pos
+	patient  bool        // keeping the content matters more than speed
+	wait     []*follower // this body as a reader of flights; the first one brings the block at pos
 	disk     object.Body // blocks from pos on that are on the disk
 	far      io.ReadCloser
 	turns    int // ways that were tried since the last byte
@@ -90,9 +93,11 @@ func (b *body) some(p []byte) (n int, err error) {
 			return 0, nil
 		}
 	case len(b.wait) > 0:
-		var upTo int64
-		if n, upTo, err = b.wait[0].wait(b.ctx, b.pos, p, b.last()); err == nil && n == 0 {
-			err = b.section(min(upTo, b.end))
+		var at *block
+		var have []byte
+		if at, have, err = b.next(); at != nil {
+			n = copy(p, have)
+			b.wait[0].give(at)
 		}
 	default:
 		err = b.plan()
@@ -104,6 +109,19 @@ func (b *body) some(p []byte) (n int, err error) {
 	return 0, b.recover(err)
 }
 
+// next returns bytes at pos from a flight, in a block that is given back. If the block is on the disk, next returns no
+// block and begins to read from the disk.
+func (b *body) next() (*block, []byte, error) {
+	at, have, upTo, err := b.wait[0].wait(b.ctx, wish{b.pos, b.last(), b.patient})
+	if err != nil {
+		return nil, nil, err
+	}
+	if at == nil {
+		return nil, nil, b.section(min(upTo, b.end))
+	}
+	return at, have[:min(int64(len(have)), b.end-b.pos)], nil
+}
+
 func (b *body) moved(n int64) {
 	b.pos += n
 	b.turns = 0
@@ -112,7 +130,7 @@ func (b *body) moved(n int64) {
 // last reports whether the block at pos is the last one of content that has not been compared as a whole. The last block
 // is given to the reader only after the comparison, so that no reader gets the whole of a wrong content.
 func (b *body) last() bool {
-	return b.pos/blockSize == blockCount(b.v.id.Size)-1 && b.v.entry.Proof() == ""
+	return b.pos/blockSize == blockCount(b.v.id.Size)-1 && b.v.entry.Proof() == "" && !b.v.unheld()
 }
 
 // plan chooses where the bytes at pos come from: the disk, if their block is present, or a fetch of the missing blocks.
@@ -149,7 +167,7 @@ func (b *body) plan() error {
 
 // section reads from the disk up to the position end.
 func (b *body) section(end int64) error {
-	if last := (blockCount(b.v.id.Size) - 1) * blockSize; end > last && b.v.entry.Proof() == "" {
+	if last := (blockCount(b.v.id.Size) - 1) * blockSize; end > last && b.v.entry.Proof() == "" && !b.v.unheld() {
 		if b.pos < last {
 			end = last
 		} else if err := b.v.settle(b.ctx); err != nil {
@@ -218,8 +236,8 @@ func (b *bucket) told(id object.Identity, err error) error {
 
 // leave leaves all flights.
 func (b *body) leave() {
-	for _, f := range b.wait {
-		f.leave()
+	for _, r := range b.wait {
+		r.leave()
 	}
 	b.wait = nil
 }
@@ -262,19 +280,41 @@ func (b *body) WriteTo(w io.Writer) (int64, error) {
 			}
 			continue
 		}
-		n, err := b.some((*p)[:min(int64(chunk), b.end-b.pos)])
-		if n > 0 {
-			k, err := w.Write((*p)[:n])
-			total += int64(k)
-			if err != nil {
-				b.err = err
-				return total, err
-			}
-		}
+		n, err := b.pass(w, *p)
+		total += n
 		if err != nil {
 			return total, err
 		}
 	}
+}
+
+// pass writes some bytes by the next way, or none if another way has to be tried. Bytes of a flight are written from the
+// memory of the flight, unless too many writers do the same: a client that does not read would hold the memory.
+func (b *body) pass(w io.Writer, p []byte) (int64, error) {
+	lent := &b.v.b.s.lent
+	if b.far == nil && b.disk == nil && len(b.wait) > 0 && lent.Add(1) <= mostLent {
+		defer lent.Add(-1)
+		at, have, err := b.next()
+		if err != nil || at == nil {
+			return 0, b.recover(err)
+		}
+		n, err := w.Write(have[:min(len(have), passed)])
+		b.wait[0].give(at)
+		if n > 0 {
+			b.moved(int64(n))
+		}
+		b.err = err
+		return int64(n), err
+	} else if b.far == nil && b.disk == nil && len(b.wait) > 0 {
+		lent.Add(-1)
+	}
+	n, err := b.some(p[:min(int64(len(p)), b.end-b.pos)])
+	if n == 0 {
+		return 0, err
+	}
+	k, err := w.Write(p[:n])
+	b.err = err
+	return int64(k), err
 }
 
 // Verify implements object.Verifier. Verify waits until the first byte is there, so that an error is known before a reply
@@ -300,12 +340,10 @@ func (b *body) Verify() error {
 				return nil
 			}
 		case len(b.wait) > 0:
-			var upTo int64
-			if _, upTo, err = b.wait[0].wait(b.ctx, b.pos, nil, b.last()); err == nil && upTo == 0 {
+			var at *block
+			if at, _, err = b.next(); at != nil {
+				b.wait[0].give(at)
 				return nil
-			}
-			if err == nil {
-				err = b.section(min(upTo, b.end))
 			}
 		default:
 			err = b.plan()

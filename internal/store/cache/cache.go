@@ -96,8 +96,11 @@ type Options struct {
 	// Detached holds, by name, the origins of buckets that were upstream buckets earlier and are none now. The
 	// objects of a detached bucket cannot be reached.
 	Detached map[string]string
-	Log      *slog.Logger     // nil means no log
-	Now      func() time.Time // nil means time.Now
+	// Memory is the number of bytes that fetches may hold in memory while the disk is slower than the upstream. Each fetch
+	// may hold 8 MiB besides. 0 means 64 MiB.
+	Memory int64
+	Log    *slog.Logger     // nil means no log
+	Now    func() time.Time // nil means time.Now
 }
 
 // Store is an object store with upstream buckets. Calls for other buckets go to the local store.
@@ -105,18 +108,21 @@ type Store struct {
 	object.Buckets
 	object.Records
 	uploads
-	local    Local
-	files    *cachefile.Store
-	buckets  map[string]*bucket // never changed
-	byOrigin map[string]*bucket
-	detached map[string]string
-	shelf    *shelf
-	log      *slog.Logger
-	now      func() time.Time
-	near     atomic.Pointer[Neighbours] // nil while this node is alone
-	counts   counts
-	warming  *warming
-	join     *checksum.Joiner
+	local     Local
+	files     *cachefile.Store
+	buckets   map[string]*bucket // never changed
+	byOrigin  map[string]*bucket
+	detached  map[string]string
+	shelf     *shelf
+	log       *slog.Logger
+	now       func() time.Time
+	near      atomic.Pointer[Neighbours] // nil while this node is alone
+	counts    counts
+	warming   *warming
+	join      *checksum.Joiner
+	budget    budget
+	lent      atomic.Int64  // writers that use the memory of flights
+	comparing chan struct{} // one for each content on the disk whose MD5 is being compared
 
 	fetches context.Context // ended by Close
 	stop    context.CancelFunc
@@ -137,9 +143,13 @@ func New(o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Memory == 0 {
+		o.Memory = 64 << 20
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{Buckets: o.Local, Records: o.Local, local: o.Local, files: o.Files, buckets: map[string]*bucket{}, byOrigin: map[string]*bucket{},
 		detached: o.Detached, log: o.Log, now: o.Now, join: checksum.NewJoiner(), fetches: ctx, stop: stop}
+	s.budget.most, s.comparing = o.Memory/blockSize, make(chan struct{}, mostComparing)
 	s.shelf, s.warming, s.uploads = newShelf(s), newWarming(), uploads{s}
 	for _, b := range o.Buckets {
 		if b.Rules.NeverChanges == nil {

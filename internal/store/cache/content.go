@@ -76,6 +76,9 @@ func (b *bucket) open(ctx context.Context, ref object.Ref) (object.Content, erro
 		n = max(id.Size-w.rng.Off, 0)
 	}
 	c.v, _, err = b.s.shelf.take(ctx, b, id, &f.about, n, !f.stale)
+	if c.v != nil && f.full {
+		c.v.fullyDescribed()
+	}
 	return c, err
 }
 
@@ -106,7 +109,7 @@ func (c *content) Served(r object.Range) object.Served {
 		if how := c.v.entry.Proof(); how != "" {
 			s.Verified = how
 		}
-		missing := c.v.entry.Missing(r)
+		missing := c.v.absent(r)
 		if near := c.b.s.neighbours(); len(missing) > 0 && near != nil && !near.Mine(c.v.id, missing[0].Off/object.Extent) {
 			s.From = object.ServedPeer
 		}
@@ -156,7 +159,7 @@ func (c *content) Section(r object.Range) (object.Body, error) {
 	c.v.hold()
 	b := &body{ctx: c.ctx, v: c.v, pos: r.Off, end: r.Off + r.N}
 	if first != nil && first.f != nil {
-		if n := r.Off / blockSize; first.f.covers(n) {
+		if n := r.Off / blockSize; first.f.f.covers(n) {
 			b.wait = append(b.wait, first.f)
 		} else {
 			first.f.leave()
@@ -212,7 +215,7 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 	if err != nil {
 		return nil, err
 	}
-	if !kept || !v.entry.Whole() {
+	if !kept || !v.arrive(ctx) {
 		if kept {
 			v.release()
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -36,7 +37,8 @@ type version struct {
 
 	mu      sync.Mutex
 	about   *upstream.About // nil if only the identity is known
-	asked   bool            // the upstream was asked for the checksum of the whole; used by one flight at a time
+	asked   bool            // the upstream was asked for the checksum of the whole
+	vouched *vouched        // content that a flight compared, although not all of its blocks were kept
 	flights []*flight
 	proved  sync.Cond   // signals the end of a flight
 	dead    atomic.Bool // broken is set
@@ -99,6 +101,18 @@ func (h *shelf) take(ctx context.Context, b *bucket, id object.Identity, about *
 	return v, true, nil
 }
 
+// reading returns the version of id with one more user if somebody reads it now, or nil.
+func (h *shelf) reading(id object.Identity) *version {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v := h.all[id.Hash()]
+	if v == nil || !v.alive() {
+		return nil
+	}
+	v.users++
+	return v
+}
+
 // release counts one user less. The last one gives the entry back.
 func (v *version) release() {
 	h := v.b.s.shelf
@@ -152,7 +166,7 @@ func blockCount(end int64) int64 { return (end + blockSize - 1) / blockSize }
 
 // follow returns a flight that brings block n, with the caller as one of its readers. If there is none, follow starts a
 // flight that reaches up to block end at most. If own is true, the flight asks the upstream and no neighbour.
-func (v *version) follow(n, end int64, own bool) (*flight, error) {
+func (v *version) follow(n, end int64, own bool) (*follower, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.broken != nil {
@@ -162,8 +176,8 @@ func (v *version) follow(n, end int64, own bool) (*flight, error) {
 		if own && f.from == object.ServedPeer {
 			continue
 		}
-		if f.join(n) {
-			return f, nil
+		if r := f.join(n); r != nil {
+			return r, nil
 		}
 	}
 	// Blocks may have arrived since the caller looked.
@@ -189,14 +203,17 @@ func (v *version) follow(n, end int64, own bool) (*flight, error) {
 }
 
 // start starts a flight with one reader. If src is nil, the flight opens its source itself. The caller holds v.mu.
-func (v *version) start(first, end int64, from string, src io.ReadCloser) *flight {
+func (v *version) start(first, end int64, from string, src io.ReadCloser) *follower {
 	s := v.b.s
 	ctx, cancel := context.WithCancel(s.fetches)
-	f := &flight{v: v, from: from, first: first, end: min(end, blockCount(v.id.Size)), stored: first, users: 1, ends: cancel}
-	f.moved.L = &f.mu
-	if first == 0 && f.end == blockCount(v.id.Size) {
+	f := &flight{v: v, from: from, first: first, end: min(end, blockCount(v.id.Size)), ends: cancel,
+		keeps: from == object.ServedUpstream && s.neighbours() != nil, readers: map[*follower]struct{}{}}
+	f.queue = queue{budget: &s.budget, unsummed: true, first: first, left: map[int64]struct{}{}}
+	f.moved.L, f.room.L = &f.mu, &f.mu
+	if f.spans() {
 		f.sum = v.sumFor()
 	}
+	r := f.add(first)
 	v.flights = append(v.flights, f)
 	v.hold()
 	s.running.Add(1)
@@ -207,26 +224,77 @@ func (v *version) start(first, end int64, from string, src io.ReadCloser) *fligh
 		}
 		f.run(ctx, src)
 	}()
-	return f
+	return r
 }
 
 // landed removes a flight that has ended, and compares the content when it has become whole.
 func (v *version) landed(f *flight) {
+	f.mu.Lock()
+	left, judged := len(f.queue.left), f.proof
+	f.mu.Unlock()
 	var err error
-	if v.entry.Whole() && v.entry.Proof() == "" {
-		err = v.prove(f)
+	if v.alive() && v.entry.Whole() && v.entry.Proof() == "" {
+		err = v.conclude(judged, f.crc)
 	}
 	v.mu.Lock()
+	if judged != "" && left > 0 {
+		v.vouched = &vouched{judged, f.crc}
+	}
 	for i, g := range v.flights {
 		if g == f {
 			v.flights = append(v.flights[:i], v.flights[i+1:]...)
 			break
 		}
 	}
+	about := v.about
 	v.proved.Broadcast()
 	v.mu.Unlock()
 	f.finish(err)
+	if left > 0 && about != nil && v.alive() {
+		v.b.s.warming.start(v.b.s, v.b, found{about: *about}) // the disk takes what was left out when it has time
+	}
 	v.release()
+}
+
+// absent returns the parts of a range that neither the entry nor the memory of a flight has. Each part has whole blocks.
+func (v *version) absent(r object.Range) []object.Range {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var out []object.Range
+	for _, gap := range v.entry.Missing(r) {
+		for n := gap.Off / blockSize; n < blockCount(gap.Off+gap.N); n++ {
+			if slices.ContainsFunc(v.flights, func(f *flight) bool { return f.has(n) }) {
+				continue
+			}
+			if last := len(out) - 1; last >= 0 && out[last].Off+out[last].N == n*blockSize {
+				out[last].N += v.length(n)
+			} else {
+				out = append(out, object.Range{Off: n * blockSize, N: v.length(n)})
+			}
+		}
+	}
+	return out
+}
+
+// arrive waits until the entry is whole, if all blocks that it does not have are in the memory of flights. arrive reports
+// whether the entry is whole.
+func (v *version) arrive(ctx context.Context) bool {
+	stop := context.AfterFunc(ctx, func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.proved.Broadcast()
+	})
+	defer stop()
+	for {
+		if v.entry.Whole() || ctx.Err() != nil || len(v.absent(object.Range{N: v.id.Size})) > 0 {
+			return v.entry.Whole()
+		}
+		v.mu.Lock()
+		if len(v.flights) > 0 && !v.entry.Whole() {
+			v.proved.Wait()
+		}
+		v.mu.Unlock()
+	}
 }
 
 // settle waits until whole content has been compared, if a flight is about to compare it. settle fails if the content is
@@ -240,7 +308,7 @@ func (v *version) settle(ctx context.Context) error {
 	defer stop()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for len(v.flights) > 0 && v.broken == nil && v.entry.Whole() && v.entry.Proof() == "" {
+	for len(v.flights) > 0 && v.broken == nil && v.entry.Whole() && v.entry.Proof() == "" && !v.comparesLater() {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

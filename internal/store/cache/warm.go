@@ -90,7 +90,7 @@ func (s *Store) fetchAll(b *bucket, f found) error {
 	all := &body{ctx: s.fetches, v: v, end: id.Size}
 	defer all.Close()
 	for _, gap := range v.entry.Missing(object.Range{N: id.Size}) {
-		part := &body{ctx: s.fetches, v: v, pos: gap.Off, end: gap.Off + gap.N}
+		part := &body{ctx: s.fetches, v: v, patient: true, pos: gap.Off, end: gap.Off + gap.N}
 		v.hold()
 		_, err := io.Copy(io.Discard, struct{ io.Reader }{part})
 		_ = part.Close() // only read from
