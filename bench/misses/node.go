@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -110,15 +110,27 @@ func (n *node) profile(console, file string) {
 
 // evict removes an object from the cache, after the disk has taken all of it.
 func (n *node) evict(key string) error {
-	for {
+	for quiet, tries := 0, 0; quiet < 2 && tries < 100; time.Sleep(50 * time.Millisecond) {
 		out, err := n.command("cache", "ls", n.bucket+"/"+key, "--json", "--data", n.data()).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("nebulaio cache ls: %w: %s", err, out)
 		}
-		if bytes.Contains(out, []byte(`"whole":true`)) || bytes.Contains(out, []byte(`"whole": true`)) {
-			break
+		var all struct {
+			Entries []struct {
+				Whole    bool   `json:"whole"`
+				Verified string `json:"verified"`
+				ETag     string `json:"etag"`
+			} `json:"entries"`
 		}
-		time.Sleep(50 * time.Millisecond)
+		if err := json.Unmarshal(out, &all); err != nil {
+			return fmt.Errorf("nebulaio cache ls: %w: %s", err, out)
+		}
+		quiet, tries = quiet+1, tries+1
+		for _, e := range all.Entries { // an ETag that is an MD5 is compared in the background
+			if !e.Whole || e.Verified != "md5" && !strings.Contains(e.ETag, "-") {
+				quiet = 0
+			}
+		}
 	}
 	if out, err := n.command("cache", "evict", n.bucket+"/"+key, "--data", n.data()).CombinedOutput(); err != nil {
 		return fmt.Errorf("nebulaio cache evict: %w: %s", err, out)

@@ -55,8 +55,8 @@ type Options struct {
 
 // Limits are the deadlines and bounds of a Node. A field that is 0 has the default of its comment.
 type Limits struct {
-	FirstBlock time.Duration // largest time from the request to the first block, 3 s
-	NextBlock  time.Duration // largest time between two blocks, 10 s
+	FirstBlock time.Duration // largest time from the request to the first block, 15 s; a connection gets 3 s
+	NextBlock  time.Duration // largest time between two blocks, 20 s
 	Distrust   time.Duration // time in which a member that sent wrong bytes is not asked, 10 min
 	Failures   int           // number of failures in a row after which a member is not asked for a while, 3
 	Backoff    time.Duration // first pause after Failures failures, 2 s; each further failure doubles it, up to 1 min
@@ -69,8 +69,8 @@ type Limits struct {
 // withDefaults returns l with a value in each field.
 func (l Limits) withDefaults() Limits {
 	def := func(d *time.Duration, v time.Duration) { *d = cmp.Or(*d, v) }
-	def(&l.FirstBlock, 3*time.Second)
-	def(&l.NextBlock, 10*time.Second)
+	def(&l.FirstBlock, 15*time.Second)
+	def(&l.NextBlock, 20*time.Second)
 	def(&l.Distrust, 10*time.Minute)
 	def(&l.Backoff, 2*time.Second)
 	def(&l.Rejoin, 15*time.Second)

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -21,6 +22,13 @@ import (
 // errSlow means that a member sent no block in time.
 var errSlow = errors.New("the member sent nothing in time")
 
+// errLeft means that a member left the cluster while it was asked.
+var errLeft = errors.New("the member has left the cluster")
+
+// mostDial is the longest time for a connection to another member. A busy member accepts connections at once, and is only
+// slow to send blocks.
+const mostDial = 3 * time.Second
+
 // errUpstream means that the owner could not read from upstream. Another member would have to ask the same upstream.
 var errUpstream = errors.New("the owner could not read from upstream")
 
@@ -28,7 +36,7 @@ var errUpstream = errors.New("the owner could not read from upstream")
 func (n *Node) newClient(s secure) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	d := &net.Dialer{Timeout: n.o.Limits.FirstBlock}
+	d := &net.Dialer{Timeout: min(n.o.Limits.FirstBlock, mostDial)}
 	return &http.Client{
 		Transport: &http.Transport{
 			DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -235,6 +243,7 @@ type stream struct {
 	ctx    context.Context
 	outer  context.Context
 	once   sync.Once
+	came   atomic.Int64 // blocks that have arrived
 }
 
 // openStream asks a member for blocks and reads the first one.
@@ -243,6 +252,7 @@ func (n *Node) openStream(ctx context.Context, m Member, p *peer, id object.Iden
 	s := &stream{n: n, peer: p, from: m, ctx: inner, cancel: cancel, outer: ctx}
 	timer := time.AfterFunc(n.o.Limits.FirstBlock, func() { cancel(errSlow) })
 	defer timer.Stop()
+	go s.watch()
 	b, err := s.start(id, span)
 	if err != nil {
 		err = s.failed(err)
@@ -252,6 +262,28 @@ func (n *Node) openStream(ctx context.Context, m Member, p *peer, id object.Iden
 	p.answered()
 	n.fetched.requests.Add(1)
 	return s, b, nil
+}
+
+// watch ends the request if gossip finds that the member is gone and the member sends nothing for a short time. Without
+// watch, the reader would wait for the time limits of a busy member.
+func (s *stream) watch() {
+	for {
+		changed := s.n.members.watch()
+		var tick <-chan time.Time
+		if _, there := s.n.members.get(s.from.Name); !there {
+			tick = time.After(min(mostDial, s.n.o.Limits.NextBlock))
+		}
+		before := s.came.Load()
+		select {
+		case <-changed:
+		case <-tick:
+			if s.came.Load() == before {
+				s.cancel(errLeft)
+			}
+		case <-s.ctx.Done():
+			return
+		}
+	}
 }
 
 func (s *stream) start(id object.Identity, span Span) (Block, error) {
@@ -352,6 +384,7 @@ func (s *stream) block() (Block, error) {
 func (s *stream) read() (Block, error) {
 	b, err := s.frames.block()
 	if err == nil {
+		s.came.Add(1)
 		s.peer.gave(len(b.Data))
 		s.n.fetched.blocks.Add(1)
 		s.n.fetched.bytes.Add(int64(len(b.Data)))

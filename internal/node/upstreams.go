@@ -118,7 +118,7 @@ func addUpstreams(ctx context.Context, c *config.Config, st onDisk, log *slog.Lo
 
 // rulesOf returns the rules of an upstream bucket.
 func rulesOf(u *config.Upstream) cache.Rules {
-	r := cache.Rules{NeverChanges: u.NeverChanges, Pinned: u.Pinned, StaleIfError: u.StaleIfError,
+	r := cache.Rules{NeverChanges: u.NeverChanges, Pinned: u.Pinned, StaleIfError: u.StaleIfError, StaleAfter: u.FirstByte / 5,
 		ReadOnly: u.Write == "none"}
 	if u.Validate == "ttl" {
 		r.Validate = u.TTL

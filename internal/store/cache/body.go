@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -34,7 +35,8 @@ type body struct {
 	own      bool     // neighbours are not asked
 	pos, end int64
 	patient  bool        // keeping the content matters more than speed
-	wait     []*follower // this body as a reader of flights; the first one brings the block at pos
+	now      *follower   // this body as a reader of the flight that brings the block at pos; nil if there is none
+	later    []*follower // this body as a reader of flights that bring blocks after pos
 	disk     object.Body // blocks from pos on that are on the disk
 	far      io.ReadCloser
 	turns    int // ways that were tried since the last byte
@@ -92,12 +94,12 @@ func (b *body) some(p []byte) (n int, err error) {
 			b.dropDisk()
 			return 0, nil
 		}
-	case len(b.wait) > 0:
+	case b.now != nil:
 		var at *block
 		var have []byte
 		if at, have, err = b.next(); at != nil {
 			n = copy(p, have)
-			b.wait[0].give(at)
+			b.now.give(at)
 		}
 	default:
 		err = b.plan()
@@ -112,7 +114,7 @@ func (b *body) some(p []byte) (n int, err error) {
 // next returns bytes at pos from a flight, in a block that is given back. If the block is on the disk, next returns no
 // block and begins to read from the disk.
 func (b *body) next() (*block, []byte, error) {
-	at, have, upTo, err := b.wait[0].wait(b.ctx, wish{b.pos, b.last(), b.patient})
+	at, have, upTo, err := b.now.wait(b.ctx, wish{b.pos, b.last(), b.patient})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -144,25 +146,46 @@ func (b *body) plan() error {
 		return b.section(missing[0].Off)
 	}
 	n, end := b.pos/blockSize, blockCount(missing[0].Off+missing[0].N)
-	f, err := b.v.follow(n, end, b.own)
-	if err != nil {
-		return err
+	live := b.later[:0]
+	for _, r := range b.later {
+		switch {
+		case b.now == nil && r.f.covers(n):
+			b.now = r
+		case r.at > n && r.f.covers(r.at):
+			live = append(live, r)
+		default:
+			r.leave()
+		}
 	}
-	b.wait = append(b.wait, f)
-	if b.v.b.s.neighbours() == nil || b.own {
-		return nil
+	b.later = live
+	if b.now == nil {
+		var err error
+		if b.now, err = b.v.follow(n, end, b.own); err != nil {
+			return err
+		}
 	}
+	if b.v.b.s.neighbours() != nil && !b.own {
+		b.lookAhead(n)
+	}
+	return nil
+}
+
+// lookAhead begins to fetch the extents after block n. Other extents have other owners, which work at the same time.
+func (b *body) lookAhead(n int64) {
 	const extent = object.Extent / blockSize
-	for i := int64(1); i < ahead; i++ { // other extents have other owners, which work at the same time
+	end := blockCount(b.end)
+	for i := int64(1); i < ahead; i++ {
 		at := (n/extent + i) * extent
 		if at >= end {
 			break
 		}
-		if f, err := b.v.follow(at, end, false); err == nil {
-			b.wait = append(b.wait, f)
+		if slices.ContainsFunc(b.later, func(r *follower) bool { return r.at == at }) {
+			continue
+		}
+		if r, err := b.v.follow(at, end, false); err == nil {
+			b.later = append(b.later, r)
 		}
 	}
-	return nil
 }
 
 // section reads from the disk up to the position end.
@@ -194,7 +217,7 @@ func (b *body) recover(err error) error {
 	switch {
 	case b.ctx.Err() != nil, b.far != nil:
 	case passed && b.turns < mostTurns*4:
-		b.leave()
+		b.drop() // the flights of later blocks go on
 		return nil
 	case b.turns >= mostTurns, errors.Is(err, upstream.ErrChanged), errs.Is(err, errs.Corrupt) &&
 		!errors.Is(err, object.ErrDamaged):
@@ -211,7 +234,7 @@ func (b *body) recover(err error) error {
 			b.far = far
 			return nil
 		}
-	case len(b.wait) > 0 && b.turns < 2:
+	case b.now != nil && b.turns < 2:
 		// The flight of another reader has failed, perhaps for a reason of its own: one attempt of our own.
 		b.leave()
 		return nil
@@ -234,12 +257,21 @@ func (b *bucket) told(id object.Identity, err error) error {
 		Fix: "read the object again"}
 }
 
+// drop leaves the flight of the block at pos.
+func (b *body) drop() {
+	if b.now != nil {
+		b.now.leave()
+		b.now = nil
+	}
+}
+
 // leave leaves all flights.
 func (b *body) leave() {
-	for _, r := range b.wait {
+	b.drop()
+	for _, r := range b.later {
 		r.leave()
 	}
-	b.wait = nil
+	b.later = nil
 }
 
 func (b *body) dropDisk() {
@@ -292,20 +324,22 @@ func (b *body) WriteTo(w io.Writer) (int64, error) {
 // memory of the flight, unless too many writers do the same: a client that does not read would hold the memory.
 func (b *body) pass(w io.Writer, p []byte) (int64, error) {
 	lent := &b.v.b.s.lent
-	if b.far == nil && b.disk == nil && len(b.wait) > 0 && lent.Add(1) <= mostLent {
+	flying := b.far == nil && b.disk == nil && b.now != nil
+	if flying && lent.Add(1) <= mostLent {
 		defer lent.Add(-1)
 		at, have, err := b.next()
 		if err != nil || at == nil {
 			return 0, b.recover(err)
 		}
 		n, err := w.Write(have[:min(len(have), passed)])
-		b.wait[0].give(at)
+		b.now.give(at)
 		if n > 0 {
 			b.moved(int64(n))
 		}
 		b.err = err
 		return int64(n), err
-	} else if b.far == nil && b.disk == nil && len(b.wait) > 0 {
+	}
+	if flying {
 		lent.Add(-1)
 	}
 	n, err := b.some(p[:min(int64(len(p)), b.end-b.pos)])
@@ -339,10 +373,10 @@ func (b *body) Verify() error {
 			if err = v.Verify(); err == nil {
 				return nil
 			}
-		case len(b.wait) > 0:
+		case b.now != nil:
 			var at *block
 			if at, _, err = b.next(); at != nil {
-				b.wait[0].give(at)
+				b.now.give(at)
 				return nil
 			}
 		default:

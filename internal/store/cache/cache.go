@@ -77,7 +77,11 @@ type Rules struct {
 	// StaleIfError is the age of the last answer up to which cached content is served while the upstream does not
 	// answer.
 	StaleIfError time.Duration
-	ReadOnly     bool // refuse changes
+	// StaleAfter is the time without an answer of the upstream after which content on the disk is served as stale, if
+	// StaleIfError allows it. While a question of the bucket is open for longer, other reads do not wait at all. 0 means
+	// that a read waits until the question fails.
+	StaleAfter time.Duration
+	ReadOnly   bool // refuse changes
 }
 
 // Bucket is an upstream bucket of a Store.
@@ -197,6 +201,7 @@ type bucket struct {
 
 	mu      sync.Mutex
 	asks    map[askKey]*ask
+	overdue int         // questions without an answer for longer than Rules.StaleAfter
 	changes [256]uint64 // number of changes by this node, by hash of the key
 	md5     bool        // an ETag of this upstream has been the MD5 of its content
 	noMD5   bool        // ETags of this upstream are no MD5s

@@ -106,7 +106,7 @@ func (c *content) Served(r object.Range) object.Served {
 	s := object.Served{From: object.ServedUpstream, Age: int64(c.b.s.now().Sub(c.found.checked).Seconds()),
 		Verified: byLength}
 	if c.v != nil {
-		if how := c.v.entry.Proof(); how != "" {
+		if how := c.v.comparedBy(); how != "" {
 			s.Verified = how
 		}
 		missing := c.v.absent(r)
@@ -160,7 +160,7 @@ func (c *content) Section(r object.Range) (object.Body, error) {
 	b := &body{ctx: c.ctx, v: c.v, pos: r.Off, end: r.Off + r.N}
 	if first != nil && first.f != nil {
 		if n := r.Off / blockSize; first.f.f.covers(n) {
-			b.wait = append(b.wait, first.f)
+			b.now = first.f
 		} else {
 			first.f.leave()
 		}

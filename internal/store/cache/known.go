@@ -203,6 +203,11 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 			about, err = b.From.Stat(ctx, key, version, "")
 			full = true
 		}
+	} else if known && b.servable(w, k) {
+		var late bool
+		if about, late, err = b.askSoon(ctx, w.ref, old, changes); late {
+			return found{about: old, checked: k.Checked, stale: true}, nil
+		}
 	} else {
 		about, err = b.From.Stat(ctx, key, version, old.Identity.ETag)
 	}
@@ -217,7 +222,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		b.remember(key, changes, cachefile.Known{Absent: true, Checked: asked})
 		return found{}, err
 	case errors.Is(err, upstream.ErrUnavailable) && known:
-		if age := b.s.now().Sub(k.Checked); b.Rules.NeverChanges(key) || version != "" || age <= b.Rules.StaleIfError {
+		if b.mayBeStale(w.ref, k) {
 			return found{about: old, checked: k.Checked, stale: true}, nil
 		}
 		return found{}, err

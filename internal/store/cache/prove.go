@@ -162,6 +162,24 @@ func (v *version) unheld() bool {
 	return v.comparesLater()
 }
 
+// comparedBy returns how the whole content was compared, or "" if it was not.
+func (v *version) comparedBy() string {
+	if how := v.entry.Proof(); how != "" {
+		return how
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, f := range v.flights {
+		f.mu.Lock()
+		how := f.proof
+		f.mu.Unlock()
+		if how != "" {
+			return how
+		}
+	}
+	return ""
+}
+
 // fullyDescribed records that v.about is what the upstream says about the whole content.
 func (v *version) fullyDescribed() {
 	v.mu.Lock()
