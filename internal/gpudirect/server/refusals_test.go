@@ -68,9 +68,9 @@ func TestLogin(t *testing.T) {
 
 	// A proof that was heard on another connection is worth nothing: each has a challenge of its own.
 	a, b := d.dial(), d.dial()
-	m, _ := a.ask(&wire.Hello{Min: 2, Max: 2})
+	m, _ := a.ask(&wire.Hello{Min: wire.MinVersion, Max: wire.Version})
 	heard := proofOf(a.c, m.(*wire.Challenge), testKey, testSecret)
-	if m, _ := b.ask(&wire.Hello{Min: 2, Max: 2}); m.Type() != wire.TypeChallenge {
+	if m, _ := b.ask(&wire.Hello{Min: wire.MinVersion, Max: wire.Version}); m.Type() != wire.TypeChallenge {
 		t.Fatalf("%+v", m)
 	}
 	if m, _ := b.ask(heard); !isError(m, wire.CodeAccessDenied) {

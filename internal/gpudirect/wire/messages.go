@@ -145,6 +145,12 @@ type OpenedItem struct {
 	// with the message Sums.
 	SumsFirst int64
 	Sums      []uint64
+	// Served, Age and Verified tell how the server got the object if another S3 server keeps it: "hit" or "stale", the
+	// seconds since the other server was asked about the object, and how the content was compared. All three are empty
+	// for other objects.
+	Served   string
+	Age      int64
+	Verified string
 }
 
 // Range is the N bytes of an object or draft that begin at offset Off.

@@ -151,7 +151,7 @@ func (c *content) Section(r object.Range) (object.Body, error) {
 		c.b.served.count(object.ServedUpstream)
 		return newPlainBody(c.ctx, c.b, id, &c.found.about, r, src), nil
 	}
-	if c.found.stale && len(c.v.entry.Missing(r)) > 0 {
+	if c.found.stale && len(c.v.absent(r)) > 0 {
 		first.drop()
 		return nil, c.offline()
 	}
@@ -235,18 +235,29 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 	b.served.count(from)
 	info := b.info(ref, f)
 	info.CRC64, info.NoCRC64 = crc, false // of the bytes on the disk, which the client compares
-	return &handle{v: v, info: info}, nil
+	return &handle{v: v, info: info, from: from, age: int64(s.now().Sub(f.checked).Seconds())}, nil
 }
 
 // handle is content in the cache that is handed out to a client of the door.
 type handle struct {
 	v      *version
 	info   object.Info
+	from   string // object.ServedHit or object.ServedStale
+	age    int64  // seconds since the upstream was asked
 	closed sync.Once
 }
 
 // Info implements object.Handle.
 func (h *handle) Info() object.Info { return h.info.Clone() }
+
+// Served implements object.Sourced.
+func (h *handle) Served(object.Range) object.Served {
+	how := h.v.comparedBy()
+	if how == "" {
+		how = byLength
+	}
+	return object.Served{From: h.from, Age: h.age, Verified: how}
+}
 
 // Inline implements object.Handle.
 func (h *handle) Inline() ([]byte, bool) { return h.v.entry.Inline() }
