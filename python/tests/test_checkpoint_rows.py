@@ -144,7 +144,7 @@ def test_a_part_without_a_place_is_refused(tmp_path: Path) -> None:
             return metadata
 
     wholes = saved(tmp_path)
-    with refused("no place for 't3'"):
+    with refused("no place for a part of 't3'"):
         load(blank(wholes), Forgetting(tmp_path))
 
 

@@ -62,7 +62,7 @@ class Loading:
         tensors = [(place, item) for place, item in enumerate(items) if item.type != kinds.BYTE_IO]
         others = [item for item in items if item.type == kinds.BYTE_IO]
         requests: list[tuple[Any, Any]] = []
-        wishes: list[Wish] = []
+        wishes: list[Wish] = []  # those that are not read straight into their tensors
         with Running() as running:
             with without_collections():
                 keys, counts = self._sources.locate([item for _, item in tensors], [item.storage_index for item in others])
@@ -81,20 +81,23 @@ class Loading:
                         requests.append((item, target := self._target(item)))
                         some += self._wishes(place, item, wants, target)
                     self._read_direct([wish for wish in some if wish.is_direct], waiting, running)
-                    wishes += some
+                    wishes += [wish for wish in some if not wish.is_direct]
                     waiting = []
-            # Collections that are due now run beside the reads.
+                self._sources.forget()
+            # Everything up to the end of the reads costs no time, such as the collections that are due now.
             self._sources.check_rest()
+            if objects:
+                running.wait_for_first()
+            for item, piece, _ in objects:
+                self._planner.load_bytes(item, io.BytesIO(piece))
             self._jobs += running.wait()
         self._seconds += running.seconds
-        for item, piece, _ in objects:
-            self._planner.load_bytes(item, io.BytesIO(piece))
         for batch in more:
             objects = self._objects(batch)
             self._read([segment for _, _, segment in objects if segment is not None], "host", 0, False)
             for item, piece, _ in objects:
                 self._planner.load_bytes(item, io.BytesIO(piece))
-        self._read_buffered([wish for wish in wishes if not wish.is_direct and wish.source.values is not None])
+        self._read_buffered([wish for wish in wishes if wish.source.values is not None])
         for wish in wishes:
             if wish.source.values is None:
                 self._by_torch(wish)

@@ -49,8 +49,8 @@ class Sources:
         return self._found[want.fqn, want.at]
 
     def object(self, index: Any) -> Source:
-        """Return the place of an item that is no tensor."""
-        info = self._info(index.fqn, index.offset)
+        """Return the place of an item that is no tensor, which `locate` has checked."""
+        info = self._infos[index.fqn, index.offset]
         return Source(info.relative_path, info.offset, info.length, None)
 
     def locate(self, items: Sequence[Any], byte_items: Sequence[Any]) -> tuple[list[Any], list[int]]:
@@ -59,27 +59,26 @@ class Sources:
         With a manifest, the values of tensors are found by `find`, so that the first ones are read while the others are
         looked for.
         """
-        ends: dict[str, tuple[int, str]] = {}
+        ends: dict[str, int] = {}
+        last: dict[str, str] = {}  # the tensor that ends there
         keys, counts = [], []
-        for item in items:
-            fqn = item.storage_index.fqn
-            rows = self._rows(item)
-            infos = [self._info(fqn, at) for at in ([item.storage_index.offset] if rows is None else _rows.places(rows, item))]
+        for index, item in [*((item.storage_index, item) for item in items), *((index, None) for index in byte_items)]:
+            rows = None if item is None else self._rows(item)
+            places = (index.offset,) if rows is None else _rows.places(rows, item)
+            infos = [self._infos.get((index.fqn, at)) for at in places]
             for info in infos:
-                _extend(ends, fqn, info)
-            if infos:
-                first = infos[0]
-                keys.append((first.relative_path, first.values.offset if isinstance(first, _hf.Stored) else first.offset))
-            else:
-                keys.append(("", 0))
+                if info is None or getattr(info, "transform_descriptors", None):
+                    raise self._refused(index.fqn, infos)
+                end = info.offset + info.length
+                if end > ends.get(info.relative_path, -1):
+                    ends[info.relative_path], last[info.relative_path] = end, index.fqn
+            keys.append((infos[0].relative_path, infos[0].offset) if infos else ("", 0))
             counts.append(len(infos))
-        for index in byte_items:
-            _extend(ends, index.fqn, self._info(index.fqn, index.offset))
-        self._file_sizes = self._check_sizes(ends)
+        self._file_sizes = self._check_sizes({name: (end, last[name]) for name, end in ends.items()})
         if self._manifest is None:
             # Now: a look into the data files would wait behind reads of tensors.
             self.find([want for item in items for want in self.wants(item)])
-        return keys, counts
+        return keys[: len(items)], counts[: len(items)]
 
     def wants(self, item: Any) -> list[Want]:
         """Return the boxes of stored parts that an item of the plan wants. Raises CorruptError if there are none."""
@@ -104,7 +103,7 @@ class Sources:
             key = want.fqn, want.at
             if key in self._found:
                 continue
-            info = self._info(*key)
+            info = self._infos[key]
             if isinstance(info, _hf.Stored):
                 values = info.values
                 found: Source | None = Source(info.relative_path, values.offset, values.size, values, values.offset)
@@ -118,6 +117,10 @@ class Sources:
         self._look_inside(unknown, self._file_sizes)
         for want in [*known, *(want for want, _ in unknown)]:
             self._check(want, self._found[want.fqn, want.at])
+
+    def forget(self) -> None:
+        """Forget where the values are. `of` must not be called afterwards."""
+        self._found.clear()
 
     def check_rest(self) -> None:
         """Check the parts of the manifest that no item has needed yet."""
@@ -134,21 +137,19 @@ class Sources:
             raise CorruptError(f"load {fqn!r} of {self._place.path}: the metadata has no tensor of this name")
         return entry
 
-    def _info(self, fqn: str, at: Any) -> Any:
-        info = self._infos.get((fqn, at))
-        if info is None:
-            raise CorruptError(
-                f"load {self._place.path}: the metadata has no place for {fqn!r} at {at} "
+    def _refused(self, fqn: str, infos: Sequence[Any]) -> NebulaioError:
+        """Return the error for a tensor of which one part has no place, or was transformed."""
+        if None in infos:
+            return CorruptError(
+                f"load {self._place.path}: the metadata has no place for a part of {fqn!r} "
                 "(fix: copy the checkpoint again, or load an older one)"
             )
-        descriptors = getattr(info, "transform_descriptors", None)
-        if descriptors:
-            raise UnsupportedError(
-                f"load {fqn!r} of {self._place.file(info.relative_path)}: it was transformed by {list(descriptors)} "
-                "when it was saved, which only torch's FileSystemReader undoes (fix: load it with "
-                "torch.distributed.checkpoint.FileSystemReader, and save it again without extensions)"
-            )
-        return info
+        info = next(info for info in infos if getattr(info, "transform_descriptors", None))
+        return UnsupportedError(
+            f"load {fqn!r} of {self._place.file(info.relative_path)}: it was transformed by {list(info.transform_descriptors)} "
+            "when it was saved, which only torch's FileSystemReader undoes (fix: load it with "
+            "torch.distributed.checkpoint.FileSystemReader, and save it again without extensions)"
+        )
 
     def _in_manifest(self, want: Want, info: Any) -> Source | None:
         assert self._manifest is not None
@@ -254,13 +255,6 @@ class Sources:
                 f"load {want.fqn!r} of {self._place.file(source.file)}: the item has {values.dtype} of shape {list(values.shape)}, "
                 f"and the metadata says {dtype} of shape {list(want.shape)}: they are of different saves (fix: copy the checkpoint again)"
             )
-
-
-def _extend(ends: dict[str, tuple[int, str]], fqn: str, info: Any) -> None:
-    """Note the end of an item in its file, if no other item ends behind it."""
-    end = info.values.offset + info.values.size if isinstance(info, _hf.Stored) else info.offset + info.length
-    if end > ends.get(info.relative_path, (-1, ""))[0]:
-        ends[info.relative_path] = end, fqn
 
 
 def _in_batches(running: Sequence[Any]) -> Iterable[list[Any]]:
