@@ -65,7 +65,7 @@ class Sources:
         for index, item in [*((item.storage_index, item) for item in items), *((index, None) for index in byte_items)]:
             rows = None if item is None else self._rows(item)
             places = (index.offset,) if rows is None else _rows.places(rows, item)
-            infos = [self._infos.get((index.fqn, at)) for at in places]
+            infos: list[Any] = [self._infos.get((index.fqn, at)) for at in places]
             for info in infos:
                 if info is None or getattr(info, "transform_descriptors", None):
                     raise self._refused(index.fqn, infos)
