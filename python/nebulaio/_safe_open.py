@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import operator
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from . import _cached, _device, _frameworks, _handles, _process, _slices
 from ._load import Order, allocate, is_url
-from .errors import ClosedError, InvalidError, NotFoundError, UnsupportedError
+from ._prefetch import PACKED, PrefetchLoader, PrefetchPlan, TensorMeta, plan_of
+from .errors import ClosedError, CorruptError, InvalidError, NotFoundError, UnsupportedError
 
 # Names of frameworks in safetensors.safe_open that differ from ours.
 _ALIASES = {"torch": "pt", "pytorch": "pt", "np": "numpy", "flax": "jax"}
-_PACKED = ("F4", "F6_E2M3", "F6_E3M2")
 
 
 class safe_open(_handles.OfThisProcess):
@@ -62,8 +64,10 @@ class safe_open(_handles.OfThisProcess):
         name = _ALIASES.get(framework, framework) if isinstance(framework, str) else framework
         self._order = Order("cpu" if device is None else device, name, route=route, cache=cache, lenient=lenient, verify=verify, client=client)
         self._maker, options = self._order.prepare()
+        self._device = options["device"]
+        self._offsets: dict[str, int] | None = None
         self._holder = _process.current()
-        cached = self._beside(options["device"])
+        cached = self._beside(self._device)
         self._model: _handles.Model | None = self._order.open([filename], options)
         self._cached = cached
         header = None if cached is None else cached.settle()
@@ -127,6 +131,64 @@ class safe_open(_handles.OfThisProcess):
         """Return an object that reads parts of a tensor when it is indexed."""
         return SafeSlice(self, name, self._find(name))
 
+    def get_tensor_meta(self, name: str) -> TensorMeta:
+        """Return a tensor's entry in the header. No tensor data is read."""
+        entry: Any = self._find(name)
+        if self._cached is not None:
+            begin, end = entry["data_offsets"]
+            return TensorMeta(entry["dtype"], list(entry["shape"]), (begin, end))
+        if self._offsets is None:
+            # The format allows no holes, so the offsets are the sums of the sizes in the order of the file.
+            at, offsets = 0, {}
+            for other, tensor in self._tensors.items():
+                size: Any = tensor
+                offsets[other] = at
+                at += size["size"]
+            self._offsets = offsets
+        return TensorMeta(entry["dtype"], list(entry["shape"]), (self._offsets[name], self._offsets[name] + entry["size"]))
+
+    def prefetch(
+        self, plan: PrefetchPlan | None = None, *, device: _device.DeviceLike | None = None, threads: int = 8
+    ) -> PrefetchLoader:
+        """Start to load tensors, and return a loader that hands out each tensor as soon as it is complete.
+
+        Args:
+            plan: The tensors to load by name: None for the whole tensor, or a slice of its first
+                dimension with step 1. Without a plan, all tensors are loaded.
+            device: Device of the tensors. None is the device of the file.
+            threads: Accepted for compatibility, from 1. The engine shares its threads among all
+                loads; `nebulaio.configure` sets their number.
+
+        The whole plan is one job of the engine, with memory for all its tensors. Several
+        loaders of one file may run at once, also on several devices. A loader stays usable
+        after its file was closed.
+
+        Raises:
+            NotFoundError: A tensor of the plan does not exist.
+            InvalidError: A slice has a step, or its tensor has no dimension.
+            UnsupportedError: The framework has no type for a tensor's dtype.
+        """
+        where = f"prefetch {self._path!r}"
+        if operator.index(threads) < 1:
+            raise InvalidError(f"{where}: threads={threads} is less than 1")
+        model, maker = self._open(), self._maker
+        work = plan_of(plan, self, where)
+        if device is not None:
+            model, maker = self._on(device, where)
+        return PrefetchLoader(model, maker, self._order.start, work, where)
+
+    def _on(self, device: _device.DeviceLike, where: str) -> tuple[_handles.Model, _frameworks.Framework]:
+        """Return the file opened for a device."""
+        mine = self._open()
+        order = dataclasses.replace(self._order, device=device)
+        maker, options = order.prepare()
+        if options["device"] == self._device:
+            return mine, maker
+        other = order.open([self._path], options)
+        if _headers(other) != _headers(mine):
+            raise CorruptError(f"{where}: the file was replaced after it was opened (fix: open it again)")
+        return other, maker
+
     def _beside(self, device: str) -> _cached.CachedFile | None:
         """Return the file for page-cache reads, or None if the options need the engine."""
         if device != "host" or self._order.start or is_url(self._path):
@@ -178,6 +240,15 @@ class safe_open(_handles.OfThisProcess):
         return self._maker.final(self._maker.views([layout], [place], dtypes)[name])
 
 
+def _headers(model: _handles.Model) -> list[Any]:
+    """Return the files' sizes and the tensors without their places, which depend on the device."""
+    layout = model.describe()
+    return [
+        [file["size"] for file in layout["files"]],
+        [(tensor["name"], tensor["dtype"], tensor["shape"], tensor["size"]) for tensor in layout["tensors"]],
+    ]
+
+
 class SafeSlice(_handles.OfThisProcess):
     """A tensor of an open file. Indexing it reads the selected part.
 
@@ -213,7 +284,7 @@ class SafeSlice(_handles.OfThisProcess):
                 raise refused from cause
         if wanted.whole(shape):
             return wanted.view(self._file.get_tensor(name))
-        if self._tensor["dtype"] in _PACKED:
+        if self._tensor["dtype"] in PACKED:
             raise UnsupportedError(
                 f"get_slice({name!r}): elements of dtype {self._tensor['dtype']} are not aligned to bytes "
                 "(fix: read the whole tensor)"

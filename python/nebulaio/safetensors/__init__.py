@@ -23,6 +23,7 @@ from .._device import DeviceLike
 from .._frameworks import FrameworkName, UnsupportedPolicy
 from .._handles import ProgressCallback
 from .._load_model import load_model
+from .._prefetch import PrefetchLoader, PrefetchPlan, TensorMeta
 from .._safe_open import SafeSlice, safe_open
 from .._serialize import TensorSpec, deserialize, serialize, serialize_file
 from .._slices import Shards, Slices
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Cache",
     "DeviceLike",
+    "PrefetchLoader",
+    "PrefetchPlan",
     "ProgressCallback",
+    "PySafeSlice",
     "Route",
     "SafeSlice",
     "SafetensorError",
@@ -44,6 +48,7 @@ __all__ = [
     "Slices",
     "Stream",
     "Tensor",
+    "TensorMeta",
     "TensorSpec",
     "deserialize",
     "inspect",
@@ -62,6 +67,10 @@ __all__ = [
 
 Tensor = Any
 """A tensor of the chosen framework: torch.Tensor, cupy.ndarray, numpy.ndarray, jax.Array or a Numba device array."""
+
+
+PySafeSlice = SafeSlice
+"""The name of `SafeSlice` in the package safetensors."""
 
 
 def load_file(
