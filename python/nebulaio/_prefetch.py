@@ -303,5 +303,6 @@ class PrefetchLoader(_handles.OfThisProcess):
         load, self._load = self._load, None
         if load is not None:
             load.__exit__(None, None, None)
+            load._kept = None  # an exception that somebody keeps must not keep the memory
             self._raw = load.raw
         self._places, self._tensors = [], ()

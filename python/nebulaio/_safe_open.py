@@ -43,6 +43,9 @@ class safe_open(_handles.OfThisProcess):
     Any number of threads may read from one `safe_open` at once.
     """
 
+    _slice_class: type[SafeSlice]
+    _loader_class: type[PrefetchLoader] = PrefetchLoader
+
     def __init__(
         self,
         filename: str | os.PathLike[str],
@@ -129,7 +132,7 @@ class safe_open(_handles.OfThisProcess):
 
     def get_slice(self, name: str) -> SafeSlice:
         """Return an object that reads parts of a tensor when it is indexed."""
-        return SafeSlice(self, name, self._find(name))
+        return self._slice_class(self, name, self._find(name))
 
     def get_tensor_meta(self, name: str) -> TensorMeta:
         """Return a tensor's entry in the header. No tensor data is read."""
@@ -175,7 +178,7 @@ class safe_open(_handles.OfThisProcess):
         work = plan_of(plan, self, where)
         if device is not None:
             model, maker = self._on(device, where)
-        return PrefetchLoader(model, maker, self._order.start, work, where)
+        return self._loader_class(model, maker, self._order.start, work, where)
 
     def _on(self, device: _device.DeviceLike, where: str) -> tuple[_handles.Model, _frameworks.Framework]:
         """Return the file opened for a device."""
@@ -292,3 +295,6 @@ class SafeSlice(_handles.OfThisProcess):
         if 0 in wanted.lengths():
             return wanted.view(self._file._empty(name, self._tensor["dtype"], wanted.lengths()))
         return wanted.view(self._file._part(name, self._tensor, wanted))
+
+
+safe_open._slice_class = SafeSlice
