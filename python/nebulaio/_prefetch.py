@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from . import _abi, _frameworks, _handles, _process, _report, _slices
 from ._load import allocate
-from .errors import ClosedError, InvalidError, NebulaioError, NotFoundError, UnsupportedError
+from .errors import ArgumentTypeError, ClosedError, InvalidError, NebulaioError, NotFoundError, UnsupportedError
 
 PrefetchPlan = Mapping[str, slice | None]
 """The tensors to load by name: None for a whole tensor, or a slice of its first dimension with step 1."""
@@ -20,11 +20,7 @@ PACKED = ("F4", "F6_E2M3", "F6_E3M2")
 """Dtypes whose elements share bytes. Parts of such tensors cannot be read."""
 
 
-class PlanTypeError(InvalidError, TypeError):
-    """An argument of `prefetch` has the wrong type."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TensorMeta:
     """The entry of a tensor in the header of its file. `safe_open.get_tensor_meta` returns it."""
 
@@ -64,14 +60,14 @@ def plan_of(wanted: PrefetchPlan | None, file: Tensors, where: str) -> Work:
     if wanted is None:
         return Work(names, None, [])
     if not isinstance(wanted, Mapping):
-        raise PlanTypeError(f"{where}: plan={wanted!r} is not a dictionary of slices by tensor name (None: all tensors)")
+        raise ArgumentTypeError(f"{where}: plan={wanted!r} is not a dictionary of slices by tensor name (None: all tensors)")
     known = set(names)
     whole: list[str] = []
     slices: list[dict[str, Any]] = []
     empty: list[_handles.TensorLayout] = []
     for name, part in wanted.items():
         if not isinstance(name, str):
-            raise PlanTypeError(f"{where}: {name!r} in the plan is not a tensor name")
+            raise ArgumentTypeError(f"{where}: {name!r} in the plan is not a tensor name")
         if name not in known:
             raise NotFoundError(f"{where}: there is no tensor {name!r} (fix: see keys())")
         rows = None if part is None else _rows(part, name, file.get_tensor_meta(name), where)
@@ -91,7 +87,7 @@ def plan_of(wanted: PrefetchPlan | None, file: Tensors, where: str) -> Work:
 def _rows(part: Any, name: str, meta: TensorMeta, where: str) -> tuple[int, int] | None:
     """Return the first row of a slice and the end, or None for all rows."""
     if not isinstance(part, slice):
-        raise PlanTypeError(f"{where}: {part!r} in the plan of {name!r} is not a slice of dimension 0 or None (the whole tensor)")
+        raise ArgumentTypeError(f"{where}: {part!r} in the plan of {name!r} is not a slice of dimension 0 or None (the whole tensor)")
     if part.step not in (None, 1):
         raise InvalidError(f"{where}: {part!r} in the plan of {name!r} has a step, expected 1")
     if not meta.shape:
@@ -185,7 +181,7 @@ class PrefetchLoader(_handles.OfThisProcess):
     def take(self, name: str) -> Any:
         """Wait for a tensor and return it. A tensor that was handed out before raises InvalidError."""
         if not isinstance(name, str):
-            raise PlanTypeError(f"{self._where}: take({name!r}): expected the name of a tensor")
+            raise ArgumentTypeError(f"{self._where}: take({name!r}): expected the name of a tensor")
         with self._changed:
             while name not in self._views:
                 self._check()

@@ -11,9 +11,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _cached, _device, _frameworks, _handles, _process, _slices
-from ._load import Order, allocate, is_url
+from ._load import Order, allocate, is_url, require_file
+from ._modules import checked_backend
 from ._prefetch import PACKED, PrefetchLoader, PrefetchPlan, TensorMeta, plan_of
-from .errors import ClosedError, CorruptError, InvalidError, NotFoundError, UnsupportedError
+from .errors import (
+    ArgumentTypeError,
+    ClosedError,
+    CorruptError,
+    InvalidError,
+    NotFoundError,
+    OutOfRangeError,
+    UnsupportedError,
+)
 
 # Names of frameworks in safetensors.safe_open that differ from ours.
 _ALIASES = {"torch": "pt", "pytorch": "pt", "np": "numpy", "flax": "jax"}
@@ -52,19 +61,19 @@ class safe_open(_handles.OfThisProcess):
         framework: str = "pt",
         device: _device.DeviceLike | None = "cpu",
         *,
-        backend: str | None = None,
+        backend: str = "mmap",
         verify: bool = False,
         route: str = "auto",
         cache: str = "auto",
         lenient: bool = False,
         client: Any = None,
     ) -> None:
-        if os.path.isdir(filename) or os.fsdecode(filename).endswith(".json"):
-            raise InvalidError(f"safe_open {os.fsdecode(filename)!r}: not a .safetensors file (fix: use load_model or stream)")
-        if backend not in (None, "mmap", "pread"):
-            raise InvalidError(f"backend={backend!r} is not one of mmap, pread")
+        require_file(filename, "safe_open", "load_model or stream")
+        checked_backend(backend)
+        if framework is not None and not isinstance(framework, str):
+            raise ArgumentTypeError(f"framework={framework!r} is not text, expected a name such as 'pt'")
         self._path = os.fsdecode(filename)
-        name = _ALIASES.get(framework, framework) if isinstance(framework, str) else framework
+        name = _ALIASES.get(framework, framework)
         self._order = Order("cpu" if device is None else device, name, route=route, cache=cache, lenient=lenient, verify=verify, client=client)
         self._maker, options = self._order.prepare()
         self._device = options["device"]
@@ -131,8 +140,11 @@ class safe_open(_handles.OfThisProcess):
         return {name: self._maker.final(view) for name, view in views.items()}
 
     def get_slice(self, name: str) -> SafeSlice:
-        """Return an object that reads parts of a tensor when it is indexed."""
-        return self._slice_class(self, name, self._find(name))
+        """Return an object that reads parts of a tensor when it is indexed, also after the file was closed."""
+        tensor = self._find(name)
+        kept = object.__new__(type(self))  # has the open file, whether or not this object is closed
+        kept.__dict__.update(self.__dict__)
+        return self._slice_class(kept, name, tensor)
 
     def get_tensor_meta(self, name: str) -> TensorMeta:
         """Return a tensor's entry in the header. No tensor data is read."""
@@ -205,6 +217,8 @@ class safe_open(_handles.OfThisProcess):
 
     def _find(self, name: str) -> _cached.Entry | _handles.TensorLayout:
         self._open()
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"safe_open {self._path!r}: {name!r} is not the name of a tensor")
         if name not in self._tensors:
             raise NotFoundError(f"safe_open {self._path!r}: there is no tensor {name!r} (fix: see keys())")
         return self._tensors[name]
@@ -284,7 +298,8 @@ class SafeSlice(_handles.OfThisProcess):
             try:
                 return self._file.get_tensor(name)[index]
             except (TypeError, ValueError, IndexError) as cause:
-                raise refused from cause
+                kind = {IndexError: OutOfRangeError, TypeError: ArgumentTypeError}.get(type(cause), InvalidError)
+                raise kind(*refused.args) from cause
         if wanted.whole(shape):
             return wanted.view(self._file.get_tensor(name))
         if self._tensor["dtype"] in PACKED:

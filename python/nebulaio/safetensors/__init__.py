@@ -28,7 +28,6 @@ from .._safe_open import SafeSlice, safe_open
 from .._serialize import TensorSpec, deserialize, serialize, serialize_file
 from .._slices import Shards, Slices
 from .._stream import Stream
-from ..errors import InvalidError
 from ..errors import NebulaioError as SafetensorError
 
 if TYPE_CHECKING:
@@ -132,8 +131,7 @@ def load_file(
     The function is thread-safe. `nebulaio.last_report()` has the report, even after a
     failure.
     """
-    if os.path.isdir(path) or os.fsdecode(path).endswith(".json"):
-        raise InvalidError(f"load_file {os.fsdecode(path)!r}: not a .safetensors file (fix: use load_model for a model)")
+    _load.require_file(path, "load_file", "load_model for a model")
     return _load.load(
         path,
         _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards, client),
