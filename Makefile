@@ -168,8 +168,8 @@ test-snippets: lib build venv clients count ## Every snippet of the documentatio
 VENV_TORCH := $(ROOT)/.venv-torch
 
 .PHONY: test-torch
-test-torch: lib build clients venv-torch count ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
-	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
+test-torch: lib build clients venv-torch venv-safetensors count ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
+	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) NEBULAIO_SAFETENSORS_NEXT=$(VENV_SAFETENSORS)/bin/python $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
 	NEBULAIO_LIBRARY=$(LIB) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q bench/tests/test_checkpoint_torch.py
 	cd examples && $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m unittest -q # with real DataLoaders
 	$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(SNIPPETS) --needs torch
@@ -179,6 +179,14 @@ test-torch: lib build clients venv-torch count ## Torch and transformers on host
 venv-torch: $(if $(PYTHON_TORCH),,$(VENV_TORCH)/.ready) ## Make the Python environment of test-torch, .venv-torch
 $(VENV_TORCH)/.ready: python/tests/requirements-torch.txt python/tests/requirements.txt
 	PIP_NO_CACHE_DIR=1 bash test/setup/venv.sh $(PYTHON) $(VENV_TORCH) $<
+
+VENV_SAFETENSORS := $(ROOT)/.venv-safetensors
+
+# The next version of safetensors cannot be in one process with the current one. It finds torch in .venv-torch.
+.PHONY: venv-safetensors
+venv-safetensors: $(VENV_SAFETENSORS)/.ready ## Make the Python environment with the next version of safetensors, .venv-safetensors
+$(VENV_SAFETENSORS)/.ready: python/tests/requirements-safetensors.txt | venv-torch
+	PIP_NO_CACHE_DIR=1 PIP_NO_DEPS=1 bash test/setup/venv.sh $(or $(PYTHON_TORCH),$(PYTHON)) $(VENV_SAFETENSORS) $< $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python)
 
 VENV_DALI := $(ROOT)/.venv-dali
 
@@ -351,4 +359,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-dali .venv-dali.lock .venv-peers .venv-peers.lock .venv-moto .venv-moto.lock .venv-transfers .venv-transfers.lock
+	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-safetensors .venv-safetensors.lock .venv-dali .venv-dali.lock .venv-peers .venv-peers.lock .venv-moto .venv-moto.lock .venv-transfers .venv-transfers.lock
