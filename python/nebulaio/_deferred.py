@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     class _Tensor:
         """torch.Tensor, for type checkers without torch."""
 
-        device: Any
-        dtype: Any
+        dim: Any
+        shape: Any
 
 else:
     _Tensor = torch.Tensor

@@ -116,10 +116,10 @@ def overlap(one: View, other: View) -> bool:
     steps = sorted({*_steps(one), *_steps(other), unit}, reverse=True)
     if any(big % small for big, small in zip(steps, steps[1:])):
         return True
-    boxes = _box(one, steps), _box(other, steps)
-    if boxes[0] is None or boxes[1] is None:
+    mine, theirs = _box(one, steps), _box(other, steps)
+    if mine is None or theirs is None:
         return True
-    return all(a < b + m and b < a + n for (a, n), (b, m) in zip(*boxes))
+    return all(a < b + m and b < a + n for (a, n), (b, m) in zip(mine, theirs))
 
 
 def _steps(view: View) -> Iterator[int]:

@@ -29,11 +29,18 @@ _tree: Any = importlib.import_module("torch.utils._pytree")
 
 if TYPE_CHECKING:
 
-    class _FunctionMode:
-        """TorchFunctionMode, for type checkers without torch."""
+    class _Mode:
+        """A mode of torch, for type checkers without torch."""
 
-    class _DispatchMode:
-        """TorchDispatchMode, for type checkers without torch."""
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+    class _FunctionMode(_Mode):
+        """TorchFunctionMode."""
+
+    class _DispatchMode(_Mode):
+        """TorchDispatchMode."""
 
 else:
     _FunctionMode, _DispatchMode = _overrides.TorchFunctionMode, _modes.TorchDispatchMode

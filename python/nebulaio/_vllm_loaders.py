@@ -88,13 +88,13 @@ class NebulaioLoader(_Loader):
         super().__init__(load_config)
         # vLLM's own loader finds and downloads files, and knows the experts of a rank.
         self._stock = _default.DefaultModelLoader(
-            replace(load_config, load_format="safetensors", model_loader_extra_config={}, safetensors_load_strategy=None)
+            replace(load_config, load_format="auto", model_loader_extra_config={}, safetensors_load_strategy=None)
         )
 
     def download_model(self, model_config: Any) -> None:
         """Download the weights of a hub model, unless the setting `weights` names others."""
         if self.settings.weights is None:
-            self._own(model_config).download_model(model_config)
+            self._stock.download_model(model_config)
 
     def load_weights(self, model: Any, model_config: Any) -> None:
         """Load the weights into the model. On return the parameters have their values."""
@@ -103,7 +103,7 @@ class NebulaioLoader(_Loader):
                 f"load {model_config.model}: load format 'nebulaio' cannot read serialised torchao tensors "
                 "(fix: --load-format safetensors)"
             )
-        stock = self._own(model_config)
+        stock = self._stock
         stock._init_ep_weight_filter(model_config)
         stock._init_mm_encoder_only_weight_filter(model, model_config)
         with self._planned(model) as plan:
@@ -118,12 +118,6 @@ class NebulaioLoader(_Loader):
         """Yield all weights by name, for reloads. A weight is read when it is copied or used, and only the part needed."""
         yield from self._iterate(self._plan(model, None), model_config, model)
 
-    def _own(self, model_config: Any) -> Any:
-        """Return vLLM's loader for the names of files that the model's config implies."""
-        if getattr(model_config, "config_format", None) == "mistral":
-            self._stock.load_config = replace(self._stock.load_config, load_format="mistral")
-        return self._stock
-
     def _iterate(self, plan: LoadPlan, model_config: Any, model: Any) -> Iterator[tuple[str, Any]]:
         source = _default.DefaultModelLoader.Source
         first = source(
@@ -135,7 +129,7 @@ class NebulaioLoader(_Loader):
         )
         seen: dict[str, str] = {}
         for number, one in enumerate((first, *getattr(model, "secondary_weights", ()))):
-            found = self._find(one, model_config, is_first=number == 0)
+            found = self._find(one, is_first=number == 0)
             for name, tensor in plan.tensors(found.files, found.client):
                 if _experts.should_skip_weight(name, self._stock.local_expert_ids):
                     continue
@@ -143,14 +137,11 @@ class NebulaioLoader(_Loader):
                     raise CorruptError(f"load {one.model_or_path}: tensor {name!r} is in {seen[one.prefix + name]} too")
                 yield one.prefix + name, tensor if self.settings.defer else tensor.real("defer=false")
 
-    def _find(self, source: Any, model_config: Any, is_first: bool) -> _serving.Checkpoint:
+    def _find(self, source: Any, is_first: bool) -> _serving.Checkpoint:
         """Return the files of one source of weights."""
-        stock = self._own(model_config)
+        stock = self._stock
         if is_first and self.settings.weights is not None:
-            patterns = source.allow_patterns_overrides
-            if patterns is None:
-                patterns = ["consolidated*.safetensors"] if stock.load_config.load_format == "mistral" else ["*.safetensors"]
-            found = _serving.checkpoint(self.settings.weights, patterns)
+            found = _serving.checkpoint(self.settings.weights, source.allow_patterns_overrides or ["*.safetensors"])
             if found.client is not None:
                 return found
             folder, files, index = self.settings.weights, found.files, _serving.INDEX
@@ -234,7 +225,7 @@ def _flushed_before_processing(model: Any, plan: LoadPlan) -> Iterator[None]:
     """Run recorded copies before a layer is quantised during the load: its kernels read memory unseen by torch."""
     patched = []
     for module in model.modules():
-        method = getattr(module, "quant_method", None)
+        method: Any = getattr(module, "quant_method", None)
         if getattr(method, "uses_meta_device", False) and "process_weights_after_loading" not in vars(method):
             method.process_weights_after_loading = _flushing(plan, method.process_weights_after_loading)
             patched.append(method)
