@@ -12,6 +12,7 @@ import checkpoints as models
 import nebulaio.vllm
 import pytest
 import torch
+from installed import install
 from nebulaio.errors import CorruptError, InvalidError, NotFoundError
 from nebulaio.safetensors import write_checksums
 from safetensors.torch import save_file
@@ -22,15 +23,21 @@ from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.model_executor.model_loader.reload.inplace import reload_weights
 from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+from vllm.plugins import DEFAULT_PLUGINS_GROUP, load_plugins_by_group
 from vllm_models import as_rank, assert_equal, config_of, create, load, share
 
 KEEP = {"cache": "keep"}  # the files were just written, and stay in the page cache
 
 
 @pytest.fixture(scope="module", autouse=True)
-def registered() -> None:
-    nebulaio.vllm.register()
-    nebulaio.vllm.register()  # vLLM may call it again
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """vLLM finds the plugin by its entry point."""
+    with pytest.MonkeyPatch.context() as patch:
+        install(tmp_path_factory.mktemp("installed"), patch)
+        plugins = load_plugins_by_group(DEFAULT_PLUGINS_GROUP)
+        plugins["nebulaio"]()
+        nebulaio.vllm.register()  # vLLM may call it again
+        yield
 
 
 def both(path: Path, extra: dict[str, Any] | None = None, **options: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
