@@ -53,7 +53,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
-SLOW ?= test-torch test-dali test-peers test-upstreams test-release test-dump crash fuzz
+SLOW ?= test-torch test-dali test-peers test-serving test-upstreams test-release test-dump crash fuzz
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
 
@@ -64,7 +64,7 @@ test: count ## Everything that CI runs on each change: lint and all tests but th
 	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: test-slow
-test-slow: count ## The slow suites: torch, DALI, other projects' data formats and S3 servers, a release, dumps of a process with 1 GiB, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
+test-slow: count ## The slow suites: torch, DALI, vLLM and SGLang, other projects' data formats and S3 servers, a release, dumps of a process with 1 GiB, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
 	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
 
 .PHONY: ci
@@ -217,6 +217,21 @@ venv-peers: $(VENV_PEERS)/.ready ## Make the Python environment of test-peers, .
 $(VENV_PEERS)/.ready: test/peers/requirements.txt | venv-torch
 	PIP_NO_CACHE_DIR=1 PIP_NO_DEPS=1 bash test/setup/venv.sh $(or $(PYTHON_TORCH),$(PYTHON)) $(VENV_PEERS) $< $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python)
 
+VENV_SERVING := $(ROOT)/.venv-serving
+
+# Each framework has a process of its own: both define operations of torch under the same names.
+.PHONY: test-serving
+test-serving: lib build venv-serving count ## The load formats of vLLM and SGLang on their real sources, on the CPU, in .venv-serving with torch of .venv-torch
+	cd test/serving && for s in vllm sglang; do NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(VENV_SERVING)/bin/python -m pytest -q -W ignore -p no:cacheprovider test_$$s*.py || exit 1; done
+
+# Only the Python sources of vLLM and SGLang are installed, and what they import: 0.5 GB.
+.PHONY: venv-serving
+venv-serving: $(VENV_SERVING)/.vllm ## Make the Python environment of test-serving, .venv-serving
+$(VENV_SERVING)/.ready: test/serving/requirements.txt | venv-torch
+	PIP_NO_CACHE_DIR=1 PIP_NO_DEPS=1 bash test/setup/venv.sh $(or $(PYTHON_TORCH),$(PYTHON)) $(VENV_SERVING) $< $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python)
+$(VENV_SERVING)/.vllm: test/serving/requirements-vllm.txt $(VENV_SERVING)/.ready
+	bash test/serving/install.sh $(VENV_SERVING) $< && touch $@
+
 .PHONY: test-bench
 test-bench: lib build venv count ## The benchmark harness's own tests; no speed is asserted
 	NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(PY) -m pytest -q bench/tests
@@ -359,4 +374,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-safetensors .venv-safetensors.lock .venv-dali .venv-dali.lock .venv-peers .venv-peers.lock .venv-moto .venv-moto.lock .venv-transfers .venv-transfers.lock
+	rm -rf build bin .venv .venv.lock .venv-clients $(foreach v,torch safetensors dali peers serving moto transfers,.venv-$(v) .venv-$(v).lock)

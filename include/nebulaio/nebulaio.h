@@ -329,6 +329,8 @@ typedef struct nebulaio_segment {
  *             door or the object KEY.crc64nvme has them. If a block differs, the job
  *             fails with NEBULAIO_ERR_CORRUPT, and its error names the file and the
  *             labels. If there are no checksums, it fails with NEBULAIO_ERR_NOT_FOUND
+ *   "gap"     smallest number of unwanted bytes in a file across which nothing is read,
+ *             default 65536: a smaller one reads fewer bytes in more reads
  *   "client"  object of the options of nebulaio_client_open, for "s3://bucket/key".
  *             Default: taken from the environment */
 int32_t nebulaio_gather_start(uint64_t system, const char *const *files, size_t nfiles,
