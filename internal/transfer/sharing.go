@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
@@ -235,6 +236,67 @@ func (t *Load) reorder(queue []plan.Chunk) {
 		}
 	}
 	queue[0], queue[best] = queue[best], queue[0]
+}
+
+// bringSize is the largest number of bytes that are brought into the page cache at once, and then copied to the device
+// at once. They fit into one staging slot of the threads that copy from the page cache.
+const bringSize = 2 * units.MiB
+
+// run returns how many of the first chunks of a queue are brought into the page cache together. If the load is alone,
+// or reads into place, this is one chunk.
+func (t *Load) run(queue []plan.Chunk) int {
+	if len(queue) < 2 || t.port.mapper != nil || t.shared[queue[0].File] == nil || !t.shared[queue[0].File].met.Load() {
+		return 1
+	}
+	size := min(bringSize, t.e.opts.MaxTransfer)
+	n, end := 1, (queue[0].Off/size+1)*size
+	for n < len(queue) {
+		a, b := &queue[n-1], &queue[n]
+		if a.Extra || b.Extra || a.Weave != nil || b.Weave != nil || a.File != b.File || a.Off+a.Len != b.Off ||
+			a.Dst+device.Ptr(a.Len) != b.Dst || b.Off+b.Len > end {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// bringTogether brings neighbouring chunks that other loads need, too, into the page cache. Threads with large staging
+// slots then copy them to the device: copies of single blocks would be slower. It returns false if the caller has to
+// read the chunks.
+func bringTogether(t *Load, cs []plan.Chunk) bool {
+	c, x := cs[0], t.shared[cs[0].File]
+	last := cs[len(cs)-1]
+	c.Len = last.Off + last.Len - c.Off
+	if t.port.mapper != nil || c.Extra || c.Weave != nil || !x.together(c.Off, c.Len) {
+		return false
+	}
+	fail := func(err error) bool {
+		t.e.sched.failed(&t.task, err)
+		t.e.sched.dropAll(&t.task, len(cs)-1)
+		return true
+	}
+	f := t.req.Files[c.File]
+	if err := f.Pin(); err != nil {
+		return fail(err)
+	}
+	defer f.Unpin()
+	if err := t.e.need(plan.ViaCache, t); err != nil {
+		return fail(err)
+	}
+	b, err := x.in.Bring(c.Off, c.Len, !t.truths[c.File].storage().Falls)
+	if err != nil {
+		return fail(err)
+	}
+	x.disk.Add(b.Missed)
+	x.cached.Add(b.Cached)
+	for i := range cs {
+		t.arrived(&cs[i])
+	}
+	c.Fetched, c.Verdict = b.Missed, plan.Verdict{Way: plan.ViaCache}
+	t.e.sched.requeue(&t.task, c)
+	t.e.sched.dropAll(&t.task, len(cs)-1)
+	return true
 }
 
 // readTogether reads n bytes at off, a superset of c, through the page cache into buf. It reports whether buf holds

@@ -39,11 +39,17 @@ func (w *worker) run() {
 			w.fill(t, cs)
 			continue
 		}
-		if len(cs) > 1 {
+		switch {
+		case w.way == plan.ViaDirect && bringTogether(t, cs):
+		case w.way != plan.ViaCache:
+			for _, c := range cs {
+				w.do(t, c)
+			}
+		case len(cs) > 1:
 			w.doJoined(t, cs)
-			continue
+		default:
+			w.do(t, cs[0])
 		}
-		w.do(t, cs[0])
 	}
 }
 
@@ -56,7 +62,7 @@ func (w *worker) count(t *Load, queue []plan.Chunk, all int) int {
 	}
 	if w.way == plan.ViaDirect || w.way == plan.ViaDirectInPlace {
 		t.reorder(queue)
-		return 1
+		return t.run(queue)
 	}
 	if len(queue) < 2 || !w.joins(t, &queue[0], &queue[1]) {
 		return 1

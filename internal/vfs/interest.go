@@ -199,14 +199,22 @@ func (i *Interest) Processes() []int {
 	return out
 }
 
-// Read reads into p at offset off through the page cache, and fails if it reads fewer than `need` bytes. The kernel
-// reads each page from storage once, even if several processes read it at the same moment. Read counts the bytes that
-// storage delivered for this call as missed. If exact is false, the file system may deliver a page from fewer bytes of
-// storage, and Read then counts whole pages.
+// Bring brings n bytes at offset off into the page cache. The kernel reads each page from storage once, even if several
+// processes want it at the same moment. Bring counts the bytes that storage delivered for this call as missed. If exact
+// is false, the file system may deliver a page from fewer bytes of storage, and Bring then counts whole pages.
+func (i *Interest) Bring(off, n int64, exact bool) (Buffered, error) {
+	return i.read(nil, off, n, exact)
+}
+
+// Read reads into p at offset off through the page cache, and fails if it reads fewer than `need` bytes. Read counts as
+// Bring does.
 func (i *Interest) Read(p []byte, off int64, need int, exact bool) (Buffered, error) {
+	return i.read(p[:need], off, int64(need), exact)
+}
+
+func (i *Interest) read(p []byte, off, n int64, exact bool) (Buffered, error) {
 	runtime.LockOSThread() // the kernel counts the bytes from storage for each thread
 	defer runtime.UnlockOSThread()
-	n := int64(need)
 	before := delivered()
 	hit := i.fill(off, n)
 	// The last page arrives last. To wait for it is one wait; to wait for each page while it arrives would be many.
@@ -214,7 +222,7 @@ func (i *Interest) Read(p []byte, off int64, need int, exact bool) (Buffered, er
 	if _, err := i.f.preadFull(i.fd, last[:], off+n-1, 1); err != nil {
 		return Buffered{}, err
 	}
-	if _, err := i.f.preadFull(i.fd, p[:need], off, need); err != nil {
+	if _, err := i.f.preadFull(i.fd, p, off, len(p)); err != nil {
 		return Buffered{}, err
 	}
 	missed := min(delivered()-before, n)
