@@ -279,6 +279,10 @@ bench: lib build venv ## Benchmark on host memory against safetensors; results i
 bench-safe-open: lib build venv-torch ## Time per call of safe_open beside the safetensors package's, NumPy and torch on host
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) bench/safe_open.py $(ARGS)
 
+.PHONY: bench-many
+bench-many: lib build venv-torch ## Cold loads of one model by many processes beside one alone; ARGS="--processes 8 --gigabytes 15 --device cuda:0"
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) bench/many.py $(ARGS)
+
 .PHONY: bench-data
 bench-data: lib build venv-peers ## Samples per second of our loader beside webdataset, mosaicml-streaming, litdata and torch; ARGS="--rows shuffled --rounds 5"
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(VENV_PEERS)/bin/python bench/data.py --out build/bench-data/out $(ARGS)
