@@ -69,7 +69,7 @@ def from_pretrained(
     with open_place(path, subfolder, client) as place:
         chosen = _classes.choose(transformers, place.folder, cls, theirs)
         weights = weights_of(place, getattr(chosen.config, "transformers_weights", None), theirs.get("variant"))
-        reason = _why_theirs(torch, place, weights, theirs)
+        reason = _why_theirs(place, weights, chosen.config, theirs)
         if reason is not None:
             if not isinstance(place, Directory):
                 raise UnsupportedError(
@@ -220,7 +220,7 @@ def _keep(report: dict[str, Any], reports: list[Any], seconds: dict[str, float],
         profile["reports"] = reports
 
 
-def _why_theirs(torch: Any, place: Place, weights: str | None, theirs: dict[str, Any]) -> str | None:
+def _why_theirs(place: Place, weights: str | None, config: Any, theirs: dict[str, Any]) -> str | None:
     """Return why transformers has to read the files itself, or None."""
     if theirs.get("gguf_file") is not None:
         return "the weights are a GGUF file"
@@ -230,6 +230,10 @@ def _why_theirs(torch: Any, place: Place, weights: str | None, theirs: dict[str,
         return "there are no safetensors weights" if weights is None else "use_safetensors=False"
     if place.has("adapter_config.json"):
         return "there is an adapter"
+    stored = getattr(config, "quantization_config", None) or {}
+    method = stored.get("quant_method") if isinstance(stored, dict) else getattr(stored, "quant_method", None)
+    if str(getattr(method, "value", method)) == "torchao":
+        return "torchao's quantizer reads the metadata of the files"
     spread = theirs.get("device_map")
     if isinstance(spread, dict) and "disk" in spread.values():
         return "device_map offloads to disk"
