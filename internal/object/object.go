@@ -91,6 +91,8 @@ type Info struct {
 	// Parts lists the parts of a multipart object in order, as the upload was completed. Parts is nil if the object
 	// was not made by a multipart upload.
 	Parts []PartInfo
+	// Part is the part that Detailed asked for, if an upstream names its place and does not list all parts.
+	Part *PartRange
 	// Attributes holds the values of the S3 front end, such as headers, user metadata, tags, checksums and
 	// retention, by name. The store does not interpret Attributes.
 	Attributes map[string]string
@@ -148,6 +150,9 @@ type Deletion struct {
 	Condition Condition
 	// Judge, if not nil, decides whether the store makes the deletion.
 	Judge Judge
+	// Bypass lets an upstream delete a version that has a retention in the mode GOVERNANCE. The store on disk asks the
+	// Judge instead.
+	Bypass bool
 }
 
 // Deleted is the result of a deletion.

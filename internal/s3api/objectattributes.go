@@ -31,7 +31,7 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 	if err != nil {
 		return out, err
 	}
-	info, err := b.store.Stat(patient(ctx), ref)
+	info, err := b.store.Stat(details(ctx, nil), ref)
 	if info.Marker {
 		return s3response.GetObjectAttributesResponse{DeleteMarker: ptr(true), VersionId: &info.Version},
 			s3err.GetAPIError(s3err.ErrNoSuchKey)
