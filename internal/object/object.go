@@ -81,6 +81,7 @@ type Ref struct {
 type Info struct {
 	Bucket, Key string
 	Version     string // NullVersion, or an opaque identifier whose order has no meaning
+	Unnamed     bool   // whether an upstream did not name the version, which is then NullVersion
 	Latest      bool   // whether this is the newest version or delete marker of the key
 	Marker      bool   // whether the version is a delete marker, which has no content and no attributes
 	Size        int64
@@ -198,6 +199,9 @@ type Upload struct {
 	Bucket, Key, ID string
 	Started         time.Time
 	Attributes      map[string]string // attributes of the object that CompleteUpload will make
+	// Forgotten means that an upstream has the upload and does not tell which checksum the client chose. Checksums of
+	// parts cannot be compared then.
+	Forgotten bool
 }
 
 // PartInfo describes one part of a multipart upload or a multipart object.

@@ -63,5 +63,5 @@ func AsksForDetails(ctx context.Context) (part int, ok bool) {
 // PartRange is the place of one part in the content of a multipart object.
 type PartRange struct {
 	Range
-	Count int // number of parts of the object
+	Count int // number of parts of the object; 0 means that the upstream ignores part numbers
 }

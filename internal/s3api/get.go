@@ -46,7 +46,7 @@ func (b *backend) describe(ctx context.Context, in *s3.GetObjectInput, bk *objec
 		ContentLanguage: some(a[attrLanguage]), CacheControl: some(a[attrCache]), ExpiresString: some(a[attrExpires]),
 		WebsiteRedirectLocation: some(a[attrRedirect]), ETag: ptr(quoted(info.ETag)), LastModified: &info.Modified,
 		Metadata: metadataOf(a), TagCount: tagCount(side), StorageClass: types.StorageClassStandard,
-		VersionId: ptr(shownVersion(bk, info.Version)),
+		VersionId: ptr(shownVersion(bk, info)),
 	}
 	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(side)
 	if in.ChecksumMode == types.ChecksumModeEnabled {

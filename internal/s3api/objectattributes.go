@@ -43,7 +43,7 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 	s := sum.sums()
 	out = s3response.GetObjectAttributesResponse{
 		ETag: &info.ETag, ObjectSize: &info.Size, StorageClass: types.StorageClassStandard, LastModified: &info.Modified,
-		VersionId: ptr(shownVersion(bk, info.Version)),
+		VersionId: ptr(shownVersion(bk, &info)),
 		Checksum: &types.Checksum{
 			ChecksumType: sum.Type, ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME,
 			ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256, ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5,

@@ -113,7 +113,11 @@ func (b *backend) locate(ctx context.Context, bk *object.Bucket, ref object.Ref,
 
 // partAt picks a part whose place an upstream has named.
 func partAt(p picked, at *object.PartRange) picked {
-	p.Range, p.partial = at.Range, at.N > 0
+	p.Range = at.Range
+	if at.Count == 0 {
+		return p
+	}
+	p.partial = at.N > 0
 	p.parts = ptr(int32(min(at.Count, math.MaxInt32)))
 	return p
 }

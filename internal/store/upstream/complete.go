@@ -112,6 +112,10 @@ func (t *Through) CompleteUpload(ctx context.Context, c object.Complete) (object
 			"expected %q", x.ChecksumCRC64NVME, sumText(whole))))
 	}
 	t.b.uploads.complete(c.Key, c.Upload, i.ETag, attrs)
+	if !u.upstream {
+		unsummed(&i)
+		i.NoCRC64 = !summed || x.ChecksumCRC64NVME == ""
+	}
 	return i, nil
 }
 
@@ -282,7 +286,10 @@ func (t *Through) putParts(ctx context.Context, p object.Put) (info object.Info,
 		return object.Info{}, uncertain(op, name, nonsense(op, name, fmt.Sprintf("the object has %d bytes, %d were sent",
 			info.Size, w.Size)))
 	}
-	info.CRC64, info.NoCRC64 = w.CRC64, false
+	info.CRC64 = w.CRC64
 	maps.Copy(info.Attributes, more)
+	if info.NoCRC64 {
+		unsummed(&info)
+	}
 	return info, nil
 }

@@ -98,7 +98,7 @@ func (t *Through) DeleteMany(ctx context.Context, bucket string, ds []object.Del
 			failures[i] = err
 			continue
 		}
-		if ds.Condition != (object.Condition{}) || !inXML(t.b.path(ds.Key)) || len(out) == 1 {
+		if ds.Condition != (object.Condition{}) || !inXML(t.b.path(ds.Key)) {
 			out[i], failures[i] = t.Delete(ctx, ds)
 			continue
 		}

@@ -90,12 +90,15 @@ func (b *Bucket) Parts(ctx context.Context, a About) ([]object.PartInfo, error) 
 	return object.CloneParts(parts), nil
 }
 
-// part returns the place of one part of a multipart object, by a HEAD of the part. It fails if the upstream does not
-// know parts of objects, because the whole object must not be taken for one of its parts.
+// part returns the place of one part of a multipart object, by a HEAD of the part. An upstream that is known to ignore
+// part numbers answers with the whole object, and so does part.
 func (b *Bucket) part(ctx context.Context, a About, number int) (*object.PartRange, error) {
 	const op = "look at part of"
 	name := b.label(a.Identity.Key)
 	if !b.proven(ctx, PartNumber) {
+		if b.Capabilities().Lacks(PartNumber) {
+			return &object.PartRange{Range: object.Range{N: a.Identity.Size}}, nil
+		}
 		return nil, cannot(op, name, "The upstream is not proven to know the parts of an object.")
 	}
 	query := versioned(a.Identity.Version)
