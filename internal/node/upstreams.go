@@ -263,6 +263,7 @@ func newUpstreamOf(c *config.Config, name string, o *upstream.Options) (*upstrea
 	}
 	o.Endpoint, o.Bucket, o.Prefix, o.Region = u.Endpoint, u.BucketAt(name), u.Prefix, u.Region
 	o.CAFile, o.InsecureTLS, o.FirstByte = u.CAFile, u.InsecureTLS, u.FirstByte
+	o.VirtualHost = u.AddressingStyle == "virtual"
 	b, err := upstream.New(*o)
 	if err != nil {
 		return nil, errs.Wrap("add upstream bucket", name, err)
