@@ -29,8 +29,6 @@ import (
 const (
 	// cacheDirectory is the default name of the cache in the data directory.
 	cacheDirectory = "cache"
-	// originSetting is the setting of a bucket that names the upstream of the bucket.
-	originSetting = "nebulaio-upstream"
 	// kindCapabilities is the kind of records that hold the proven abilities of upstreams.
 	kindCapabilities = "upstream-capabilities"
 )
@@ -137,7 +135,7 @@ func prepareBuckets(ctx context.Context, c *config.Config, st onDisk) (detached 
 	there := map[string]string{}
 	detached = map[string]string{}
 	for i := range all {
-		origin, marked := all[i].Settings[originSetting]
+		origin, marked := all[i].Settings[object.SettingUpstream]
 		there[all[i].Name] = string(origin)
 		if _, named := c.Upstream[all[i].Name]; marked && !named {
 			detached[all[i].Name] = string(origin)
@@ -150,7 +148,7 @@ func prepareBuckets(ctx context.Context, c *config.Config, st onDisk) (detached 
 		case !exists:
 			root, _ := rootCredentials(c)
 			err = st.CreateBucket(ctx, object.Bucket{Name: name, Owner: root.access, ETag: object.ETagMD5,
-				Settings: map[string][]byte{originSetting: []byte(origin)}})
+				Settings: map[string][]byte{object.SettingUpstream: []byte(origin)}})
 		case old == "":
 			page, e := st.List(ctx, object.List{Bucket: name, Limit: 1, Versions: true})
 			if e == nil && len(page.Objects) > 0 {
@@ -166,7 +164,7 @@ func prepareBuckets(ctx context.Context, c *config.Config, st onDisk) (detached 
 				if b.Settings == nil {
 					b.Settings = map[string][]byte{}
 				}
-				b.Settings[originSetting] = []byte(origin)
+				b.Settings[object.SettingUpstream] = []byte(origin)
 				return nil
 			})
 		}
@@ -265,6 +263,7 @@ func newUpstreamOf(c *config.Config, name string, o *upstream.Options) (*upstrea
 	}
 	o.Endpoint, o.Bucket, o.Prefix, o.Region = u.Endpoint, u.BucketAt(name), u.Prefix, u.Region
 	o.CAFile, o.InsecureTLS, o.FirstByte = u.CAFile, u.InsecureTLS, u.FirstByte
+	o.VirtualHost = u.AddressingStyle == "virtual"
 	b, err := upstream.New(*o)
 	if err != nil {
 		return nil, errs.Wrap("add upstream bucket", name, err)

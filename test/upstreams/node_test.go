@@ -85,8 +85,8 @@ func (l *lastLines) String() string {
 	return string(l.text)
 }
 
-// startNode starts a server with its data in dir and waits until the server is ready.
-func startNode(t *testing.T, dir, config string) *node {
+// startNode starts a server with its data in dir and waits until the server is ready. env is added to its environment.
+func startNode(t *testing.T, dir, config string, env ...string) *node {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -99,7 +99,7 @@ func startNode(t *testing.T, dir, config string) *node {
 	n := &node{dir: dir, out: &lastLines{}, exited: make(chan struct{})}
 	n.cmd = exec.Command(path, "server", "--config", file, "--data", filepath.Join(dir, "data"), "--address",
 		"127.0.0.1:0", "--console-address", "127.0.0.1:0", "--json")
-	n.cmd.Env = nodeEnv()
+	n.cmd.Env = append(nodeEnv(), env...)
 	n.cmd.Stderr = n.out
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := n.cmd.StdoutPipe()
@@ -124,7 +124,7 @@ func startNode(t *testing.T, dir, config string) *node {
 		n.kill()
 		t.Fatalf("the server said %q (%v), and on stderr:\n%s", first, readErr, n.out)
 	}
-	n.host = strings.TrimPrefix(said.Endpoint, "http://")
+	n.host = said.Endpoint[strings.Index(said.Endpoint, "://")+len("://"):]
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the end of the server's log:\n%s", last(n.out.String(), 4000))

@@ -25,6 +25,11 @@ func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	if b == nil {
 		return s.local.Stat(ctx, ref)
 	}
+	if _, asked := object.AsksForDetails(ctx); asked {
+		if info, answered, err := b.detailed(ctx, ref); answered {
+			return info, err
+		}
+	}
 	f, err := b.find(ctx, &wanted{ref: ref})
 	return b.info(ref, f), err
 }

@@ -82,6 +82,9 @@ func knownKey(key, version string) string {
 	return key + "\x00" + version
 }
 
+// fixed reports whether a version never changes. The null version can be replaced.
+func fixed(version string) bool { return version != "" && version != object.NullVersion }
+
 // stripe returns the index of the change counter of a key.
 func stripe(key string) uint8 { return uint8(maphash.String(seed, key)) }
 
@@ -143,7 +146,7 @@ func (b *bucket) fresh(ref object.Ref, k cachefile.Known, known bool) (found, bo
 		}
 		return found{}, false, nil
 	}
-	if ref.Version == "" && !b.Rules.NeverChanges(ref.Key) && (age < 0 || age >= b.Rules.Validate) {
+	if !fixed(ref.Version) && !b.Rules.NeverChanges(ref.Key) && (age < 0 || age >= b.Rules.Validate) {
 		return found{}, false, nil
 	}
 	a, err := upstream.DecodeAbout(k.About)
@@ -193,7 +196,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		b.remember(key, changes, cachefile.Known{Absent: true, Checked: asked})
 		return found{}, err
 	case errors.Is(err, upstream.ErrUnavailable) && known:
-		if age := b.s.now().Sub(k.Checked); b.Rules.NeverChanges(key) || version != "" || age <= b.Rules.StaleIfError {
+		if age := b.s.now().Sub(k.Checked); b.Rules.NeverChanges(key) || fixed(version) || age <= b.Rules.StaleIfError {
 			return found{about: old, checked: k.Checked, stale: true}, nil
 		}
 		return found{}, err
