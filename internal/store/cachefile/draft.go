@@ -123,7 +123,7 @@ func (d *Draft) Drop() {
 func (d *Draft) end() {
 	s, v := d.v.s, d.v
 	s.mu.Lock()
-	v.gone = true
+	v.gone, v.erased = true, true // it never had a record
 	s.used -= v.allocated
 	s.mu.Unlock()
 	s.release(v)

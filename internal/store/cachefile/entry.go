@@ -32,6 +32,13 @@ func (e *Entry) Release() {
 	}
 }
 
+// Evicted reports whether the entry was evicted or dropped, so that Lookup does not return it any more.
+func (e *Entry) Evicted() bool {
+	e.v.s.mu.Lock()
+	defer e.v.s.mu.Unlock()
+	return e.v.gone
+}
+
 // Missing returns the absent parts of r, in ascending order. Each part has whole blocks, so it may be larger than r.
 // Neighbouring blocks are one part. Missing ignores the part of r that is outside the content.
 func (e *Entry) Missing(r object.Range) []object.Range {

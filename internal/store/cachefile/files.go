@@ -159,9 +159,6 @@ func (s *Store) reopen(v *version) (vfs.File, error) {
 
 // unlink removes the file of an entry that the index does not have any more.
 func (s *Store) unlink(v *version) {
-	if v.spill != "" {
-		s.remove(v.spill)
-	}
 	if !v.inline && v.file != 0 {
 		s.remove(s.path(v.file))
 	}

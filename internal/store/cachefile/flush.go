@@ -23,6 +23,7 @@ const syncers = 8
 type doomed struct {
 	file   uint64
 	blocks int64
+	v      *version // nil for a record that is not readable
 }
 
 // Flush makes all blocks durable that are present now.
@@ -56,13 +57,60 @@ func (s *Store) flusher() {
 		select {
 		case <-s.stop:
 			return
+		case <-s.evicts:
+			s.report(s.erase())
+			continue
 		case <-s.wake:
 		case <-tick:
 		}
-		if err := s.flush(context.Background(), nil, true); err != nil {
-			s.opts.Failed(err)
+		s.report(s.flush(context.Background(), nil, true))
+	}
+}
+
+// report tells of an error of background work.
+func (s *Store) report(err error) {
+	if err != nil {
+		s.opts.Failed(err)
+	}
+}
+
+// erase removes the records of evicted entries durably, and then their files. So an entry without a file is never left,
+// whenever the process is killed.
+func (s *Store) erase() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return s.eraseNow("evict")
+}
+
+// eraseNow does the work of erase. The caller holds Store.writing, so that nobody else writes records.
+func (s *Store) eraseNow(op string) error {
+	s.mu.Lock()
+	gone := slices.Clip(s.doomed)
+	named := slices.ContainsFunc(gone, func(d doomed) bool { return d.v == nil || d.v.named })
+	var sets []pair
+	if named {
+		sets = append(sets, s.policy())
+	}
+	s.mu.Unlock()
+	if named {
+		if err := s.commit(op, sets, gone, false); err != nil {
+			return err
 		}
 	}
+	s.mu.Lock()
+	s.doomed = s.doomed[len(gone):] // only the holder of writing takes from it
+	for _, d := range gone {
+		if d.v != nil {
+			d.v.erased = true
+		}
+	}
+	s.mu.Unlock()
+	for _, d := range gone {
+		if d.v != nil {
+			s.unload(d.v)
+		}
+	}
+	return nil
 }
 
 // save is what a flush writes about one entry.
@@ -75,14 +123,17 @@ type save struct {
 // pair is a key and a value of the database.
 type pair struct{ key, value []byte }
 
-// flush syncs the data of changed entries, then the names of their files, and then writes their records durably. If
-// only is not nil, only that entry is flushed. If lazy is true, removals and read times need not be durable.
+// flush removes evicted entries, syncs the data of changed entries, then the names of their files, and then writes their
+// records durably. If only is not nil, only that entry is written. If lazy is true, read times need not be durable.
 func (s *Store) flush(ctx context.Context, only *version, lazy bool) error {
 	const op = "flush cache"
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if err := context.Cause(ctx); err != nil {
 		return fail(op, s.opts.Dir, err)
+	}
+	if err := s.eraseNow(op); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	var saves []*save
@@ -93,14 +144,12 @@ func (s *Store) flush(ctx context.Context, only *version, lazy bool) error {
 			saves = append(saves, &save{v: v})
 		}
 	}
-	gone := s.doomed
-	s.doomed = nil
-	var reads []pair
+	var sets []pair
 	if only == nil {
-		reads = s.takeReads()
+		sets = s.takeReads()
 	}
-	if len(saves)+len(gone)+len(reads) > 0 {
-		reads = append(reads, s.policy())
+	if len(saves)+len(sets) > 0 {
+		sets = append(sets, s.policy())
 	}
 	s.mu.Unlock()
 	defer func() {
@@ -113,12 +162,12 @@ func (s *Store) flush(ctx context.Context, only *version, lazy bool) error {
 	if err == nil {
 		for _, sv := range saves {
 			sv.sets = sv.v.records(sv.what)
+			sets = append(sets, sv.sets...)
 		}
-		err = s.commit(op, saves, gone, reads, lazy || len(gone) == 0)
+		err = s.commit(op, sets, nil, lazy && len(saves) == 0)
 	}
 	if err != nil {
 		s.mu.Lock()
-		s.doomed = append(gone, s.doomed...)
 		for _, sv := range saves {
 			if sv.v.known {
 				s.dirty[sv.v] = struct{}{}
@@ -128,7 +177,7 @@ func (s *Store) flush(ctx context.Context, only *version, lazy bool) error {
 		return err
 	}
 	for _, sv := range saves {
-		sv.v.saved(sv.what)
+		sv.v.saved(sv.what, len(sv.sets) > 0)
 	}
 	return nil
 }
@@ -253,8 +302,8 @@ func (v *version) records(what bitmap) []pair {
 	return append(out, pair{numberKey(kindEntry, v.file), r.encode()})
 }
 
-// saved notes that blocks are in the database.
-func (v *version) saved(what bitmap) {
+// saved notes that blocks are in the database. named is true if there is a record of the entry now.
+func (v *version) saved(what bitmap, named bool) {
 	if what == nil {
 		return
 	}
@@ -270,22 +319,21 @@ func (v *version) saved(what bitmap) {
 	clear(v.blocks.rewrite)
 	v.s.mu.Lock()
 	v.s.unsave(v, -n)
-	v.named = v.named || v.known
+	v.named = v.named || named
 	v.s.mu.Unlock()
 }
 
-// commit writes records. Without saves, they need not be durable if lazy is true.
-func (s *Store) commit(op string, saves []*save, gone []doomed, more []pair, lazy bool) error {
+// commit writes records and removes those of evicted entries. If lazy is true, they need not be durable.
+func (s *Store) commit(op string, sets []pair, gone []doomed, lazy bool) error {
+	if len(sets)+len(gone) == 0 {
+		return nil
+	}
 	done, err := s.use(op, s.opts.Dir)
 	if err != nil {
 		return err
 	}
 	defer done()
 	fill := func(b *pebble.Batch) error {
-		sets := more
-		for _, sv := range saves {
-			sets = append(sets, sv.sets...)
-		}
 		for _, p := range sets {
 			if err := b.Set(p.key, p.value, nil); err != nil {
 				return err
@@ -298,10 +346,8 @@ func (s *Store) commit(op string, saves []*save, gone []doomed, more []pair, laz
 		}
 		return nil
 	}
-	if len(saves) == 0 && lazy {
-		if len(more)+len(gone) > 0 {
-			s.fence.ApplyLazily(s.db, fill)
-		}
+	if lazy {
+		s.fence.ApplyLazily(s.db, fill)
 		return nil
 	}
 	b := s.db.NewBatch()
@@ -353,10 +399,10 @@ func (v *version) damage(block int64, sum uint64) {
 	if sets == nil {
 		return
 	}
-	if err := s.commit("drop damaged block", []*save{{v: v, sets: sets}}, nil, nil, false); err != nil {
+	if err := s.commit("drop damaged block", sets, nil, false); err != nil {
 		s.opts.Failed(err)
 		s.changed(v)
 		return
 	}
-	v.saved(none)
+	v.saved(none, true)
 }

@@ -190,11 +190,20 @@ func (s *Store) forget(v *version) {
 	delete(s.touched, v)
 	delete(s.dirty, v)
 	if v.file != 0 {
-		s.doomed = append(s.doomed, doomed{v.file, v.all()})
+		s.doom(v)
 	}
 }
 
-// discard removes the files of entries that forget has removed from the index, unless they are in use.
+// doom lets the flusher remove the record and then the file of an evicted entry. The caller holds mu.
+func (s *Store) doom(v *version) {
+	s.doomed = append(s.doomed, doomed{v.file, v.all(), v})
+	select {
+	case s.evicts <- struct{}{}:
+	default: // the flusher will look anyway
+	}
+}
+
+// discard closes the files of entries that forget has removed from the index, unless they are in use.
 func (s *Store) discard(out []*version) {
 	for _, v := range out {
 		s.unload(v)
@@ -218,10 +227,17 @@ func (s *Store) drop(v *version) bool {
 func (s *Store) giveWay() bool {
 	const enough = 64 << 20
 	s.mu.Lock()
-	out, ok := s.makeRoom(1, enough, true)
+	_, ok := s.makeRoom(1, enough, true)
+	var out []*version
+	for _, d := range s.doomed {
+		if d.v != nil && !d.v.erased {
+			d.v.erased = true // the space is needed now, so the file goes before its record
+			out = append(out, d.v)
+		}
+	}
 	s.mu.Unlock()
 	s.discard(out)
-	return ok
+	return ok || len(out) > 0
 }
 
 // charge accounts for a new block of n bytes, and makes room for it. It fails with object.ErrNoSpace if there is none.

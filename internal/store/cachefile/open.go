@@ -59,7 +59,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 
 func newStore(o Options) *Store {
 	s := &Store{opts: o, fs: o.FS, data: o.FS.PathJoin(o.Dir, layout.DataName), folders: map[string]bool{},
-		unsynced: map[string]bool{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), swept: make(chan struct{}),
+		unsynced: map[string]bool{}, wake: make(chan struct{}, 1), evicts: make(chan struct{}, 1), stop: make(chan struct{}), swept: make(chan struct{}),
 		join: checksum.NewJoiner()}
 	s.reset()
 	return s
@@ -172,7 +172,7 @@ func (s *Store) loadIndex() error {
 		file, ok := numberOf(key)
 		if err != nil || !ok || s.entries[r.id] != nil {
 			s.opts.Failed(errs.Wrap("open cache", fmt.Sprintf("record %x", key), errors.Join(err, unreadable("entry", key))))
-			s.doomed = append(s.doomed, doomed{file, chunkBlocks*chunkBlocks + 1})
+			s.doomed = append(s.doomed, doomed{file, chunkBlocks*chunkBlocks + 1, nil})
 			s.lost.Add(1)
 			return
 		}

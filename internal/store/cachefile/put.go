@@ -79,7 +79,7 @@ func (v *version) write(op string, block int64, data []byte) error {
 		v.file = n
 		v.s.byFile[n] = v
 		if v.gone {
-			v.s.doomed = append(v.s.doomed, doomed{n, v.all()})
+			v.s.doom(v)
 		}
 		v.s.mu.Unlock()
 	}

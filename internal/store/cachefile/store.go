@@ -64,6 +64,7 @@ type Store struct {
 	origins   map[string]string // one copy of each origin
 	knownMu   sync.Mutex        // orders changes of Known records
 	wake      chan struct{}     // tells the flusher that there is enough to do
+	evicts    chan struct{}     // tells the flusher that there are evicted entries
 	stop      chan struct{}
 	tasks     sync.WaitGroup
 	evicted   atomic.Int64
@@ -256,14 +257,15 @@ func (s *Store) release(v *version) {
 	}
 }
 
-// unload closes the file of an entry that nobody uses, and removes the file if the entry is gone.
+// unload closes the file of an entry that nobody uses. It removes the file if the entry is gone and has no record any
+// more.
 func (s *Store) unload(v *version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.mu.Lock()
 	_, dirty := s.dirty[v]
 	used := v.refs > 0 || v.rest != nil || dirty && !v.gone
-	gone := v.gone
+	gone, erased := v.gone, v.erased
 	s.mu.Unlock()
 	if used {
 		return
@@ -272,13 +274,14 @@ func (s *Store) unload(v *version) {
 		_ = v.blocks.file.Close() // what was written is synced, or belongs to an evicted entry
 	}
 	v.blocks = nil
-	if gone {
+	if v.spill != "" {
+		s.remove(v.spill)
+		v.spill = ""
+	}
+	if gone && erased {
 		s.unlink(v)
 		s.mu.Lock()
 		delete(s.byFile, v.file)
 		s.mu.Unlock()
-	} else if v.spill != "" {
-		s.remove(v.spill)
-		v.spill = ""
 	}
 }

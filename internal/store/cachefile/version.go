@@ -41,6 +41,7 @@ type version struct {
 	pin        time.Time
 	pinned     bool
 	named      bool // the database has a record
+	erased     bool // the database has no record any more, and never gets one: the file may go
 
 	// mu guards blocks and what is below it. It may be held while Store.mu is taken, never the other way round.
 	mu     sync.Mutex
