@@ -192,16 +192,16 @@ func (n *node) command(t *testing.T, args ...string) (string, int) {
 	return command(t, nodeEnv(), args...)
 }
 
-// verify runs `nebulaio cache verify` on the stopped node and fails the test if the command finds fault.
-func (n *node) verify(t *testing.T) {
+// verify runs `nebulaio cache verify` on the stopped node and fails the test if the command finds fault. It returns what
+// the command says.
+func (n *node) verify(t *testing.T) string {
 	t.Helper()
 	out, code := n.command(t, "cache", "verify", "--config", filepath.Join(n.dir, "config.yaml"), "--data",
 		filepath.Join(n.dir, "data"))
 	if code != 0 {
 		t.Errorf("nebulaio cache verify ended with %d:\n%s", code, last(out, 4000))
-		return
 	}
-	t.Logf("nebulaio cache verify: %s", strings.Join(strings.Fields(out), " "))
+	return strings.Join(strings.Fields(out), " ")
 }
 
 func command(t *testing.T, env []string, args ...string) (string, int) {

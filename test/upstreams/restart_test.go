@@ -92,7 +92,7 @@ func TestRestartIsWarm(t *testing.T) {
 		f.warm(t, n, "after "+e.what)
 	}
 	n.stop(t)
-	n.verify(t)
+	t.Logf("cache verify: %s", n.verify(t))
 	files := 0
 	_ = filepath.WalkDir(filepath.Join(dir, "data"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() && len(d.Name()) == 16 {
