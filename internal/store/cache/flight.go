@@ -130,11 +130,12 @@ func (f *flight) fetch(ctx context.Context, src io.Reader) error {
 		if b == nil {
 			return nil
 		}
-		for b.have < len(b.data) {
+		data := b.data // the writer to the disk gives a complete block back
+		for b.have < len(data) {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			k, err := src.Read(b.data[b.have:])
+			k, err := src.Read(data[b.have:])
 			f.mu.Lock()
 			b.have += k
 			f.moved.Broadcast()
@@ -146,7 +147,7 @@ func (f *flight) fetch(ctx context.Context, src io.Reader) error {
 			if k > 0 {
 				f.v.b.received(f.from, k)
 			}
-			if err != nil && b.have < len(b.data) {
+			if err != nil && b.have < len(data) {
 				if errors.Is(err, io.EOF) {
 					err = io.ErrUnexpectedEOF
 				}

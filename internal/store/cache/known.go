@@ -195,7 +195,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 	case errors.Is(err, object.ErrNoSuchKey) && !about.Marker && version == "":
 		b.remember(key, changes, cachefile.Known{Absent: true, Checked: asked})
 		return found{}, err
-	case errors.Is(err, upstream.ErrUnavailable) && known:
+	case unanswered(err) && known:
 		if age := b.s.now().Sub(k.Checked); b.Rules.NeverChanges(key) || fixed(version) || age <= b.Rules.StaleIfError {
 			return found{about: old, checked: k.Checked, stale: true}, nil
 		}
@@ -220,6 +220,14 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		w.first = b.receive(ctx, &about, w, body, off)
 	}
 	return f, nil
+}
+
+// unanswered reports whether err leaves open how the object is now: the upstream is not available, or it refuses because of
+// a failure of its own, such as 503 SlowDown. A refusal of this node's credentials is an answer.
+func unanswered(err error) bool {
+	var r *object.Refusal
+	return errors.Is(err, upstream.ErrUnavailable) || errors.As(err, &r) && r.Kind == errs.IO &&
+		!errors.Is(err, upstream.ErrChanged)
 }
 
 // stream is a body of the upstream with the function that ends its request.

@@ -82,8 +82,9 @@ func (v *version) prove(f *flight) error {
 			v.mu.Lock()
 			v.about = a
 			v.mu.Unlock()
-		case a == nil:
-			return nil // there is nothing to compare with
+		case a == nil || err != nil && f.sum == nil:
+			v.asked = false
+			return nil // there is nothing to compare with yet
 		}
 	}
 	how, err := v.compare(a, f.sum)

@@ -121,8 +121,8 @@ func (v *version) sum(b *blocks, i int64, data []byte) (sum uint64, what string,
 	if v.inline {
 		return checksum.Of(data), "", nil
 	}
-	p := v.s.piece()
-	defer v.s.pieces.Put(p)
+	p := v.s.memory.lend()
+	defer v.s.memory.back(p)
 	off, n := i*object.SumBlock, v.size(i)
 	for at := off; at < off+n; {
 		q := p[:min(piece, off+n-at)]
@@ -130,7 +130,7 @@ func (v *version) sum(b *blocks, i int64, data []byte) (sum uint64, what string,
 			return 0, what, err
 		}
 		at += int64(len(q))
-		sum = v.s.join.After(sum, int64(len(q))) ^ checksum.Of(q)
+		sum = v.s.memory.join.After(sum, int64(len(q))) ^ checksum.Of(q)
 	}
 	return sum, "", nil
 }
@@ -155,7 +155,7 @@ func (v *version) readFull(b *blocks, q []byte, off int64) (what string, err err
 	case rotten(err):
 		return "unreadable", err
 	}
-	return "", fail("read cache", v.s.path(v.file), err)
+	return "", fail("read cache", v.s.files.path(v.file), err)
 }
 
 // read fills q with compared bytes at off.
@@ -235,8 +235,8 @@ func (b *body) copy(w io.Writer, to int64) error {
 	if b.off >= to {
 		return nil
 	}
-	p := b.v.s.piece()
-	defer b.v.s.pieces.Put(p)
+	p := b.v.s.memory.lend()
+	defer b.v.s.memory.back(p)
 	for b.off < to {
 		q := p[:min(piece, to-b.off)]
 		if err := b.read(q, b.off); err != nil {

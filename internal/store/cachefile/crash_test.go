@@ -255,8 +255,8 @@ func judge(ctx context.Context, s *cachefile.Store, kept map[object.Identity]boo
 		e.Release()
 	}
 	r, err := s.Verify(ctx, cachefile.Match{}, nil)
-	if err != nil || r.Dropped != 0 {
-		return fmt.Errorf("verify: %+v: %w", r, err)
+	if err != nil || r.Dropped != 0 || r.Lost != 0 || s.Stats().Lost != 0 {
+		return fmt.Errorf("verify: %+v, %d entries without a file: %w", r, s.Stats().Lost, err)
 	}
 	return nil
 }

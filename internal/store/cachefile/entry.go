@@ -32,6 +32,13 @@ func (e *Entry) Release() {
 	}
 }
 
+// Evicted reports whether the entry was evicted or dropped, so that Lookup does not return it any more.
+func (e *Entry) Evicted() bool {
+	e.v.s.index.mu.Lock()
+	defer e.v.s.index.mu.Unlock()
+	return e.v.gone
+}
+
 // Missing returns the absent parts of r, in ascending order. Each part has whole blocks, so it may be larger than r.
 // Neighbouring blocks are one part. Missing ignores the part of r that is outside the content.
 func (e *Entry) Missing(r object.Range) []object.Range {
@@ -73,9 +80,9 @@ func (e *Entry) Section(r object.Range) (object.Body, error) {
 	if m := e.Missing(r); len(m) > 0 {
 		return nil, absent(op, v.name(), fmt.Sprintf("%d bytes at offset %d are absent", m[0].N, m[0].Off))
 	}
-	v.s.mu.Lock()
-	v.s.hold(v)
-	v.s.mu.Unlock()
+	v.s.index.mu.Lock()
+	v.s.index.hold(v)
+	v.s.index.mu.Unlock()
 	return &body{v: v, off: r.Off, end: r.Off + r.N}, nil
 }
 
@@ -101,10 +108,10 @@ func (e *Entry) Sums(first, n int64) ([]uint64, error) {
 
 // Whole reports whether all blocks are present.
 func (e *Entry) Whole() bool {
-	s := e.v.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return e.v.count == e.v.all()
+	v := e.v
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.blocks.count == v.all()
 }
 
 // Inline returns the content if it is whole and stored in the database. The caller must not change it.
@@ -126,7 +133,7 @@ func (e *Entry) Path() string {
 	if v.inline || v.file == 0 {
 		return v.spill
 	}
-	return v.s.path(v.file)
+	return v.s.files.path(v.file)
 }
 
 // Open opens the content's file for reading, with O_DIRECT if direct is true. The content must be whole. Inline content
@@ -139,7 +146,7 @@ func (e *Entry) Open(direct bool) (*os.File, error) {
 	if !e.Whole() {
 		return nil, absent(op, v.name(), "the content is not whole")
 	}
-	if v.s.fs != vfs.Default {
+	if v.s.files.fs != vfs.Default {
 		return nil, errs.New(errs.Unsupported, op, v.name(), "the files of the cache are not the operating system's, and "+
 			"have no descriptors").WithFix("read the bytes through the cache")
 	}
@@ -168,12 +175,12 @@ func (v *version) copyOut(op string) error {
 	if v.spill != "" {
 		return nil
 	}
-	n, err := v.s.ids.take(v.s)
+	n, err := v.s.files.ids.take(v.s.meta)
 	if err != nil {
 		return err
 	}
-	path := v.s.path(n)
-	if err := os.MkdirAll(v.s.folder(n), 0o700); err != nil {
+	path := v.s.files.path(n)
+	if err := os.MkdirAll(v.s.files.folder(n), 0o700); err != nil {
 		return fail(op, path, err)
 	}
 	if err := os.WriteFile(path, v.blocks.data, 0o600); err != nil {
@@ -195,8 +202,8 @@ func (e *Entry) Proven(how string) {
 
 // Proof returns what Proven recorded last, or "".
 func (e *Entry) Proof() string {
-	e.v.s.mu.Lock()
-	defer e.v.s.mu.Unlock()
+	e.v.s.index.mu.Lock()
+	defer e.v.s.index.mu.Unlock()
 	return e.v.proof
 }
 
@@ -204,27 +211,27 @@ func (e *Entry) Proof() string {
 func (e *Entry) Foreign(is bool) {
 	e.mark(func(v *version) {
 		v.foreign = is
-		v.s.requeue(v)
+		v.s.index.requeue(v)
 	})
 }
 
 // mark changes an entry's marks, and lets the flusher write them.
 func (e *Entry) mark(change func(*version)) {
 	s := e.v.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
 	change(e.v)
 	if e.v.known && e.v.file != 0 {
-		s.dirty[e.v] = struct{}{}
+		s.index.dirty[e.v] = struct{}{}
 	}
 }
 
 // Flush makes all blocks of the entry durable that are present now.
-func (e *Entry) Flush(ctx context.Context) error { return e.v.s.flush(ctx, e.v, false) }
+func (e *Entry) Flush(ctx context.Context) error { return e.v.s.writer.flush(ctx, e.v, false) }
 
 // Drop evicts the entry, even if it is pinned: for example, because its content has proved to be wrong. The content
 // stays readable until the Entry is released, but Put fails with ErrAbsent. When Drop returns nil, the removal is durable.
 func (e *Entry) Drop() error {
 	e.v.s.drop(e.v)
-	return e.v.s.flush(context.Background(), e.v, false)
+	return e.v.s.writer.flush(context.Background(), e.v, false)
 }
