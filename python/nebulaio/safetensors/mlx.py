@@ -35,9 +35,16 @@ def save_file(
     tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
 ) -> None:
     """Save tensors to one durable .safetensors file. With `checksum`, write FILE.crc64nvme too."""
-    _arrays.save_file(tensors, filename, metadata, _numpy.asarray, checksum)
+    _arrays.save_file(tensors, filename, metadata, _host, checksum)
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
     """Return the bytes of a .safetensors file with these tensors."""
-    return _arrays.save(tensors, metadata, _numpy.asarray)
+    return _arrays.save(tensors, metadata, _host)
+
+
+def _host(array: Any) -> Any:
+    """Return an array's values as a NumPy array. NumPy cannot read bfloat16 from MLX, so its bits are copied."""
+    if array.dtype == _mx.bfloat16:
+        return _numpy.asarray(array.view(_mx.uint16)).view(_arrays.framework("ml_dtypes", "mlx").bfloat16)
+    return _numpy.asarray(array)

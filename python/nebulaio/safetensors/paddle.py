@@ -43,10 +43,11 @@ def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) 
 
 
 def _placed(device: str) -> Callable[[Any], Any]:
-    """Return the conversion of an array to a tensor on a device."""
-    return lambda array: _paddle.to_tensor(array, place=device)
+    """Return the conversion of an array to a tensor on a device. Paddle takes the bits of bfloat16 as uint16."""
+    return lambda array: _paddle.to_tensor(array.view("uint16") if array.dtype.name == "bfloat16" else array, place=device)
 
 
 def _host(tensor: Any) -> Any:
     """Return a tensor's values as an array in host memory."""
-    return tensor.detach().cpu().numpy()
+    array = tensor.detach().cpu().numpy()
+    return array.view(_arrays.framework("ml_dtypes", "paddle").bfloat16) if tensor.dtype == _paddle.bfloat16 else array
