@@ -181,7 +181,9 @@ def _dispatch(func: Any, args: Any, kwargs: Any) -> Any:
 @functools.cache
 def is_view(func: Any) -> bool:
     """Return whether an operation returns views of its arguments, and neither reads nor writes values."""
-    schema = func._schema
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return False  # a higher-order operation may do anything
     aliases = [argument.alias_info for argument in schema.arguments if argument.alias_info is not None]
     return any(one.alias_info is not None for one in schema.returns) and not any(one.is_write for one in aliases)
 
@@ -250,8 +252,11 @@ def _eager(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _changed(func: Any, args: Any, kwargs: Any) -> set[int]:
     """Return the ids of the arguments that an operation writes."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return {id(leaf) for leaf in _tree.tree_leaves((args, kwargs))}
     written: set[int] = set()
-    for place, argument in enumerate(func._schema.arguments):
+    for place, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[place] if place < len(args) else kwargs.get(argument.name)
             written.update(id(leaf) for leaf in _tree.tree_leaves(value))

@@ -80,6 +80,8 @@ class LoadPlan:
         _arguments.truth("verify", verify)
         _arguments.choices("auto", cache)
         self.device = torch.device(device)
+        if self.device.type == "cuda" and self.device.index is None:
+            self.device = torch.device("cuda", torch.cuda.current_device())
         self._verify = verify
         self._runner = Runner(verify, cache, gap, progress)
         self._files: list[Files] = []

@@ -20,6 +20,7 @@ _default: Any = importlib.import_module("vllm.model_executor.model_loader.defaul
 _experts: Any = importlib.import_module("vllm.model_executor.model_loader.ep_weight_filter")
 _sharded: Any = importlib.import_module("vllm.model_executor.model_loader.sharded_state_loader")
 _weights: Any = importlib.import_module("vllm.model_executor.model_loader.weight_utils")
+_modes: Any = importlib.import_module("torch.utils._python_dispatch")
 _distributed: Any = importlib.import_module("vllm.distributed")
 _tqdm: Any = importlib.import_module("tqdm.auto")
 _logger: Any = importlib.import_module("vllm.logger").init_logger("vllm.nebulaio")
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 else:
     _Base = _base.BaseModelLoader
+
+
+_LOADED_FROM = "_nebulaio_loaded_from"  # an attribute of a model: the path that its weights were loaded for
 
 
 class _Loader(_Base):
@@ -106,6 +110,7 @@ class NebulaioLoader(_Loader):
         stock = self._stock
         stock._init_ep_weight_filter(model_config)
         stock._init_mm_encoder_only_weight_filter(model, model_config)
+        setattr(model, _LOADED_FROM, model_config.model)
         with self._planned(model) as plan:
             loaded = model.load_weights(self._iterate(plan, model_config, model))
         is_strict = self.settings.strict
@@ -127,14 +132,13 @@ class NebulaioLoader(_Loader):
             allow_patterns_overrides=getattr(model, "allow_patterns_overrides", None),
             is_unused_weight=getattr(model, "is_unused_checkpoint_weight", None),
         )
-        seen: dict[str, str] = {}
+        # A reload from another path replaces the weights of the settings, too.
+        is_same = getattr(model, _LOADED_FROM, model_config.model) == model_config.model
         for number, one in enumerate((first, *getattr(model, "secondary_weights", ()))):
-            found = self._find(one, is_first=number == 0)
+            found = self._find(one, is_first=number == 0 and is_same)
             for name, tensor in plan.tensors(found.files, found.client):
                 if _experts.should_skip_weight(name, self._stock.local_expert_ids):
                     continue
-                if seen.setdefault(one.prefix + name, one.model_or_path) != one.model_or_path:
-                    raise CorruptError(f"load {one.model_or_path}: tensor {name!r} is in {seen[one.prefix + name]} too")
                 yield one.prefix + name, tensor if self.settings.defer else tensor.real("defer=false")
 
     def _find(self, source: Any, is_first: bool) -> _serving.Checkpoint:
@@ -239,7 +243,8 @@ def _flushed_before_processing(model: Any, plan: LoadPlan) -> Iterator[None]:
 def _flushing(plan: LoadPlan, original: Any) -> Any:
     def process_weights_after_loading(layer: Any) -> Any:
         plan.flush("process_weights_after_loading")
-        return original(layer)
+        with _modes._disable_current_modes():  # compiled kernels do not run under a mode
+            return original(layer)
 
     return process_weights_after_loading
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nebulaio.errors import CorruptError, NotFoundError
 
-torch: Any = __import__("torch")
+torch = pytest.importorskip("torch")
 from deferred_chains import chain, target  # noqa: E402
 from nebulaio._deferred import Deferred  # noqa: E402
 from nebulaio._deferred_plan import LoadPlan  # noqa: E402

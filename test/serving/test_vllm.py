@@ -123,6 +123,20 @@ def test_reload_reads_only_the_rank_s_bytes(checkpoints: Path, tmp_path: Path) -
             assert torch.equal(value[:100], -before[name][:100]), name
 
 
+def test_a_reload_from_another_path_replaces_the_weights_of_the_settings(checkpoints: Path, tmp_path: Path) -> None:
+    path = models.llama(checkpoints)
+    other = models.edited(path, tmp_path / "other", lambda tensors: {name: -value for name, value in tensors.items()})
+    weights = models.edited(path, tmp_path / "weights", lambda tensors: {name: 2 * value for name, value in tensors.items()})
+    config = config_of(path, "nebulaio", {"weights": str(weights)})
+    model, _ = load(config)
+    loaded = model.model.norm.weight.clone()
+    with set_current_vllm_config(config):
+        reload_weights(config, model, None, None, True)
+        assert torch.equal(model.model.norm.weight, loaded)
+        reload_weights(config, model, None, str(other), True)
+    assert torch.equal(model.model.norm.weight * -2, loaded)
+
+
 def test_reload_layer_by_layer_defers_until_a_layer_is_complete(checkpoints: Path) -> None:
     config = config_of(models.llama(checkpoints), "nebulaio")
     theirs, _ = load(config_of(models.llama(checkpoints), "safetensors"))
