@@ -349,7 +349,7 @@ func (x *sharing) describe(fr *report.File) (note string) {
 			who = fmt.Sprintf("process %d loaded this file at the same time", s.Processes[0])
 		}
 	}
-	return fmt.Sprintf("%s: %s: this load read %s from storage for all, took %s that others had read from the page cache, "+
-		"and read %s for itself past the page cache", x.f.Path(), who, units.Bytes(s.DiskBytes),
+	return fmt.Sprintf("%s: %s; this load read %s from storage for all, found %s in the page cache that others had read, "+
+		"and read %s past the page cache for itself", x.f.Path(), who, units.Bytes(s.DiskBytes),
 		units.Bytes(s.CacheBytes), units.Bytes(s.DirectBytes))
 }
