@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import re
 import threading
+import time
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -77,10 +78,12 @@ class Ahead:
         self.wanted = 0  # bytes that were asked for
         self.unused = 0  # bytes that were read in vain
         self.notes: list[str] = []
+        self.began = self.ended = 0.0  # time.perf_counter() of the first request, and of the last tensor's arrival
 
     def read(self, at: int, ranges: Ranges | None, device: Any = None) -> Any:
         """Return the tensor at a place of the order, or a part of it, on a torch.device (None: the probable one)."""
         with self._lock:
+            self.began = self.began or time.perf_counter()
             if self._closed:
                 raise ClosedError(f"read {self._order[at].name!r}: the load has ended")
             if self._order[at].dtype is None:
@@ -108,6 +111,7 @@ class Ahead:
             self.wanted += _bytes(flight.part)
             self._fill()
         flight.job.wait()
+        self.ended = time.perf_counter()
         tensor = flight.part.memory
         if tensor.device != device:
             self.counts["moved"] += 1
