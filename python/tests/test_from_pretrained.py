@@ -64,7 +64,8 @@ def test_small_windows_and_jobs(folders: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(_ahead, "WINDOW", 16 << 10)
     for name in ("llama", "mixtral"):
         _, report = both(folders / name)
-        assert report["jobs"] > 5 and report["unused_bytes"] == 0
+        assert report["jobs"] > 5
+        assert report["wanted_bytes"] <= report["bytes"] <= report["wanted_bytes"] + report["unused_bytes"]
 
 
 def test_each_tensor_alone(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:

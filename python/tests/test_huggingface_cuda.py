@@ -80,7 +80,7 @@ def test_one_copy_of_the_model_in_gpu_memory(larger: Path) -> None:
     assert after - before <= size + 32 * MIB
     assert peak - before <= size + 64 * MIB  # transformers' own warm-up block is as large as the model
     assert torch.cuda.memory_reserved() - before <= 1.1 * size + 64 * MIB
-    assert profile["report"]["bytes"] == profile["report"]["wanted_bytes"]
+    assert profile["report"]["wanted_bytes"] <= profile["report"]["bytes"] <= 1.05 * size
     theirs = transformers.LlamaForCausalLM.from_pretrained(larger, device_map="cuda:0")
     for mine, other in zip(model.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(mine, other)

@@ -84,6 +84,25 @@ def test_what_is_not_asked_for_is_bounded(folders: Path, monkeypatch: pytest.Mon
     assert not any(job.poll() for job in ahead._jobs) and not ahead._flights
 
 
+def test_a_late_request_is_read_again(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that comes when others are far ahead gets its tensor, and later ones of its kind are read ahead again."""
+    monkeypatch.setattr(_ahead, "JOB", 4 << 10)
+    monkeypatch.setattr(_ahead, "WINDOW", 16 << 10)
+    ahead, values = ahead_of(folders / "llama")
+    names = [name for name in values if name.startswith("model.layers.0.")]
+    late = "model.layers.0.mlp.gate_proj.weight"
+    for name in names:
+        if name != late:
+            values[name].to("cpu")
+    values["model.layers.1.self_attn.v_proj.weight"].to("cpu")
+    at = list(values).index(late)
+    assert at in ahead._dropped and ahead._guesses[ahead._kinds[at]] is None
+    again, plain = values[late].to("cpu"), ahead_of(folders / "llama")[1][late].to("cpu")
+    assert torch.equal(again, plain) and ahead._guesses[ahead._kinds[at]] is not None
+    ahead.close()
+    assert ahead.unused
+
+
 def test_a_device_without_memory_for_more(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If memory for tensors that are read ahead is refused, they are read when they are asked for."""
     ahead, values = ahead_of(folders / "llama")

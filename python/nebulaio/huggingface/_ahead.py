@@ -68,6 +68,7 @@ class Ahead:
         self._flights: dict[int, _Flight] = {}  # that nobody has asked for yet, by place in the order
         self._jobs: list[Job] = []  # that may still run
         self._guesses: dict[str, Guess | None] = {}  # by kind; None: such tensors are not read ahead
+        self._dropped: set[int] = set()  # places whose flights were given up
         self._last: Any = None  # the device of the last request
         self._next = 0  # the first place that was not considered yet
         self._far = 0  # the highest place that was asked for
@@ -99,8 +100,11 @@ class Ahead:
             if flight is not None:
                 self._waiting -= _bytes(flight.part)
                 if flight.part.ranges != ranges:
-                    self._drop(at, flight)
+                    self.unused += _bytes(flight.part)
                     flight = None
+            if at in self._dropped:  # it was only late
+                self._dropped.discard(at)
+                self._guesses.pop(self._kinds[at], None)
             self._learn(at, ranges, device)
             self._pass(at)
             if flight is None:
@@ -162,11 +166,9 @@ class Ahead:
                 break
             flight = self._flights.pop(old)
             self._waiting -= _bytes(flight.part)
-            self._drop(old, flight)
-
-    def _drop(self, at: int, flight: _Flight) -> None:
-        self.unused += _bytes(flight.part)
-        self._guesses[self._kinds[at]] = None
+            self.unused += _bytes(flight.part)
+            self._dropped.add(old)
+            self._guesses[self._kinds[old]] = None
 
     def _start(self, at: int, guess: Guess) -> _Flight:
         """Start to read one tensor that was asked for, together with those behind it."""
