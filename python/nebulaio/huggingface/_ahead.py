@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import re
 import threading
+import time
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -67,6 +68,7 @@ class Ahead:
         self._flights: dict[int, _Flight] = {}  # that nobody has asked for yet, by place in the order
         self._jobs: list[Job] = []  # that may still run
         self._guesses: dict[str, Guess | None] = {}  # by kind; None: such tensors are not read ahead
+        self._dropped: set[int] = set()  # places whose flights were given up
         self._last: Any = None  # the device of the last request
         self._next = 0  # the first place that was not considered yet
         self._far = 0  # the highest place that was asked for
@@ -77,10 +79,12 @@ class Ahead:
         self.wanted = 0  # bytes that were asked for
         self.unused = 0  # bytes that were read in vain
         self.notes: list[str] = []
+        self.began = self.ended = 0.0  # time.perf_counter() of the first request, and of the last tensor's arrival
 
     def read(self, at: int, ranges: Ranges | None, device: Any = None) -> Any:
         """Return the tensor at a place of the order, or a part of it, on a torch.device (None: the probable one)."""
         with self._lock:
+            self.began = self.began or time.perf_counter()
             if self._closed:
                 raise ClosedError(f"read {self._order[at].name!r}: the load has ended")
             if self._order[at].dtype is None:
@@ -96,8 +100,11 @@ class Ahead:
             if flight is not None:
                 self._waiting -= _bytes(flight.part)
                 if flight.part.ranges != ranges:
-                    self._drop(at, flight)
+                    self.unused += _bytes(flight.part)
                     flight = None
+            if at in self._dropped:  # it was only late
+                self._dropped.discard(at)
+                self._guesses.pop(self._kinds[at], None)
             self._learn(at, ranges, device)
             self._pass(at)
             if flight is None:
@@ -108,6 +115,7 @@ class Ahead:
             self.wanted += _bytes(flight.part)
             self._fill()
         flight.job.wait()
+        self.ended = time.perf_counter()
         tensor = flight.part.memory
         if tensor.device != device:
             self.counts["moved"] += 1
@@ -158,11 +166,9 @@ class Ahead:
                 break
             flight = self._flights.pop(old)
             self._waiting -= _bytes(flight.part)
-            self._drop(old, flight)
-
-    def _drop(self, at: int, flight: _Flight) -> None:
-        self.unused += _bytes(flight.part)
-        self._guesses[self._kinds[at]] = None
+            self.unused += _bytes(flight.part)
+            self._dropped.add(old)
+            self._guesses[self._kinds[old]] = None
 
     def _start(self, at: int, guess: Guess) -> _Flight:
         """Start to read one tensor that was asked for, together with those behind it."""

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
 import tempfile
 from typing import Any
 
-from .. import _load
+from .. import _gather, _load
 from .._background import seen_before
 from .._handles import TensorLayout
 from ..errors import CorruptError, InvalidError, NotFoundError, UnsupportedError
@@ -68,7 +69,7 @@ class Prefix:
         from ..gpudirect import GPUDirectClient
 
         self.name = url
-        place = "/".join(part.strip("/") for part in (url, subfolder) if part)
+        place = url.rstrip("/") + "/" + subfolder.strip("/") if subfolder else url
         endpoint, self._bucket, key = _load.place(place, "load model")
         if client is not None and endpoint is not None and endpoint != client.endpoint:
             raise InvalidError(f"load model {url!r}: its endpoint is {endpoint}, the client's is {client.endpoint}")
@@ -149,6 +150,8 @@ def open_place(path: str | os.PathLike[str], subfolder: str, client: Any) -> Pla
 def weights_of(place: Place, explicit: str | None, variant: str | None) -> str | None:
     """Return the name of the safetensors file or index that transformers would load, or None if there is neither."""
     if explicit is not None:
+        if os.path.isabs(explicit) or ".." in explicit.split("/"):
+            raise InvalidError(f"load model {place.name!r}: transformers_weights={explicit!r} is outside of the model")
         return explicit if explicit.endswith((".safetensors", ".safetensors.index.json")) else None
     for name in (WEIGHTS, INDEX):
         if variant is not None:
@@ -180,9 +183,23 @@ def read_headers(place: Place, name: str, verify: bool, cache: str) -> tuple[Fil
         layout = model.describe()
     paths = [one["path"] for one in layout["files"]]
     files = Files([_as_given(place, path) for path in paths], wanted, verify, place.client)
+    if verify:
+        _verify_headers(files, layout["tensors"])
     torch: Any = importlib.import_module("torch")
     kinds = _dtypes(torch, layout["tensors"])
     return files, [_stored(tensor, kinds[tensor["dtype"]]) for tensor in layout["tensors"]]
+
+
+def _verify_headers(files: Files, tensors: list[TensorLayout]) -> None:
+    """Read the bytes in front of the tensors again, and compare their blocks with the checksums."""
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        sizes[tensor["file"]] = min(tensor["file_offset"], sizes.get(tensor["file"], tensor["file_offset"]))
+    headers = {file: bytearray(size) for file, size in sizes.items()}
+    addresses = {file: ctypes.addressof(ctypes.c_char.from_buffer(data)) for file, data in headers.items()}
+    segments = [_gather.Segment(file, 0, size, addresses[file], label="header") for file, size in sizes.items()]
+    if segments:
+        _gather.read(files.names, segments, device="host", verify=True, cache=files.cache, client=files.client)
 
 
 def _as_given(place: Place, path: str) -> str:

@@ -43,7 +43,7 @@ def from_pretrained(
         verify: Whether to check every block that is read against FILE.crc64nvme or the server's checksums.
         client: Client for the server of a URL. Default: `nebulaio.GPUDirectClient()`, which uses the environment.
         profile: A dictionary that receives the measurements: "seconds" by stage, "report" with bytes by route and
-            notes, and "reports" of all jobs.
+            notes (`nebulaio.last_report()` returns it too), and "reports" of all jobs.
         theirs: The arguments of transformers' from_pretrained: dtype, device_map, quantization_config,
             distributed_config, attn_implementation, output_loading_info, trust_remote_code and all others. Without
             device_map the model is in host memory, as theirs.
@@ -51,13 +51,14 @@ def from_pretrained(
     Memory for a weight is allocated when it is read. At most 1 GiB is read ahead of transformers' requests, so at most
     that much is read in vain for weights that the model does not use. A slice of a rank reads only its bytes.
 
-    If transformers has to read the files itself (pickled .bin or GGUF weights, adapters, disk offload, DeepSpeed
-    ZeRO-3), it does so, and the report's notes say why.
+    If transformers has to read the files itself (pickled .bin weights, stored torchao weights, adapters, disk offload,
+    DeepSpeed ZeRO-3), it does so, and the report's notes say why.
 
     Raises:
         NotFoundError: The directory or its config.json does not exist.
         CorruptError: A file is damaged, or was changed during the load.
-        UnsupportedError: Transformers would have to read the files itself, and they are objects.
+        UnsupportedError: Transformers would have to read the files itself, and they are objects. Or the weights are
+            a gguf_file or a state_dict.
 
     Errors of transformers are raised unchanged. On an error, everything that was read is freed.
     """
@@ -66,6 +67,13 @@ def from_pretrained(
     _arguments.choices("auto", cache)
     verify = _arguments.truth("verify", verify)
     subfolder = theirs.pop("subfolder", None) or ""
+    given = "the weights are a GGUF file" if theirs.get("gguf_file") is not None else None
+    given = "the weights are given as state_dict" if theirs.get("state_dict") is not None else given
+    if given is not None:
+        raise UnsupportedError(
+            f"load model {os.fsdecode(path)!r}: {given}, and there is nothing for NebulaIO to read "
+            "(fix: call transformers' from_pretrained)"
+        )
     with open_place(path, subfolder, client) as place:
         chosen = _classes.choose(transformers, place.folder, cls, theirs)
         weights = weights_of(place, getattr(chosen.config, "transformers_weights", None), theirs.get("variant"))
@@ -89,9 +97,8 @@ def from_pretrained(
             found = loading.run(chosen, model_args, any(theirs.get(name) is not None for name in _RANKS))
         finally:
             loading.close()
-        ended = time.perf_counter()
-        seconds = {"config": configured - began, "load": ended - configured, "total": ended - began}
-        _keep(loading.report(ended - configured), [dict(one) for one in loading.files.reports], seconds, profile)
+        seconds = {"config": configured - began, **loading.seconds(configured), "total": time.perf_counter() - began}
+        _keep(loading.report(), [dict(one) for one in loading.files.reports], seconds, profile)
         return found
 
 
@@ -163,11 +170,20 @@ class _Loading:
                 return  # there is no such function
             model.generate = _Generate(custom, model)
 
-    def report(self, seconds: float) -> dict[str, Any]:
+    def seconds(self, began: float) -> dict[str, float]:
+        """Return the seconds of the stages: until the first weight is asked for, until the last is there, and the rest."""
+        ahead = self._ahead
+        assert ahead is not None
+        if not ahead.began:
+            return {"module": time.perf_counter() - began}
+        ended = {"weights": ahead.ended - ahead.began, "finish": time.perf_counter() - ahead.ended}
+        return {"module": ahead.began - began, **ended}
+
+    def report(self) -> dict[str, Any]:
         """Return the report of the whole load."""
         ahead = self._ahead
         assert ahead is not None
-        return merged(self.files, self._place.name, ahead, seconds)
+        return merged(self.files, self._place.name, ahead)
 
 
 class _Generate:
@@ -181,8 +197,9 @@ class _Generate:
         return self._custom(*arguments, model=self._model, **named)
 
 
-def merged(files: Files, path: str, ahead: Ahead, seconds: float) -> dict[str, Any]:
-    """Return one report of all jobs of a load."""
+def merged(files: Files, path: str, ahead: Ahead) -> dict[str, Any]:
+    """Return one report of all jobs of a load. Its seconds are those from the first request to the last tensor."""
+    seconds = ahead.ended - ahead.began
     routes: dict[str, int] = {}
     refusals: list[Any] = []
     notes = list(ahead.notes)
@@ -222,10 +239,6 @@ def _keep(report: dict[str, Any], reports: list[Any], seconds: dict[str, float],
 
 def _why_theirs(place: Place, weights: str | None, config: Any, theirs: dict[str, Any]) -> str | None:
     """Return why transformers has to read the files itself, or None."""
-    if theirs.get("gguf_file") is not None:
-        return "the weights are a GGUF file"
-    if theirs.get("state_dict") is not None:
-        return "the weights are given as state_dict"
     if theirs.get("use_safetensors") is False or weights is None:
         return "there are no safetensors weights" if weights is None else "use_safetensors=False"
     if place.has("adapter_config.json"):
