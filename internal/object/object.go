@@ -202,6 +202,8 @@ type Upload struct {
 	// Forgotten means that an upstream has the upload and does not tell which checksum the client chose. Checksums of
 	// parts cannot be compared then.
 	Forgotten bool
+	// NoSums means that an upstream has the upload and does not keep checksums of its parts.
+	NoSums bool
 }
 
 // PartInfo describes one part of a multipart upload or a multipart object.

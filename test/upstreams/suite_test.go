@@ -60,6 +60,7 @@ var ours = map[upstreams.Kind]map[string]string{}
 // upstream itself. What passes at the upstream must pass at the node: other failures are the upstream's own.
 func TestSuiteThroughANode(t *testing.T) {
 	needsUpstreams(t)
+	t.Parallel()
 	for _, kind := range []upstreams.Kind{upstreams.MinIO, upstreams.Ceph} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
@@ -140,9 +141,10 @@ func front(t *testing.T, u *upstreams.Upstream, host string) string {
 	pass := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(to)
 		r.Out.Host = r.In.Host // it is signed
-	}, ModifyResponse: spellMetadata, ErrorLog: log.New(io.Discard, "", 0)} // clients of some tests leave early
+	}, ErrorLog: log.New(io.Discard, "", 0)} // clients of some tests leave early
 	theirs := direct(t, u)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(http.HandlerFunc(func(reply http.ResponseWriter, r *http.Request) {
+		w := &speller{reply}
 		bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		query := r.URL.Query()
 		query.Del("x-id") // names the operation
@@ -178,17 +180,24 @@ func front(t *testing.T, u *upstreams.Upstream, host string) string {
 	return s.URL
 }
 
-// spellMetadata restores the names of user metadata, which have small letters in replies of S3. Package http spells them
-// with capitals.
-func spellMetadata(r *http.Response) error {
-	for name, values := range r.Header {
+// speller restores the names of user metadata, which have small letters in replies of S3. Package http spells them with
+// capitals.
+type speller struct{ http.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (s *speller) WriteHeader(status int) {
+	h := s.Header()
+	for name, values := range h {
 		if strings.HasPrefix(name, "X-Amz-Meta-") {
-			delete(r.Header, name)
-			r.Header[strings.ToLower(name)] = values
+			delete(h, name)
+			h[strings.ToLower(name)] = values
 		}
 	}
-	return nil
+	s.ResponseWriter.WriteHeader(status)
 }
+
+// Unwrap is for http.ResponseController.
+func (s *speller) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // answerBuckets answers a request for the list of buckets.
 func answerBuckets(w http.ResponseWriter, list []minio.BucketInfo) {

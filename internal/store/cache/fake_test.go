@@ -179,6 +179,9 @@ func (s *sending) Close() error { return s.r.Close() }
 type passing struct{ *far }
 
 func (p passing) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
+	if err := p.reachable(); err != nil {
+		return object.Info{}, err
+	}
 	return p.Store.Stat(ctx, ref)
 }
 

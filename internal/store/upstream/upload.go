@@ -87,7 +87,7 @@ func (t *Through) GetUpload(ctx context.Context, bucket, key, id string) (object
 		return object.Upload{}, err
 	}
 	return object.Upload{Bucket: t.name, Key: key, ID: id, Started: u.started, Attributes: u.attributes,
-		Forgotten: u.forgotten}, nil
+		Forgotten: u.forgotten, NoSums: u.algorithm != "" && !u.upstream}, nil
 }
 
 // upload returns what is known about an upload, from memory or from the upstream.
