@@ -43,7 +43,12 @@ type withUpstreams struct {
 
 func (s *withUpstreams) id() string { return s.on.id() }
 
-func (s *withUpstreams) reopenable() error { return s.on.reopenable() }
+func (s *withUpstreams) reopenable() error {
+	if err := s.on.reopenable(); err != nil {
+		return err
+	}
+	return s.files.Reopenable()
+}
 
 func (s *withUpstreams) canDraft(ctx context.Context) error { return s.on.canDraft(ctx) }
 
@@ -200,7 +205,8 @@ func openCache(ctx context.Context, c *config.Config, log *slog.Logger) (*cachef
 	}
 	return cachefile.Open(ctx, cachefile.Options{Dir: dir, Capacity: capacity, High: float64(c.Cache.HighMark) / 100,
 		Low: float64(c.Cache.LowMark) / 100, Memory: max(shares(c.MemoryLimit).store/4, 8<<20),
-		Failed: func(err error) { log.Warn("background work of the cache failed", "error", err) }})
+		ReadOnlyMount: c.GPUDirect.Enabled && c.GPUDirect.ReadOnlyMount,
+		Failed:        func(err error) { log.Warn("background work of the cache failed", "error", err) }})
 }
 
 // pinPrefixes pins the patterns of the configuration that end in * and have no other wildcard. Other patterns are pinned

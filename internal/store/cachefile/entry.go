@@ -4,15 +4,16 @@ package cachefile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/lend"
 )
 
 // Entry is one user's hold on an entry of the cache. While an Entry is held, its content stays readable and its file
@@ -138,15 +139,16 @@ func (e *Entry) Path() string {
 
 // Open opens the content's file for reading, with O_DIRECT if direct is true. The content must be whole. Inline content
 // is first copied to a file that lives as long as anybody holds the entry. The caller closes the file, and holds the
-// Entry as long as the file's name is needed. Open fails with kind Unsupported if the file system has no descriptors
-// or no O_DIRECT. Open compares no checksums.
+// Entry as long as the file's name is needed. With Options.ReadOnlyMount, nobody can reopen the descriptor for writing.
+// Open fails with kind Unsupported if the file system has no descriptors or no O_DIRECT, and with object.ErrBusy if
+// somebody keeps a lease on the file. Open compares no checksums.
 func (e *Entry) Open(direct bool) (*os.File, error) {
 	const op = "hand out"
 	v := e.v
 	if !e.Whole() {
 		return nil, absent(op, v.name(), "the content is not whole")
 	}
-	if v.s.files.fs != vfs.Default {
+	if !v.s.files.native() {
 		return nil, errs.New(errs.Unsupported, op, v.name(), "the files of the cache are not the operating system's, and "+
 			"have no descriptors").WithFix("read the bytes through the cache")
 	}
@@ -158,13 +160,16 @@ func (e *Entry) Open(direct bool) (*os.File, error) {
 			return nil, err
 		}
 	}
-	flags := unix.O_RDONLY | unix.O_CLOEXEC
+	flags := 0
 	if direct {
-		flags |= unix.O_DIRECT
+		flags = unix.O_DIRECT
 	}
 	path := e.Path()
-	file, err := os.OpenFile(path, flags, 0)
-	if err != nil {
+	file, err := v.s.files.lent.Open(path, flags)
+	switch {
+	case errors.Is(err, lend.ErrBusy):
+		return nil, taken(op, path, err)
+	case err != nil:
 		return nil, undirected(op, path, direct, err)
 	}
 	return file, nil

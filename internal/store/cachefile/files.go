@@ -14,7 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/lend"
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 )
 
@@ -34,6 +36,7 @@ type files struct {
 	opts *Options
 	fs   vfs.FS
 	data string // the folder of the files
+	lent *lend.Directory
 	ids  numbers
 
 	namesMu  sync.Mutex
@@ -43,7 +46,17 @@ type files struct {
 
 func newFiles(o *Options) *files {
 	return &files{opts: o, fs: o.FS, data: o.FS.PathJoin(o.Dir, layout.DataName), folders: map[string]bool{},
-		unsynced: map[string]bool{}}
+		unsynced: map[string]bool{}, lent: lend.New(o.Dir)}
+}
+
+// native reports whether the files are the operating system's, and have descriptors.
+func (f *files) native() bool { return f.fs == vfs.Default }
+
+// mount lets clients open files through a read-only mount, if that is asked for.
+func (f *files) mount() {
+	if f.opts.ReadOnlyMount && f.native() {
+		f.lent = lend.Mount(f.opts.Dir, layout.DataName)
+	}
 }
 
 // makeDirs creates the directory of the cache and makes its name durable.
@@ -172,6 +185,16 @@ func (f *files) reopen(v *version) (vfs.File, error) {
 	case err != nil || !info.Mode().IsRegular() || info.Size() != v.id.Size:
 		return nil, errLost
 	}
+	if f.native() {
+		// A client with a lease on the file must not make the open wait. It cannot take a lease while we hold fd.
+		fd, err := lend.Unleased(unix.AT_FDCWD, path, unix.O_RDWR)
+		if errors.Is(err, lend.ErrBusy) {
+			return nil, taken(op, path, err)
+		}
+		if err == nil {
+			defer func() { _ = unix.Close(fd) }()
+		}
+	}
 	file, err := f.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		if rotten(err) {
@@ -211,7 +234,12 @@ func (f *files) checkSpace(op, name string, n int64) error {
 	return nil
 }
 
-// direct explains why an O_DIRECT open was refused.
+// taken returns the error for a file on which somebody keeps a lease.
+func taken(op, name string, err error) error {
+	return object.Fail(op, name, both{object.ErrBusy, err}, "")
+}
+
+// undirected explains why an O_DIRECT open was refused.
 func undirected(op, name string, direct bool, err error) error {
 	if direct && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
 		return &errs.Error{Kind: errs.Unsupported, Op: op, Name: name,

@@ -93,7 +93,7 @@ func (w *writer) eraseNow(op string) error {
 	named := slices.ContainsFunc(gone, func(d doomed) bool { return d.v == nil || d.v.named })
 	var sets []pair
 	if named {
-		sets = append(sets, w.s.policyNow())
+		sets = append(sets, w.s.index.policy(w.s.known.now()))
 	}
 	w.s.index.mu.Unlock()
 	if named {
@@ -150,7 +150,7 @@ func (w *writer) flush(ctx context.Context, only *version, lazy bool) error {
 		sets = w.s.index.takeReads()
 	}
 	if len(saves)+len(sets) > 0 {
-		sets = append(sets, w.s.policyNow())
+		sets = append(sets, w.s.index.policy(w.s.known.now()))
 	}
 	w.s.index.mu.Unlock()
 	defer func() {

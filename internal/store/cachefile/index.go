@@ -6,11 +6,13 @@ import (
 	"cmp"
 	"container/list"
 	"encoding/binary"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
 // index knows all entries of a cache: by identity, by key, and in the order in which they may be evicted. It counts what
@@ -274,4 +276,14 @@ func (x *index) rest(v *version) (out []*version) {
 		out = append(out, old)
 	}
 	return out
+}
+
+// policy returns the record of the access clock, the Guard and the generations of Known records. The caller holds mu.
+func (x *index) policy(g generations) pair {
+	var e codec.Encoder
+	e.Byte(recordVersion)
+	e.Int(x.clock)
+	e.Word(math.Float64bits(x.guard.Usual))
+	g.encode(&e)
+	return pair{metaKey("policy"), e}
 }

@@ -35,6 +35,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		_ = s.lock.Close() // nothing was written
 		return nil, err
 	}
+	s.files.mount()
 	s.tasks.Go(s.writer.run)
 	s.tasks.Go((&sweeper{s}).run)
 	return s, nil
@@ -80,6 +81,7 @@ func (s *Store) Close() error {
 	for _, v := range idle {
 		s.unload(v)
 	}
+	s.files.lent.Close()
 	if e := s.lock.Close(); err == nil {
 		err = fail("close cache", s.opts.Dir, e)
 	}

@@ -4,14 +4,12 @@ package cachefile
 
 import (
 	"io"
-	"math"
 	"sync"
 	"sync/atomic"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
-	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
 // Store is a cache in a directory. An entry takes about 500 bytes of memory.
@@ -199,13 +197,6 @@ func (s *Store) giveWay() bool {
 	return len(out) > 0
 }
 
-// policyNow returns the record of the access clock and the Guard. The caller holds index.mu.
-func (s *Store) policyNow() pair {
-	var e codec.Encoder
-	e.Byte(recordVersion)
-	e.Int(s.index.clock)
-	e.Word(math.Float64bits(s.index.guard.Usual))
-	known := s.known.now()
-	known.encode(&e)
-	return pair{metaKey("policy"), e}
-}
+// Reopenable returns nil if a descriptor from Entry.Open cannot be reopened for writing, or the reason why it can.
+// Without a read-only mount, root and the user of this process can reopen a client's descriptor for writing.
+func (s *Store) Reopenable() error { return s.files.lent.Reopenable() }
