@@ -65,10 +65,9 @@ def delivered(path: Path) -> int | None:
 
 def work(path: str, device: str, orders: Connection) -> None:
     """Load the model once for each order, and answer with the time of the end and the report."""
-    import torch
-
     import nebulaio
     import nebulaio.safetensors
+    import torch
 
     if device != "cpu":
         torch.zeros(1, device=device)

@@ -152,7 +152,7 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 		m.sources, m.names = append(m.sources, f), append(m.names, p)
 		m.bound(most)
 		if len(m.sources) <= most {
-			f.Expect() // other processes that load the file now share their reads with this one
+			vfs.Expect(f) // other processes that load the file now share their reads with this one
 		}
 		// The header is a few pages: reading ahead of it would bring in data
 		// that the engine may want to read past the page cache.

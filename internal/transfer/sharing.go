@@ -76,7 +76,7 @@ func (t *Load) announce(i int) *sharing {
 		return cmp.Or(memAvailable()/4, leastReach)
 	})}
 	if t.shareable--; t.shareable >= 0 {
-		x.in, x.refused = f.NewInterest()
+		x.in, x.refused = vfs.NewInterest(f)
 	} else {
 		x.refused = &vfs.Refusal{Reason: "the load has too many files", Fix: "raise the limit of open files (ulimit -n)"}
 	}

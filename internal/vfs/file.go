@@ -192,7 +192,7 @@ func (f *File) Close() error {
 	if p := f.pooled.pool; p != nil {
 		p.leave(f)
 	}
-	f.unexpect()
+	unexpect(f)
 	f.pastCache = false
 	err := f.shut()
 	if c, ok := f.remote.(io.Closer); ok {

@@ -16,8 +16,8 @@ import (
 )
 
 // Interest announces to the other processes of this host which bytes of a file a load still has to read. The
-// announcements are shared locks (F_OFD_SETLK) on byte numbers far behind the end of the file. Such locks need only
-// read permission, change nothing on disk, and never block another process. The kernel releases the locks when the
+// announcements are shared locks (F_OFD_SETLK) on byte numbers far behind the end of the file. A shared lock needs only
+// read permission, changes nothing on disk, and never blocks another process. The kernel releases the locks when the
 // process ends, however it ends. All methods of an Interest are safe for concurrent use; Close must be the last call.
 type Interest struct {
 	f       *File
@@ -60,8 +60,8 @@ const (
 
 // NewInterest opens an Interest in the file, or returns the reason why processes cannot agree on reads of the file. If
 // the file is small or in memory, both results are nil. The caller closes the Interest.
-func (f *File) NewInterest() (*Interest, *Refusal) {
-	f.unexpect()
+func NewInterest(f *File) (*Interest, *Refusal) {
+	unexpect(f)
 	if f.remote != nil || f.fs.Memory || f.size < leastShared {
 		return nil, nil
 	}
@@ -69,7 +69,7 @@ func (f *File) NewInterest() (*Interest, *Refusal) {
 		return nil, &Refusal{Reason: fmt.Sprintf("locks of %s are not known to stay on this host", f.fs.Name),
 			Fix: "keep the file on a local file system, or load it with cache policy keep"}
 	}
-	fd, err := f.openLocks()
+	fd, err := openLocks(f)
 	if err != nil {
 		return nil, &Refusal{Reason: fmt.Sprintf("the file cannot be opened or locked: %v", err),
 			Fix: "load it with cache policy keep"}
@@ -88,7 +88,7 @@ func (f *File) NewInterest() (*Interest, *Refusal) {
 }
 
 // openLocks opens the file once more. Locks belong to the open description, so a duplicate would not do.
-func (f *File) openLocks() (int, error) {
+func openLocks(f *File) (int, error) {
 	if err := f.Pin(); err != nil {
 		return -1, err
 	}
@@ -104,11 +104,11 @@ func sharedLocally(fs string) bool {
 
 // Expect announces to other processes that this process will probably load the file soon. A load ends the
 // announcement, and so does Close. If the announcement is not possible, Expect does nothing.
-func (f *File) Expect() {
+func Expect(f *File) {
 	if f.remote != nil || f.fs.Memory || f.size < leastShared || !sharedLocally(f.fs.Name) {
 		return
 	}
-	fd, err := f.openLocks()
+	fd, err := openLocks(f)
 	if err != nil {
 		return
 	}
@@ -119,7 +119,7 @@ func (f *File) Expect() {
 }
 
 // unexpect ends the announcement of Expect.
-func (f *File) unexpect() {
+func unexpect(f *File) {
 	if fd := f.expected.Swap(0); fd > 0 {
 		_ = unix.Close(int(fd - 1))
 	}

@@ -31,7 +31,7 @@ func interested(t *testing.T, n int) ([]byte, []*File, []*Interest) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = f.Close() })
-		i, why := f.NewInterest()
+		i, why := NewInterest(f)
 		if i == nil {
 			t.Skipf("no agreement on this file system: %v", why)
 		}
@@ -80,7 +80,7 @@ func TestInterestsSeeEachOther(t *testing.T) {
 	if _, ok := a.Wanted(0, leastShared); ok {
 		t.Error("a range is wanted by an Interest that ended")
 	}
-	files[1].Expect()
+	Expect(files[1])
 	if got := a.Company(); got != Alone {
 		t.Errorf("company after this process opened the file again: %d, want Alone", got)
 	}
@@ -94,7 +94,7 @@ func TestOldExpectationsDoNotCount(t *testing.T) {
 		ago  time.Duration
 		want Company
 	}{{0, Soon}, {soonFor / 2, Soon}, {soonFor + time.Minute, Alone}} {
-		fd, err := files[0].openLocks()
+		fd, err := openLocks(files[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,11 +102,11 @@ func TestOldExpectationsDoNotCount(t *testing.T) {
 		if err := setLock(fd, unix.F_RDLCK, at, 1); err != nil {
 			t.Fatal(err)
 		}
-		files[0].Expect() // this process's own does not hide the other's
+		Expect(files[0]) // this process's own does not hide the other's
 		if got := all[0].Company(); got != x.want {
 			t.Errorf("company of an open %v ago: %d, want %d", x.ago, got, x.want)
 		}
-		files[0].unexpect()
+		unexpect(files[0])
 		if err := unix.Close(fd); err != nil {
 			t.Fatal(err)
 		}
@@ -158,8 +158,8 @@ func TestSmallFilesAreNotShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	f.Expect()
-	if i, why := f.NewInterest(); i != nil || why != nil {
+	Expect(f)
+	if i, why := NewInterest(f); i != nil || why != nil {
 		t.Errorf("a small file has an Interest %v or a refusal %v", i, why)
 	}
 }

@@ -63,7 +63,7 @@ func TestLoaderProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	f.Expect()
+	vfs.Expect(f)
 	fmt.Println("ready")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func (d *disk) slow(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	i, why := f.NewInterest()
+	i, why := vfs.NewInterest(f)
 	if i == nil {
 		t.Fatalf("no agreement on %s: %v", d.name, why)
 	}
@@ -386,7 +386,7 @@ func (d *disk) parts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	i, why := f.NewInterest()
+	i, why := vfs.NewInterest(f)
 	if i == nil {
 		t.Fatal(why)
 	}
