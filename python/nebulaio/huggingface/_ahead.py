@@ -197,7 +197,7 @@ class Ahead:
         size = 0
         while self._next < len(self._order) and size < JOB:
             at = self._next
-            if self._before[at] - self._before[self._far] > self._window:
+            if self._before[at] - self._before[self._far + 1] > self._window:
                 break
             if not self._bold and self._kinds[at] not in self._guesses:
                 break  # it will be known when it is asked for
