@@ -109,7 +109,7 @@ func addUpstreams(ctx context.Context, c *config.Config, st onDisk, log *slog.Lo
 		out.origins[name] = b
 		settings := func(ctx context.Context) (*object.Bucket, error) { return st.Bucket(ctx, name) }
 		o.Buckets = append(o.Buckets, cache.Bucket{Name: name, From: b, Pass: b.Through(name, settings),
-			Rules: rulesOf(c.Upstream[name])})
+			Rules: rulesOf(c.Upstream[name]), Settings: upstream.SettingsOf(b)})
 	}
 	if err := pinPrefixes(ctx, c, files, out.origins); err != nil {
 		_ = files.Close() // the error of the pins is the reason

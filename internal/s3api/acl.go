@@ -46,7 +46,7 @@ func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([
 	}
 	bk, err := b.bucketOf(ctx, *in.Bucket)
 	if missing != nil {
-		err = b.deleteNothing(ctx, bk, missing)
+		err = deleteNothing(ctx, b, bk, missing)
 	}
 	if err != nil {
 		return nil, err

@@ -102,7 +102,7 @@ func readObject(ctx context.Context, b *backend, in *s3.GetObjectInput, bk *obje
 	}
 	defer content.Close() // an open body keeps the content open
 	info := content.Info()
-	if err := b.locate(ctx, bk, ref, in.PartNumber, &info); err != nil {
+	if err := locate(ctx, b, bk, ref, in.PartNumber, &info); err != nil {
 		return nil, err
 	}
 	p, err := judgeRead(ctx, in, &info)

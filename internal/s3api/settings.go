@@ -186,7 +186,7 @@ func (b *backend) GetObjectLockConfiguration(ctx context.Context, bucket string)
 	}
 	// versitygw also calls this method before each change. There, an upstream enforces its locks by itself.
 	if u := b.upstreamOf(bk); u != nil && asksFor(ctx, "object-lock") {
-		return b.lockOnUpstream(ctx, bk.Name, u)
+		return lockOnUpstream(ctx, b, bk.Name, u)
 	}
 	return b.get(ctx, bucket, settingLock, s3err.ErrObjectLockConfigurationNotFound)
 }

@@ -101,7 +101,7 @@ func (b *backend) lockable(ctx context.Context, op string, ref object.Ref) (obje
 	if errors.Is(err, s3err.GetAPIError(s3err.ErrNoSuchKey)) {
 		return info, err
 	}
-	locks, lockErr := b.locks(ctx, bk)
+	locks, lockErr := locks(ctx, b, bk)
 	switch {
 	case lockErr != nil:
 		return info, lockErr

@@ -53,7 +53,7 @@ func upstreamLock(conf auth.BucketLockConfig) object.Lock {
 }
 
 // lockOnUpstream returns the object lock configuration of an upstream bucket in the form of versitygw.
-func (b *backend) lockOnUpstream(ctx context.Context, bucket string, u object.Upstream) ([]byte, error) {
+func lockOnUpstream(ctx context.Context, b *backend, bucket string, u object.Upstream) ([]byte, error) {
 	l, err := u.Lock(patient(ctx))
 	if err != nil {
 		return nil, b.s3Error("GetObjectLockConfiguration", object.Ref{Bucket: bucket}, err)
@@ -75,7 +75,7 @@ func (b *backend) lockOnUpstream(ctx context.Context, bucket string, u object.Up
 }
 
 // locks reports whether versions in a bucket can have a retention or a legal hold.
-func (b *backend) locks(ctx context.Context, bk *object.Bucket) (bool, error) {
+func locks(ctx context.Context, b *backend, bk *object.Bucket) (bool, error) {
 	u := b.upstreamOf(bk)
 	if u == nil {
 		return lockEnabled(bk), nil
@@ -96,7 +96,7 @@ func details(ctx context.Context, part *int32) context.Context {
 
 // locate adds the place of the part that a read of an upstream bucket asks for. It fails with object.ErrChanged if the
 // object has changed since it was opened.
-func (b *backend) locate(ctx context.Context, bk *object.Bucket, ref object.Ref, part *int32, info *object.Info) error {
+func locate(ctx context.Context, b *backend, bk *object.Bucket, ref object.Ref, part *int32, info *object.Info) error {
 	if part == nil || !bk.OnUpstream() || len(info.Parts) > 0 {
 		return nil
 	}
@@ -124,7 +124,7 @@ func partAt(p picked, at *object.PartRange) picked {
 
 // deleteNothing answers a list of deletions without an object. S3 refuses such a list, but some upstreams accept it. The
 // bucket bk is nil if the bucket does not exist.
-func (b *backend) deleteNothing(ctx context.Context, bk *object.Bucket, missing *xmldoc.Missing) error {
+func deleteNothing(ctx context.Context, b *backend, bk *object.Bucket, missing *xmldoc.Missing) error {
 	if bk != nil && !anonymous(ctx) {
 		if u := b.upstreamOf(bk); u != nil {
 			return b.s3Error("DeleteObjects", object.Ref{Bucket: bk.Name}, u.DeleteNothing(patient(ctx)))

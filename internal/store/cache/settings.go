@@ -18,11 +18,10 @@ func (s *Store) Upstream(name string) object.Upstream {
 	if b == nil {
 		return nil
 	}
-	u, ok := b.Pass.(object.Upstream)
-	if !ok {
+	if b.Settings == nil {
 		return nil
 	}
-	return &guarded{u, s, name}
+	return &guarded{b.Settings, s, name}
 }
 
 // guarded refuses changes of a bucket that accepts none.

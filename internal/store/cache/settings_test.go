@@ -63,7 +63,6 @@ func TestDetailsComeFromTheUpstream(t *testing.T) {
 
 // settled is an upstream with settings.
 type settled struct {
-	passing
 	object.Upstream
 	state object.Versioning
 }
@@ -78,8 +77,8 @@ func TestSettingsOfAReadOnlyBucket(t *testing.T) {
 	for _, readOnly := range []bool{true, false} {
 		f := newFar(t)
 		r := newRig(t, f, cache.Rules{})
-		pass := &settled{passing: passing{f}}
-		s := cache.New(cache.Options{Local: model.NewIn(t.TempDir()), Files: r.files, Buckets: []cache.Bucket{{Name: bucket, From: f, Pass: pass,
+		pass := &settled{}
+		s := cache.New(cache.Options{Local: model.NewIn(t.TempDir()), Files: r.files, Buckets: []cache.Bucket{{Name: bucket, From: f, Pass: passing{f}, Settings: pass,
 			Rules: cache.Rules{ReadOnly: readOnly}}}})
 		err := s.Upstream(bucket).SetVersioning(t.Context(), object.VersioningEnabled)
 		if readOnly != errs.Is(err, errs.Permission) || readOnly == (pass.state == object.VersioningEnabled) {

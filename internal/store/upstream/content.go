@@ -38,7 +38,7 @@ func (t *Through) Stat(ctx context.Context, ref object.Ref) (object.Info, error)
 			return object.Info{}, err
 		}
 		if n, asked := object.AsksForDetails(ctx); asked && n > 0 && len(i.Parts) == 0 && a.Parts > 0 {
-			if i.Part, err = t.b.part(ctx, a, n); err != nil {
+			if i.Part, err = partOf(ctx, t.b, a, n); err != nil {
 				return object.Info{}, err
 			}
 		}

@@ -145,7 +145,7 @@ func (t *Through) deleteBatch(ctx context.Context, ds []object.Deletion, batch [
 			failures[i] = err
 		}
 	}
-	x, err := t.sendDeletions(ctx, doc, ds[batch[0]].Bypass)
+	x, err := sendDeletions(ctx, t.b, doc, ds[batch[0]].Bypass)
 	if err != nil {
 		all(err)
 		return
@@ -171,21 +171,21 @@ func (t *Through) deleteBatch(ctx context.Context, ds []object.Deletion, batch [
 }
 
 // sendDeletions sends a list of deletions.
-func (t *Through) sendDeletions(ctx context.Context, doc deleteDocument, override bool) (deleteReply, error) {
+func sendDeletions(ctx context.Context, b *Bucket, doc deleteDocument, override bool) (deleteReply, error) {
 	const op = "delete"
 	var x deleteReply
 	text, err := xml.Marshal(doc)
 	if err != nil {
-		return x, errs.New(errs.Invalid, op, t.name, err.Error())
+		return x, errs.New(errs.Invalid, op, b.origin, err.Error())
 	}
-	q := &call{op: op, of: ofBucket, change: true, Request: s3.Request{Method: http.MethodPost, Bucket: t.b.o.Bucket,
+	q := &call{op: op, of: ofBucket, change: true, Request: s3.Request{Method: http.MethodPost, Bucket: b.o.Bucket,
 		Query: url.Values{"delete": {""}}, Text: text, Header: withMD5(text)}}
 	bypass(q.Header, override)
-	return x, t.b.read(ctx, q, t.b.label(""), "DeleteResult", &x)
+	return x, b.read(ctx, q, b.label(""), "DeleteResult", &x)
 }
 
 // DeleteNothing implements object.Upstream.
-func (t *Through) DeleteNothing(ctx context.Context) error {
-	_, err := t.sendDeletions(ctx, deleteDocument{}, false)
+func (t *Settings) DeleteNothing(ctx context.Context) error {
+	_, err := sendDeletions(ctx, t.b, deleteDocument{}, false)
 	return err
 }

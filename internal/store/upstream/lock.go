@@ -14,7 +14,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
 
-var _ object.Upstream = (*Through)(nil)
+var _ object.Upstream = (*Settings)(nil)
+
+// Settings is the versioning state and the object lock of an upstream's bucket.
+type Settings struct{ b *Bucket }
+
+// SettingsOf returns the settings of a bucket on its upstream.
+func SettingsOf(b *Bucket) *Settings { return &Settings{b} }
 
 // lockDocument is the object lock configuration of a bucket.
 type lockDocument struct {
@@ -32,7 +38,7 @@ type lockRule struct {
 }
 
 // Lock implements object.Upstream.
-func (t *Through) Lock(ctx context.Context) (*object.Lock, error) {
+func (t *Settings) Lock(ctx context.Context) (*object.Lock, error) {
 	const op = "read object lock of"
 	var x struct {
 		Enabled string `xml:"ObjectLockEnabled"`
@@ -60,7 +66,7 @@ func (t *Through) Lock(ctx context.Context) (*object.Lock, error) {
 }
 
 // SetLock implements object.Upstream.
-func (t *Through) SetLock(ctx context.Context, l object.Lock) error {
+func (t *Settings) SetLock(ctx context.Context, l object.Lock) error {
 	x := lockDocument{Enabled: "Enabled"}
 	if l.Mode != "" {
 		x.Rule = &lockRule{}
@@ -71,12 +77,12 @@ func (t *Through) SetLock(ctx context.Context, l object.Lock) error {
 }
 
 // Versioning implements object.Upstream.
-func (t *Through) Versioning(ctx context.Context) (object.Versioning, error) {
+func (t *Settings) Versioning(ctx context.Context) (object.Versioning, error) {
 	return t.b.versioning(ctx)
 }
 
 // SetVersioning implements object.Upstream.
-func (t *Through) SetVersioning(ctx context.Context, v object.Versioning) error {
+func (t *Settings) SetVersioning(ctx context.Context, v object.Versioning) error {
 	const op = "write versioning of"
 	if v != object.VersioningEnabled && v != object.VersioningSuspended {
 		return errs.New(errs.Invalid, op, t.b.label(""), fmt.Sprintf("the state %.64q, expected %s or %s", v,
@@ -92,7 +98,7 @@ func (t *Through) SetVersioning(ctx context.Context, v object.Versioning) error 
 }
 
 // set writes a document about the bucket.
-func (t *Through) set(ctx context.Context, op, resource string, x any) error {
+func (t *Settings) set(ctx context.Context, op, resource string, x any) error {
 	doc, err := xml.Marshal(x)
 	if err != nil {
 		return errs.New(errs.Invalid, op, t.b.label(""), err.Error())

@@ -20,24 +20,24 @@ import (
 // TestLocksAreThoseOfTheUpstream changes the lock and the versioning state of a bucket, and overrides a retention.
 func TestLocksAreThoseOfTheUpstream(t *testing.T) {
 	b, _ := bucket(t, object.Bucket{Versioning: object.VersioningEnabled, Settings: lockSettings()})
-	s, ctx := b.Through("local", nil), t.Context()
+	s, set, ctx := b.Through("local", nil), upstream.SettingsOf(b), t.Context()
 	lock := func(want object.Lock) {
 		t.Helper()
-		if l, err := s.Lock(ctx); err != nil || l == nil || *l != want {
+		if l, err := set.Lock(ctx); err != nil || l == nil || *l != want {
 			t.Errorf("the lock is %+v, expected %+v: %v", l, want, err)
 		}
 	}
 	lock(object.Lock{})
 	for _, next := range []object.Lock{{Mode: "GOVERNANCE", Days: 3}, {Mode: "COMPLIANCE", Years: 1}, {}} {
-		if err := s.SetLock(ctx, next); err != nil {
+		if err := set.SetLock(ctx, next); err != nil {
 			t.Fatal(err)
 		}
 		lock(next)
 	}
-	if err := s.SetVersioning(ctx, object.VersioningSuspended); err == nil {
+	if err := set.SetVersioning(ctx, object.VersioningSuspended); err == nil {
 		t.Error("versioning was suspended in a bucket with object lock")
 	}
-	if v, err := s.Versioning(ctx); err != nil || v != object.VersioningEnabled {
+	if v, err := set.Versioning(ctx); err != nil || v != object.VersioningEnabled {
 		t.Errorf("the state is %q: %v", v, err)
 	}
 	until, err := json.Marshal(map[string]any{"Mode": "GOVERNANCE", "RetainUntilDate": time.Now().Add(time.Hour)})
@@ -68,11 +68,11 @@ func TestLocksAreThoseOfTheUpstream(t *testing.T) {
 // TestABucketWithoutLock has no lock, and refuses what needs one.
 func TestABucketWithoutLock(t *testing.T) {
 	b, _ := bucket(t, object.Bucket{})
-	s, ctx := b.Through("local", nil), t.Context()
-	if l, err := s.Lock(ctx); l != nil || err != nil {
+	s, set, ctx := b.Through("local", nil), upstream.SettingsOf(b), t.Context()
+	if l, err := set.Lock(ctx); l != nil || err != nil {
 		t.Errorf("the lock is %+v: %v", l, err)
 	}
-	if err := s.SetLock(ctx, object.Lock{Mode: "GOVERNANCE", Days: 1}); err == nil {
+	if err := set.SetLock(ctx, object.Lock{Mode: "GOVERNANCE", Days: 1}); err == nil {
 		t.Error("a bucket without versions was locked")
 	}
 	_, err := s.Put(ctx, object.Put{Bucket: "local", Key: "k", Size: 1, Body: strings.NewReader("x"),
@@ -80,16 +80,16 @@ func TestABucketWithoutLock(t *testing.T) {
 	if r := (*object.Refusal)(nil); !errors.As(err, &r) || r.Code != "InvalidRequest" {
 		t.Errorf("a PUT with a legal hold: %v", err)
 	}
-	if err := s.SetVersioning(ctx, "On"); !errs.Is(err, errs.Invalid) {
+	if err := set.SetVersioning(ctx, "On"); !errs.Is(err, errs.Invalid) {
 		t.Errorf("an unknown state: %v", err)
 	}
-	if err := s.SetVersioning(ctx, object.VersioningEnabled); err != nil {
+	if err := set.SetVersioning(ctx, object.VersioningEnabled); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := s.Versioning(ctx); err != nil || v != object.VersioningEnabled {
+	if v, err := set.Versioning(ctx); err != nil || v != object.VersioningEnabled {
 		t.Errorf("the state is %q: %v", v, err)
 	}
-	if r := (*object.Refusal)(nil); !errors.As(s.DeleteNothing(ctx), &r) || r.Code != "MalformedXML" {
+	if r := (*object.Refusal)(nil); !errors.As(set.DeleteNothing(ctx), &r) || r.Code != "MalformedXML" {
 		t.Error("our server accepts a list of deletions without an object")
 	}
 }
