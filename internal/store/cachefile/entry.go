@@ -212,7 +212,9 @@ func (e *Entry) Proof() string {
 	return e.v.proof
 }
 
-// Foreign records whether another node of the cluster owns the content, so that it is evicted before content of ours.
+// Foreign records whether other nodes of the cluster own the content, so that it is evicted before content of ours. The
+// mark is one for the whole entry, because entries are evicted as a whole: content of which this node owns an extent is
+// not foreign.
 func (e *Entry) Foreign(is bool) {
 	e.mark(func(v *version) {
 		v.foreign = is

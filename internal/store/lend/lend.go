@@ -4,8 +4,9 @@
 //
 // A client must not be able to write to a file of a store. A descriptor that was opened for reading can be reopened for
 // writing through /proc/self/fd, by root and by the owner of the file. So lend opens files through a read-only mount,
-// if the process may make one. Nor must a client be able to stop the server: it can take a lease on a file of which it
-// has a descriptor, so that an open of the file waits. So lend opens files without waiting.
+// if the process may make one. A client must not be able to stop the server, either. If a
+// client takes a lease on a file of which it has a descriptor, an open of the file waits. So lend opens files without
+// waiting.
 package lend
 
 import (

@@ -40,9 +40,9 @@ func Ended(err error) bool {
 // connection. The result is false if w or the file cannot do sendfile: then Send has sent nothing, and the caller copies
 // the bytes.
 //
-// Each call passes the offset to the kernel, because all readers of a file share its description. This needs the socket
-// itself, which neither bufio nor an HTTP server shows. But an empty bufio.Writer passes its reader on to the
-// connection, and the connection passes itself to the reader's WriteTo.
+// Each call passes the offset to the kernel, because all readers of a file share its description. A call with an offset
+// needs the socket itself, and neither bufio nor an HTTP server shows the socket. But an empty bufio.Writer passes its
+// reader on to the connection, and the connection passes itself to the reader's WriteTo.
 func Send(w io.Writer, fd int, off *int64, to int64) (bool, error) {
 	s := &sender{fd: fd, off: off, to: to}
 	switch w := w.(type) {
