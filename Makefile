@@ -53,7 +53,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
-SLOW ?= test-torch test-dali test-peers test-upstreams test-release test-dump crash fuzz
+SLOW ?= test-torch test-dali test-peers test-serving test-upstreams test-release test-dump crash fuzz
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
 
@@ -64,7 +64,7 @@ test: count ## Everything that CI runs on each change: lint and all tests but th
 	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: test-slow
-test-slow: count ## The slow suites: torch, DALI, other projects' data formats and S3 servers, a release, dumps of a process with 1 GiB, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
+test-slow: count ## The slow suites: torch, DALI, vLLM and SGLang, other projects' data formats and S3 servers, a release, dumps of a process with 1 GiB, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
 	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
 
 .PHONY: ci
@@ -168,8 +168,8 @@ test-snippets: lib build venv clients count ## Every snippet of the documentatio
 VENV_TORCH := $(ROOT)/.venv-torch
 
 .PHONY: test-torch
-test-torch: lib build clients venv-torch count ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
-	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
+test-torch: lib build clients venv-torch venv-safetensors count ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
+	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) NEBULAIO_SAFETENSORS_NEXT=$(VENV_SAFETENSORS)/bin/python $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
 	NEBULAIO_LIBRARY=$(LIB) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q bench/tests/test_checkpoint_torch.py
 	cd examples && $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m unittest -q # with real DataLoaders
 	$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(SNIPPETS) --needs torch
@@ -179,6 +179,14 @@ test-torch: lib build clients venv-torch count ## Torch and transformers on host
 venv-torch: $(if $(PYTHON_TORCH),,$(VENV_TORCH)/.ready) ## Make the Python environment of test-torch, .venv-torch
 $(VENV_TORCH)/.ready: python/tests/requirements-torch.txt python/tests/requirements.txt
 	PIP_NO_CACHE_DIR=1 bash test/setup/venv.sh $(PYTHON) $(VENV_TORCH) $<
+
+VENV_SAFETENSORS := $(ROOT)/.venv-safetensors
+
+# The next version of safetensors cannot be in one process with the current one. It finds torch in .venv-torch.
+.PHONY: venv-safetensors
+venv-safetensors: $(VENV_SAFETENSORS)/.ready ## Make the Python environment with the next version of safetensors, .venv-safetensors
+$(VENV_SAFETENSORS)/.ready: python/tests/requirements-safetensors.txt | venv-torch
+	PIP_NO_CACHE_DIR=1 PIP_NO_DEPS=1 bash test/setup/venv.sh $(or $(PYTHON_TORCH),$(PYTHON)) $(VENV_SAFETENSORS) $< $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python)
 
 VENV_DALI := $(ROOT)/.venv-dali
 
@@ -209,6 +217,21 @@ venv-peers: $(VENV_PEERS)/.ready ## Make the Python environment of test-peers, .
 $(VENV_PEERS)/.ready: test/peers/requirements.txt | venv-torch
 	PIP_NO_CACHE_DIR=1 PIP_NO_DEPS=1 bash test/setup/venv.sh $(or $(PYTHON_TORCH),$(PYTHON)) $(VENV_PEERS) $< $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python)
 
+VENV_SERVING := $(ROOT)/.venv-serving
+
+# Each framework has a process of its own: both define operations of torch under the same names.
+.PHONY: test-serving
+test-serving: lib build venv-serving count ## The load formats of vLLM and SGLang on their real sources, on the CPU, in .venv-serving with torch of .venv-torch
+	cd test/serving && for s in vllm sglang; do NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(VENV_SERVING)/bin/python -m pytest -q -W ignore -p no:cacheprovider test_$$s*.py || exit 1; done
+
+# Only the Python sources of vLLM and SGLang are installed, and what they import: 0.5 GB.
+.PHONY: venv-serving
+venv-serving: $(VENV_SERVING)/.vllm ## Make the Python environment of test-serving, .venv-serving
+$(VENV_SERVING)/.ready: test/serving/requirements.txt | venv-torch
+	PIP_NO_CACHE_DIR=1 PIP_NO_DEPS=1 bash test/setup/venv.sh $(or $(PYTHON_TORCH),$(PYTHON)) $(VENV_SERVING) $< $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python)
+$(VENV_SERVING)/.vllm: test/serving/requirements-vllm.txt $(VENV_SERVING)/.ready
+	bash test/serving/install.sh $(VENV_SERVING) $< && touch $@
+
 .PHONY: test-bench
 test-bench: lib build venv count ## The benchmark harness's own tests; no speed is asserted
 	NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(PY) -m pytest -q bench/tests
@@ -233,9 +256,10 @@ $(CLIENTS)/%/.ready: test/clients/requirements-%.txt | venv
 test-upstreams: build clients count ## Caches and transfers over real S3 servers (MinIO, versitygw, moto, Ceph) and a proxy that falsifies their replies
 	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -count=1 -vet=off -timeout 40m ./test/upstreams/...
 
+LONG_UPSTREAMS := TestNothingWrong|TestReplacedInMid|TestKilled|TestCopiesThroughLies|TestRestartIsWarm|TestThreeNodes|TestANodeDies|OSD
 .PHONY: test-upstreams-long
-test-upstreams-long: build clients ## The same at length: 100,000 requests to a lying upstream, 200 replaced objects, 200 kills of nodes, 100 of copies, 1 GiB at three nodes and 100,000 cached objects
-	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) NEBULAIO_UPSTREAMS_LIES=100000 NEBULAIO_UPSTREAMS_REPLACED=200 NEBULAIO_UPSTREAMS_KILLS=200 NEBULAIO_UPSTREAMS_COPIES=100 NEBULAIO_UPSTREAMS_MIB=1024 NEBULAIO_UPSTREAMS_OBJECTS=100000 $(GO) test -count=1 -vet=off -timeout 240m -v ./test/upstreams $(ARGS)
+test-upstreams-long: build ## Failing upstreams at length, about 40 minutes: 100,000 requests to a lying upstream, 200 replaced objects, 200 kills of nodes, 100 of copies, 1 GiB at three nodes and 100,000 cached objects
+	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) NEBULAIO_UPSTREAMS_LIES=100000 NEBULAIO_UPSTREAMS_REPLACED=200 NEBULAIO_UPSTREAMS_KILLS=200 NEBULAIO_UPSTREAMS_COPIES=100 NEBULAIO_UPSTREAMS_MIB=1024 NEBULAIO_UPSTREAMS_OBJECTS=100000 $(GO) test -count=1 -vet=off -timeout 120m -v -run '$(LONG_UPSTREAMS)' ./test/upstreams $(ARGS)
 
 .PHONY: kernels
 kernels: ## Compile the GPU's part to PTX; needs clang, and no CUDA toolkit
@@ -255,6 +279,10 @@ bench: lib build venv ## Benchmark on host memory against safetensors; results i
 .PHONY: bench-safe-open
 bench-safe-open: lib build venv-torch ## Time per call of safe_open beside the safetensors package's, NumPy and torch on host
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) bench/safe_open.py $(ARGS)
+
+.PHONY: bench-many
+bench-many: lib build venv-torch ## Cold loads of one model by many processes beside one alone; ARGS="--processes 8 --gigabytes 15 --device cuda:0"
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) bench/many.py $(ARGS)
 
 .PHONY: bench-data
 bench-data: lib build venv-peers ## Samples per second of our loader beside webdataset, mosaicml-streaming, litdata and torch; ARGS="--rows shuffled --rounds 5"
@@ -356,4 +384,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv.lock .venv-clients .venv-torch .venv-torch.lock .venv-dali .venv-dali.lock .venv-peers .venv-peers.lock .venv-moto .venv-moto.lock .venv-transfers .venv-transfers.lock
+	rm -rf build bin .venv .venv.lock .venv-clients $(foreach v,torch safetensors dali peers serving moto transfers,.venv-$(v) .venv-$(v).lock)

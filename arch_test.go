@@ -27,7 +27,7 @@ var floors = map[string]int{
 	"internal/device/host":     4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4,
 	"internal/format/safetensors": 4, "internal/bench/report": 4,
 	"internal/iam": 4, "internal/store/datafile": 4, "internal/s3api": 6, "internal/node": 9,
-	"internal/store/codec": 2, "internal/store/record": 4, "internal/store/layout": 4, "internal/store/metafile": 4,
+	"internal/store/codec": 2, "internal/store/sendfile": 1, "internal/store/lend": 2, "internal/store/record": 4, "internal/store/layout": 4, "internal/store/metafile": 4,
 	"internal/store/filecopy": 5, "internal/store/metadb": 5, "internal/store/witness": 5,
 	"internal/store/fence": 6, "internal/store/metascan": 6, "internal/store/quarantine": 6,
 	"internal/store/backup": 7, "internal/store/check": 7, "internal/store/cachefile": 7, "internal/store/disk": 8, "internal/store/salvage": 8,

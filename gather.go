@@ -40,6 +40,10 @@ type GatherOptions struct {
 	// KEY.crc64nvme. A wrong block fails the gather with kind Corrupt, and the error names the file and the labels. If
 	// a file has no checksums, the gather fails with kind NotFound.
 	Verify bool
+	// Gap is the smallest number of unwanted bytes between two wanted ranges of a file for which the ranges are read
+	// separately. Ranges with fewer unwanted bytes between them are covered by one read. 0 means 64 KiB. A smaller gap
+	// reads fewer bytes in more reads.
+	Gap int64
 	// Stream is a CUDA stream of the caller and is used if HasStream is set. Copies begin after the work that is
 	// already queued on the stream.
 	Stream    uint64
@@ -82,7 +86,7 @@ func (s *System) StartGather(ctx context.Context, files []string, segments []Gat
 	if ctx.Err() != nil {
 		return nil, cancelled(ctx, "gather", fmt.Sprintf("%d segments", len(segments)))
 	}
-	r := gather.Request{Files: files, Stream: o.Stream, HasStream: o.HasStream, Verify: o.Verify,
+	r := gather.Request{Files: files, Stream: o.Stream, HasStream: o.HasStream, Verify: o.Verify, Gap: o.Gap,
 		Segments: make([]gather.Segment, len(segments))}
 	for i, g := range segments {
 		r.Segments[i] = gather.Segment{Label: g.Label, Segment: transfer.Segment{File: g.File, Off: g.Offset, Len: g.Size,

@@ -189,7 +189,9 @@ type TensorInfo struct {
 	Start  []int64 `json:"start,omitempty"`
 	File   int     `json:"file"`   // index into Source.Files
 	Offset int64   `json:"offset"` // offset of the tensor in bytes in the destination of its file
-	Size   int64   `json:"size"`
+	// FileOffset is the offset in bytes of the tensor's first chosen byte in its file.
+	FileOffset int64 `json:"file_offset"`
+	Size       int64 `json:"size"`
 }
 
 // Select returns another source of the same open files, with another choice of tensors. Select does not read the
@@ -252,7 +254,7 @@ func (s *Source) Tensors() []TensorInfo {
 	out := make([]TensorInfo, len(s.model.Tensors))
 	for i, t := range s.model.Tensors {
 		out[i] = TensorInfo{Name: t.Name, DType: DType(t.DType), Shape: t.Shape, Whole: t.Whole, Start: t.Start, File: t.File,
-			Offset: t.At, Size: t.Size}
+			Offset: t.At, FileOffset: t.Offset, Size: t.Size}
 	}
 	return out
 }

@@ -21,6 +21,20 @@ type Source struct {
 	Bytes  int64  `json:"bytes"`
 }
 
+// Sharing describes how a load read one file together with other loads on the same host.
+type Sharing struct {
+	// Processes are the ids of the other processes that loaded the file at the same time, as these processes see their
+	// ids. Processes is empty if another process opened the file and its load was not seen.
+	Processes []int `json:"processes"`
+	// DiskBytes counts the bytes that this load read from storage into the page cache, for all processes.
+	DiskBytes int64 `json:"disk_bytes"`
+	// CacheBytes counts the bytes that were not cached when this load began, and that it found in the page cache,
+	// because other processes had read them.
+	CacheBytes int64 `json:"cache_bytes"`
+	// DirectBytes counts the bytes that this load read for itself, past the page cache.
+	DirectBytes int64 `json:"direct_bytes"`
+}
+
 // Peer is a further device that received a copy of the bytes that the first device received.
 type Peer struct {
 	Device Device `json:"device"`

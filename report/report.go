@@ -124,6 +124,9 @@ type File struct {
 	Unproven string `json:"unproven,omitempty"`
 	// Left counts bytes that a load with CacheBypass brought into the page cache and could not drop.
 	Left int64 `json:"cache_left_bytes,omitempty"`
+	// Shared says which bytes this load and other loads on the host read for each other. Shared is nil if no other load
+	// was seen.
+	Shared *Sharing `json:"shared,omitempty"`
 }
 
 // Refusal names a faster route or method that was not available, the reason and the fix.

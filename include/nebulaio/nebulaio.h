@@ -206,10 +206,12 @@ int32_t nebulaio_model_open(uint64_t system, const char *path, const char *optio
 int32_t nebulaio_model_files(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
 /* Returns the files, tensors and metadata of a model as JSON:
- * {"device","files","tensors":[{"name","dtype","shape","file","offset","size"}],
- * "metadata":{}}. "offset" is relative to the start of the destination of "file". If only
- * a part of a tensor is read, "shape" and "size" describe the part. The entry then also
- * has "whole_shape" and "start", the first index of each dimension. */
+ * {"device","files","tensors":[{"name","dtype","shape","file","offset","file_offset",
+ * "size"}],"metadata":{}}. "offset" is relative to the start of the destination of "file",
+ * and "file_offset" is relative to the start of the file. If only a part of a tensor is
+ * read, "shape" and "size" describe the part, and "file_offset" is the place of its first
+ * byte. The entry then also has "whole_shape" and "start", the first index of each
+ * dimension. */
 int32_t nebulaio_model_describe(uint64_t model, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
 
 /* Returns the number of files and of tensors of a model. Each of the two outputs may be
@@ -329,6 +331,8 @@ typedef struct nebulaio_segment {
  *             door or the object KEY.crc64nvme has them. If a block differs, the job
  *             fails with NEBULAIO_ERR_CORRUPT, and its error names the file and the
  *             labels. If there are no checksums, it fails with NEBULAIO_ERR_NOT_FOUND
+ *   "gap"     smallest number of unwanted bytes in a file across which nothing is read,
+ *             default 65536: a smaller one reads fewer bytes in more reads
  *   "client"  object of the options of nebulaio_client_open, for "s3://bucket/key".
  *             Default: taken from the environment */
 int32_t nebulaio_gather_start(uint64_t system, const char *const *files, size_t nfiles,

@@ -18,6 +18,7 @@ type gatherOptions struct {
 	Route  nebulaio.Route       `json:"route"`
 	Cache  nebulaio.CachePolicy `json:"cache"`
 	Verify bool                 `json:"verify"`
+	Gap    int64                `json:"gap"`
 	Client clientOptions        `json:"client"`
 }
 
@@ -46,7 +47,7 @@ func (t Ranges) StartGather(system uint64, files []string, segments []nebulaio.G
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	g, err := s.StartGather(ctx, files, segments, nebulaio.GatherOptions{Device: o.Device, Route: o.Route, Cache: o.Cache,
-		Verify: o.Verify, Stream: stream, HasStream: true, Client: client})
+		Verify: o.Verify, Gap: o.Gap, Stream: stream, HasStream: true, Client: client})
 	if err != nil {
 		cancel(nil)
 		return 0, err

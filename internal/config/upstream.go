@@ -32,6 +32,7 @@ type Upstream struct {
 	AccessKeyEnv, SecretKeyEnv, SessionTokenEnv string
 	// CredentialsFile and Profile select a profile of a credentials file of the AWS tools.
 	CredentialsFile, Profile string
+	AddressingStyle          string // where requests name the bucket: "path", or "virtual" for the host name
 	CAFile                   string
 	InsecureTLS              bool
 
@@ -131,6 +132,10 @@ func upstreamFields(bucket string) []field {
 			Help: "Profile of credentials_file that holds the credentials for the endpoint. If profile is set without " +
 				"credentials_file, the file is ~/.aws/credentials of the server's user."},
 			bind: at(func(u *Upstream) any { return &u.Profile })},
+		{Key: Key{Name: "addressing_style", Type: Choice, Default: "path", Choices: []string{"path", "virtual"},
+			Help: "How requests name the bucket at the endpoint: in the path (path), or in front of the host name of the " +
+				"endpoint (virtual). Endpoints of Amazon always get the bucket in the host name."},
+			bind: at(func(u *Upstream) any { return &u.AddressingStyle })},
 		{Key: Key{Name: "ca_file", Type: Text,
 			Help: "PEM file with additional certificate authorities for the endpoint."},
 			bind: at(func(u *Upstream) any { return &u.CAFile })},

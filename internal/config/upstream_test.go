@@ -26,6 +26,7 @@ upstream:
     pin: ["*.safetensors"]
     access_key_env: A
     secret_key_env: B
+    addressing_style: virtual
   logs.2026:
     endpoint: http://10.0.0.1:9000
     write: none
@@ -36,7 +37,7 @@ upstream:
 	m, l := c.Upstream["models"], c.Upstream["logs.2026"]
 	if m.BucketAt("models") != "company-models" || l.BucketAt("logs.2026") != "logs.2026" || m.TTL != 5*time.Minute ||
 		m.StaleIfError != 24*time.Hour || m.FirstByte != 5*time.Second || l.Validate != "always" || l.Write != "none" ||
-		c.Cache.Capacity != 2<<40 || c.Cache.HighMark != 90 {
+		m.AddressingStyle != "virtual" || l.AddressingStyle != "path" || c.Cache.Capacity != 2<<40 || c.Cache.HighMark != 90 {
 		t.Errorf("%+v %+v %+v", m, l, c.Cache)
 	}
 	if !m.NeverChanges("release/a/b") || m.NeverChanges("x") || !m.Pinned("a/b.safetensors") || m.Pinned("a.bin") {
@@ -65,6 +66,7 @@ func TestWrongUpstreamBuckets(t *testing.T) {
 		{"upstream:\n  models:\n    endpoint: http://key:secret@h\n", "user name or a password"},
 		{"upstream:\n  models:\n    endpoint: ftp://h\n", "no URL"},
 		{"upstream:\n  models:\n" + ok + "    validate: sometimes\n", "expected always, ttl or immutable"},
+		{"upstream:\n  models:\n" + ok + "    addressing_style: host\n", "expected path or virtual"},
 		{"upstream:\n  models:\n" + ok + "    secret_key_env: hunter2!\n", "no name of an environment variable"},
 		{"upstream:\n  models:\n" + ok + "    access_key_env: A\n", "only one of access_key_env"},
 		{"upstream:\n  models:\n" + ok + "  models:\n" + ok, "twice"},

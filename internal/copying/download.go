@@ -34,6 +34,7 @@ type download struct {
 	finished int
 	hedged   int64
 	moved    int64
+	failed   error         // the first block that could not be written; no other request can make up for it
 	done     chan struct{} // closed when no block is missing
 }
 
@@ -305,7 +306,10 @@ func (d *download) request(ctx context.Context, p *piece) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p.readers--
-	if err == nil || p.left == 0 || p.readers > 0 {
+	switch {
+	case d.failed != nil:
+		return d.failed
+	case err == nil || p.left == 0 || p.readers > 0:
 		return nil // the piece is whole, or another request is still at it
 	}
 	return err
@@ -353,11 +357,13 @@ func (d *download) store(p *piece, i int64, b []byte, s blockSums) error {
 	d.have[i] = true // claimed
 	d.mu.Unlock()
 	off, _ := d.extent(i)
-	if err := d.d.write(b, off); err != nil {
-		return err
-	}
+	err := d.d.write(b, off)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err != nil {
+		d.failed = err
+		return err
+	}
 	d.sums.set(i, s)
 	d.j.Add(i, s.crc64)
 	d.c.moved.Add(int64(len(b)))

@@ -4,8 +4,11 @@ package copying
 
 import (
 	"context"
+	"crypto/md5" //nolint:gosec // ETags are MD5 sums; they detect damage here
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -34,7 +37,10 @@ func (c *Copier) WriteTo(ctx context.Context, from Remote, w io.Writer) (Result,
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	sums := newWholeSums(src.facts(), size, c.join)
-	sums.f.md5 = "" // it would need all bytes in order; the note says so
+	var md5sum hash.Hash // nil: the server keeps a checksum, or no ETag that is an MD5
+	if sums.f.algorithm == "" && sums.f.md5 != "" {
+		md5sum = md5.New() //nolint:gosec // the ETag is an MD5 sum; it detects damage here
+	}
 	order := make(chan chan fetched, c.o.Concurrency)
 	go c.fetchInOrder(ctx, src, sums, order)
 	r := Result{Source: src.name(), Destination: "-", Bytes: size, Moved: size, Way: "http", Verified: "length+etag"}
@@ -50,12 +56,13 @@ func (c *Copier) WriteTo(ctx context.Context, from Remote, w io.Writer) (Result,
 				return r, b.err
 			}
 			sums.set(i, b.s)
+			if md5sum != nil {
+				md5sum.Write(b.data)
+			}
 			if i == last {
-				if how, ok := sums.compare(); ok {
-					r.Verified = how
-				} else if how != "" {
-					return r, errs.New(errs.Corrupt, "copy", src.name(), "the content differs from the checksum that the server "+
-						"keeps: "+how).WithFix("do not use what was written")
+				if r.Verified, err = sums.verdict(src.name(), md5sum); err != nil {
+					cancel(err)
+					return r, err
 				}
 			}
 			if _, err := w.Write(b.data); err != nil {
@@ -69,6 +76,27 @@ func (c *Copier) WriteTo(ctx context.Context, from Remote, w io.Writer) (Result,
 	r.CRC64 = fmt.Sprintf("%016x", sums.crc64())
 	c.files.Add(1)
 	return r, nil
+}
+
+// verdict compares a content that was written in order, and says what was compared. The hash has the MD5 of the content
+// if that is what the server knows; otherwise it is nil.
+func (w *wholeSums) verdict(name string, md5sum hash.Hash) (string, error) {
+	const fix = "do not use what was written"
+	if md5sum != nil {
+		if got := hex.EncodeToString(md5sum.Sum(nil)); got != w.f.md5 {
+			return "", differsFromMD5(name, got, w.f.md5).WithFix(fix)
+		}
+		return "md5", nil
+	}
+	how, ok := w.compare()
+	switch {
+	case ok:
+		return how, nil
+	case how != "":
+		return "", errs.New(errs.Corrupt, "copy", name, "the content differs from the checksum that the server keeps: "+how).
+			WithFix(fix)
+	}
+	return "length+etag", nil
 }
 
 // fetchInOrder requests the pieces of a source, several at once, and passes on a channel of blocks for each piece.

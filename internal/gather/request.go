@@ -60,6 +60,16 @@ type Request struct {
 	HasStream bool
 	// Verify compares every file block that has a byte of a segment with the file's checksums.
 	Verify bool
+	// Gap is the smallest number of unwanted bytes in a file across which nothing is read; 0 means transfer.DefaultGap.
+	Gap int64
+}
+
+// gap returns the gap of the request.
+func (r *Request) gap() int64 {
+	if r.Gap == 0 {
+		return transfer.DefaultGap
+	}
+	return r.Gap
 }
 
 // Limits of a request.
@@ -75,6 +85,9 @@ func (r *Request) check() (total int64, err error) {
 	if r.Route == report.RouteCuFile && r.Verify {
 		return 0, errs.New(errs.Invalid, "gather", "route cufile",
 			"cannot be verified: cuFile reads into place, and the rest of a block has none").WithFix("use route auto")
+	}
+	if r.Gap < 0 {
+		return 0, errs.New(errs.Invalid, "gather", fmt.Sprintf("gap %d", r.Gap), "is negative; expected bytes from 0 up")
 	}
 	rows := int64(0)
 	for i := range r.Segments {
@@ -104,7 +117,7 @@ func (r *Request) check() (total int64, err error) {
 			return 0, bad("brings the request to more than 2^62 bytes")
 		}
 		total += n
-		if s.Strided() && s.Stride-s.Width >= transfer.DefaultGap {
+		if s.Strided() && s.Stride-s.Width >= r.gap() {
 			if rows += (s.Len + s.Stride - 1) / s.Stride; rows > mostRows {
 				return 0, errs.New(errs.Invalid, "gather", s.name(i)+" of "+r.Files[s.File], fmt.Sprintf(
 					"brings the request to more than %d rows that are read one by one", mostRows)).

@@ -89,7 +89,7 @@ func (p *part) within(size int64) error {
 // read moves the bytes of a window and closes its files.
 func (j *Job) read(ctx context.Context, w *window) error {
 	r := &j.req
-	req := transfer.Request{Device: r.Device, Files: w.files, Verify: w.sums, Holds: w.holds, Gap: transfer.DefaultGap,
+	req := transfer.Request{Device: r.Device, Files: w.files, Verify: w.sums, Holds: w.holds, Gap: r.gap(),
 		Route: r.Route, Cache: r.Cache, Stream: r.Stream, HasStream: r.HasStream}
 	for i := range w.parts {
 		for _, s := range w.parts[i].segs {

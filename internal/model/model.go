@@ -151,6 +151,9 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 		}
 		m.sources, m.names = append(m.sources, f), append(m.names, p)
 		m.bound(most)
+		if len(m.sources) <= most {
+			vfs.Expect(f) // other processes that load the file now share their reads with this one
+		}
 		// The header is a few pages: reading ahead of it would bring in data
 		// that the engine may want to read past the page cache.
 		m.seen = append(m.seen, headerCached(f))
@@ -225,6 +228,7 @@ func (m *Model) place(o Options) error {
 		}
 		l, at := layout(chosen, o.Addressable)
 		m.Layouts = append(m.Layouts, l)
+		m.Tensors = slices.Grow(m.Tensors, len(chosen))
 		for k, t := range chosen {
 			m.Tensors = append(m.Tensors, Placement{Tensor: t.Tensor, Whole: t.whole, Start: t.start, File: i, At: at[k]})
 		}

@@ -62,6 +62,9 @@ func (m *Model) named(name string) []located {
 
 // choose returns the chosen tensors of one file, in order of offset.
 func (m *Model) choose(f *format.File, pick *selection, o Options) ([]format.Tensor, error) {
+	if o.Names == nil && len(pick.globs) == 0 {
+		return f.Tensors, nil // a copy of thousands of tensors would take as long as their parse
+	}
 	var chosen []format.Tensor
 	if o.Names == nil {
 		for _, t := range f.Tensors {

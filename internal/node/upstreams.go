@@ -29,8 +29,6 @@ import (
 const (
 	// cacheDirectory is the default name of the cache in the data directory.
 	cacheDirectory = "cache"
-	// originSetting is the setting of a bucket that names the upstream of the bucket.
-	originSetting = "nebulaio-upstream"
 	// kindCapabilities is the kind of records that hold the proven abilities of upstreams.
 	kindCapabilities = "upstream-capabilities"
 )
@@ -45,7 +43,12 @@ type withUpstreams struct {
 
 func (s *withUpstreams) id() string { return s.on.id() }
 
-func (s *withUpstreams) reopenable() error { return s.on.reopenable() }
+func (s *withUpstreams) reopenable() error {
+	if err := s.on.reopenable(); err != nil {
+		return err
+	}
+	return s.files.Reopenable()
+}
 
 func (s *withUpstreams) canDraft(ctx context.Context) error { return s.on.canDraft(ctx) }
 
@@ -106,7 +109,7 @@ func addUpstreams(ctx context.Context, c *config.Config, st onDisk, log *slog.Lo
 		out.origins[name] = b
 		settings := func(ctx context.Context) (*object.Bucket, error) { return st.Bucket(ctx, name) }
 		o.Buckets = append(o.Buckets, cache.Bucket{Name: name, From: b, Pass: b.Through(name, settings),
-			Rules: rulesOf(c.Upstream[name])})
+			Rules: rulesOf(c.Upstream[name]), Settings: upstream.SettingsOf(b)})
 	}
 	if err := pinPrefixes(ctx, c, files, out.origins); err != nil {
 		_ = files.Close() // the error of the pins is the reason
@@ -137,7 +140,7 @@ func prepareBuckets(ctx context.Context, c *config.Config, st onDisk) (detached 
 	there := map[string]string{}
 	detached = map[string]string{}
 	for i := range all {
-		origin, marked := all[i].Settings[originSetting]
+		origin, marked := all[i].Settings[object.SettingUpstream]
 		there[all[i].Name] = string(origin)
 		if _, named := c.Upstream[all[i].Name]; marked && !named {
 			detached[all[i].Name] = string(origin)
@@ -150,7 +153,7 @@ func prepareBuckets(ctx context.Context, c *config.Config, st onDisk) (detached 
 		case !exists:
 			root, _ := rootCredentials(c)
 			err = st.CreateBucket(ctx, object.Bucket{Name: name, Owner: root.access, ETag: object.ETagMD5,
-				Settings: map[string][]byte{originSetting: []byte(origin)}})
+				Settings: map[string][]byte{object.SettingUpstream: []byte(origin)}})
 		case old == "":
 			page, e := st.List(ctx, object.List{Bucket: name, Limit: 1, Versions: true})
 			if e == nil && len(page.Objects) > 0 {
@@ -166,7 +169,7 @@ func prepareBuckets(ctx context.Context, c *config.Config, st onDisk) (detached 
 				if b.Settings == nil {
 					b.Settings = map[string][]byte{}
 				}
-				b.Settings[originSetting] = []byte(origin)
+				b.Settings[object.SettingUpstream] = []byte(origin)
 				return nil
 			})
 		}
@@ -202,7 +205,8 @@ func openCache(ctx context.Context, c *config.Config, log *slog.Logger) (*cachef
 	}
 	return cachefile.Open(ctx, cachefile.Options{Dir: dir, Capacity: capacity, High: float64(c.Cache.HighMark) / 100,
 		Low: float64(c.Cache.LowMark) / 100, Memory: max(shares(c.MemoryLimit).store/4, 8<<20),
-		Failed: func(err error) { log.Warn("background work of the cache failed", "error", err) }})
+		ReadOnlyMount: c.GPUDirect.Enabled && c.GPUDirect.ReadOnlyMount,
+		Failed:        func(err error) { log.Warn("background work of the cache failed", "error", err) }})
 }
 
 // pinPrefixes pins the patterns of the configuration that end in * and have no other wildcard. Other patterns are pinned
@@ -265,6 +269,7 @@ func newUpstreamOf(c *config.Config, name string, o *upstream.Options) (*upstrea
 	}
 	o.Endpoint, o.Bucket, o.Prefix, o.Region = u.Endpoint, u.BucketAt(name), u.Prefix, u.Region
 	o.CAFile, o.InsecureTLS, o.FirstByte = u.CAFile, u.InsecureTLS, u.FirstByte
+	o.VirtualHost = u.AddressingStyle == "virtual"
 	b, err := upstream.New(*o)
 	if err != nil {
 		return nil, errs.Wrap("add upstream bucket", name, err)

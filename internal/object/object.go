@@ -81,6 +81,7 @@ type Ref struct {
 type Info struct {
 	Bucket, Key string
 	Version     string // NullVersion, or an opaque identifier whose order has no meaning
+	Unnamed     bool   // whether an upstream did not name the version, which is then NullVersion
 	Latest      bool   // whether this is the newest version or delete marker of the key
 	Marker      bool   // whether the version is a delete marker, which has no content and no attributes
 	Size        int64
@@ -91,6 +92,8 @@ type Info struct {
 	// Parts lists the parts of a multipart object in order, as the upload was completed. Parts is nil if the object
 	// was not made by a multipart upload.
 	Parts []PartInfo
+	// Part is the part that Detailed asked for, if an upstream names its place and does not list all parts.
+	Part *PartRange
 	// Attributes holds the values of the S3 front end, such as headers, user metadata, tags, checksums and
 	// retention, by name. The store does not interpret Attributes.
 	Attributes map[string]string
@@ -148,6 +151,9 @@ type Deletion struct {
 	Condition Condition
 	// Judge, if not nil, decides whether the store makes the deletion.
 	Judge Judge
+	// Bypass lets an upstream delete a version that has a retention in the mode GOVERNANCE. The store on disk asks the
+	// Judge instead.
+	Bypass bool
 }
 
 // Deleted is the result of a deletion.
@@ -193,6 +199,11 @@ type Upload struct {
 	Bucket, Key, ID string
 	Started         time.Time
 	Attributes      map[string]string // attributes of the object that CompleteUpload will make
+	// Forgotten means that an upstream has the upload and does not tell which checksum the client chose. Checksums of
+	// parts cannot be compared then.
+	Forgotten bool
+	// NoSums means that an upstream has the upload and does not keep checksums of its parts.
+	NoSums bool
 }
 
 // PartInfo describes one part of a multipart upload or a multipart object.

@@ -5,6 +5,7 @@ package s3api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
+	"github.com/nebulaio/nebulaio/internal/s3api/xmldoc"
 )
 
 // everybody is versitygw's name for the group of all users, and allUsers is the name in S3.
@@ -37,10 +39,15 @@ func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([
 	if rctx, ok := ctx.(*fasthttp.RequestCtx); ok {
 		spellPolicy(rctx)
 	}
-	if err := checkLists(ctx); err != nil {
-		return nil, err
+	var missing *xmldoc.Missing
+	listErr := checkLists(ctx)
+	if listErr != nil && !errors.As(listErr, &missing) {
+		return nil, listErr
 	}
 	bk, err := b.bucketOf(ctx, *in.Bucket)
+	if missing != nil {
+		err = deleteNothing(ctx, b, bk, missing)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -112,10 +112,14 @@ func accountOf(ctx context.Context, key string) auth.Account {
 }
 
 // shownVersion returns the version identifier for a reply. It returns "" for a bucket that never had versioning
-// enabled.
-func shownVersion(bk *object.Bucket, version string) string {
-	if version == object.NullVersion && bk.Versioning == object.VersioningOff {
+// enabled, and if an upstream did not name the version.
+func shownVersion(bk *object.Bucket, info *object.Info) string {
+	hidden := bk.Versioning == object.VersioningOff
+	if bk.OnUpstream() {
+		hidden = info.Unnamed
+	}
+	if info.Version == object.NullVersion && hidden {
 		return ""
 	}
-	return version
+	return info.Version
 }

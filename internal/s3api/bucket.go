@@ -153,6 +153,14 @@ func (b *backend) PutBucketVersioning(ctx context.Context, bucket string, status
 		return refusal(http.StatusNotImplemented, "NotImplemented",
 			"Deletion with a second factor (MfaDelete) is not implemented.")
 	}
+	bk, err := b.bucketOf(ctx, bucket)
+	if err != nil {
+		return err
+	}
+	if u := b.upstreamOf(bk); u != nil {
+		return b.s3Error("PutBucketVersioning", object.Ref{Bucket: bk.Name},
+			u.SetVersioning(patient(ctx), object.Versioning(strings.Clone(string(status)))))
+	}
 	return b.change(ctx, bucket, func(bk *object.Bucket) error {
 		if status == types.BucketVersioningStatusEnabled {
 			bk.Versioning = object.VersioningEnabled
@@ -186,8 +194,17 @@ func suspended() error {
 func (b *backend) GetBucketVersioning(ctx context.Context, bucket string) (s3response.GetBucketVersioningOutput,
 	error) {
 	bk, err := b.bucketOf(ctx, bucket)
-	if err != nil || bk.Versioning == object.VersioningOff {
+	if err != nil {
 		return s3response.GetBucketVersioningOutput{}, err
 	}
-	return s3response.GetBucketVersioningOutput{Status: ptr(types.BucketVersioningStatus(bk.Versioning))}, nil
+	state := bk.Versioning
+	if u := b.upstreamOf(bk); u != nil && asksFor(ctx, "versioning") {
+		if state, err = u.Versioning(patient(ctx)); err != nil {
+			return s3response.GetBucketVersioningOutput{}, b.s3Error("GetBucketVersioning", object.Ref{Bucket: bk.Name}, err)
+		}
+	}
+	if state == object.VersioningOff {
+		return s3response.GetBucketVersioningOutput{}, nil
+	}
+	return s3response.GetBucketVersioningOutput{Status: ptr(types.BucketVersioningStatus(state))}, nil
 }

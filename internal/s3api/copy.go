@@ -54,6 +54,10 @@ func (b *backend) statSource(ctx context.Context, ref object.Ref) (object.Info, 
 	if info.Marker && ref.Version != "" {
 		return info, s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 	}
+	var r *object.Refusal
+	if ref.Version != "" && errors.As(err, &r) && r.Code == "InvalidArgument" {
+		err = object.ErrNoSuchVersion // an upstream whose versions have another form
+	}
 	return info, b.s3Error("CopyObject", ref, err)
 }
 

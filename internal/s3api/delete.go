@@ -36,7 +36,8 @@ func (b *backend) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput) (*
 	if err != nil {
 		return nil, err
 	}
-	d.Judge = judgeRemoval(b.mayBypass(ctx, bk, d.Ref))
+	d.Bypass = b.mayBypass(ctx, bk, d.Ref)
+	d.Judge = judgeRemoval(d.Bypass)
 	done, err := b.store.Delete(patient(ctx), d)
 	out, err := b.deleted(d, done, err)
 	if err != nil {
@@ -93,7 +94,8 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 			out.Error = append(out.Error, s3err.ObjectDeleteError(&d.Key, some(d.Version), err))
 			continue
 		}
-		d.Judge = judgeRemoval(b.mayBypass(ctx, bk, d.Ref))
+		d.Bypass = b.mayBypass(ctx, bk, d.Ref)
+		d.Judge = judgeRemoval(d.Bypass)
 		ds = append(ds, d)
 	}
 	quiet := isQuiet(ctx)

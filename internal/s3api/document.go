@@ -4,6 +4,7 @@ package s3api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -64,6 +65,8 @@ func (s *Server) takeSlot(n int) func() {
 
 // checkLists returns an error if a list is too long, before versitygw parses it: parsing a document of 14 MiB would
 // take 512 MiB. The signature has to be checked before.
+//
+// If a list of deletions has no object, the error is an *xmldoc.Missing, because an upstream may accept such a list.
 func checkLists(ctx context.Context) error {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if !ok || !rctx.IsPost() {
@@ -85,7 +88,12 @@ func checkLists(ctx context.Context) error {
 	if name == "Object" {
 		// Of two keys, versitygw would use the last. For a document of another kind, it would delete nothing and
 		// reply with 200.
-		return checkDocument(ctx, "Delete")
+		err := xmldoc.Check(rctx.Request.Body(), "Delete")
+		var missing *xmldoc.Missing
+		if err != nil && !errors.As(err, &missing) {
+			err = malformedXML(err)
+		}
+		return err
 	}
 	return nil
 }
@@ -101,8 +109,13 @@ func checkDocument(ctx context.Context, name string) error {
 		return nil // the request uses headers instead
 	}
 	if err := xmldoc.Check(body, name); err != nil {
-		return refusal(http.StatusBadRequest, "MalformedXML",
-			"The XML you provided was not well-formed or did not validate against our published schema: "+err.Error()+".")
+		return malformedXML(err)
 	}
 	return nil
+}
+
+// malformedXML returns the S3 error for an XML document that is not valid for the reason err.
+func malformedXML(err error) error {
+	return refusal(http.StatusBadRequest, "MalformedXML",
+		"The XML you provided was not well-formed or did not validate against our published schema: "+err.Error()+".")
 }

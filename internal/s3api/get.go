@@ -46,7 +46,7 @@ func (b *backend) describe(ctx context.Context, in *s3.GetObjectInput, bk *objec
 		ContentLanguage: some(a[attrLanguage]), CacheControl: some(a[attrCache]), ExpiresString: some(a[attrExpires]),
 		WebsiteRedirectLocation: some(a[attrRedirect]), ETag: ptr(quoted(info.ETag)), LastModified: &info.Modified,
 		Metadata: metadataOf(a), TagCount: tagCount(side), StorageClass: types.StorageClassStandard,
-		VersionId: ptr(shownVersion(bk, info.Version)),
+		VersionId: ptr(shownVersion(bk, info)),
 	}
 	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(side)
 	if in.ChecksumMode == types.ChecksumModeEnabled {
@@ -102,6 +102,9 @@ func readObject(ctx context.Context, b *backend, in *s3.GetObjectInput, bk *obje
 	}
 	defer content.Close() // an open body keeps the content open
 	info := content.Info()
+	if err := locate(ctx, b, bk, ref, in.PartNumber, &info); err != nil {
+		return nil, err
+	}
 	p, err := judgeRead(ctx, in, &info)
 	if err != nil {
 		return nil, err
@@ -129,7 +132,11 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 	if err != nil {
 		return nil, err
 	}
-	info, err := b.store.Stat(patient(ctx), ref)
+	asking := patient(ctx)
+	if in.PartNumber != nil {
+		asking = details(ctx, in.PartNumber)
+	}
+	info, err := b.store.Stat(asking, ref)
 	if info.Marker {
 		if err == nil {
 			err = object.ErrIsMarker
@@ -276,6 +283,8 @@ func pick(info *object.Info, header *string, part *int32) (picked, error) {
 		p.part = &info.Parts[*part-1]
 		p.N = p.part.Size
 		p.partial = p.N > 0 // no Range header can describe an empty part
+	case info.Part != nil:
+		return partAt(p, info.Part), nil
 	default:
 		if *part > 1 {
 			return p, s3err.GetInvalidPartNumberRangeErr(1, *part)

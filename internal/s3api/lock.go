@@ -28,7 +28,7 @@ func askedLock(
 	hold types.ObjectLockLegalHoldStatus,
 ) error {
 	asked := mode != "" || hold == types.ObjectLockLegalHoldStatusOn
-	if asked && !lockEnabled(bk) {
+	if asked && !lockEnabled(bk) && !bk.OnUpstream() { // an upstream decides by itself
 		return s3err.GetAPIError(s3err.ErrMissingObjectLockConfigurationNoSpaces)
 	}
 	if hold == types.ObjectLockLegalHoldStatusOn {
@@ -140,7 +140,7 @@ func replaceable(is, next string, bypass bool) error {
 // mayBypass reports whether a request asks to override retention in the mode GOVERNANCE and has the permission.
 func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, ref object.Ref) bool {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
-	if !ok || !bypasses(rctx) || !lockEnabled(bk) {
+	if !ok || !bypasses(rctx) || !lockEnabled(bk) && !bk.OnUpstream() {
 		return false
 	}
 	request, ok := ctx.Value(requestKey).(fiber.Ctx)

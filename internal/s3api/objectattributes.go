@@ -31,7 +31,7 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 	if err != nil {
 		return out, err
 	}
-	info, err := b.store.Stat(patient(ctx), ref)
+	info, err := b.store.Stat(details(ctx, nil), ref)
 	if info.Marker {
 		return s3response.GetObjectAttributesResponse{DeleteMarker: ptr(true), VersionId: &info.Version},
 			s3err.GetAPIError(s3err.ErrNoSuchKey)
@@ -43,7 +43,7 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 	s := sum.sums()
 	out = s3response.GetObjectAttributesResponse{
 		ETag: &info.ETag, ObjectSize: &info.Size, StorageClass: types.StorageClassStandard, LastModified: &info.Modified,
-		VersionId: ptr(shownVersion(bk, info.Version)),
+		VersionId: ptr(shownVersion(bk, &info)),
 		Checksum: &types.Checksum{
 			ChecksumType: sum.Type, ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME,
 			ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256, ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5,

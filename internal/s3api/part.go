@@ -76,7 +76,7 @@ func (b *backend) UploadPart(ctx context.Context, in *s3.UploadPartInput) (*s3.U
 		return nil, b.uploadError("UploadPart", ref, id, body.failure(err))
 	}
 	out := &s3.UploadPartOutput{ETag: ptr(quoted(info.ETag))}
-	if asked || of.Type != "" {
+	if (asked || of.Type != "") && !up.NoSums {
 		s := sum.sums()
 		out.ChecksumCRC32, out.ChecksumCRC32C, out.ChecksumCRC64NVME = s.CRC32, s.CRC32C, s.CRC64NVME
 		out.ChecksumSHA1, out.ChecksumSHA256, out.ChecksumSHA512, out.ChecksumMD5 = s.SHA1, s.SHA256, s.SHA512, s.MD5
@@ -124,6 +124,9 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 		return none, b.uploadError("UploadPartCopy", ref, id, err)
 	}
 	sum := partChecksum(algo, &info)
+	if up.NoSums {
+		sum = checksum{}
+	}
 	s := sum.sums()
 	out := s3response.CopyPartResult{
 		ETag: ptr(quoted(info.ETag)), LastModified: info.Modified,

@@ -83,6 +83,9 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	if err != nil {
 		return none, b.writeError("PutObject", ref, cond, body.failure(err))
 	}
+	if bk.OnUpstream() {
+		sum = full(&info) // what the upstream keeps
+	}
 	out := s3response.PutObjectOutput{ETag: quoted(info.ETag), Size: &info.Size, ChecksumType: sum.Type}
 	if info.Versioned() {
 		out.VersionID = info.Version

@@ -163,6 +163,13 @@ func (b *backend) PutObjectLockConfiguration(ctx context.Context, bucket string,
 	if err != nil {
 		return err
 	}
+	bk, err := b.bucketOf(ctx, bucket)
+	if err != nil {
+		return err
+	}
+	if u := b.upstreamOf(bk); u != nil {
+		return b.s3Error("PutObjectLockConfiguration", object.Ref{Bucket: bk.Name}, u.SetLock(patient(ctx), upstreamLock(conf)))
+	}
 	return b.change(ctx, bucket, func(bk *object.Bucket) error {
 		if bk.Versioning != object.VersioningEnabled {
 			return s3err.GetAPIError(s3err.ErrObjectLockConfigurationNotAllowed)
@@ -173,5 +180,13 @@ func (b *backend) PutObjectLockConfiguration(ctx context.Context, bucket string,
 }
 
 func (b *backend) GetObjectLockConfiguration(ctx context.Context, bucket string) ([]byte, error) {
+	bk, err := b.bucketOf(ctx, bucket)
+	if err != nil {
+		return nil, err
+	}
+	// versitygw also calls this method before each change. There, an upstream enforces its locks by itself.
+	if u := b.upstreamOf(bk); u != nil && asksFor(ctx, "object-lock") {
+		return lockOnUpstream(ctx, b, bk.Name, u)
+	}
 	return b.get(ctx, bucket, settingLock, s3err.ErrObjectLockConfigurationNotFound)
 }

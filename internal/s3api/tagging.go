@@ -16,7 +16,7 @@ import (
 
 // stat describes a version that exists and is no delete marker.
 func (b *backend) stat(ctx context.Context, op string, ref object.Ref) (object.Info, error) {
-	info, err := b.store.Stat(patient(ctx), ref)
+	info, err := b.store.Stat(details(ctx, nil), ref)
 	if info.Marker {
 		return info, s3err.GetAPIError(s3err.ErrMethodNotAllowed)
 	}
@@ -86,7 +86,7 @@ func (b *backend) lockable(ctx context.Context, op string, ref object.Ref) (obje
 	if err != nil {
 		return object.Info{}, err
 	}
-	info, err := b.store.Stat(patient(ctx), ref)
+	info, err := b.store.Stat(details(ctx, nil), ref)
 	switch {
 	case info.Marker:
 		err = s3err.GetAPIError(s3err.ErrMethodNotAllowed)
@@ -101,7 +101,11 @@ func (b *backend) lockable(ctx context.Context, op string, ref object.Ref) (obje
 	if errors.Is(err, s3err.GetAPIError(s3err.ErrNoSuchKey)) {
 		return info, err
 	}
-	if !lockEnabled(bk) {
+	locks, lockErr := locks(ctx, b, bk)
+	switch {
+	case lockErr != nil:
+		return info, lockErr
+	case !locks:
 		return info, s3err.GetAPIError(s3err.ErrMissingObjectLockConfiguration)
 	}
 	return info, err

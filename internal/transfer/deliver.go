@@ -58,6 +58,7 @@ func (s *slot) settleAlso() error {
 // deliver settles a chunk that was read in place, or queues the copy of its slot to the device. If the transfer
 // verifies, the CPU sums the bytes first, unless the device does that after the copy.
 func deliver(t *Load, c plan.Chunk, data []byte, s *slot) {
+	t.arrived(&c)
 	sum := t.verify.sumFor(c, s.staged())
 	if sum == nil && !c.Summed && t.verify.covers(c.File) {
 		if err := t.verify.check(c, data); err != nil {

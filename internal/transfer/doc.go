@@ -13,6 +13,7 @@
 //	                 readcache.go (page cache), readdirect.go (O_DIRECT, into a slot or into the destination),
 //	                 uringreader.go (O_DIRECT by io_uring), netread.go (a server's reply),
 //	                 readcufile.go with cufilestream.go or cufilebatch.go (libcufile, to the device)
+//	sharing.go       lets loads of several processes read the same cold bytes of a file once
 //	verifier.go      computes checksums, or lets the device do so after the copy; verify/ compares the blocks
 //	deliver.go       queues the copy to the device and, after the copy, frees the slot
 //	fanout.go        queues the copies to other devices

@@ -41,8 +41,11 @@ type Load struct {
 	truths []*truth // one for each file; nil before the load is planned
 	// policies are the cache policies in force for the files; nil before the load is planned.
 	policies []report.CachePolicy
-	small    []plan.Chunk // small chunks that no worker has yet; only the planner uses them
-	borders  borders      // between allocations of the destination; nil before the load is planned
+	// shared has the shared reads of each file; an entry is nil before a read from storage is planned.
+	shared    []*sharing
+	shareable int          // number of files whose reads can still be shared; only the planner uses it
+	small     []plan.Chunk // small chunks that no worker has yet; only the planner uses them
+	borders   borders      // between allocations of the destination; nil before the load is planned
 
 	prepared [plan.Ways]bool // staging was asked for; guarded by lane.mu
 	packs    bool            // some chunks have a Weave and are packed in staging; guarded by lane.mu

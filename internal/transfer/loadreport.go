@@ -57,6 +57,14 @@ func (t *Load) describeFiles(r *facts) {
 				r.note(note)
 			}
 		}
+		if i < len(t.shared) {
+			if note := t.shared[i].describe(&fr); note != "" {
+				r.note(note)
+			}
+			if x := t.shared[i]; x != nil && x.refused != nil && x.direct.Load() > 0 {
+				r.refuse("sharing", f.Path(), x.refused.Reason, x.refused.Fix)
+			}
+		}
 		r.files = append(r.files, fr)
 		if f.Remote() != nil {
 			r.notes = append(r.notes, f.Remote().Notes()...)

@@ -27,10 +27,14 @@ func planLoad(ctx context.Context, t *Load) {
 	}
 	kept := make([]report.CachePolicy, len(t.req.Files))
 	available := sync.OnceValue(memAvailable)
+	t.policies, t.shared, t.shareable = kept, make([]*sharing, len(t.req.Files)), vfs.PoolSize()
 	for i, f := range t.req.Files {
 		kept[i] = plan.SettlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
+		// A load of another process that runs at this moment has left the same traces as an earlier load.
+		if kept[i] != t.req.Cache && t.shares(i) && t.announce(i).accompanied() {
+			kept[i] = t.req.Cache
+		}
 	}
-	t.policies = kept
 	truths := make([]*truth, len(t.req.Files))
 	for i, f := range t.req.Files {
 		truths[i] = newTruth(f, t.req.Route, kept[i], &t.e.storages)
@@ -74,6 +78,9 @@ func planLoad(ctx context.Context, t *Load) {
 		return
 	}
 	t.small = nil
+	for _, x := range t.shared {
+		x.endPlan()
+	}
 	t.tally.Planned(time.Since(start))
 }
 
@@ -116,6 +123,7 @@ func enqueue(t *Load, c plan.Chunk) bool {
 	if c.Way == plan.ViaNetwork {
 		return addNetwork(t, c)
 	}
+	t.expects(&c)
 	if err := t.e.need(c.Way, t); err != nil {
 		t.e.sched.stop(&t.task, err)
 		return false
@@ -160,6 +168,9 @@ func (q *inquirer) CuFile() bool {
 	if !q.asked {
 		var err error
 		q.asked = true
+		if t := q.t; t.shares(q.file) && t.announce(q.file).accompanied() {
+			return false // bytes that several loads need go through the page cache
+		}
 		if q.cufile, err = q.t.cu.decide(q.ctx, q.file); err != nil {
 			q.t.e.sched.stop(&q.t.task, err)
 		}

@@ -24,6 +24,7 @@ func readCached(t *Load, c plan.Chunk, buf []byte, s *slot) {
 			return
 		}
 		if n == 0 {
+			t.arrived(&c)
 			t.e.sched.drop(&t.task) // no byte of this chunk is left to deliver
 			return
 		}
@@ -68,6 +69,9 @@ func readPastCache(t *Load, c plan.Chunk, n int64, cufile bool) bool {
 			Extra: c.Extra, Verdict: plan.Verdict{Way: w}}, true
 		if c.Weave != nil {
 			rest, some = c.Weave.Narrow(rest, t.verify.covers(c.File))
+		}
+		if some {
+			t.expects(&rest)
 		}
 		if some && !t.e.sched.add(&t.task, rest) {
 			t.e.sched.drop(&t.task)

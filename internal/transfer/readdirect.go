@@ -32,10 +32,14 @@ func readDirect(t *Load, c plan.Chunk, s *slot) {
 // tryDirect reads n bytes at off into buf with O_DIRECT and reports whether buf holds them. If the file system refuses
 // the read, another way reads the chunk. If the read fails, the transfer fails.
 func tryDirect(t *Load, c plan.Chunk, buf []byte, off int64, n int) bool {
-	f := t.req.Files[c.File]
+	f, x := t.req.Files[c.File], t.shared[c.File]
+	if x.together(off, int64(n)) {
+		return readTogether(t, x, c, buf, off, n)
+	}
 	err := t.truths[c.File].readDirect(&t.tally, c, buf, int64(n), func() error { return f.ReadDirect(buf, off, n) })
 	switch {
 	case err == nil:
+		x.passed(c.Len)
 		return true
 	case errors.Is(err, vfs.ErrDirectRefused):
 		readAnotherWay(t, c)

@@ -107,6 +107,9 @@ func finishLoad(ctx context.Context, t *Load) {
 	}
 	t.result = cancelledAfter(t.e.sched.failure(&t.task), "transfer", t.destination(), t.delivered.Load())
 	t.wall = time.Since(t.began)
+	for _, x := range t.shared {
+		x.close()
+	}
 	for _, u := range t.truths {
 		u.restore()
 	}

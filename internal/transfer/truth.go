@@ -88,7 +88,8 @@ func (u *truth) below(r report.RouteTaken) report.RouteTaken {
 
 // countBuffered counts a buffered read of a chunk under the routes that its bytes took.
 func (u *truth) countBuffered(y *tally.Tally, c plan.Chunk, b vfs.Buffered, start time.Time) {
-	b = u.buffered(b, c.Off, c.Len)
+	own := min(c.Fetched, b.Cached)
+	b = u.buffered(vfs.Buffered{Cached: b.Cached - own, Missed: b.Missed + own}, c.Off, c.Len)
 	missed := report.RouteTakenBuffered
 	if b.Missed > 0 { // the storage is not examined for bytes that came from memory
 		missed = u.below(report.RouteTakenBuffered)

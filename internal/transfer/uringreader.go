@@ -87,6 +87,11 @@ func (u *uringReader) fill() (closed bool) {
 		i := u.free[len(u.free)-1]
 		u.free = u.free[:len(u.free)-1]
 		s := u.slots[i]
+		if x := t.shared[c.File]; x.together(c.Off, c.Len) {
+			u.free = append(u.free, i)
+			readAnotherWay(t, c) // a ring would need another thread for a read through the page cache
+			continue
+		}
 		s.Ensure(t.port.dev)
 		if t.truths[c.File].storage().Falls {
 			u.alone(i, t, c)
@@ -163,6 +168,7 @@ func (u *uringReader) arrived(token uint64, res int32) {
 	case s.got >= need:
 		t.tally.Read(c.Extra, t.truths[c.File].below(report.RouteTakenDirect), c.Len, s.queued)
 		t.tally.Padded(int64(need) - c.Len)
+		t.shared[c.File].passed(c.Len)
 		if !u.e.sched.hasFailed(&t.task) {
 			deliver(t, c, buf[c.Off-s.lo:][:c.Len], s)
 		} else {

@@ -39,20 +39,30 @@ func (w *worker) run() {
 			w.fill(t, cs)
 			continue
 		}
-		if len(cs) > 1 {
+		switch {
+		case w.way == plan.ViaDirect && bringTogether(t, cs):
+		case w.way != plan.ViaCache:
+			for _, c := range cs {
+				w.do(t, c)
+			}
+		case len(cs) > 1:
 			w.doJoined(t, cs)
-			continue
+		default:
+			w.do(t, cs[0])
 		}
-		w.do(t, cs[0])
 	}
 }
 
 // count returns how many of a transfer's queued chunks the worker takes at once; all is the number of queued chunks of
-// all transfers. Small chunks that follow each other in the destination share a slot, as far as other workers have work,
+// all transfers. A load that shares its reads with others may change the order of its queue. Small chunks that follow each other in the destination share a slot, as far as other workers have work,
 // too.
 func (w *worker) count(t *Load, queue []plan.Chunk, all int) int {
 	if w.way == plan.ViaFill {
 		return fillRun
+	}
+	if w.way == plan.ViaDirect || w.way == plan.ViaDirectInPlace {
+		t.reorder(queue)
+		return t.run(queue)
 	}
 	if len(queue) < 2 || !w.joins(t, &queue[0], &queue[1]) {
 		return 1

@@ -49,6 +49,7 @@ type File struct {
 	// pastCache reports whether the file can be opened with O_DIRECT; the descriptor itself may be closed by a pool.
 	pastCache bool
 	pooled    pooled
+	expected  atomic.Int64 // descriptor of the announcement of Expect, plus 1; 0 if there is none
 }
 
 // Alignment is the alignment in bytes that O_DIRECT requires.
@@ -192,6 +193,7 @@ func (f *File) Close() error {
 	if p := f.pooled.pool; p != nil {
 		p.leave(f)
 	}
+	unexpect(f)
 	f.pastCache = false
 	err := f.shut()
 	if c, ok := f.remote.(io.Closer); ok {

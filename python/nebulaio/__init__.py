@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from . import data as data
     from . import errors, safetensors
     from . import gpudirect as gpudirect
+    from ._patch import patch
     from .cufile import CuFile
     from .gpudirect import GPUDirectClient
 
-__all__ = ["CuFile", "GPUDirectClient", "__version__", "configure", "data", "devices", "errors", "last_report", "library_path", "safetensors", "version"]
+__all__ = ["CuFile", "GPUDirectClient", "__version__", "configure", "data", "devices", "errors", "last_report", "library_path", "patch", "safetensors", "version"]
 
 
 def _close() -> None:
@@ -147,6 +148,7 @@ _LATE = {
     "data": "data",
     "errors": "errors",
     "gpudirect": "gpudirect",
+    "patch": "_patch",
     "safetensors": "safetensors",
 }
 

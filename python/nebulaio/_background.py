@@ -79,7 +79,7 @@ class Weights(Source):
             if self._apart:
                 # Reading the headers puts pages into the page cache. cache="auto" would take these pages
                 # for those of an earlier load and keep the files. A first load therefore sets "bypass".
-                first = self._load["cache"] == "auto" and not _seen_before(self._load["path"])
+                first = self._load["cache"] == "auto" and not seen_before(self._load["path"])
                 names = [tensor["name"] for tensor in safetensors.inspect(self._load["path"])["tensors"]]
                 if first:
                     self._load["cache"] = "bypass"
@@ -109,7 +109,7 @@ class Weights(Source):
             raise CancelledError("load model: the caller cancelled it")
 
 
-def _seen_before(folder: str) -> bool:
+def seen_before(folder: str) -> bool:
     """Return whether the first page of a model file is cached, or the kernel does not tell."""
     libc = ctypes.CDLL(None, use_errno=True)
     for path in glob.glob(os.path.join(glob.escape(folder), "*.safetensors")):

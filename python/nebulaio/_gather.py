@@ -103,6 +103,7 @@ def read(
     stream: int = 0,
     verify: bool = False,
     cache: str = "auto",
+    gap: int = 0,
     client: Any = None,
     progress: _handles.ProgressCallback | None = None,
 ) -> Report:
@@ -111,10 +112,11 @@ def read(
     The files are paths or object URLs. The segments may have any order, and neighbours are
     read together. Copies begin after the work that is queued on `stream`. With `verify`,
     every block is compared with its checksum, and a CorruptError names the file and the
-    labels. `client` is a GPUDirectClient for URLs.
+    labels. `gap` is the smallest number of unwanted bytes across which nothing is read; 0
+    means 64 KiB. `client` is a GPUDirectClient for URLs.
     """
     with start_read(
-        files, segments, device=device, stream=stream, verify=verify, cache=cache, client=client
+        files, segments, device=device, stream=stream, verify=verify, cache=cache, gap=gap, client=client
     ) as running:  # fmt: skip
         running.wait(progress)
     return running.reported()
@@ -128,12 +130,15 @@ def start_read(
     stream: int = 0,
     verify: bool = False,
     cache: str = "auto",
+    gap: int = 0,
     client: Any = None,
 ) -> _Gather:
     """Start a read as `read` describes it. The caller uses the result as a context, waits, and asks for the report."""
     options: dict[str, Any] = {"device": _device.canonical(device), **_arguments.choices("auto", cache)}
     if _arguments.truth("verify", verify):
         options["verify"] = True
+    if gap:
+        options["gap"] = _natural("gather", "gap", gap)
     names = [_name(file, "gather") for file in files]
     urls = [file for file in files if _load.is_url(file)]
     if urls:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
 
 
 class FileLayout(TypedDict):
@@ -16,7 +19,7 @@ class FileLayout(TypedDict):
 
 
 class TensorLayout(TypedDict):
-    """A tensor: its type, its shape, and its offset in the file's destination."""
+    """A tensor: its type, its shape, and its offset in the file's destination and in the file."""
 
     name: str
     dtype: str
@@ -24,6 +27,7 @@ class TensorLayout(TypedDict):
     file: int
     offset: int
     size: int
+    file_offset: NotRequired[int]
 
 
 class Places(TypedDict):

@@ -124,6 +124,18 @@ def _text(path: str | os.PathLike[str]) -> str:
     return name
 
 
+class FolderError(InvalidError, IsADirectoryError):
+    """A path is a directory, and one file is expected."""
+
+
+def require_file(path: str | os.PathLike[str], doing: str, fix: str) -> None:
+    """Raise an error for a directory or an index, which are models and not files."""
+    if os.path.isdir(path):
+        raise FolderError(f"{doing} {os.fsdecode(path)!r}: a directory, not a .safetensors file (fix: use {fix})")
+    if os.fsdecode(path).endswith(".json"):
+        raise InvalidError(f"{doing} {os.fsdecode(path)!r}: not a .safetensors file (fix: use {fix})")
+
+
 def load(
     path: str | os.PathLike[str], order: Order, progress: _handles.ProgressCallback | None
 ) -> dict[str, Any]:

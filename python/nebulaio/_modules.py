@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from . import _device, _load, _save
-from .errors import InvalidError
+from .errors import ArgumentTypeError, InvalidError
 
 __all__ = ["load_model", "save_model"]
 
@@ -123,5 +123,7 @@ def _covers_its_storage(tensor: Any) -> bool:
 
 def checked_backend(backend: str) -> None:
     """Raise InvalidError for a backend that the reference does not have."""
+    if not isinstance(backend, str):
+        raise ArgumentTypeError(f"backend={backend!r} is not text, expected mmap or pread")
     if backend not in ("mmap", "pread"):
         raise InvalidError(f"backend={backend!r} is not one of mmap, pread")

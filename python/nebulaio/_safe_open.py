@@ -3,18 +3,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import operator
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from . import _cached, _device, _frameworks, _handles, _process, _slices
-from ._load import Order, allocate, is_url
-from .errors import ClosedError, InvalidError, NotFoundError, UnsupportedError
+from ._load import Order, allocate, is_url, require_file
+from ._modules import checked_backend
+from ._prefetch import PACKED, PrefetchLoader, PrefetchPlan, TensorMeta, plan_of
+from .errors import (
+    ArgumentTypeError,
+    ClosedError,
+    CorruptError,
+    InvalidError,
+    NotFoundError,
+    OutOfRangeError,
+    UnsupportedError,
+)
 
 # Names of frameworks in safetensors.safe_open that differ from ours.
 _ALIASES = {"torch": "pt", "pytorch": "pt", "np": "numpy", "flax": "jax"}
-_PACKED = ("F4", "F6_E2M3", "F6_E3M2")
 
 
 class safe_open(_handles.OfThisProcess):
@@ -41,29 +52,34 @@ class safe_open(_handles.OfThisProcess):
     Any number of threads may read from one `safe_open` at once.
     """
 
+    _slice_class: type[SafeSlice]
+    _loader_class: type[PrefetchLoader] = PrefetchLoader
+
     def __init__(
         self,
         filename: str | os.PathLike[str],
         framework: str = "pt",
         device: _device.DeviceLike | None = "cpu",
         *,
-        backend: str | None = None,
+        backend: str = "mmap",
         verify: bool = False,
         route: str = "auto",
         cache: str = "auto",
         lenient: bool = False,
         client: Any = None,
     ) -> None:
-        if os.path.isdir(filename) or os.fsdecode(filename).endswith(".json"):
-            raise InvalidError(f"safe_open {os.fsdecode(filename)!r}: not a .safetensors file (fix: use load_model or stream)")
-        if backend not in (None, "mmap", "pread"):
-            raise InvalidError(f"backend={backend!r} is not one of mmap, pread")
+        require_file(filename, "safe_open", "load_model or stream")
+        checked_backend(backend)
+        if framework is not None and not isinstance(framework, str):
+            raise ArgumentTypeError(f"framework={framework!r} is not text, expected a name such as 'pt'")
         self._path = os.fsdecode(filename)
-        name = _ALIASES.get(framework, framework) if isinstance(framework, str) else framework
+        name = _ALIASES.get(framework, framework)
         self._order = Order("cpu" if device is None else device, name, route=route, cache=cache, lenient=lenient, verify=verify, client=client)
         self._maker, options = self._order.prepare()
+        self._device = options["device"]
+        self._offsets: dict[str, int] | None = None
         self._holder = _process.current()
-        cached = self._beside(options["device"])
+        cached = self._beside(self._device)
         self._model: _handles.Model | None = self._order.open([filename], options)
         self._cached = cached
         header = None if cached is None else cached.settle()
@@ -124,8 +140,69 @@ class safe_open(_handles.OfThisProcess):
         return {name: self._maker.final(view) for name, view in views.items()}
 
     def get_slice(self, name: str) -> SafeSlice:
-        """Return an object that reads parts of a tensor when it is indexed."""
-        return SafeSlice(self, name, self._find(name))
+        """Return an object that reads parts of a tensor when it is indexed, also after the file was closed."""
+        tensor = self._find(name)
+        kept = object.__new__(type(self))  # has the open file, whether or not this object is closed
+        kept.__dict__.update(self.__dict__)
+        return self._slice_class(kept, name, tensor)
+
+    def get_tensor_meta(self, name: str) -> TensorMeta:
+        """Return a tensor's entry in the header. No tensor data is read."""
+        entry: Any = self._find(name)
+        if self._cached is not None:
+            begin, end = entry["data_offsets"]
+            return TensorMeta(entry["dtype"], list(entry["shape"]), (begin, end))
+        if self._offsets is None:
+            # The format allows no holes, so the offsets are the sums of the sizes in the order of the file.
+            at, offsets = 0, {}
+            for other, tensor in self._tensors.items():
+                size: Any = tensor
+                offsets[other] = at
+                at += size["size"]
+            self._offsets = offsets
+        return TensorMeta(entry["dtype"], list(entry["shape"]), (self._offsets[name], self._offsets[name] + entry["size"]))
+
+    def prefetch(
+        self, plan: PrefetchPlan | None = None, *, device: _device.DeviceLike | None = None, threads: int = 8
+    ) -> PrefetchLoader:
+        """Start to load tensors, and return a loader that hands out each tensor as soon as it is complete.
+
+        Args:
+            plan: The tensors to load by name: None for the whole tensor, or a slice of its first
+                dimension with step 1. Without a plan, all tensors are loaded.
+            device: Device of the tensors. None is the device of the file.
+            threads: Accepted for compatibility, from 1. The engine shares its threads among all
+                loads; `nebulaio.configure` sets their number.
+
+        The whole plan is one job of the engine, with memory for all its tensors. Several
+        loaders of one file may run at once, also on several devices. A loader stays usable
+        after its file was closed.
+
+        Raises:
+            NotFoundError: A tensor of the plan does not exist.
+            InvalidError: A slice has a step, or its tensor has no dimension.
+            UnsupportedError: The framework has no type for a tensor's dtype.
+        """
+        where = f"prefetch {self._path!r}"
+        if operator.index(threads) < 1:
+            raise InvalidError(f"{where}: threads={threads} is less than 1")
+        model, maker = self._open(), self._maker
+        work = plan_of(plan, self, where)
+        if device is not None:
+            model, maker = self._on(device, where)
+        return self._loader_class(model, maker, self._order.start, work, where)
+
+    def _on(self, device: _device.DeviceLike, where: str) -> tuple[_handles.Model, _frameworks.Framework]:
+        """Return the file opened for a device."""
+        mine = self._open()
+        order = dataclasses.replace(self._order, device=device)
+        maker, options = order.prepare()
+        if options["device"] == self._device:
+            return mine, maker
+        other = order.open([self._path], options)
+        if _headers(other) != _headers(mine):
+            raise CorruptError(f"{where}: the file was replaced after it was opened (fix: open it again)")
+        return other, maker
 
     def _beside(self, device: str) -> _cached.CachedFile | None:
         """Return the file for page-cache reads, or None if the options need the engine."""
@@ -140,6 +217,8 @@ class safe_open(_handles.OfThisProcess):
 
     def _find(self, name: str) -> _cached.Entry | _handles.TensorLayout:
         self._open()
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"safe_open {self._path!r}: {name!r} is not the name of a tensor")
         if name not in self._tensors:
             raise NotFoundError(f"safe_open {self._path!r}: there is no tensor {name!r} (fix: see keys())")
         return self._tensors[name]
@@ -178,6 +257,15 @@ class safe_open(_handles.OfThisProcess):
         return self._maker.final(self._maker.views([layout], [place], dtypes)[name])
 
 
+def _headers(model: _handles.Model) -> list[Any]:
+    """Return the files' sizes and the tensors without their places, which depend on the device."""
+    layout = model.describe()
+    return [
+        [file["size"] for file in layout["files"]],
+        [(tensor["name"], tensor["dtype"], tensor["shape"], tensor["size"]) for tensor in layout["tensors"]],
+    ]
+
+
 class SafeSlice(_handles.OfThisProcess):
     """A tensor of an open file. Indexing it reads the selected part.
 
@@ -210,10 +298,11 @@ class SafeSlice(_handles.OfThisProcess):
             try:
                 return self._file.get_tensor(name)[index]
             except (TypeError, ValueError, IndexError) as cause:
-                raise refused from cause
+                kind = {IndexError: OutOfRangeError, TypeError: ArgumentTypeError}.get(type(cause), InvalidError)
+                raise kind(*refused.args) from cause
         if wanted.whole(shape):
             return wanted.view(self._file.get_tensor(name))
-        if self._tensor["dtype"] in _PACKED:
+        if self._tensor["dtype"] in PACKED:
             raise UnsupportedError(
                 f"get_slice({name!r}): elements of dtype {self._tensor['dtype']} are not aligned to bytes "
                 "(fix: read the whole tensor)"
@@ -221,3 +310,6 @@ class SafeSlice(_handles.OfThisProcess):
         if 0 in wanted.lengths():
             return wanted.view(self._file._empty(name, self._tensor["dtype"], wanted.lengths()))
         return wanted.view(self._file._part(name, self._tensor, wanted))
+
+
+safe_open._slice_class = SafeSlice

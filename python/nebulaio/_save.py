@@ -13,7 +13,7 @@ from . import _abi, _handles, _load, _process
 from ._connection import with_environment
 from ._frameworks import hold
 from ._frameworks.held import Held
-from .errors import InvalidError
+from .errors import ArgumentTypeError, InvalidError
 
 
 class Save(_handles.Job):
@@ -108,10 +108,10 @@ def server_of(path: str | os.PathLike[str], client: Any) -> dict[str, Any] | Non
 def named(tensors: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the tensors with their names. Raises InvalidError for names that are not text."""
     if not isinstance(tensors, Mapping):
-        raise InvalidError(f"save: tensors is a {type(tensors).__name__}, expected a dict of tensors by name")
+        raise ArgumentTypeError(f"save: tensors is a {type(tensors).__name__}, expected a dict of tensors by name")
     for name in tensors:
         if not isinstance(name, str):
-            raise InvalidError(f"save: the tensor name {name!r} is a {type(name).__name__}, expected text")
+            raise ArgumentTypeError(f"save: the tensor name {name!r} is a {type(name).__name__}, expected text")
         if "\0" in name or not _is_text(name):
             raise InvalidError(f"save: the tensor name {name!r} contains NUL or half a character, expected text")
     return list(tensors.items())
@@ -128,9 +128,11 @@ def _is_text(value: str) -> bool:
 def texts(metadata: Mapping[str, str]) -> dict[str, str]:
     """Return the metadata. Raises InvalidError for values that are not text."""
     if not isinstance(metadata, Mapping):
-        raise InvalidError(f"save: metadata is a {type(metadata).__name__}, expected a dict of text or None")
+        raise ArgumentTypeError(f"save: metadata is a {type(metadata).__name__}, expected a dict of text or None")
     for key, value in metadata.items():
-        if not isinstance(key, str) or not isinstance(value, str) or not _is_text(key) or not _is_text(value):
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise ArgumentTypeError(f"save: metadata {key!r}: {value!r} is not text, expected a dict of str to str")
+        if not _is_text(key) or not _is_text(value):
             raise InvalidError(f"save: metadata {key!r}: {value!r} is not text, expected a dict of str to str")
     return dict(metadata)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 from . import _load, _save
 from ._frameworks.held import Held, hold
-from .errors import InvalidError, UnsupportedError
+from .errors import ArgumentTypeError, InvalidError, UnsupportedError
 
 # dtype in a TensorSpec -> dtype in a file.
 _CODES = {
@@ -46,10 +47,17 @@ class TensorSpec:
 
     def __init__(self, *, dtype: str, shape: Sequence[int], data_ptr: int, data_len: int) -> None:
         """`dtype` is a NumPy or torch name, such as "float32". A shape of "float4_e2m1fn_x2" counts pairs of values."""
+        if not isinstance(dtype, str):
+            raise ArgumentTypeError(f"TensorSpec: dtype={dtype!r} is not text, expected a name such as 'float32'")
         if dtype not in _CODES:
             raise InvalidError(f"TensorSpec: unknown dtype {dtype!r} (expected one of {', '.join(_CODES)})")
         self._dtype = _CODES[dtype]
-        self._shape = [int(extent) for extent in shape]
+        try:
+            self._shape = [operator.index(extent) for extent in shape]
+        except TypeError:
+            raise ArgumentTypeError(f"TensorSpec: shape={shape!r} is not a list of whole numbers") from None
+        if any(extent < 0 for extent in self._shape):
+            raise InvalidError(f"TensorSpec: shape={shape!r} has a negative number")
         if self._dtype == "F4" and self._shape:
             self._shape[-1] *= 2
         self._data_ptr, self._data_len = int(data_ptr), int(data_len)
@@ -164,7 +172,7 @@ def _held(specs: Mapping[str, TensorSpec]) -> list[Held]:
     out = []
     for name, spec in _save.named(specs):
         if not isinstance(spec, TensorSpec):
-            raise InvalidError(f"serialize tensor {name!r}: it is a {type(spec).__name__}, expected a TensorSpec")
+            raise ArgumentTypeError(f"serialize tensor {name!r}: it is a {type(spec).__name__}, expected a TensorSpec")
         bits = _BITS[spec.dtype]
         for extent in spec.shape:
             bits *= extent

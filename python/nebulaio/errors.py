@@ -14,6 +14,7 @@ from typing import ClassVar
 
 __all__ = [
     "AccessError",
+    "ArgumentTypeError",
     "CancelledError",
     "ClosedError",
     "CorruptError",
@@ -25,6 +26,7 @@ __all__ = [
     "NebulaioError",
     "NotFoundError",
     "OutOfMemoryError",
+    "OutOfRangeError",
     "ReadError",
     "UnsupportedError",
     "from_status",
@@ -55,6 +57,14 @@ class InvalidError(NebulaioError, ValueError):
 
     kind = "invalid"
     status = 2
+
+
+class ArgumentTypeError(InvalidError, TypeError):
+    """An argument has the wrong type."""
+
+
+class OutOfRangeError(InvalidError, IndexError):
+    """An index selects nothing of the tensor."""
 
 
 class NotFoundError(NebulaioError, FileNotFoundError):

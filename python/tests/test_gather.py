@@ -95,6 +95,17 @@ def test_segments_of_any_order_arrive(tmp_path: Path, verify: bool) -> None:
     assert report.bytes == sum(m.size for m in places)
 
 
+@pytest.mark.parametrize(("gap", "read"), [(0, 99 * 16384 + 4096), (4096, 100 * 4096)])
+def test_a_gap_separates_rows(tmp_path: Path, gap: int, read: int) -> None:
+    content = os.urandom(100 * 16384)
+    (tmp_path / "a.bin").write_bytes(content)
+    rows = Memory(bytes(100 * 4096))
+    segment = Segment(0, 0, 99 * 16384 + 4096, rows.address, 4096, 16384)
+    report = _gather.read([tmp_path / "a.bin"], [segment], device="host", gap=gap, cache="keep")
+    assert rows.content() == wanted(content, segment)
+    assert report["read_bytes"] == read
+
+
 def test_a_damaged_block_names_file_and_labels(tmp_path: Path) -> None:
     memory = Memory(os.urandom(3 << 20))
     path = tmp_path / "a.bin"

@@ -207,10 +207,10 @@ def test_a_damaged_file_is_an_error_of_the_caller(folder: Path, tmp_path: Path, 
 
 def test_modules_of_other_threads_keep_their_memory(torch: Any, folder: Path, transformers: Any) -> None:
     """The hook that takes memory from parameters is for the loading thread alone, and goes when it is done."""
-    from nebulaio import huggingface
+    from nebulaio.huggingface import _assembled
 
     made: list[Any] = []
-    with huggingface._without_memory(torch):
+    with _assembled._without_memory(torch):
         assert torch.nn.Linear(2, 2).weight.is_meta
         other = threading.Thread(target=lambda: made.append(torch.nn.Linear(2, 2)))
         other.start()

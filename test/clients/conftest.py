@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A separate server for the tests of real clients, on a free port and a temporary directory."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import select
 import signal
 import subprocess
 import time
+import uuid
 from dataclasses import dataclass
 
 import pytest
@@ -117,6 +119,14 @@ TREE = {
     "a": 1, "b/c": 4096, "b/empty": 0, "b/d/e f": 70_001, "ünïcode/ключ/鍵.txt": 333,
     "b/😀": 17, "plus+and%percent": 2, "dots/..hidden": 3, "dots/x..": 4, "odd": 6 * 1024 * 1024 + 3,
 }
+
+
+NAMES = itertools.cycle(os.environ["S3_BUCKETS"].split(",")) if os.environ.get("S3_BUCKETS") else None
+
+
+def new_name(prefix: str) -> str:
+    """Return the name of a bucket that does not exist. The variable S3_BUCKETS lists the names that an existing server allows."""
+    return next(NAMES) if NAMES else prefix + uuid.uuid4().hex[:12]
 
 
 def content(size: int, seed: str = "") -> bytes:

@@ -5,11 +5,10 @@ import json
 import shutil
 import sys
 import urllib.request
-import uuid
 from pathlib import Path
 
 import pytest
-from conftest import TREE, content, files_in
+from conftest import TREE, content, files_in, new_name
 
 MIB = 1024 * 1024
 
@@ -34,7 +33,7 @@ def aws(server, run, tmp_path):
 
 @pytest.fixture
 def bucket(aws):
-    name = "aws-" + uuid.uuid4().hex[:12]
+    name = new_name("aws-")
     aws("s3", "mb", f"s3://{name}")
     yield name
     aws("s3", "rb", "--force", f"s3://{name}")

@@ -16,7 +16,7 @@ import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.client import Config
 from botocore.exceptions import ClientError
-from conftest import content
+from conftest import content, new_name
 
 MIB = 1024 * 1024
 NEW = tuple(int(n) for n in boto3.__version__.split(".")[:2]) >= (1, 36)  # sends checksums unasked
@@ -38,7 +38,7 @@ def s3(server):
 @pytest.fixture
 def bucket(s3):
     """A bucket for one test, removed with all its objects."""
-    name = "boto-" + uuid.uuid4().hex[:12]
+    name = new_name("boto-")
     s3.create_bucket(Bucket=name)
     yield name
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=name):

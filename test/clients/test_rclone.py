@@ -5,10 +5,9 @@ import json
 import os
 import shutil
 import urllib.request
-import uuid
 
 import pytest
-from conftest import TREE, content, files_in
+from conftest import TREE, content, files_in, new_name
 
 MIB = 1024 * 1024
 
@@ -29,7 +28,7 @@ def rclone(server, run):
 
 @pytest.fixture
 def bucket(rclone):
-    name = "rclone-" + uuid.uuid4().hex[:12]
+    name = new_name("rclone-")
     rclone("mkdir", f"n:{name}")
     yield name
     rclone("purge", f"n:{name}")

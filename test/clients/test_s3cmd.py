@@ -4,11 +4,10 @@
 import shutil
 import sys
 import urllib.request
-import uuid
 from pathlib import Path
 
 import pytest
-from conftest import TREE, content, files_in
+from conftest import TREE, content, files_in, new_name
 
 MIB = 1024 * 1024
 
@@ -27,7 +26,7 @@ def s3cmd(server, run, tmp_path):
 
 @pytest.fixture
 def bucket(s3cmd):
-    name = "s3cmd-" + uuid.uuid4().hex[:12]
+    name = new_name("s3cmd-")
     s3cmd("mb", f"s3://{name}")
     yield name
     s3cmd("rb", "--recursive", "--force", f"s3://{name}")

@@ -33,7 +33,6 @@ var manyMethods = map[string]int{
 	"internal/s3api.backend":           96,
 	"internal/store/datafile.Files":    37,
 	"internal/store/disk.Store":        129,
-	"internal/store/cachefile.Store":   73,
 	"internal/store/s3.Client":         42, // one method for each operation of S3
 	"internal/store/upstream.Bucket":   51, // one method for each operation of S3
 	"internal/store/upstream.Through":  27, // the contracts of package object

@@ -61,7 +61,7 @@ const inNamespace = "NEBULAIO_TEST_MOUNTS"
 // aside runs the test in a process with its own mount namespace, so that the kernel removes the mounts however the
 // process ends.
 func aside(t *testing.T) {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestReportsTellTheTruth$", "-test.v="+
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v="+
 		strconv.FormatBool(testing.Verbose()), "-test.count=1")
 	cmd.Env = append(os.Environ(), inNamespace+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}

@@ -172,7 +172,7 @@ for bucket in models my-bucket training-data; do aws --endpoint-url http://local
 """
 WITH_SERVER = ("gpudirect.py", "gpudirect.h", "pytorch.py", "dali.py")
 MODULE_NEEDS = {
-    "huggingface.py": frozenset({"torch"}),
+    "huggingface": frozenset({"torch"}),
     "torch": frozenset({"torch"}),
     "torch.py": frozenset({"torch"}),
     "pytorch.py": frozenset({"torch"}),

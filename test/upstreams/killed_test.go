@@ -5,9 +5,10 @@ package upstreams_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,39 +17,101 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/nebulaio/nebulaio/test/upstreams"
+	"github.com/nebulaio/nebulaio/test/upstreams/liar"
 )
 
+// moment is what a node does when it is killed.
+type moment int
+
+const (
+	inFill  moment = iota // a body is on its way from the upstream to the cache
+	inWrite               // a write of a client is on its way to the upstream, or its answer on the way back
+	inEvict               // entries were evicted since the last look
+	moments
+)
+
+var momentNames = [moments]string{"fill", "write-through", "eviction"}
+
+// killer kills a node at a moment of its traffic to the upstream.
+type killer struct {
+	mu   sync.Mutex
+	left int // events until the kill
+	at   moment
+	kill func()
+	hits [moments]int // nodes that were killed, by moment
+}
+
+// arm makes the killer wait for so many events.
+func (k *killer) arm(at moment, events int, kill func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.at, k.left, k.kill = at, events, kill
+}
+
+// event counts an event, and kills the node at the last one.
+func (k *killer) event(at moment) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.kill == nil || at != k.at {
+		return
+	}
+	if k.left--; k.left > 0 {
+		return
+	}
+	k.kill()
+	k.hits[at]++
+	k.kill = nil
+}
+
+// passed is called by the proxy for each piece of a body.
+func (k *killer) passed(r *http.Request, _ int64) {
+	if r.Method == http.MethodGet {
+		k.event(inFill)
+	}
+}
+
 // TestKilledNodes kills a node with SIGKILL while it fills its cache, writes through and evicts, and starts it again.
-// After each kill, every acknowledged write is at the upstream and every read is right. At the end the cache is
-// verified whole.
+// After each kill, the cache is verified, and every acknowledged write is at the upstream. Every read is right.
 func TestKilledNodes(t *testing.T) {
 	u := upstream(t, upstreams.MinIO)
 	bucket := newBucket(t, u)
 	theirs, dir := direct(t, u), tempDir(t)
+	k := &killer{}
+	writes := func(r *http.Request) {
+		if r.Method == http.MethodPut {
+			k.event(inWrite)
+		}
+	}
+	p := proxied(t, u, liar.Options{Passed: k.passed, Answered: writes, Plan: func(r *http.Request) liar.Fault {
+		writes(r)
+		return liar.Honest
+	}})
 	// The cache is smaller than the objects together, so that each round evicts.
-	config := configuration([]bucketAt{{name: "models", endpoint: u.Endpoint, bucket: bucket}}, "cache:\n  capacity: 48MiB\n")
+	config := configuration([]bucketAt{{name: "models", endpoint: p.Endpoint, bucket: bucket}}, "cache:\n  capacity: 6MiB\n")
 	known := &versions{all: map[string]map[string][]byte{}, now: map[string]string{}}
 	for i := range 40 {
-		key, data := fmt.Sprintf("read-%02d", i), content(uint64(70+i), 1+i*i*3000)
+		key, data := fmt.Sprintf("read-%02d", i), content(uint64(70+i), 1+i*i*1200)
 		known.add(key, put(t, theirs, bucket, key, data), data)
 	}
 	rounds := sizeOf(t, "NEBULAIO_UPSTREAMS_KILLS", 12)
 	random := rand.New(rand.NewPCG(18, 70))
-	acknowledged, reads := 0, 0
+	acknowledged, unacknowledged, reads, found, evicted := 0, 0, 0, 0.0, 0
 	for round := range rounds {
 		n := startNode(t, dir, config)
-		w := &workload{known: known, acknowledged: map[string][]byte{}}
-		w.run(t, n, round, 20+random.IntN(400), n.kill)
+		found += n.metric(t, "entries")
+		w := &workload{known: known, acknowledged: map[string][]byte{}, k: k}
+		at := moment(round % int(moments))
+		w.run(t, n, round, at, []int{1 + random.IntN(1200), 1 + random.IntN(60), 1 + random.IntN(60)}[at])
 		for key, data := range w.acknowledged {
 			get(t.Context(), theirs, bucket, key, 0, -1).expect(t, "an acknowledged write, upstream: "+key, data)
 		}
 		acknowledged += len(w.acknowledged)
+		unacknowledged += w.unacknowledged
+		evicted += w.evicted
 		reads += int(w.reads.Load())
-		if round%4 == 3 {
-			n.verify(t) // also right after a kill, before the next start
-		}
+		n.verify(t) // right after the kill, before the next start
 		if t.Failed() {
-			t.Fatalf("failed in round %d", round)
+			t.Fatalf("failed in round %d, killed in %s", round, momentNames[at])
 		}
 	}
 	n := startNode(t, dir, config)
@@ -57,100 +120,86 @@ func TestKilledNodes(t *testing.T) {
 		get(t.Context(), n.client(t), "models", key, 0, -1).expect(t, "read after the kills: "+key, want)
 	}
 	n.stop(t)
-	n.verify(t)
-	t.Logf("%d kills: %d acknowledged writes are upstream, %d reads were right", rounds, acknowledged, reads)
-	if acknowledged == 0 || reads == 0 {
-		t.Error("nothing was written or read")
+	t.Logf("cache verify: %s", n.verify(t))
+	t.Logf("%d kills, %v by moment (fill, write-through, eviction), with %.1f entries found again at each start: %d "+
+		"acknowledged writes are upstream, %d had no answer, %d reads were right, at least %d entries were evicted", rounds,
+		k.hits, found/float64(rounds), acknowledged, unacknowledged, reads, evicted)
+	if acknowledged == 0 || reads == 0 || found == 0 || slices.Min(k.hits[:]) < rounds/int(moments) {
+		t.Error("nothing was written, read or found again, or not every moment was met")
 	}
 }
 
 // workload reads and writes until its server is killed.
 type workload struct {
-	known        *versions
-	mu           sync.Mutex
-	acknowledged map[string][]byte
-	reads        atomic.Int64
+	known          *versions
+	k              *killer
+	mu             sync.Mutex
+	acknowledged   map[string][]byte
+	unacknowledged int
+	evicted        int
+	reads          atomic.Int64
 }
 
-// run runs four clients, and kills the server after a number of their requests.
-func (w *workload) run(t *testing.T, n *node, round, after int, kill func()) {
+// run runs six clients until the server is killed at the given moment, after so many events of it.
+func (w *workload) run(t *testing.T, n *node, round int, at moment, events int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	var done atomic.Int64
-	var once sync.Once
+	w.k.arm(at, events, func() { n.kill(); cancel() })
 	var group sync.WaitGroup
-	for worker := range 4 {
+	for worker := range 6 {
 		c := n.client(t)
+		random := rand.New(rand.NewPCG(uint64(round), uint64(worker)))
 		group.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(round), uint64(worker)))
 			for i := 0; ctx.Err() == nil; i++ {
-				if done.Add(1) >= int64(after) {
-					once.Do(func() { kill(); cancel() })
+				switch worker {
+				case 0, 1:
+					w.write(ctx, c, fmt.Sprintf("write-%d-%d-%d", round, worker, i), content(random.Uint64(), random.IntN(200_000)))
+				default:
+					w.read(ctx, t, c, fmt.Sprintf("read-%02d", random.IntN(40)))
 				}
-				if worker == 0 {
-					key, data := fmt.Sprintf("write-%d-%d", round, i), content(random.Uint64(), random.IntN(200_000))
-					if _, err := tryPut(ctx, c, "models", key, data); err == nil {
-						w.mu.Lock()
-						w.acknowledged[key] = data
-						w.mu.Unlock()
-					}
-					continue
-				}
-				key := fmt.Sprintf("read-%02d", random.IntN(40))
-				a := get(ctx, c, "models", key, 0, -1)
-				if a.err != nil {
-					if r := minio.ToErrorResponse(a.err); r.StatusCode >= 400 && !errors.Is(ctx.Err(), context.Canceled) {
-						t.Errorf("round %d: %s: %v", round, key, a.err)
-					}
-					continue
-				}
-				w.reads.Add(1)
-				if want, _ := w.known.get(key, ""); !bytes.Equal(a.data, want) {
-					t.Errorf("round %d: %s: %d bytes that differ, served as %s", round, key, len(a.data), a.from())
+				if worker == 2 && (at == inEvict || i%50 == 0) {
+					w.watch(t, n)
 				}
 			}
 		})
 	}
 	group.Wait()
+	if context.Cause(ctx) == context.DeadlineExceeded {
+		t.Errorf("round %d: the server was not killed in two minutes: %s does not happen", round, momentNames[at])
+	}
 }
 
-// TestRestartIsWarm: a node that starts with many cached objects serves them from its cache at once.
-func TestRestartIsWarm(t *testing.T) {
-	u := upstream(t, upstreams.MinIO)
-	bucket, dir := newBucket(t, u), tempDir(t)
-	count := sizeOf(t, "NEBULAIO_UPSTREAMS_OBJECTS", 1000)
-	config := configuration([]bucketAt{{name: "models", endpoint: u.Endpoint, bucket: bucket}}, "")
-	n := startNode(t, dir, config)
-	key := func(i int) string { return fmt.Sprintf("%03d/%06d", i%100, i) }
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range 8 {
-		theirs, ours := direct(t, u), n.client(t)
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < count; i = int(next.Add(1)) - 1 {
-				data := content(uint64(i), 100+i%3000)
-				if _, err := tryPut(t.Context(), theirs, bucket, key(i), data); err != nil {
-					t.Error(err)
-					return
-				}
-				get(t.Context(), ours, "models", key(i), 0, -1).expect(t, key(i), data)
-			}
-		})
+// write writes a new object, and keeps what was acknowledged.
+func (w *workload) write(ctx context.Context, c *minio.Core, key string, data []byte) {
+	_, err := tryPut(ctx, c, "models", key, data)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.acknowledged[key] = data
+	} else {
+		w.unacknowledged++
 	}
-	group.Wait()
-	n.stop(t)
-	began := time.Now()
-	n = startNode(t, dir, config)
-	took := time.Since(began)
-	ours := n.client(t)
-	random := rand.New(rand.NewPCG(18, 80))
-	for range min(count, 500) {
-		i := random.IntN(count)
-		get(t.Context(), ours, "models", key(i), 0, -1).expect(t, key(i)+" after the restart", content(uint64(i), 100+i%3000),
-			"hit")
+}
+
+// watch counts evictions.
+func (w *workload) watch(t *testing.T, n *node) {
+	for now := int(n.metric(t, "evictions_total")); w.evicted < now; w.evicted++ {
+		w.k.event(inEvict)
 	}
-	t.Logf("a node with %d cached objects is ready %.2f s after its start", count, took.Seconds())
-	n.stop(t)
-	n.verify(t)
+}
+
+// read reads an object and compares it.
+func (w *workload) read(ctx context.Context, t *testing.T, c *minio.Core, key string) {
+	a := get(ctx, c, "models", key, 0, -1)
+	if a.err != nil {
+		if r := minio.ToErrorResponse(a.err); r.StatusCode >= 400 && ctx.Err() == nil {
+			t.Errorf("%s: %v", key, a.err)
+		}
+		return
+	}
+	w.reads.Add(1)
+	if want, _ := w.known.get(key, ""); !bytes.Equal(a.data, want) {
+		t.Errorf("%s: %d bytes that differ, served as %s", key, len(a.data), a.from())
+	}
 }

@@ -5,11 +5,10 @@ package upstreams_test
 import (
 	"bytes"
 	"context"
+	"crypto/md5" // the ETag of an object
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,6 +49,13 @@ func (v *versions) get(key, tag string) ([]byte, bool) {
 	return data, ok
 }
 
+// current returns the ETag of the current content.
+func (v *versions) current(key string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.now[key]
+}
+
 // wrong returns what is wrong with a complete reply, or "".
 func (v *versions) wrong(key string, a answer, first, last int64) string {
 	data, ok := v.get(key, strings.Trim(a.tag, `"`))
@@ -66,37 +72,55 @@ func (v *versions) wrong(key string, a answer, first, last int64) string {
 	return ""
 }
 
+// liedTo is a bucket whose objects change while a node reads them through a proxy that lies.
+type liedTo struct {
+	u      *upstreams.Upstream
+	bucket string
+	known  *versions
+	keys   []string
+	put    *minio.Client
+}
+
+// sizesOfLies are the sizes of the objects: none, inline ones, those with files of their own, and one of two blocks.
+var sizesOfLies = []int{0, 1, 100, 4096, 4097, 9_000, 20_000, 70_001, 300, 2_000, 33_000, 5_000, 12_345, 4_000, 64 << 10,
+	1<<20 + 333}
+
+func newLiedTo(t *testing.T, u *upstreams.Upstream) *liedTo {
+	t.Helper()
+	b := &liedTo{u: u, bucket: newBucket(t, u), put: summing(t, u),
+		known: &versions{all: map[string]map[string][]byte{}, now: map[string]string{}}}
+	for i := range 64 {
+		b.keys = append(b.keys, fmt.Sprintf("key-%02d", i))
+		b.write(t, i, uint64(1000+i))
+	}
+	return b
+}
+
+// write replaces an object. The content is known before the upstream has it: its ETag is the MD5 of the content.
+func (b *liedTo) write(t *testing.T, i int, seed uint64) {
+	t.Helper()
+	key, data := b.keys[i], content(seed, sizesOfLies[i%len(sizesOfLies)])
+	b.known.add(key, fmt.Sprintf("%x", md5.Sum(data)), data)
+	if tag := putWith(t, b.put, b.bucket, key, data); tag != b.known.now[key] {
+		t.Fatalf("PUT %s: the ETag is %s, expected the MD5 %s", key, tag, b.known.now[key])
+	}
+}
+
 // TestNothingWrongIsServedOrKept sends reads through a node whose upstream lies in every way. Each complete reply must
-// be right. Objects are small and have sums at the upstream, so that a flipped bit can be known, too.
+// be right, and each failure must say what happened. The objects have sums at the upstream, so that a flipped bit can be
+// known, too.
 func TestNothingWrongIsServedOrKept(t *testing.T) {
 	u := upstream(t, upstreams.MinIO)
-	bucket := newBucket(t, u)
-	known := &versions{all: map[string]map[string][]byte{}, now: map[string]string{}}
+	b := newLiedTo(t, u)
 	p := proxied(t, u, liar.Options{Delay: 5 * time.Millisecond, Content: func(path string) ([]byte, bool) {
-		return known.get(strings.TrimPrefix(path, "/"+bucket+"/"), "")
+		return b.known.get(strings.TrimPrefix(path, "/"+b.bucket+"/"), "")
 	}})
-	n := startNode(t, tempDir(t), configuration([]bucketAt{{name: "models", endpoint: p.Endpoint, bucket: bucket,
-		more: map[string]string{"first_byte": "250ms"}}}, "cache:\n  capacity: 8MiB\n"))
-	var keys []string
-	write := func(i int, seed uint64) {
-		key := fmt.Sprintf("key-%02d", i)
-		data := content(seed, []int{0, 1, 100, 4096, 70_001, 300_000, 1 << 20, 900_000}[i%8])
-		known.mu.Lock() // the proxy must not see the object between its replacement and its entry here
-		defer known.mu.Unlock()
-		tag := putSummed(t, u, bucket, key, data)
-		if known.all[key] == nil {
-			known.all[key] = map[string][]byte{}
-			keys = append(keys, key)
-		}
-		known.all[key][tag], known.now[key] = data, tag
-	}
-	for i := range 64 {
-		write(i, uint64(1000+i))
-	}
+	n := startNode(t, tempDir(t), configuration([]bucketAt{{name: "models", endpoint: p.Endpoint, bucket: b.bucket,
+		more: map[string]string{"first_byte": "400ms"}}}, "cache:\n  capacity: 4MiB\n"))
 	// Hangs cost the whole deadline, so that they are rare.
 	quick := liar.Without(liar.HangHeader, liar.HangBody)
-	some := liar.Random(18, 0.3, append(append(append(quick, quick...), quick...), liar.HangHeader, liar.HangBody)...)
-	calm := liar.Random(19, 0.02, liar.All()...)
+	some := liar.Random(18, 0.4, append(append(append(quick, quick...), quick...), liar.HangHeader, liar.HangBody)...)
+	calm := liar.Random(19, 0.05, liar.All()...)
 	var number atomic.Int64
 	p.SetPlan(func(r *http.Request) liar.Fault { // storms and calms, so that a breaker opens and closes
 		if number.Add(1)/500%2 == 0 {
@@ -104,68 +128,34 @@ func TestNothingWrongIsServedOrKept(t *testing.T) {
 		}
 		return some(r)
 	})
-
 	total := int64(sizeOf(t, "NEBULAIO_UPSTREAMS_LIES", 4000))
-	var next, served, failed atomic.Int64
-	var mu sync.Mutex
-	from, reasons := map[string]int{}, map[string]int{}
-	var group sync.WaitGroup
-	for worker := range 8 {
-		group.Go(func() {
-			random := rand.New(rand.NewPCG(18, uint64(worker)))
-			ours := n.client(t)
-			for next.Add(1) <= total {
-				key := keys[random.IntN(len(keys))]
-				first, last := int64(0), int64(-1)
-				if size := int64(lengthOf(known, key)); size > 1 && random.IntN(3) == 0 {
-					first = random.Int64N(size)
-					last = first + random.Int64N(size-first)
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				a := get(ctx, ours, "models", key, first, last)
-				if ctx.Err() != nil {
-					t.Errorf("%s: no end after a minute: %v", key, a.err)
-				}
-				cancel()
-				if a.err != nil {
-					failed.Add(1)
-					mu.Lock()
-					reasons[reasonOf(a.err)]++
-					mu.Unlock()
-					continue
-				}
-				served.Add(1)
-				mu.Lock()
-				from[a.from()]++
-				mu.Unlock()
-				if what := known.wrong(key, a, first, last); what != "" {
-					t.Errorf("%s [%d, %d]: %s", key, first, last, what)
-				}
-			}
-		})
-	}
-	for i := range int(total / 25) { // objects change meanwhile
-		for next.Load() < int64(i)*25 {
-			time.Sleep(time.Millisecond) // paces the changes by the requests
-		}
-		write(i%64, uint64(5000+i))
-	}
-	group.Wait()
-	c := p.Counts()
-	t.Logf("%d requests: %d served %v, %d failed %v; the proxy answered %d requests: %v", total, served.Load(), from,
-		failed.Load(), reasons, c.Requests, c.Faults)
-	if served.Load() < total/5 || len(c.Faults) < len(liar.All())/2 {
+	c := b.ask(t, n, total, p)
+	said := p.Counts()
+	t.Logf("%d reads: %d served %v, %d failed %v; %d replies were of a replaced version; the slowest failure took %.1f s; "+
+		"the proxy answered %d requests: %v", c.served+c.failed, c.served, c.from, c.failed, c.reasons, c.old, c.slowest.Seconds(),
+		said.Requests, said.Faults)
+	if said.Requests < total || int64(c.served) < total/5 || len(said.Faults) < len(liar.All())*2/3 {
 		t.Error("too little was served, or too few faults were met, for this test to show anything")
 	}
 	p.SetPlan(nil)
+	b.settle(t, n)
+	t.Logf("the cache has %.0f object versions, evicted %.0f, and dropped %.0f wrong contents", n.metric(t, "entries"),
+		n.metric(t, "evictions_total"), n.metric(t, "wrong_contents_total"))
+	n.stop(t)
+	t.Logf("cache verify: %s", n.verify(t))
+}
+
+// settle reads every object twice while nobody lies any more. The node serves the current content.
+func (b *liedTo) settle(t *testing.T, n *node) {
+	t.Helper()
 	ours := n.client(t)
-	for _, key := range slices.Sorted(maps.Keys(known.now)) {
-		want, _ := known.get(key, "")
+	for _, key := range b.keys {
+		want, _ := b.known.get(key, "")
 		for range 2 {
 			eventually(t, "honest read of "+key, func() error {
 				a := get(t.Context(), ours, "models", key, 0, -1)
 				if a.err == nil {
-					if what := known.wrong(key, a, 0, -1); what != "" {
+					if what := b.known.wrong(key, a, 0, -1); what != "" {
 						t.Fatalf("%s: %s", key, what)
 					}
 					if !bytes.Equal(a.data, want) {
@@ -176,8 +166,92 @@ func TestNothingWrongIsServedOrKept(t *testing.T) {
 			})
 		}
 	}
-	n.stop(t)
-	n.verify(t)
+}
+
+// outcome counts replies.
+type outcome struct {
+	mu             sync.Mutex
+	served, failed int
+	old            int // complete and right, but replaced when the reply had ended
+	from, reasons  map[string]int
+	slowest        time.Duration
+}
+
+// ask sends reads of objects and of ranges from many clients at once, while the objects change, until the proxy has
+// answered so many requests of the node.
+func (b *liedTo) ask(t *testing.T, n *node, total int64, p *liar.Proxy) *outcome {
+	t.Helper()
+	c := &outcome{from: map[string]int{}, reasons: map[string]int{}}
+	var next atomic.Int64
+	var group sync.WaitGroup
+	paced := make(chan struct{}, 1)
+	for worker := range 16 {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(18, uint64(worker)))
+			ours := n.client(t)
+			for p.Counts().Requests < total && !t.Failed() {
+				if next.Add(1)%8 == 0 {
+					select {
+					case paced <- struct{}{}:
+					default: // one change waits already
+					}
+				}
+				key := b.keys[random.IntN(len(b.keys))]
+				first, last := int64(0), int64(-1)
+				// The sum of a block alone is not known, so that a part of content with two blocks cannot be compared.
+				if size := int64(lengthOf(b.known, key)); size > 1 && size <= 1<<20 && random.IntN(3) == 0 {
+					first = random.Int64N(size)
+					last = first + random.Int64N(size-first)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				began := time.Now()
+				a := get(ctx, ours, "models", key, first, last)
+				if ctx.Err() != nil {
+					t.Errorf("%s: no end after a minute: %v", key, a.err)
+				}
+				cancel()
+				if what := c.count(b.known, key, a, first, last, time.Since(began)); what != "" {
+					t.Errorf("%s [%d, %d]: %s", key, first, last, what)
+				}
+			}
+		})
+	}
+	go func() {
+		group.Wait()
+		close(paced)
+	}()
+	i := 0
+	for range paced { // objects change meanwhile, paced by the reads
+		b.write(t, i%64, uint64(5000+i))
+		i++
+	}
+	t.Logf("%d objects were replaced meanwhile", i)
+	return c
+}
+
+// count counts a reply, and returns what is wrong with it or "".
+func (c *outcome) count(known *versions, key string, a answer, first, last int64, took time.Duration) string {
+	what := ""
+	if a.err == nil {
+		what = known.wrong(key, a, first, last)
+	} else if r := minio.ToErrorResponse(a.err); r.StatusCode != 0 && (r.StatusCode < 500 || len(r.Message) < 20) {
+		what = fmt.Sprintf("failed with %d %s %q, expected a failure of the server that says what happened", r.StatusCode,
+			r.Code, r.Message)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.err != nil {
+		c.failed++
+		c.reasons[reasonOf(a.err)]++
+		c.slowest = max(c.slowest, took)
+		return what
+	}
+	c.served++
+	c.from[a.from()]++
+	if known.current(key) != strings.Trim(a.tag, `"`) {
+		c.old++
+	}
+	return what
 }
 
 func lengthOf(v *versions, key string) int {

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,6 +58,7 @@ func configuration(list []bucketAt, more string) string {
 type node struct {
 	dir      string // configuration and data
 	host     string
+	console  string
 	cmd      *exec.Cmd
 	out      *lastLines
 	exited   chan struct{}
@@ -85,8 +87,8 @@ func (l *lastLines) String() string {
 	return string(l.text)
 }
 
-// startNode starts a server with its data in dir and waits until the server is ready.
-func startNode(t *testing.T, dir, config string) *node {
+// startNode starts a server with its data in dir and waits until the server is ready. env is added to its environment.
+func startNode(t *testing.T, dir, config string, env ...string) *node {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -99,7 +101,7 @@ func startNode(t *testing.T, dir, config string) *node {
 	n := &node{dir: dir, out: &lastLines{}, exited: make(chan struct{})}
 	n.cmd = exec.Command(path, "server", "--config", file, "--data", filepath.Join(dir, "data"), "--address",
 		"127.0.0.1:0", "--console-address", "127.0.0.1:0", "--json")
-	n.cmd.Env = nodeEnv()
+	n.cmd.Env = append(nodeEnv(), env...)
 	n.cmd.Stderr = n.out
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := n.cmd.StdoutPipe()
@@ -119,12 +121,14 @@ func startNode(t *testing.T, dir, config string) *node {
 	t.Cleanup(n.kill)
 	var said struct {
 		Endpoint string `json:"endpoint"`
+		Console  string `json:"console"`
 	}
 	if readErr != nil || json.Unmarshal([]byte(first), &said) != nil || said.Endpoint == "" {
 		n.kill()
 		t.Fatalf("the server said %q (%v), and on stderr:\n%s", first, readErr, n.out)
 	}
-	n.host = strings.TrimPrefix(said.Endpoint, "http://")
+	n.host = said.Endpoint[strings.Index(said.Endpoint, "://")+len("://"):]
+	n.console = said.Console
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the end of the server's log:\n%s", last(n.out.String(), 4000))
@@ -163,20 +167,42 @@ func (n *node) stop(t *testing.T) {
 
 func (n *node) client(t *testing.T) *minio.Core { t.Helper(); return client(t, n.host, user, password) }
 
+// metric returns a number of the node's cache, such as "evictions_total". It is 0 if the node does not answer.
+func (n *node) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	resp, err := http.Get(n.console + "/metrics")
+	if err != nil {
+		return 0
+	}
+	text, _ := readAll(resp.Body)
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "nebulaio_cache_"+name+" "); ok {
+			value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil {
+				t.Errorf("the metric %s: %v", name, err)
+			}
+			return value
+		}
+	}
+	return 0
+}
+
 // command runs a command of the program on the data of the node and returns its output and exit code.
 func (n *node) command(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	return command(t, nodeEnv(), args...)
 }
 
-// verify runs `nebulaio cache verify` on the stopped node and fails the test if the command finds fault.
-func (n *node) verify(t *testing.T) {
+// verify runs `nebulaio cache verify` on the stopped node and fails the test if the command finds fault. It returns what
+// the command says.
+func (n *node) verify(t *testing.T) string {
 	t.Helper()
 	out, code := n.command(t, "cache", "verify", "--config", filepath.Join(n.dir, "config.yaml"), "--data",
 		filepath.Join(n.dir, "data"))
 	if code != 0 {
 		t.Errorf("nebulaio cache verify ended with %d:\n%s", code, last(out, 4000))
 	}
+	return strings.Join(strings.Fields(out), " ")
 }
 
 func command(t *testing.T, env []string, args ...string) (string, int) {

@@ -5,10 +5,13 @@ package upstreams_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -18,99 +21,163 @@ import (
 	"github.com/nebulaio/nebulaio/test/upstreams/liar"
 )
 
-// replacedSize is the size of the objects that are replaced in mid-download: more than an extent of a node (64 MiB), so
-// that every reader needs more than one request.
-const replacedSize = 66<<20 + 12345
+// Sizes of the objects that are replaced in mid-download. Most are small, because 200 rounds move each of them three
+// times. One round of twenty has an object of more than an extent of a node (64 MiB).
+const (
+	replacedSmall = 7<<20 + 12345
+	replacedLarge = 66<<20 + 12345
+)
 
-// replacer replaces an object upstream once a given number of bytes of it has passed the proxy.
+// replacer replaces objects upstream, each when a given number of its bytes has passed the proxy.
 type replacer struct {
-	after atomic.Int64 // bytes left until the replacement; negative means done
-	seen  atomic.Int64
-	do    atomic.Pointer[func()]
+	mu   sync.Mutex
+	all  map[string]*replacement // by the last part of the path
+	sent map[*http.Request]int64 // bytes of a reply so far
 }
 
-func (r *replacer) passed(req *http.Request, _ int64) {
+// replacement is one replacement that waits for its moment.
+type replacement struct {
+	left int64
+	do   func()
+}
+
+// passed is called by the proxy for each piece of a body. The reply waits while the object is replaced.
+func (r *replacer) passed(req *http.Request, sent int64) {
 	if req.Method != http.MethodGet {
 		return
 	}
-	if r.seen.Add(32<<10) > r.after.Load() {
-		if f := r.do.Swap(nil); f != nil {
-			(*f)()
+	key := path.Base(req.URL.Path)
+	r.mu.Lock()
+	one := r.all[key]
+	if one != nil {
+		one.left -= sent - r.sent[req]
+		if r.sent[req] = sent; one.left > 0 {
+			one = nil
+		} else {
+			delete(r.all, key)
 		}
+	}
+	r.mu.Unlock()
+	if one != nil {
+		one.do()
 	}
 }
 
-// arm makes the replacement wait for n more bytes.
-func (r *replacer) arm(n int64, f func()) {
-	r.seen.Store(0)
-	r.after.Store(n)
-	r.do.Store(&f)
+// arm makes the replacement of a key wait for n more bytes. The result ends the wait.
+func (r *replacer) arm(key string, n int64, f func()) (disarm func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all, r.sent = map[string]*replacement{}, map[*http.Request]int64{}
+	}
+	r.all[key] = &replacement{n, f}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.all, key)
+	}
 }
 
-// replaced runs rounds in which an object is replaced in the middle of a download. read downloads the object and
-// returns the whole content, or an error. The result must be one of the two contents.
-func replaced(t *testing.T, u *upstreams.Upstream, bucket string, r *replacer, read func(key string) ([]byte, error)) {
+// download is one way to read an object whole. prepare runs before the replacement is armed, and may read parts.
+type download struct {
+	prepare func(key string, size int64, random *rand.Rand)
+	read    func(key string) ([]byte, error)
+}
+
+// replaced runs rounds in which an object is replaced in the middle of a download. The result of a round must be one of
+// the two contents, or an error.
+func replaced(t *testing.T, u *upstreams.Upstream, bucket string, r *replacer, d download) {
 	t.Helper()
 	theirs := direct(t, u)
-	data := content(40, 2*replacedSize)
-	random := rand.New(rand.NewPCG(18, 4))
-	old, fresh, failed, inTime := 0, 0, 0, 0
-	rounds := sizeOf(t, "NEBULAIO_UPSTREAMS_REPLACED", 6)
-	for round := range rounds {
+	data := content(40, 2*replacedLarge)
+	var next, old, fresh, failed, inTime atomic.Int64
+	rounds := int64(sizeOf(t, "NEBULAIO_UPSTREAMS_REPLACED", 8))
+	round := func(round int64) {
+		size := int64(replacedSmall)
+		if round%20 == 7 {
+			size = replacedLarge
+		}
+		random := rand.New(rand.NewPCG(18, uint64(round)))
 		// Each round has contents of its own, which no cache has seen.
-		now, next := data[round:round+replacedSize], data[replacedSize-round-1:2*replacedSize-round-1]
-		put(t, theirs, bucket, "key", now)
-		var hit atomic.Bool
-		r.arm(random.Int64N(replacedSize), func() {
-			hit.Store(true)
-			if _, err := tryPut(context.Background(), theirs, bucket, "key", next); err != nil {
-				t.Errorf("replace the object: %v", err)
+		key, end := fmt.Sprintf("key-%03d", round), int64(len(data))-round
+		now, then := data[round:round+size], data[end-size:end]
+		put(t, theirs, bucket, key, now)
+		if d.prepare != nil {
+			d.prepare(key, size, random)
+		}
+		disarm := r.arm(key, random.Int64N(size*2/3), func() {
+			inTime.Add(1)
+			if _, err := tryPut(context.Background(), theirs, bucket, key, then); err != nil {
+				t.Errorf("replace %s: %v", key, err)
 			}
 		})
-		got, err := read("key")
-		r.do.Store(nil)
-		if hit.Load() {
-			inTime++
+		got, err := d.read(key)
+		disarm()
+		if round > 0 {
+			if err := theirs.RemoveObject(t.Context(), bucket, key, minio.RemoveObjectOptions{}); err != nil {
+				t.Errorf("remove %s: %v", key, err)
+			}
 		}
 		switch {
 		case err != nil:
-			failed++
+			failed.Add(1)
 		case bytes.Equal(got, now):
-			old++
-		case bytes.Equal(got, next):
-			fresh++
+			old.Add(1)
+		case bytes.Equal(got, then):
+			fresh.Add(1)
 		default:
-			t.Fatalf("round %d: %d bytes that are neither the old nor the new content", round, len(got))
+			t.Errorf("round %d: %d bytes that are neither the old nor the new content", round, len(got))
 		}
 	}
-	t.Logf("%d rounds, replaced in mid-download in %d: %d old, %d new, %d errors, no mixture", rounds, inTime, old, fresh,
-		failed)
-	if inTime == 0 {
-		t.Error("no object was replaced in time")
+	var group sync.WaitGroup
+	for range 3 {
+		group.Go(func() {
+			for i := next.Add(1) - 1; i < rounds && !t.Failed(); i = next.Add(1) - 1 {
+				round(i)
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d rounds, replaced in mid-download in %d: %d old, %d new, %d errors, no mixture", rounds, inTime.Load(),
+		old.Load(), fresh.Load(), failed.Load())
+	if inTime.Load() < rounds/2 {
+		t.Error("fewer than half of the objects were replaced in time")
 	}
 }
 
-// TestReplacedInMidRead replaces an object while a node reads it through its cache.
+// TestReplacedInMidRead replaces an object while a node reads it through its cache. Some blocks are cached before, so
+// that the read needs several requests to the upstream, and joins their bytes with cached ones.
 func TestReplacedInMidRead(t *testing.T) {
 	u := upstream(t, upstreams.MinIO)
 	bucket, r := newBucket(t, u), &replacer{}
 	p := proxied(t, u, liar.Options{Passed: r.passed})
-	n := startNode(t, tempDir(t), configuration([]bucketAt{{name: "models", endpoint: p.Endpoint, bucket: bucket}}, ""))
+	n := startNode(t, tempDir(t), configuration([]bucketAt{{name: "models", endpoint: p.Endpoint, bucket: bucket}},
+		"cache:\n  capacity: 512MiB\n"))
 	ours := n.client(t)
-	replaced(t, u, bucket, r, func(key string) ([]byte, error) {
-		a := get(t.Context(), ours, "models", key, 0, -1)
-		if a.err == nil && a.header.Get("Content-Length") == "" {
-			t.Error("a reply without a length")
-		}
-		return a.data, a.err
-	})
+	replaced(t, u, bucket, r, download{
+		prepare: func(key string, size int64, random *rand.Rand) {
+			for range random.IntN(4) {
+				at := random.Int64N(size - 1)
+				if a := get(t.Context(), ours, "models", key, at, at+1); a.err != nil {
+					t.Errorf("read 2 bytes of %s: %v", key, a.err)
+				}
+			}
+		},
+		read: func(key string) ([]byte, error) {
+			a := get(t.Context(), ours, "models", key, 0, -1)
+			if a.err == nil && a.header.Get("Content-Length") == "" {
+				t.Error("a reply without a length")
+			}
+			return a.data, a.err
+		}})
+	t.Logf("the proxy answered %v", p.Counts().Methods)
 	// What the cache holds must be right, too.
-	want := get(t.Context(), direct(t, u), bucket, "key", 0, -1)
+	want := get(t.Context(), direct(t, u), bucket, "key-000", 0, -1)
 	for range 2 {
-		get(t.Context(), ours, "models", "key", 0, -1).expect(t, "read after the rounds", want.data)
+		get(t.Context(), ours, "models", "key-000", 0, -1).expect(t, "read after the rounds", want.data)
 	}
 	n.stop(t)
-	n.verify(t)
+	t.Logf("cache verify: %s", n.verify(t))
 }
 
 // TestReplacedInMidCopy replaces an object while `nebulaio cp` downloads it.
@@ -118,23 +185,24 @@ func TestReplacedInMidCopy(t *testing.T) {
 	u := upstream(t, upstreams.MinIO)
 	bucket, r := newBucket(t, u), &replacer{}
 	p := proxied(t, u, liar.Options{Passed: r.passed})
-	target := filepath.Join(tempDir(t), "file")
-	env := copyEnv(p.Endpoint)
-	replaced(t, u, bucket, r, func(key string) ([]byte, error) {
-		_ = os.Remove(target)
+	dir, env := tempDir(t), copyEnv(p.Endpoint)
+	replaced(t, u, bucket, r, download{read: func(key string) ([]byte, error) {
+		target := filepath.Join(dir, key)
+		defer os.Remove(target)
 		out, code := command(t, env, "cp", "s3://"+bucket+"/"+key, target)
 		data, err := os.ReadFile(target)
 		if code != 0 {
 			if err == nil {
-				t.Fatalf("cp failed with %d and left a file of %d bytes: %s", code, len(data), out)
+				t.Errorf("cp failed with %d and left a file of %d bytes: %s", code, len(data), out)
 			}
 			return nil, minio.ErrorResponse{Message: out}
 		}
 		if err != nil {
-			t.Fatalf("cp succeeded without a file: %v\n%s", err, out)
+			t.Errorf("cp succeeded without a file: %v\n%s", err, out)
 		}
-		return data, nil
-	})
+		return data, err
+	}})
+	t.Logf("the proxy answered %v", p.Counts().Methods)
 }
 
 // copyEnv is the environment of transfer commands that use a server.

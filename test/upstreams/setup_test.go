@@ -181,11 +181,22 @@ func tryPut(ctx context.Context, c *minio.Core, bucket, key string, data []byte)
 // putSummed stores an object with its CRC-64/NVME in a trailer. Ceph 16 does not know trailers.
 func putSummed(t *testing.T, u *upstreams.Upstream, bucket, key string, data []byte) string {
 	t.Helper()
+	return putWith(t, summing(t, u), bucket, key, data)
+}
+
+// summing returns a client for putWith.
+func summing(t *testing.T, u *upstreams.Upstream) *minio.Client {
+	t.Helper()
 	c, err := minio.New(u.Host(), &minio.Options{Creds: credentials.NewStaticV4(upstreams.Access, upstreams.Secret, ""),
 		Region: upstreams.Region, TrailingHeaders: true, BucketLookup: minio.BucketLookupPath})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+func putWith(t *testing.T, c *minio.Client, bucket, key string, data []byte) string {
+	t.Helper()
 	info, err := c.PutObject(t.Context(), bucket, key, bytes.NewReader(data), int64(len(data)),
 		minio.PutObjectOptions{DisableMultipart: true, Checksum: minio.ChecksumCRC64NVME})
 	if err != nil {

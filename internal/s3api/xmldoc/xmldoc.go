@@ -51,9 +51,16 @@ var documents = element{
 	}}}},
 }
 
+// Missing is the error for a document without an element that must occur.
+type Missing struct{ In, Name string }
+
+// Error implements error.
+func (m *Missing) Error() string { return fmt.Sprintf("the element %s has no %s", m.In, m.Name) }
+
 // Check returns an error if an XML document is not valid. A document is not valid if it is not well-formed XML, if
 // its root element does not have the given name, or if an element is unknown, missing or repeated. The parameter name
-// must be the name of the root element of a document that this package knows.
+// must be the name of the root element of a document that this package knows. If an element is missing, the error is a
+// *Missing.
 func Check(body []byte, name string) error {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	seen := false
@@ -94,7 +101,7 @@ func readElement(d *xml.Decoder, name string, in element) error {
 		case xml.EndElement:
 			for inner, p := range in {
 				if p.need && !seen[inner] {
-					return fmt.Errorf("the element %s has no %s", name, inner)
+					return &Missing{In: name, Name: inner}
 				}
 			}
 			return nil

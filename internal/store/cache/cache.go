@@ -90,6 +90,8 @@ type Bucket struct {
 	From  Upstream
 	Pass  Passing
 	Rules Rules
+	// Settings are the versioning state and the object lock on the upstream; nil means that they cannot be reached.
+	Settings object.Upstream
 }
 
 // Options are the parts of a Store.

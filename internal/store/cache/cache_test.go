@@ -213,6 +213,29 @@ func TestASilentUpstream(t *testing.T) {
 	r.want(t, "whole", data, object.ServedHit)
 }
 
+// TestAnOverloadedUpstream: a refusal because of the upstream's own failure gives stale replies, other refusals do not.
+func TestAnOverloadedUpstream(t *testing.T) {
+	f := newFar(t)
+	data := content(8, 2*mib)
+	f.put(t, "whole", data)
+	r := newRig(t, f, cache.Rules{StaleIfError: 100 * time.Second})
+	r.want(t, "whole", data, object.ServedUpstream)
+	r.clock.Add(30)
+	slow := &object.Refusal{Kind: errs.IO, Status: 503, Code: "SlowDown", Message: "Please reduce your request rate."}
+	f.set(func() { f.refuses = slow })
+	r.want(t, "whole", data, object.ServedStale)
+	if _, _, err := r.get(t.Context(), "never", 0, -1); !errors.Is(err, slow) {
+		t.Errorf("an unknown key: %v, expected the refusal of the upstream", err)
+	}
+	keys := &object.Refusal{Kind: errs.Permission, Status: 503, Code: "ServiceUnavailable", Message: "wrong credentials"}
+	f.set(func() { f.refuses = keys })
+	if _, _, err := r.get(t.Context(), "whole", 0, -1); !errors.Is(err, keys) {
+		t.Errorf("refused credentials: %v, expected the refusal of the upstream", err)
+	}
+	f.set(func() { f.refuses = nil })
+	r.want(t, "whole", data, object.ServedHit)
+}
+
 func TestWrongContentIsNeverGivenAsAWholeNorKept(t *testing.T) {
 	for _, noSum := range []bool{false, true} {
 		f := newFar(t)

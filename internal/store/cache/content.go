@@ -25,6 +25,11 @@ func (s *Store) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
 	if b == nil {
 		return s.local.Stat(ctx, ref)
 	}
+	if _, asked := object.AsksForDetails(ctx); asked {
+		if info, answered, err := b.detailed(ctx, ref); answered {
+			return info, err
+		}
+	}
 	f, err := b.find(ctx, &wanted{ref: ref})
 	return b.info(ref, f), err
 }
@@ -223,7 +228,11 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 		return nil, &errs.Error{Kind: errs.Unsupported, Op: "open", Name: b.name(ref.Key), Err: object.ErrNotCached,
 			Fix: "read it over HTTP once: the server then keeps it on its disk"}
 	}
-	crc, err := v.crc64()
+	err = v.settle(ctx)
+	var crc uint64
+	if err == nil {
+		crc, err = v.crc64()
+	}
 	if err != nil {
 		v.release()
 		return nil, errs.Wrap("open", b.name(ref.Key), err)

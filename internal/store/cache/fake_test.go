@@ -31,6 +31,7 @@ type far struct {
 
 	mu      sync.Mutex
 	down    bool
+	refuses error           // the answer to every question; nil: none
 	noSum   bool            // the server names no checksum
 	flip    int64           // byte of the content that arrives wrong; -1: none
 	before  func(at int64)  // called before the byte at this offset is sent
@@ -70,7 +71,7 @@ func (f *far) reachable() error {
 	if f.down {
 		return object.Fail("ask", "far", upstream.ErrUnavailable, "silent")
 	}
-	return nil
+	return f.refuses
 }
 
 func (f *far) Stat(ctx context.Context, key, version, ifNoneMatch string) (upstream.About, error) {
@@ -191,6 +192,9 @@ func (s *sending) Close() error { return s.r.Close() }
 type passing struct{ *far }
 
 func (p passing) Stat(ctx context.Context, ref object.Ref) (object.Info, error) {
+	if err := p.reachable(); err != nil {
+		return object.Info{}, err
+	}
 	return p.Store.Stat(ctx, ref)
 }
 

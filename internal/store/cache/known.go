@@ -83,6 +83,9 @@ func knownKey(key, version string) string {
 	return key + "\x00" + version
 }
 
+// fixed reports whether a version never changes. The null version can be replaced.
+func fixed(version string) bool { return version != "" && version != object.NullVersion }
+
 // stripe returns the index of the change counter of a key.
 func stripe(key string) uint8 { return uint8(maphash.String(seed, key)) }
 
@@ -165,7 +168,7 @@ func (b *bucket) fresh(ref object.Ref, k cachefile.Known, known bool) (found, bo
 		}
 		return found{}, false, nil
 	}
-	if ref.Version == "" && !b.Rules.NeverChanges(ref.Key) && (age < 0 || age >= b.Rules.Validate) {
+	if !fixed(ref.Version) && !b.Rules.NeverChanges(ref.Key) && (age < 0 || age >= b.Rules.Validate) {
 		return found{}, false, nil
 	}
 	a, err := upstream.DecodeAbout(k.About)
@@ -221,7 +224,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 	case errors.Is(err, object.ErrNoSuchKey) && !about.Marker && version == "":
 		b.remember(key, changes, cachefile.Known{Absent: true, Checked: asked})
 		return found{}, err
-	case errors.Is(err, upstream.ErrUnavailable) && known:
+	case unanswered(err) && known:
 		if b.mayBeStale(w.ref, k) {
 			return found{about: old, checked: k.Checked, stale: true}, nil
 		}
@@ -246,6 +249,14 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		w.first = b.receive(ctx, &f, w, body, off)
 	}
 	return f, nil
+}
+
+// unanswered reports whether err leaves open how the object is now: the upstream is not available, or it refuses because of
+// a failure of its own, such as 503 SlowDown. A refusal of this node's credentials is an answer.
+func unanswered(err error) bool {
+	var r *object.Refusal
+	return errors.Is(err, upstream.ErrUnavailable) || errors.As(err, &r) && r.Kind == errs.IO &&
+		!errors.Is(err, upstream.ErrChanged)
 }
 
 // stream is a body of the upstream with the function that ends its request.

@@ -77,35 +77,37 @@ type vouched struct {
 	crc uint64
 }
 
-// describe returns what the upstream says about the whole content, or nil if that is unknown.
-func (v *version) describe() *upstream.About {
+// describe returns what the upstream says about the whole content, or nil if that is unknown. The second result is false
+// if the upstream did not answer, so that a later question may tell more.
+func (v *version) describe() (*upstream.About, bool) {
 	v.mu.Lock()
 	a, ask := v.about, !v.asked
 	v.asked = true
 	v.mu.Unlock()
 	if a != nil && (a.HasCRC64 || a.HasCRC32C || !ask) {
-		return a
+		return a, true
 	}
 	// A neighbour asked by the identity alone, or the description came with a range: servers name the checksum of the
 	// whole only in replies about the whole.
 	ctx, cancel := context.WithTimeout(v.b.s.fetches, proving)
 	defer cancel()
 	got, err := v.b.From.Stat(ctx, v.id.Key, v.id.Version, "")
-	if err != nil || got.Identity != v.id {
-		return a
-	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if err != nil || got.Identity != v.id {
+		v.asked = err == nil
+		return a, err == nil
+	}
 	v.about = &got
-	return v.about
+	return v.about, true
 }
 
 // prove compares the CRC-64/NVME and another hash of the whole content with what the upstream says. prove returns how the
-// content was compared, or "" if nothing is known about it. If the content is wrong, prove drops the entry and returns the
-// reason.
+// content was compared, or "" if nothing is known about it yet. If the content is wrong, prove drops the entry and returns
+// the reason.
 func (v *version) prove(crc uint64, sum hash.Hash) (string, error) {
-	a := v.describe()
-	if a == nil {
+	a, answered := v.describe()
+	if a == nil || !answered && sum == nil {
 		return "", nil
 	}
 	how, err := v.b.judge(a, crc, sum)

@@ -94,6 +94,11 @@ func (h *shelf) take(ctx context.Context, b *bucket, id object.Identity, about *
 		v.learn(about)
 		return v, true, nil
 	}
+	if entry.Evicted() { // perhaps because its content was wrong, which this reader must not see
+		h.mu.Unlock()
+		entry.Release()
+		return h.take(ctx, b, id, about, -1, admit)
+	}
 	v := &version{b: b, id: id, hash: key, entry: entry, users: 1, about: about}
 	v.proved.L = &v.mu
 	h.all[key] = v
@@ -314,7 +319,22 @@ func (v *version) settle(ctx context.Context) error {
 		}
 		v.proved.Wait()
 	}
+	if v.broken == nil && v.entry.Whole() && v.entry.Proof() == "" {
+		v.proveLate()
+	}
 	return v.broken
+}
+
+// proveLate compares whole content that was never compared: the process ended, or the upstream did not answer, when the
+// content became whole. Other readers wait. The caller holds v.mu, which proveLate releases meanwhile.
+func (v *version) proveLate() {
+	f := &flight{v: v} // without blocks
+	v.flights = append(v.flights, f)
+	v.mu.Unlock()
+	_ = v.conclude("", 0) // sets v.broken
+	v.mu.Lock()
+	v.flights = slices.DeleteFunc(v.flights, func(g *flight) bool { return g == f })
+	v.proved.Broadcast()
 }
 
 // unkept returns the error for a block that the entry did not take.
@@ -343,7 +363,6 @@ func (v *version) condemn(why error) error {
 	v.mu.Lock()
 	if v.broken == nil {
 		v.broken = why
-		v.dead.Store(true)
 	}
 	why = v.broken
 	v.mu.Unlock()
@@ -353,6 +372,7 @@ func (v *version) condemn(why error) error {
 	if err := v.entry.Drop(); err != nil {
 		s.log.Error("an entry of the cache cannot be dropped", "bucket", v.b.Name, "key", v.id.Key, "error", err)
 	}
+	v.dead.Store(true) // after Drop, so that the next version of the content gets another entry
 	if err := s.files.Forget(v.id.Origin, v.id.Key); err != nil {
 		s.log.Error("the cache cannot forget a key", "bucket", v.b.Name, "key", v.id.Key, "error", err)
 	}

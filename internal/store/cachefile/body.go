@@ -3,18 +3,14 @@
 package cachefile
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/sendfile"
 )
 
 // aheadBy is the number of bytes that are read ahead of the block that is compared.
@@ -121,8 +117,8 @@ func (v *version) sum(b *blocks, i int64, data []byte) (sum uint64, what string,
 	if v.inline {
 		return checksum.Of(data), "", nil
 	}
-	p := v.s.piece()
-	defer v.s.pieces.Put(p)
+	p := v.s.memory.lend()
+	defer v.s.memory.back(p)
 	off, n := i*object.SumBlock, v.size(i)
 	for at := off; at < off+n; {
 		q := p[:min(piece, off+n-at)]
@@ -130,7 +126,7 @@ func (v *version) sum(b *blocks, i int64, data []byte) (sum uint64, what string,
 			return 0, what, err
 		}
 		at += int64(len(q))
-		sum = v.s.join.After(sum, int64(len(q))) ^ checksum.Of(q)
+		sum = v.s.memory.join.After(sum, int64(len(q))) ^ checksum.Of(q)
 	}
 	return sum, "", nil
 }
@@ -155,7 +151,7 @@ func (v *version) readFull(b *blocks, q []byte, off int64) (what string, err err
 	case rotten(err):
 		return "unreadable", err
 	}
-	return "", fail("read cache", v.s.path(v.file), err)
+	return "", fail("read cache", v.s.files.path(v.file), err)
 }
 
 // read fills q with compared bytes at off.
@@ -235,8 +231,8 @@ func (b *body) copy(w io.Writer, to int64) error {
 	if b.off >= to {
 		return nil
 	}
-	p := b.v.s.piece()
-	defer b.v.s.pieces.Put(p)
+	p := b.v.s.memory.lend()
+	defer b.v.s.memory.back(p)
 	for b.off < to {
 		q := p[:min(piece, to-b.off)]
 		if err := b.read(q, b.off); err != nil {
@@ -254,85 +250,23 @@ func (b *body) copy(w io.Writer, to int64) error {
 	return nil
 }
 
-// send sends the bytes before offset `to` by sendfile, or sets plain and sends none. A bufio.Writer passes the sender
-// on to its connection, and the connection passes itself to the sender's WriteTo.
+// send sends the bytes before offset `to` by sendfile, or sets plain and sends none.
 func (b *body) send(w io.Writer, to int64) error {
 	if b.v.blocks.fd < 0 {
 		b.plain = true
 		return nil
 	}
-	s := &sender{b: b, to: to}
-	switch w := w.(type) {
-	case socket:
-		if _, err := s.WriteTo(w); err != nil {
-			return err
-		}
-	case *bufio.Writer:
-		if err := w.Flush(); err != nil {
-			return err
-		}
-		if _, err := w.ReadFrom(s); err != nil {
-			return err
-		}
+	sent, err := sendfile.Send(w, b.v.blocks.fd, &b.off, to)
+	var failed *sendfile.Failure
+	switch {
+	case err == nil:
+		b.plain = !sent
+	case sendfile.Ended(err):
+		return b.rotted(b.off, "short", nil)
+	case rotten(err):
+		return b.rotted(b.off, "unreadable", err)
+	case errors.As(err, &failed):
+		return errs.Wrap("send", b.v.name(), failed.Err)
 	}
-	b.plain = !s.sent
-	return nil
-}
-
-// socket is a connection with a descriptor.
-type socket interface {
-	net.Conn
-	syscall.Conn
-}
-
-// sender is a reader without bytes that is given to a connection's ReadFrom in order to receive the socket.
-type sender struct {
-	b    *body
-	to   int64
-	sent bool
-}
-
-// Read always returns io.EOF, because a sender has no bytes of its own.
-func (s *sender) Read([]byte) (int, error) { return 0, io.EOF }
-
-// WriteTo sends the body's bytes to w by sendfile, if w is a socket.
-func (s *sender) WriteTo(w io.Writer) (int64, error) {
-	conn, ok := w.(socket)
-	if !ok {
-		return 0, nil
-	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, nil // the write that follows says why
-	}
-	begin := s.b.off
-	var failed error
-	err = raw.Write(func(fd uintptr) bool {
-		for s.b.off < s.to {
-			n, err := unix.Sendfile(int(fd), s.b.v.blocks.fd, &s.b.off, int(min(s.to-s.b.off, 1<<30)))
-			switch {
-			case err == nil && n > 0:
-				s.sent = true
-			case err == nil:
-				failed = s.b.rotted(s.b.off, "short", nil)
-				return true
-			case err == unix.EINTR:
-			case err == unix.EAGAIN:
-				return false
-			case !s.sent && (err == unix.EINVAL || err == unix.ENOSYS || err == unix.EOPNOTSUPP):
-				return true // this file system or socket cannot do it
-			case rotten(err):
-				failed = s.b.rotted(s.b.off, "unreadable", err)
-				return true
-			default:
-				failed = errs.Wrap("send", s.b.v.name(), err)
-				return true
-			}
-		}
-		return true
-	})
-	if failed != nil {
-		err = failed
-	}
-	return s.b.off - begin, err
+	return err
 }

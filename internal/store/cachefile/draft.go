@@ -29,21 +29,21 @@ func (s *Store) Draft(ctx context.Context, origin, key string, size int64) (*Dra
 	if err := context.Cause(ctx); err != nil {
 		return nil, false, fail(op, key, err)
 	}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	s.index.mu.Lock()
+	if s.index.closed {
+		s.index.mu.Unlock()
 		return nil, false, object.Fail(op, key, object.ErrClosed, "")
 	}
-	out, ok := s.admit(id)
+	out, ok := s.index.admit(id)
 	v := newVersion(s, id)
 	if ok {
 		v.promise = allocatedOf(size)
-		s.promised += v.promise
+		s.index.promised += v.promise
 		v.refs, v.blocks = 1, v.empty()
 	} else {
-		s.refused.Add(1)
+		s.counts.refused.Add(1)
 	}
-	s.mu.Unlock()
+	s.index.mu.Unlock()
 	s.discard(out)
 	if !ok {
 		return nil, false, nil
@@ -74,19 +74,19 @@ func (d *Draft) Keep(ctx context.Context, id object.Identity) error {
 		d.end()
 		return err
 	}
-	s.mu.Lock()
-	whole, closed := v.count == v.all(), s.closed
-	old := s.entries[id]
+	s.index.mu.Lock()
+	whole, closed := v.count == v.all(), s.index.closed
+	old := s.index.entries[id]
 	better := old != nil && old.count == old.all() // as good, and known already
 	if !whole || closed || better {
 		if better {
-			s.hold(old)
+			s.index.hold(old)
 		}
-		s.mu.Unlock()
+		s.index.mu.Unlock()
 		d.end()
 		switch {
 		case better:
-			err = s.flush(ctx, old, false)
+			err = s.writer.flush(ctx, old, false)
 			s.release(old)
 			return err
 		case closed:
@@ -95,16 +95,16 @@ func (d *Draft) Keep(ctx context.Context, id object.Identity) error {
 		return absent(op, id.Key, "blocks of the draft are absent")
 	}
 	if old != nil {
-		s.forget(old)
+		s.index.forget(old)
 	}
 	v.id = id
-	s.enter(v)
-	s.dirty[v] = struct{}{}
-	s.mu.Unlock()
+	s.index.enter(v)
+	s.index.dirty[v] = struct{}{}
+	s.index.mu.Unlock()
 	if old != nil {
 		s.unload(old)
 	}
-	err = s.flush(ctx, v, false)
+	err = s.writer.flush(ctx, v, false)
 	if err != nil {
 		s.drop(v)
 	}
@@ -122,9 +122,9 @@ func (d *Draft) Drop() {
 // end removes the content of a draft.
 func (d *Draft) end() {
 	s, v := d.v.s, d.v
-	s.mu.Lock()
-	v.gone = true
-	s.used -= v.allocated
-	s.mu.Unlock()
+	s.index.mu.Lock()
+	v.gone, v.erased = true, true // it never had a record
+	s.index.used -= v.allocated
+	s.index.mu.Unlock()
 	s.release(v)
 }

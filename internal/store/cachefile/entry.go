@@ -4,15 +4,16 @@ package cachefile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/lend"
 )
 
 // Entry is one user's hold on an entry of the cache. While an Entry is held, its content stays readable and its file
@@ -30,6 +31,13 @@ func (e *Entry) Release() {
 	if !e.released.Swap(true) {
 		e.v.s.release(e.v)
 	}
+}
+
+// Evicted reports whether the entry was evicted or dropped, so that Lookup does not return it any more.
+func (e *Entry) Evicted() bool {
+	e.v.s.index.mu.Lock()
+	defer e.v.s.index.mu.Unlock()
+	return e.v.gone
 }
 
 // Missing returns the absent parts of r, in ascending order. Each part has whole blocks, so it may be larger than r.
@@ -73,9 +81,9 @@ func (e *Entry) Section(r object.Range) (object.Body, error) {
 	if m := e.Missing(r); len(m) > 0 {
 		return nil, absent(op, v.name(), fmt.Sprintf("%d bytes at offset %d are absent", m[0].N, m[0].Off))
 	}
-	v.s.mu.Lock()
-	v.s.hold(v)
-	v.s.mu.Unlock()
+	v.s.index.mu.Lock()
+	v.s.index.hold(v)
+	v.s.index.mu.Unlock()
 	return &body{v: v, off: r.Off, end: r.Off + r.N}, nil
 }
 
@@ -101,10 +109,10 @@ func (e *Entry) Sums(first, n int64) ([]uint64, error) {
 
 // Whole reports whether all blocks are present.
 func (e *Entry) Whole() bool {
-	s := e.v.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return e.v.count == e.v.all()
+	v := e.v
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.blocks.count == v.all()
 }
 
 // Inline returns the content if it is whole and stored in the database. The caller must not change it.
@@ -126,20 +134,21 @@ func (e *Entry) Path() string {
 	if v.inline || v.file == 0 {
 		return v.spill
 	}
-	return v.s.path(v.file)
+	return v.s.files.path(v.file)
 }
 
 // Open opens the content's file for reading, with O_DIRECT if direct is true. The content must be whole. Inline content
 // is first copied to a file that lives as long as anybody holds the entry. The caller closes the file, and holds the
-// Entry as long as the file's name is needed. Open fails with kind Unsupported if the file system has no descriptors
-// or no O_DIRECT. Open compares no checksums.
+// Entry as long as the file's name is needed. With Options.ReadOnlyMount, nobody can reopen the descriptor for writing.
+// Open fails with kind Unsupported if the file system has no descriptors or no O_DIRECT, and with object.ErrBusy if
+// somebody keeps a lease on the file. Open compares no checksums.
 func (e *Entry) Open(direct bool) (*os.File, error) {
 	const op = "hand out"
 	v := e.v
 	if !e.Whole() {
 		return nil, absent(op, v.name(), "the content is not whole")
 	}
-	if v.s.fs != vfs.Default {
+	if !v.s.files.native() {
 		return nil, errs.New(errs.Unsupported, op, v.name(), "the files of the cache are not the operating system's, and "+
 			"have no descriptors").WithFix("read the bytes through the cache")
 	}
@@ -151,13 +160,16 @@ func (e *Entry) Open(direct bool) (*os.File, error) {
 			return nil, err
 		}
 	}
-	flags := unix.O_RDONLY | unix.O_CLOEXEC
+	flags := 0
 	if direct {
-		flags |= unix.O_DIRECT
+		flags = unix.O_DIRECT
 	}
 	path := e.Path()
-	file, err := os.OpenFile(path, flags, 0)
-	if err != nil {
+	file, err := v.s.files.lent.Open(path, flags)
+	switch {
+	case errors.Is(err, lend.ErrBusy):
+		return nil, taken(op, path, err)
+	case err != nil:
 		return nil, undirected(op, path, direct, err)
 	}
 	return file, nil
@@ -168,12 +180,12 @@ func (v *version) copyOut(op string) error {
 	if v.spill != "" {
 		return nil
 	}
-	n, err := v.s.ids.take(v.s)
+	n, err := v.s.files.ids.take(v.s.meta)
 	if err != nil {
 		return err
 	}
-	path := v.s.path(n)
-	if err := os.MkdirAll(v.s.folder(n), 0o700); err != nil {
+	path := v.s.files.path(n)
+	if err := os.MkdirAll(v.s.files.folder(n), 0o700); err != nil {
 		return fail(op, path, err)
 	}
 	if err := os.WriteFile(path, v.blocks.data, 0o600); err != nil {
@@ -195,36 +207,38 @@ func (e *Entry) Proven(how string) {
 
 // Proof returns what Proven recorded last, or "".
 func (e *Entry) Proof() string {
-	e.v.s.mu.Lock()
-	defer e.v.s.mu.Unlock()
+	e.v.s.index.mu.Lock()
+	defer e.v.s.index.mu.Unlock()
 	return e.v.proof
 }
 
-// Foreign records whether another node of the cluster owns the content, so that it is evicted before content of ours.
+// Foreign records whether other nodes of the cluster own the content, so that it is evicted before content of ours. The
+// mark is one for the whole entry, because entries are evicted as a whole: content of which this node owns an extent is
+// not foreign.
 func (e *Entry) Foreign(is bool) {
 	e.mark(func(v *version) {
 		v.foreign = is
-		v.s.requeue(v)
+		v.s.index.requeue(v)
 	})
 }
 
 // mark changes an entry's marks, and lets the flusher write them.
 func (e *Entry) mark(change func(*version)) {
 	s := e.v.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
 	change(e.v)
 	if e.v.known && e.v.file != 0 {
-		s.dirty[e.v] = struct{}{}
+		s.index.dirty[e.v] = struct{}{}
 	}
 }
 
 // Flush makes all blocks of the entry durable that are present now.
-func (e *Entry) Flush(ctx context.Context) error { return e.v.s.flush(ctx, e.v, false) }
+func (e *Entry) Flush(ctx context.Context) error { return e.v.s.writer.flush(ctx, e.v, false) }
 
 // Drop evicts the entry, even if it is pinned: for example, because its content has proved to be wrong. The content
 // stays readable until the Entry is released, but Put fails with ErrAbsent. When Drop returns nil, the removal is durable.
 func (e *Entry) Drop() error {
 	e.v.s.drop(e.v)
-	return e.v.s.flush(context.Background(), e.v, false)
+	return e.v.s.writer.flush(context.Background(), e.v, false)
 }

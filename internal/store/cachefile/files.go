@@ -14,7 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/layout"
+	"github.com/nebulaio/nebulaio/internal/store/lend"
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 )
 
@@ -29,12 +31,56 @@ func parseFile(name string) (uint64, bool) {
 	return n, err == nil && fileName(n) == name
 }
 
-// folder returns the directory of a file.
-func (s *Store) folder(n uint64) string {
-	return s.fs.PathJoin(s.data, fmt.Sprintf("%03x", n/perFolder))
+// files is the files of a cache with the content of entries.
+type files struct {
+	opts *Options
+	fs   vfs.FS
+	data string // the folder of the files
+	lent *lend.Directory
+	ids  numbers
+
+	namesMu  sync.Mutex
+	folders  map[string]bool // folders of files that exist
+	unsynced map[string]bool // directories with names that are not durable
 }
 
-func (s *Store) path(n uint64) string { return s.fs.PathJoin(s.folder(n), fileName(n)) }
+func newFiles(o *Options) *files {
+	return &files{opts: o, fs: o.FS, data: o.FS.PathJoin(o.Dir, layout.DataName), folders: map[string]bool{},
+		unsynced: map[string]bool{}, lent: lend.New(o.Dir)}
+}
+
+// native reports whether the files are the operating system's, and have descriptors.
+func (f *files) native() bool { return f.fs == vfs.Default }
+
+// mount lets clients open files through a read-only mount, if that is asked for.
+func (f *files) mount() {
+	if f.opts.ReadOnlyMount && f.native() {
+		f.lent = lend.Mount(f.opts.Dir, layout.DataName)
+	}
+}
+
+// makeDirs creates the directory of the cache and makes its name durable.
+func (f *files) makeDirs() error {
+	const op = "open cache"
+	_, err := f.fs.Stat(f.opts.Dir)
+	for _, dir := range []string{f.opts.Dir, f.data} {
+		if err := f.fs.MkdirAll(dir, 0o700); err != nil {
+			return fail(op, dir, err)
+		}
+	}
+	if missing(err) {
+		// If the parent belongs to another owner, its sync may fail. Then a loss of power may lose the empty cache.
+		_ = layout.SyncDir(f.fs, f.fs.PathDir(f.opts.Dir))
+	}
+	return fail(op, f.opts.Dir, layout.SyncDir(f.fs, f.opts.Dir))
+}
+
+// folder returns the directory of a file.
+func (f *files) folder(n uint64) string {
+	return f.fs.PathJoin(f.data, fmt.Sprintf("%03x", n/perFolder))
+}
+
+func (f *files) path(n uint64) string { return f.fs.PathJoin(f.folder(n), fileName(n)) }
 
 // numbers assigns the numbers of files, each once. The mark in the database is above all assigned numbers, and durable
 // before the first of them is used.
@@ -54,20 +100,12 @@ func (n *numbers) begin(db *pebble.DB) error {
 }
 
 // take assigns the next number.
-func (n *numbers) take(s *Store) (uint64, error) {
+func (n *numbers) take(m *metadata) (uint64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.next == n.mark {
-		done, err := s.use("reserve numbers", s.opts.Dir)
-		if err != nil {
-			return 0, err
-		}
-		defer done()
-		b := s.db.NewBatch()
-		if err := b.Set(metaKey("files"), binary.BigEndian.AppendUint64(nil, n.mark+numberReserve), nil); err != nil {
-			return 0, fail("reserve numbers", s.opts.Dir, err)
-		}
-		if err := s.fence.Apply(s.db, "reserve numbers", s.opts.Dir, b, nil); err != nil {
+		mark := pair{metaKey("files"), binary.BigEndian.AppendUint64(nil, n.mark+numberReserve)}
+		if err := m.commit("reserve numbers", []pair{mark}, nil, false); err != nil {
 			return 0, err
 		}
 		n.mark += numberReserve
@@ -77,18 +115,18 @@ func (n *numbers) take(s *Store) (uint64, error) {
 }
 
 // create makes the file of an entry at its full length. The flusher makes the name durable.
-func (s *Store) create(n uint64, size int64) (vfs.File, error) {
+func (f *files) create(n uint64, size int64) (vfs.File, error) {
 	const op = "create cache file"
-	dir, path := s.folder(n), s.path(n)
-	s.namesMu.Lock()
-	made := s.folders[dir]
-	s.namesMu.Unlock()
+	dir, path := f.folder(n), f.path(n)
+	f.namesMu.Lock()
+	made := f.folders[dir]
+	f.namesMu.Unlock()
 	if !made {
-		if err := s.fs.MkdirAll(dir, 0o700); err != nil {
+		if err := f.fs.MkdirAll(dir, 0o700); err != nil {
 			return nil, fail(op, dir, err)
 		}
 	}
-	file, err := layout.Private(s.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified))
+	file, err := layout.Private(f.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified))
 	if err != nil {
 		return nil, fail(op, path, err)
 	}
@@ -99,32 +137,32 @@ func (s *Store) create(n uint64, size int64) (vfs.File, error) {
 	}
 	if err != nil {
 		_ = file.Close()
-		_ = s.fs.Remove(path)
+		_ = f.fs.Remove(path)
 		return nil, fail(op, path, err)
 	}
-	s.namesMu.Lock()
-	if !s.folders[dir] {
-		s.folders[dir] = true
-		s.unsynced[s.data] = true
+	f.namesMu.Lock()
+	if !f.folders[dir] {
+		f.folders[dir] = true
+		f.unsynced[f.data] = true
 	}
-	s.unsynced[dir] = true
-	s.namesMu.Unlock()
+	f.unsynced[dir] = true
+	f.namesMu.Unlock()
 	return file, nil
 }
 
 // syncNames makes the names of new files durable.
-func (s *Store) syncNames() error {
-	s.namesMu.Lock()
-	dirs := s.unsynced
-	s.unsynced = map[string]bool{}
-	s.namesMu.Unlock()
+func (f *files) syncNames() error {
+	f.namesMu.Lock()
+	dirs := f.unsynced
+	f.unsynced = map[string]bool{}
+	f.namesMu.Unlock()
 	for dir := range dirs {
-		if err := layout.SyncDir(s.fs, dir); err != nil {
-			s.namesMu.Lock()
+		if err := layout.SyncDir(f.fs, dir); err != nil {
+			f.namesMu.Lock()
 			for d := range dirs {
-				s.unsynced[d] = true
+				f.unsynced[d] = true
 			}
-			s.namesMu.Unlock()
+			f.namesMu.Unlock()
 			return fail("sync", dir, err)
 		}
 	}
@@ -135,10 +173,10 @@ func (s *Store) syncNames() error {
 var errLost = errors.New("the file is missing or has another length")
 
 // reopen opens the file of an entry, which must have its full length.
-func (s *Store) reopen(v *version) (vfs.File, error) {
+func (f *files) reopen(v *version) (vfs.File, error) {
 	const op = "open cache file"
-	path := s.path(v.file)
-	info, err := s.fs.Stat(path) // OpenReadWrite would create a missing file
+	path := f.path(v.file)
+	info, err := f.fs.Stat(path) // OpenReadWrite would create a missing file
 	switch {
 	case missing(err):
 		return nil, errLost
@@ -147,7 +185,17 @@ func (s *Store) reopen(v *version) (vfs.File, error) {
 	case err != nil || !info.Mode().IsRegular() || info.Size() != v.id.Size:
 		return nil, errLost
 	}
-	file, err := s.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	if f.native() {
+		// A client with a lease on the file must not make the open wait. It cannot take a lease while we hold fd.
+		fd, err := lend.Unleased(unix.AT_FDCWD, path, unix.O_RDWR)
+		if errors.Is(err, lend.ErrBusy) {
+			return nil, taken(op, path, err)
+		}
+		if err == nil {
+			defer func() { _ = unix.Close(fd) }()
+		}
+	}
+	file, err := f.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		if rotten(err) {
 			return nil, errLost
@@ -158,38 +206,40 @@ func (s *Store) reopen(v *version) (vfs.File, error) {
 }
 
 // unlink removes the file of an entry that the index does not have any more.
-func (s *Store) unlink(v *version) {
-	if v.spill != "" {
-		s.remove(v.spill)
-	}
+func (f *files) unlink(v *version) {
 	if !v.inline && v.file != 0 {
-		s.remove(s.path(v.file))
+		f.remove(f.path(v.file))
 	}
 }
 
 // remove removes a file, and tells what fails. A file that stays is removed after the next start.
-func (s *Store) remove(path string) {
-	if err := s.fs.Remove(path); err != nil && !missing(err) {
-		s.opts.Failed(fail("remove", path, err))
+func (f *files) remove(path string) {
+	if err := f.fs.Remove(path); err != nil && !missing(err) {
+		f.opts.Failed(fail("remove", path, err))
 	}
 }
 
 // checkSpace refuses n more bytes if they do not fit beside the reserve.
-func (s *Store) checkSpace(op, name string, n int64) error {
-	if s.opts.Reserve < 0 {
+func (f *files) checkSpace(op, name string, n int64) error {
+	if f.opts.Reserve < 0 {
 		return nil
 	}
-	u, err := s.fs.GetDiskUsage(s.opts.Dir)
+	u, err := f.fs.GetDiskUsage(f.opts.Dir)
 	if err != nil {
 		return nil // the write says what is wrong
 	}
-	if free := int64(min(u.AvailBytes, 1<<62)); free-n < s.opts.Reserve {
-		return fullError(op, name, fmt.Sprintf("%d bytes are free on the disk, %d are kept in reserve", free, s.opts.Reserve))
+	if free := int64(min(u.AvailBytes, 1<<62)); free-n < f.opts.Reserve {
+		return fullError(op, name, fmt.Sprintf("%d bytes are free on the disk, %d are kept in reserve", free, f.opts.Reserve))
 	}
 	return nil
 }
 
-// direct explains why an O_DIRECT open was refused.
+// taken returns the error for a file on which somebody keeps a lease.
+func taken(op, name string, err error) error {
+	return object.Fail(op, name, both{object.ErrBusy, err}, "")
+}
+
+// undirected explains why an O_DIRECT open was refused.
 func undirected(op, name string, direct bool, err error) error {
 	if direct && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
 		return &errs.Error{Kind: errs.Unsupported, Op: op, Name: name,

@@ -4,65 +4,117 @@ package cachefile
 
 import (
 	"context"
-	"math"
 	"math/bits"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/nebulaio/nebulaio/internal/object"
-	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
 // syncers is the number of files that are synced at once. The file system joins their commits.
 const syncers = 8
 
-// doomed is an evicted entry whose records are still to be removed.
-type doomed struct {
-	file   uint64
-	blocks int64
+// writer makes the changes of entries durable: their data first, and their records after it.
+type writer struct {
+	s      *Store
+	wake   chan struct{} // there is enough to do
+	evicts chan struct{} // there are evicted entries
+
+	// mu is held while records of entries are written, so that the last writer is right. It is taken before any
+	// version.mu and index.mu.
+	mu sync.Mutex
+}
+
+func newWriter(s *Store) *writer {
+	return &writer{s: s, wake: make(chan struct{}, 1), evicts: make(chan struct{}, 1)}
 }
 
 // Flush makes all blocks durable that are present now.
-func (s *Store) Flush(ctx context.Context) error { return s.flush(ctx, nil, false) }
+func (s *Store) Flush(ctx context.Context) error { return s.writer.flush(ctx, nil, false) }
 
 // changed lets the flusher write an entry.
-func (s *Store) changed(v *version) {
-	s.mu.Lock()
+func (w *writer) changed(v *version) {
+	w.s.index.mu.Lock()
 	if v.known {
-		s.dirty[v] = struct{}{}
+		w.s.index.dirty[v] = struct{}{}
 	}
-	enough := s.unsaved >= s.opts.FlushBytes
-	s.mu.Unlock()
+	enough := w.s.index.unsaved >= w.s.opts.FlushBytes
+	w.s.index.mu.Unlock()
 	if enough {
 		select {
-		case s.wake <- struct{}{}:
+		case w.wake <- struct{}{}:
 		default: // it is awake
 		}
 	}
 }
 
-// flusher flushes by bytes and by time until the cache is closed.
-func (s *Store) flusher() {
+// run flushes by bytes and by time until the cache is closed.
+func (w *writer) run() {
 	var tick <-chan time.Time
-	if s.opts.FlushEvery > 0 {
-		t := time.NewTicker(s.opts.FlushEvery)
+	if w.s.opts.FlushEvery > 0 {
+		t := time.NewTicker(w.s.opts.FlushEvery)
 		defer t.Stop()
 		tick = t.C
 	}
 	for {
 		select {
-		case <-s.stop:
+		case <-w.s.stop:
 			return
-		case <-s.wake:
+		case <-w.evicts:
+			w.report(w.erase())
+			continue
+		case <-w.wake:
 		case <-tick:
 		}
-		if err := s.flush(context.Background(), nil, true); err != nil {
-			s.opts.Failed(err)
+		w.report(w.flush(context.Background(), nil, true))
+	}
+}
+
+// report tells of an error of background work.
+func (w *writer) report(err error) {
+	if err != nil {
+		w.s.opts.Failed(err)
+	}
+}
+
+// erase removes the records of evicted entries durably, and then their files. So an entry without a file is never left,
+// whenever the process is killed.
+func (w *writer) erase() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.eraseNow("evict")
+}
+
+// eraseNow does the work of erase. The caller holds writer.mu, so that nobody else writes records.
+func (w *writer) eraseNow(op string) error {
+	w.s.index.mu.Lock()
+	gone := slices.Clip(w.s.index.doomed)
+	named := slices.ContainsFunc(gone, func(d doomed) bool { return d.v == nil || d.v.named })
+	var sets []pair
+	if named {
+		sets = append(sets, w.s.index.policy(w.s.known.now()))
+	}
+	w.s.index.mu.Unlock()
+	if named {
+		if err := w.s.meta.commit(op, sets, gone, false); err != nil {
+			return err
 		}
 	}
+	w.s.index.mu.Lock()
+	w.s.index.doomed = w.s.index.doomed[len(gone):] // only the holder of writer.mu takes from it
+	for _, d := range gone {
+		if d.v != nil {
+			d.v.erased = true
+		}
+	}
+	w.s.index.mu.Unlock()
+	for _, d := range gone {
+		if d.v != nil {
+			w.s.unload(d.v)
+		}
+	}
+	return nil
 }
 
 // save is what a flush writes about one entry.
@@ -72,90 +124,67 @@ type save struct {
 	sets []pair
 }
 
-// pair is a key and a value of the database.
-type pair struct{ key, value []byte }
-
-// flush syncs the data of changed entries, then the names of their files, and then writes their records durably. If
-// only is not nil, only that entry is flushed. If lazy is true, removals and read times need not be durable.
-func (s *Store) flush(ctx context.Context, only *version, lazy bool) error {
+// flush removes evicted entries, syncs the data of changed entries, then the names of their files, and then writes their
+// records durably. If only is not nil, only that entry is written. If lazy is true, read times need not be durable.
+func (w *writer) flush(ctx context.Context, only *version, lazy bool) error {
 	const op = "flush cache"
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err := context.Cause(ctx); err != nil {
-		return fail(op, s.opts.Dir, err)
+		return fail(op, w.s.opts.Dir, err)
 	}
-	s.mu.Lock()
+	if err := w.eraseNow(op); err != nil {
+		return err
+	}
+	w.s.index.mu.Lock()
 	var saves []*save
-	for v := range s.dirty {
+	for v := range w.s.index.dirty {
 		if only == nil || v == only {
-			delete(s.dirty, v)
-			s.hold(v)
+			delete(w.s.index.dirty, v)
+			w.s.index.hold(v)
 			saves = append(saves, &save{v: v})
 		}
 	}
-	gone := s.doomed
-	s.doomed = nil
-	var reads []pair
+	var sets []pair
 	if only == nil {
-		reads = s.takeReads()
+		sets = w.s.index.takeReads()
 	}
-	if len(saves)+len(gone)+len(reads) > 0 {
-		reads = append(reads, s.policy())
+	if len(saves)+len(sets) > 0 {
+		sets = append(sets, w.s.index.policy(w.s.known.now()))
 	}
-	s.mu.Unlock()
+	w.s.index.mu.Unlock()
 	defer func() {
 		for _, sv := range saves {
-			s.release(sv.v)
+			w.s.release(sv.v)
 		}
 	}()
-	s.syncAll(saves)
-	err := s.syncNames()
+	w.syncAll(saves)
+	err := w.s.files.syncNames()
 	if err == nil {
 		for _, sv := range saves {
 			sv.sets = sv.v.records(sv.what)
+			sets = append(sets, sv.sets...)
 		}
-		err = s.commit(op, saves, gone, reads, lazy || len(gone) == 0)
+		err = w.s.meta.commit(op, sets, nil, lazy && len(saves) == 0)
 	}
 	if err != nil {
-		s.mu.Lock()
-		s.doomed = append(gone, s.doomed...)
+		w.s.index.mu.Lock()
 		for _, sv := range saves {
 			if sv.v.known {
-				s.dirty[sv.v] = struct{}{}
+				w.s.index.dirty[sv.v] = struct{}{}
 			}
 		}
-		s.mu.Unlock()
+		w.s.index.mu.Unlock()
 		return err
 	}
 	for _, sv := range saves {
-		sv.v.saved(sv.what)
+		sv.v.saved(sv.what, len(sv.sets) > 0)
 	}
 	return nil
 }
 
-// takeReads returns the read times that the database does not have. The caller holds mu.
-func (s *Store) takeReads() []pair {
-	var out []pair
-	for v := range s.touched {
-		v.touched = false
-		out = append(out, pair{numberKey(kindRead, v.file), encodeRead(v.read)})
-	}
-	clear(s.touched)
-	return out
-}
-
-// policy returns the record of the access clock and the Guard. The caller holds mu.
-func (s *Store) policy() pair {
-	var e codec.Encoder
-	e.Byte(recordVersion)
-	e.Int(s.clock)
-	e.Word(math.Float64bits(s.guard.Usual))
-	s.known.encode(&e)
-	return pair{metaKey("policy"), e}
-}
-
 // syncAll syncs the data of entries. Blocks whose sync fails are given up.
-func (s *Store) syncAll(saves []*save) {
+func (w *writer) syncAll(saves []*save) {
 	slots := make(chan struct{}, syncers)
 	var wg sync.WaitGroup
 	for _, sv := range saves {
@@ -187,12 +216,12 @@ func (v *version) sync() bitmap {
 	if err == nil {
 		return what
 	}
-	v.s.opts.Failed(fail("sync", v.s.path(v.file), err))
+	v.s.opts.Failed(fail("sync", v.s.files.path(v.file), err))
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i := range v.all() {
 		if what.has(i) && b.pending.has(i) {
-			v.s.abandoned.Add(1)
+			v.s.counts.abandoned.Add(1)
 			v.clear(i)
 		}
 	}
@@ -205,8 +234,9 @@ func (v *version) clear(i int64) {
 	if !b.have.has(i) {
 		return
 	}
-	v.s.refund(v, v.size(i), b.pending.has(i))
+	v.s.index.refund(v, v.size(i), b.pending.has(i))
 	b.have.clear(i)
+	b.count--
 	b.pending.clear(i)
 	b.seen.clear(i)
 	b.rewrite.set(i / chunkBlocks)
@@ -216,7 +246,7 @@ func (v *version) clear(i int64) {
 }
 
 // records returns the records of an entry in which the given blocks and all saved ones are present. The
-// caller holds Store.writing.
+// caller holds writer.mu.
 func (v *version) records(what bitmap) []pair {
 	if what == nil {
 		return nil
@@ -242,19 +272,19 @@ func (v *version) records(what bitmap) []pair {
 	if v.inline && len(what) > 0 && what.has(0) && b.have.has(0) {
 		out = append(out, pair{numberKey(kindContent, v.file), b.data})
 	}
-	v.s.mu.Lock()
+	v.s.index.mu.Lock()
 	r.superseded, r.foreign, r.proof = v.superseded, v.foreign, v.proof
 	r.admitted, r.read = v.admitted, v.read
 	gone := v.gone || !v.known
-	v.s.mu.Unlock()
+	v.s.index.mu.Unlock()
 	if gone || v.file == 0 {
 		return nil
 	}
 	return append(out, pair{numberKey(kindEntry, v.file), r.encode()})
 }
 
-// saved notes that blocks are in the database.
-func (v *version) saved(what bitmap) {
+// saved notes that blocks are in the database. named is true if there is a record of the entry now.
+func (v *version) saved(what bitmap, named bool) {
 	if what == nil {
 		return
 	}
@@ -268,74 +298,17 @@ func (v *version) saved(what bitmap) {
 		}
 	}
 	clear(v.blocks.rewrite)
-	v.s.mu.Lock()
-	v.s.unsave(v, -n)
-	v.named = v.named || v.known
-	v.s.mu.Unlock()
-}
-
-// commit writes records. Without saves, they need not be durable if lazy is true.
-func (s *Store) commit(op string, saves []*save, gone []doomed, more []pair, lazy bool) error {
-	done, err := s.use(op, s.opts.Dir)
-	if err != nil {
-		return err
-	}
-	defer done()
-	fill := func(b *pebble.Batch) error {
-		sets := more
-		for _, sv := range saves {
-			sets = append(sets, sv.sets...)
-		}
-		for _, p := range sets {
-			if err := b.Set(p.key, p.value, nil); err != nil {
-				return err
-			}
-		}
-		for _, d := range gone {
-			if err := d.remove(b); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if len(saves) == 0 && lazy {
-		if len(more)+len(gone) > 0 {
-			s.fence.ApplyLazily(s.db, fill)
-		}
-		return nil
-	}
-	b := s.db.NewBatch()
-	if err := fill(b); err != nil {
-		_ = b.Close()
-		return fail(op, s.opts.Dir, err)
-	}
-	return s.fence.Apply(s.db, op, s.opts.Dir, b, nil)
-}
-
-// remove removes the records of an entry.
-func (d doomed) remove(b *pebble.Batch) error {
-	for _, kind := range []byte{kindEntry, kindRead, kindContent} {
-		if err := b.Delete(numberKey(kind, d.file), nil); err != nil {
-			return err
-		}
-	}
-	chunks := (d.blocks + chunkBlocks - 1) / chunkBlocks
-	if chunks > chunkBlocks {
-		return b.DeleteRange(numberKey(kindSums, d.file), numberKey(kindSums, d.file+1), nil)
-	}
-	for c := range chunks {
-		if err := b.Delete(chunkKey(d.file, c), nil); err != nil {
-			return err
-		}
-	}
-	return nil
+	v.s.index.mu.Lock()
+	v.s.index.unsave(v, -n)
+	v.named = v.named || named
+	v.s.index.mu.Unlock()
 }
 
 // damage drops a block durably because it does not match its sum or cannot be read.
 func (v *version) damage(block int64, sum uint64) {
 	s := v.s
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.writer.mu.Lock()
+	defer s.writer.mu.Unlock()
 	v.mu.Lock()
 	b := v.blocks
 	if b == nil || !b.have.has(block) || b.sums[block] != sum || b.seen.has(block) {
@@ -344,19 +317,19 @@ func (v *version) damage(block int64, sum uint64) {
 	}
 	v.clear(block)
 	v.mu.Unlock()
-	s.damaged.Add(1)
-	s.mu.Lock()
+	s.counts.damaged.Add(1)
+	s.index.mu.Lock()
 	v.proof = ""
-	s.mu.Unlock()
+	s.index.mu.Unlock()
 	none := newBitmap(v.all())
 	sets := v.records(none)
 	if sets == nil {
 		return
 	}
-	if err := s.commit("drop damaged block", []*save{{v: v, sets: sets}}, nil, nil, false); err != nil {
+	if err := s.meta.commit("drop damaged block", sets, nil, false); err != nil {
 		s.opts.Failed(err)
-		s.changed(v)
+		s.writer.changed(v)
 		return
 	}
-	v.saved(none)
+	v.saved(none, true)
 }

@@ -74,7 +74,7 @@ func TestHostileRecords(t *testing.T) {
 		if err := s.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		harm(t, s.db, r)
+		harm(t, s.meta.db, r)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}

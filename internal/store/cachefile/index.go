@@ -3,14 +3,77 @@
 package cachefile
 
 import (
-	"context"
+	"cmp"
+	"container/list"
 	"encoding/binary"
-	"fmt"
+	"math"
 	"slices"
-	"time"
+	"strings"
+	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
+
+// index knows all entries of a cache: by identity, by key, and in the order in which they may be evicted. It counts what
+// they occupy. All fields but opts are guarded by mu.
+type index struct {
+	opts   *Options
+	counts *counts
+	evicts chan<- struct{} // tells the writer that there are evicted entries
+
+	mu       sync.Mutex
+	closed   bool
+	entries  map[object.Identity]*version
+	byKey    map[keyName][]*version
+	byFile   map[uint64]*version // files that must not be swept, also of drafts and of evicted entries in use
+	queues   [3]list.List        // see queue numbers; the entry that was read last is in front
+	idle     list.List           // loaded entries without users
+	idleSums int64               // blocks of them
+	whole    int64               // entries with all blocks
+	used     int64               // bytes on the disk
+	promised int64
+	guard    Guard
+	ghosts   ghosts
+	clock    int64
+	dirty    map[*version]struct{} // entries with changes that the database does not have
+	touched  map[*version]struct{} // entries with read times that the database does not have
+	doomed   []doomed              // evicted entries whose records and files are still to be removed
+	unsaved  int64                 // bytes that are not durable
+	pins     pins
+	origins  map[string]string // one copy of each origin
+}
+
+// The queues in the order in which their entries are evicted.
+const (
+	queueSuperseded = iota
+	queueForeign
+	queueOrdinary
+)
+
+// keyName is a key of an origin.
+type keyName struct{ origin, key string }
+
+// doomed is an evicted entry whose records are still to be removed.
+type doomed struct {
+	file   uint64
+	blocks int64
+	v      *version // nil for a record that is not readable
+}
+
+// reset empties the index.
+func (x *index) reset() {
+	x.entries, x.byKey, x.byFile = map[object.Identity]*version{}, map[keyName][]*version{}, map[uint64]*version{}
+	x.dirty, x.touched = map[*version]struct{}{}, map[*version]struct{}{}
+	x.pins, x.origins = pins{all: map[Pin]Pin{}, epoch: 1}, map[string]string{}
+	for i := range x.queues {
+		x.queues[i].Init()
+	}
+	x.idle.Init()
+	x.idleSums, x.whole, x.unsaved, x.doomed = 0, 0, 0, nil
+	x.used, x.clock = 0, 0
+	x.guard = Guard{Capacity: x.opts.Capacity, ColdTime: x.opts.ColdTime}
+}
 
 // ghostOf returns the key of content for ghosts.
 func ghostOf(id object.Identity) uint64 {
@@ -18,133 +81,90 @@ func ghostOf(id object.Identity) uint64 {
 	return binary.BigEndian.Uint64(h[:])
 }
 
-// Admit returns the entry of id, and makes an empty one if there is none. If the second result is
-// false, the content should be served without being kept. Then it is larger than the cache may be, or there is no room
-// and the Guard lets nothing be evicted. The caller releases the entry. Admit fails if id is invalid or the cache is closed.
-func (s *Store) Admit(ctx context.Context, id object.Identity) (*Entry, bool, error) {
-	const op = "admit to cache"
-	if err := checkIdentity(op, id); err != nil {
-		return nil, false, err
+// note advances the access clock, and tells the Guard of a re-read. The caller holds mu.
+func (x *index) note(id object.Identity, n int64) {
+	x.clock += n
+	now := Moment{Bytes: x.clock, Time: x.opts.Now()}
+	if v := x.entries[id]; v != nil {
+		x.guard.Reread(now.Bytes-v.read.Bytes, n)
+		x.touch(v, now)
+		return
 	}
-	if err := context.Cause(ctx); err != nil {
-		return nil, false, fail(op, id.Key, err)
+	if before, ok := x.ghosts.note(ghostOf(id), x.clock); ok {
+		x.guard.Reread(x.clock-before, n)
 	}
-	s.mu.Lock()
-	v := s.take(id)
-	if v != nil {
-		s.mu.Unlock()
-		if e, ok := s.ready(v); ok {
-			return e, true, nil
-		}
-		s.mu.Lock()
-		v = s.take(id) // the broken one is gone; somebody may have made a new one
-		if v != nil {
-			s.mu.Unlock()
-			e, ok := s.ready(v)
-			return e, ok, nil
-		}
-	}
-	if s.closed {
-		s.mu.Unlock()
-		return nil, false, object.Fail(op, id.Key, object.ErrClosed, "")
-	}
-	out, ok := s.admit(id)
-	if ok {
-		v = newVersion(s, id)
-		v.promise = allocatedOf(id.Size)
-		s.promised += v.promise
-		v.refs, v.blocks = 1, v.empty()
-		s.enter(v)
-	} else {
-		s.refused.Add(1)
-	}
-	s.mu.Unlock()
-	s.discard(out)
-	if !ok {
-		return nil, false, nil
-	}
-	return &Entry{v: v}, true, nil
 }
 
-// admit makes room for content, or reports that there is none. It returns evicted entries for discard. The caller
-// holds mu.
-func (s *Store) admit(id object.Identity) ([]*version, bool) {
-	need := allocatedOf(id.Size)
-	if need > s.opts.Capacity {
-		return nil, false
+// touch records a read of an entry. The caller holds mu.
+func (x *index) touch(v *version, now Moment) {
+	v.read = now
+	if v.place != nil {
+		v.queue.MoveToFront(v.place)
 	}
-	total := s.used + s.promised + need
-	if float64(total) <= float64(s.opts.Capacity)*s.opts.High {
-		return nil, true
+	if v.named && !v.touched {
+		v.touched = true
+		x.touched[v] = struct{}{}
 	}
-	// Above High, what may go goes. If nothing may go, the cache fills up to Capacity.
-	_, pinned := s.pinOf(id.Origin, id.Key, s.opts.Now())
-	return s.makeRoom(total-s.opts.Capacity, total-int64(float64(s.opts.Capacity)*s.opts.Low), pinned)
 }
 
-// makeRoom evicts entries of at least `least` bytes, and of up to `most` bytes, or none if there are not enough. If
-// force is true, the Guard is not asked. The caller holds mu, and calls discard with the result without it.
-func (s *Store) makeRoom(least, most int64, force bool) (out []*version, ok bool) {
-	now := Moment{Bytes: s.clock, Time: s.opts.Now()}
-	var sum int64
-	for q := range s.queues {
-		for e := s.queues[q].Back(); e != nil && sum < most; e = e.Prev() {
-			v := e.Value.(*version)
-			if q == queueOrdinary && !force && !s.guard.MayEvict(v.read, now) {
-				break // all others were read later
-			}
-			if force && sum >= least {
-				break
-			}
-			if v.refs > 0 || v.allocated == 0 || s.isPinned(v, now.Time) {
-				continue
-			}
-			out = append(out, v)
-			sum += v.allocated
-		}
+// take adds a user to the entry of id, or returns nil if there is none. The caller holds mu.
+func (x *index) take(id object.Identity) *version {
+	v := x.entries[id]
+	if v == nil || x.closed {
+		return nil
 	}
-	if sum < least {
-		return nil, false
+	x.hold(v)
+	return v
+}
+
+// hold adds a user to an entry. The caller holds mu.
+func (x *index) hold(v *version) {
+	v.refs++
+	x.unrest(v)
+}
+
+// mostSums limits the blocks of entries that stay loaded without users to 64 MiB of sums.
+const mostSums = 8 << 20
+
+// unrest removes an entry from the idle ones. The caller holds mu.
+func (x *index) unrest(v *version) {
+	if v.rest != nil {
+		x.idle.Remove(v.rest)
+		v.rest = nil
+		x.idleSums -= v.all()
 	}
-	for _, v := range out {
-		s.ghosts.note(ghostOf(v.id), v.read.Bytes)
-		s.evicted.Add(1)
-		s.freed.Add(v.allocated)
-		s.forget(v)
-	}
-	return out, true
 }
 
 // enter adds an entry to the index. The caller holds mu.
-func (s *Store) enter(v *version) {
-	if o, ok := s.origins[v.id.Origin]; ok {
+func (x *index) enter(v *version) {
+	if o, ok := x.origins[v.id.Origin]; ok {
 		v.id.Origin = o
 	} else {
-		s.origins[v.id.Origin] = v.id.Origin
+		x.origins[v.id.Origin] = v.id.Origin
 	}
 	v.known = true
 	if v.admitted.IsZero() {
-		v.admitted = s.opts.Now()
-		v.read = Moment{Bytes: s.clock, Time: v.admitted}
+		v.admitted = x.opts.Now()
+		v.read = Moment{Bytes: x.clock, Time: v.admitted}
 	}
-	s.entries[v.id] = v
-	s.unsaved += v.unsaved
+	x.entries[v.id] = v
+	x.unsaved += v.unsaved
 	if v.count == v.all() {
-		s.whole++
+		x.whole++
 	}
 	k := keyName{v.id.Origin, v.id.Key}
-	s.byKey[k] = append(s.byKey[k], v)
-	s.requeue(v)
+	x.byKey[k] = append(x.byKey[k], v)
+	x.requeue(v)
 }
 
 // requeue puts an entry into the queue that its marks ask for. The caller holds mu.
-func (s *Store) requeue(v *version) {
-	to := &s.queues[queueOrdinary]
+func (x *index) requeue(v *version) {
+	to := &x.queues[queueOrdinary]
 	switch {
 	case v.superseded:
-		to = &s.queues[queueSuperseded]
+		to = &x.queues[queueSuperseded]
 	case v.foreign:
-		to = &s.queues[queueForeign]
+		to = &x.queues[queueForeign]
 	}
 	if v.queue == to || !v.known {
 		return
@@ -165,136 +185,105 @@ func (s *Store) requeue(v *version) {
 
 // forget removes an entry from the index and from the accounts. Its record is removed by the flusher. The caller holds
 // mu.
-func (s *Store) forget(v *version) {
+func (x *index) forget(v *version) {
 	if !v.known {
 		return
 	}
 	v.known, v.gone = false, true
-	delete(s.entries, v.id)
+	delete(x.entries, v.id)
 	k := keyName{v.id.Origin, v.id.Key}
-	if rest := slices.DeleteFunc(s.byKey[k], func(o *version) bool { return o == v }); len(rest) > 0 {
-		s.byKey[k] = rest
+	if rest := slices.DeleteFunc(x.byKey[k], func(o *version) bool { return o == v }); len(rest) > 0 {
+		x.byKey[k] = rest
 	} else {
-		delete(s.byKey, k)
+		delete(x.byKey, k)
 	}
 	v.queue.Remove(v.place)
 	v.queue, v.place = nil, nil
-	s.unrest(v)
+	x.unrest(v)
 	if v.count == v.all() {
-		s.whole--
+		x.whole--
 	}
-	s.used -= v.allocated
-	s.promised -= v.promise
+	x.used -= v.allocated
+	x.promised -= v.promise
 	v.promise = 0
-	s.unsaved -= v.unsaved
-	delete(s.touched, v)
-	delete(s.dirty, v)
+	x.unsaved -= v.unsaved
+	delete(x.touched, v)
+	delete(x.dirty, v)
 	if v.file != 0 {
-		s.doomed = append(s.doomed, doomed{v.file, v.all()})
+		x.doom(v)
 	}
 }
 
-// discard removes the files of entries that forget has removed from the index, unless they are in use.
-func (s *Store) discard(out []*version) {
-	for _, v := range out {
-		s.unload(v)
+// doom lets the writer remove the record and then the file of an evicted entry. The caller holds mu.
+func (x *index) doom(v *version) {
+	x.doomed = append(x.doomed, doomed{v.file, v.all(), v})
+	select {
+	case x.evicts <- struct{}{}:
+	default: // the writer will look anyway
 	}
 }
 
-// drop evicts one entry, whoever uses it, and reports whether it was still in the index.
-func (s *Store) drop(v *version) bool {
-	s.mu.Lock()
-	known := v.known
-	s.forget(v)
-	s.mu.Unlock()
-	if known {
-		s.unload(v)
-	}
-	return known
-}
-
-// giveWay evicts the entries that were read longest ago, without asking the Guard, so that the database can write to
-// a full disk. It reports whether it freed anything.
-func (s *Store) giveWay() bool {
-	const enough = 64 << 20
-	s.mu.Lock()
-	out, ok := s.makeRoom(1, enough, true)
-	s.mu.Unlock()
-	s.discard(out)
-	return ok
-}
-
-// charge accounts for a new block of n bytes, and makes room for it. It fails with object.ErrNoSpace if there is none.
-func (s *Store) charge(op string, v *version, n int64) error {
-	need := allocatedOf(n)
-	s.mu.Lock()
-	if v.gone {
-		s.mu.Unlock()
-		return absent(op, v.name(), "the entry was evicted")
-	}
-	paid := min(need, v.promise)
-	var out []*version
-	ok := true
-	if more := s.used + s.promised - paid + need - s.opts.Capacity; more > 0 {
-		low := s.used + s.promised - paid + need - int64(float64(s.opts.Capacity)*s.opts.Low)
-		out, ok = s.makeRoom(more, low, s.isPinned(v, s.opts.Now()))
-	}
-	if ok {
-		v.promise -= paid
-		s.promised -= paid
-		if v.count++; v.known && v.count == v.all() {
-			s.whole++
+// supersede marks the entries of a key that are not its current content.
+func (x *index) supersede(origin, key string, k Known) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, v := range x.byKey[keyName{origin, key}] {
+		if old := k.Absent || v.id != k.Identity; old != v.superseded {
+			v.superseded = old
+			x.requeue(v)
+			if v.named {
+				x.dirty[v] = struct{}{}
+			}
 		}
-		v.bytes += n
-		v.allocated += need
-		s.used += need
-		s.unsave(v, n)
-	}
-	used := s.used
-	s.mu.Unlock()
-	s.discard(out)
-	if !ok {
-		return fullError(op, v.name(), fmt.Sprintf("the cache holds %d of %d bytes, and nothing may be evicted", used,
-			s.opts.Capacity))
-	}
-	return nil
-}
-
-// refund takes back charge. The caller says whether the block was counted as not durable.
-func (s *Store) refund(v *version, n int64, unsaved bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if v.known && v.count == v.all() {
-		s.whole--
-	}
-	v.count--
-	v.bytes -= n
-	v.allocated -= allocatedOf(n)
-	if !v.gone {
-		s.used -= allocatedOf(n)
-	}
-	if unsaved {
-		s.unsave(v, -n)
 	}
 }
 
-// unsave adds to the bytes of an entry that are not durable. Drafts and evicted entries do not count. The caller holds
-// mu.
-func (s *Store) unsave(v *version, n int64) {
-	v.unsaved += n
-	if v.known {
-		s.unsaved += n
+// selected returns the selected entries in the order of origin and key.
+func (x *index) selected(m Match) []*version {
+	x.mu.Lock()
+	var out []*version
+	for _, v := range x.entries {
+		if m.Matches(v.id.Origin, v.id.Key) {
+			out = append(out, v)
+		}
 	}
+	x.mu.Unlock()
+	slices.SortFunc(out, func(a, b *version) int {
+		return cmp.Or(strings.Compare(a.id.Origin, b.id.Origin), strings.Compare(a.id.Key, b.id.Key),
+			a.admitted.Compare(b.admitted))
+	})
+	return out
 }
 
-// isPinned reports whether a pin matches an entry. The caller holds mu.
-func (s *Store) isPinned(v *version, now time.Time) bool {
-	if v.pinEpoch != s.pinEpoch {
-		v.pinEpoch = s.pinEpoch
-		v.pin, v.pinned = s.pinOf(v.id.Origin, v.id.Key, now)
+// takeReads returns the read times that the database does not have. The caller holds mu.
+func (x *index) takeReads() []pair {
+	var out []pair
+	for v := range x.touched {
+		v.touched = false
+		out = append(out, pair{numberKey(kindRead, v.file), encodeRead(v.read)})
 	}
-	if v.pinned && !v.pin.IsZero() && !now.Before(v.pin) {
-		v.pin, v.pinned = s.pinOf(v.id.Origin, v.id.Key, now) // another one may last longer
+	clear(x.touched)
+	return out
+}
+
+// rest keeps an entry without users loaded, and returns entries that are to be unloaded for it. The caller holds mu.
+func (x *index) rest(v *version) (out []*version) {
+	v.rest = x.idle.PushFront(v)
+	x.idleSums += v.all()
+	for x.idle.Len() > x.opts.OpenFiles || x.idleSums > mostSums {
+		old := x.idle.Back().Value.(*version)
+		x.unrest(old)
+		out = append(out, old)
 	}
-	return v.pinned
+	return out
+}
+
+// policy returns the record of the access clock, the Guard and the generations of Known records. The caller holds mu.
+func (x *index) policy(g generations) pair {
+	var e codec.Encoder
+	e.Byte(recordVersion)
+	e.Int(x.clock)
+	e.Word(math.Float64bits(x.guard.Usual))
+	g.encode(&e)
+	return pair{metaKey("policy"), e}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -43,6 +44,112 @@ func knownKey(generation byte, origin, key string) []byte {
 	return append([]byte{kindKnown, generation}, h[:16]...)
 }
 
+// knowledge is the Known records of a cache.
+type knowledge struct {
+	meta *metadata
+	most int64      // Known records
+	mu   sync.Mutex // orders changes of records
+
+	genMu sync.Mutex
+	gen   generations
+}
+
+// now returns the generations.
+func (k *knowledge) now() generations {
+	k.genMu.Lock()
+	defer k.genMu.Unlock()
+	return k.gen
+}
+
+// set replaces the generations.
+func (k *knowledge) set(g generations) {
+	k.genMu.Lock()
+	defer k.genMu.Unlock()
+	k.gen = g
+}
+
+// remember writes a record to the current generation.
+func (k *knowledge) remember(origin, key string, value []byte) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	done, err := k.meta.use("remember", key)
+	if err != nil {
+		return err
+	}
+	defer done()
+	g := k.now()
+	before := g.current
+	there, err := metadb.Get(k.meta.db, knownKey(g.current, origin, key))
+	if err != nil {
+		return err
+	}
+	if there == nil && g.counts[g.current] >= max(1, k.most/2) {
+		g.current ^= 1
+		g.counts[g.current] = 0
+	}
+	if there == nil {
+		g.counts[g.current]++
+	}
+	k.set(g)
+	k.meta.fence.ApplyLazily(k.meta.db, func(b *pebble.Batch) error {
+		if g.current != before {
+			if err := b.DeleteRange([]byte{kindKnown, g.current}, []byte{kindKnown, g.current + 1}, nil); err != nil {
+				return err
+			}
+		}
+		if err := b.Delete(knownKey(g.current^1, origin, key), nil); err != nil {
+			return err
+		}
+		return b.Set(knownKey(g.current, origin, key), value, nil)
+	})
+	return nil
+}
+
+// find reads a record.
+func (k *knowledge) find(origin, key string) (Known, bool, error) {
+	done, err := k.meta.use("known", key)
+	if err != nil {
+		return Known{}, false, nil // the cache is closed
+	}
+	defer done()
+	current := k.now().current
+	for _, g := range []byte{current, current ^ 1} {
+		b, err := metadb.Get(k.meta.db, knownKey(g, origin, key))
+		if err != nil {
+			return Known{}, false, err
+		}
+		if b == nil {
+			continue
+		}
+		o, name, known, err := decodeKnown(b)
+		if err != nil {
+			return Known{}, false, err
+		}
+		if o == origin && name == key {
+			return known, true, nil
+		}
+	}
+	return Known{}, false, nil
+}
+
+// forget removes a record.
+func (k *knowledge) forget(origin, key string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	done, err := k.meta.use("forget", key)
+	if err != nil {
+		return err
+	}
+	defer done()
+	k.meta.fence.ApplyLazily(k.meta.db, func(b *pebble.Batch) error {
+		if err := b.Delete(knownKey(0, origin, key), nil); err != nil {
+			return err
+		}
+		return b.Delete(knownKey(1, origin, key), nil)
+	})
+	return nil
+}
+
 // Remember records what another server said about a key. Entries of the key with another identity become superseded. A
 // caller may also remember under another name than the key of the identity, for example for one version of a key: then
 // no entry becomes superseded. A crash may lose the last records. Remember fails with kind Invalid if the identity is of
@@ -62,108 +169,19 @@ func (s *Store) Remember(origin, key string, k Known) error {
 			MaxAbout))
 	}
 	if k.Absent || k.Identity.Key == key {
-		s.supersede(origin, key, k)
+		s.index.supersede(origin, key, k)
 	}
-	value := encodeKnown(origin, key, k)
-	s.knownMu.Lock()
-	defer s.knownMu.Unlock()
-	done, err := s.use(op, key)
-	if err != nil {
-		return err
-	}
-	defer done()
-	s.mu.Lock()
-	g := s.known
-	s.mu.Unlock()
-	there, err := metadb.Get(s.db, knownKey(g.current, origin, key))
-	if err != nil {
-		return err
-	}
-	if there == nil && g.counts[g.current] >= max(1, s.opts.MostKnown/2) {
-		g.current ^= 1
-		g.counts[g.current] = 0
-	}
-	if there == nil {
-		g.counts[g.current]++
-	}
-	s.mu.Lock()
-	turned := g.current != s.known.current
-	s.known = g
-	s.mu.Unlock()
-	s.fence.ApplyLazily(s.db, func(b *pebble.Batch) error {
-		if turned {
-			if err := b.DeleteRange([]byte{kindKnown, g.current}, []byte{kindKnown, g.current + 1}, nil); err != nil {
-				return err
-			}
-		}
-		if err := b.Delete(knownKey(g.current^1, origin, key), nil); err != nil {
-			return err
-		}
-		return b.Set(knownKey(g.current, origin, key), value, nil)
-	})
-	return nil
-}
-
-// supersede marks the entries of a key that are not its current content.
-func (s *Store) supersede(origin, key string, k Known) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, v := range s.byKey[keyName{origin, key}] {
-		if old := k.Absent || v.id != k.Identity; old != v.superseded {
-			v.superseded = old
-			s.requeue(v)
-			if v.named {
-				s.dirty[v] = struct{}{}
-			}
-		}
-	}
+	return s.known.remember(origin, key, encodeKnown(origin, key, k))
 }
 
 // Known returns what Remember recorded last, or false if that is not known or was forgotten.
 func (s *Store) Known(origin, key string) (Known, bool) {
-	done, err := s.use("known", key)
+	k, ok, err := s.known.find(origin, key)
 	if err != nil {
-		return Known{}, false
+		s.opts.Failed(err)
 	}
-	defer done()
-	s.mu.Lock()
-	current := s.known.current
-	s.mu.Unlock()
-	for _, g := range []byte{current, current ^ 1} {
-		b, err := metadb.Get(s.db, knownKey(g, origin, key))
-		if err != nil {
-			s.opts.Failed(err)
-			return Known{}, false
-		}
-		if b == nil {
-			continue
-		}
-		o, name, k, err := decodeKnown(b)
-		if err != nil {
-			s.opts.Failed(err)
-			return Known{}, false
-		}
-		if o == origin && name == key {
-			return k, true
-		}
-	}
-	return Known{}, false
+	return k, ok
 }
 
 // Forget removes the record that Remember made. The entries of the key stay.
-func (s *Store) Forget(origin, key string) error {
-	s.knownMu.Lock()
-	defer s.knownMu.Unlock()
-	done, err := s.use("forget", key)
-	if err != nil {
-		return err
-	}
-	defer done()
-	s.fence.ApplyLazily(s.db, func(b *pebble.Batch) error {
-		if err := b.Delete(knownKey(0, origin, key), nil); err != nil {
-			return err
-		}
-		return b.Delete(knownKey(1, origin, key), nil)
-	})
-	return nil
-}
+func (s *Store) Forget(origin, key string) error { return s.known.forget(origin, key) }

@@ -41,6 +41,9 @@ type Options struct {
 	// ColdTime is the shortest idle time before an eviction while no re-read interval is known; 0 means 10 minutes,
 	// negative means none. See Guard.
 	ColdTime time.Duration
+	// ReadOnlyMount makes Entry.Open open files through a read-only mount of Dir, if the process may create one.
+	// Store.Reopenable returns the reason if there is no read-only mount.
+	ReadOnlyMount bool
 	// Now returns the time; nil means time.Now.
 	Now func() time.Time
 	// Failed is called with each error of background work, on the goroutine that has the error. Failed may be nil.

@@ -28,6 +28,40 @@ func (p Pin) dbKey() []byte {
 	return k
 }
 
+// pins is the set of pins of a cache. The owner guards it.
+type pins struct {
+	all   map[Pin]Pin // by pin without expiry
+	epoch uint64      // changes with each change of the set
+}
+
+// set adds or replaces a pin.
+func (p *pins) set(one Pin) {
+	p.all[one.name()] = one
+	p.epoch++
+}
+
+// drop removes a pin.
+func (p *pins) drop(one Pin) {
+	delete(p.all, one.name())
+	p.epoch++
+}
+
+// of returns the latest expiry of the pins that match a key; the zero time means never. The caller holds mu.
+func (p *pins) of(origin, key string, now time.Time) (expires time.Time, ok bool) {
+	for _, one := range p.all {
+		if !one.matches(origin, key, now) {
+			continue
+		}
+		if one.Expires.IsZero() {
+			return time.Time{}, true
+		}
+		if !ok || one.Expires.After(expires) {
+			expires, ok = one.Expires, true
+		}
+	}
+	return expires, ok
+}
+
 // Pin adds or replaces a pin durably. Pin fails with kind Invalid if the pin has expired, names no key, or there are
 // MostPins pins already.
 func (s *Store) Pin(ctx context.Context, p Pin) error {
@@ -41,72 +75,52 @@ func (s *Store) Pin(ctx context.Context, p Pin) error {
 	case !p.Expires.IsZero() && !now.Before(p.Expires):
 		return errs.New(errs.Invalid, op, p.Key, fmt.Sprintf("the pin expires at %v, which is in the past", p.Expires))
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	s.mu.Lock()
-	_, old := s.pins[p.name()]
-	full := !old && len(s.pins) >= MostPins
-	s.mu.Unlock()
+	s.writer.mu.Lock()
+	defer s.writer.mu.Unlock()
+	s.index.mu.Lock()
+	_, old := s.index.pins.all[p.name()]
+	full := !old && len(s.index.pins.all) >= MostPins
+	s.index.mu.Unlock()
 	if full {
 		return errs.New(errs.Invalid, op, p.Key, fmt.Sprintf("there are %d pins already", MostPins)).
 			WithFix("remove pins, or pin a prefix")
 	}
-	if err := s.commitPin(ctx, op, p, func(b *pebble.Batch) error { return b.Set(p.dbKey(), encodePin(p), nil) }); err != nil {
+	if err := s.meta.apply(ctx, op, p.Key, func(b *pebble.Batch) error { return b.Set(p.dbKey(), encodePin(p), nil) }); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.pins[p.name()] = p
-	s.pinEpoch++
-	s.mu.Unlock()
+	s.index.mu.Lock()
+	s.index.pins.set(p)
+	s.index.mu.Unlock()
 	return nil
 }
 
 // Unpin removes a pin durably, and reports whether there was one.
 func (s *Store) Unpin(ctx context.Context, origin, key string, prefix bool) (bool, error) {
 	p := Pin{Origin: origin, Key: key, Prefix: prefix}
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	s.mu.Lock()
-	_, ok := s.pins[p]
-	s.mu.Unlock()
+	s.writer.mu.Lock()
+	defer s.writer.mu.Unlock()
+	s.index.mu.Lock()
+	_, ok := s.index.pins.all[p]
+	s.index.mu.Unlock()
 	if !ok {
 		return false, nil
 	}
-	if err := s.commitPin(ctx, "unpin", p, func(b *pebble.Batch) error { return b.Delete(p.dbKey(), nil) }); err != nil {
+	if err := s.meta.apply(ctx, "unpin", p.Key, func(b *pebble.Batch) error { return b.Delete(p.dbKey(), nil) }); err != nil {
 		return false, err
 	}
-	s.mu.Lock()
-	delete(s.pins, p)
-	s.pinEpoch++
-	s.mu.Unlock()
+	s.index.mu.Lock()
+	s.index.pins.drop(p)
+	s.index.mu.Unlock()
 	return true, nil
-}
-
-// commitPin writes a change of pins durably.
-func (s *Store) commitPin(ctx context.Context, op string, p Pin, change func(*pebble.Batch) error) error {
-	if err := context.Cause(ctx); err != nil {
-		return fail(op, p.Key, err)
-	}
-	done, err := s.use(op, p.Key)
-	if err != nil {
-		return err
-	}
-	defer done()
-	b := s.db.NewBatch()
-	if err := change(b); err != nil {
-		_ = b.Close()
-		return fail(op, p.Key, err)
-	}
-	return s.fence.Apply(s.db, op, p.Key, b, nil)
 }
 
 // Pins returns all pins that have not expired, sorted by origin and key.
 func (s *Store) Pins() []Pin {
 	now := s.opts.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
 	var out []Pin
-	for _, p := range s.pins {
+	for _, p := range s.index.pins.all {
 		if p.Expires.IsZero() || now.Before(p.Expires) {
 			out = append(out, p)
 		}
@@ -123,20 +137,4 @@ func boolInt(b bool) int {
 		return 1
 	}
 	return 0
-}
-
-// pinOf returns the latest expiry of the pins that match a key; the zero time means never. The caller holds mu.
-func (s *Store) pinOf(origin, key string, now time.Time) (expires time.Time, ok bool) {
-	for _, p := range s.pins {
-		if !p.matches(origin, key, now) {
-			continue
-		}
-		if p.Expires.IsZero() {
-			return time.Time{}, true
-		}
-		if !ok || p.Expires.After(expires) {
-			expires, ok = p.Expires, true
-		}
-	}
-	return expires, ok
 }

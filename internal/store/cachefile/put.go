@@ -47,23 +47,26 @@ func (v *version) put(ctx context.Context, block int64, data []byte) error {
 		}
 		return nil
 	}
-	if err := v.s.charge(op, v, int64(len(data))); err != nil {
+	out, err := v.s.index.charge(op, v, int64(len(data)))
+	if err != nil {
 		return err
 	}
+	v.s.discard(out)
 	b.writing.set(block)
-	err := v.write(op, block, data)
+	err = v.write(op, block, data)
 	b.writing.clear(block)
 	v.done.Broadcast()
 	if err != nil {
-		v.s.refund(v, int64(len(data)), true)
-		v.s.abandoned.Add(1)
+		v.s.index.refund(v, int64(len(data)), true)
+		v.s.counts.abandoned.Add(1)
 		return err
 	}
 	b.sums[block] = sum
 	b.have.set(block)
+	b.count++
 	b.pending.set(block)
 	b.seen.clear(block)
-	v.s.changed(v)
+	v.s.writer.changed(v)
 	return nil
 }
 
@@ -71,27 +74,27 @@ func (v *version) put(ctx context.Context, block int64, data []byte) error {
 func (v *version) write(op string, block int64, data []byte) error {
 	b := v.blocks
 	if v.file == 0 {
-		n, err := v.s.ids.take(v.s)
+		n, err := v.s.files.ids.take(v.s.meta)
 		if err != nil {
 			return err
 		}
-		v.s.mu.Lock()
+		v.s.index.mu.Lock()
 		v.file = n
-		v.s.byFile[n] = v
+		v.s.index.byFile[n] = v
 		if v.gone {
-			v.s.doomed = append(v.s.doomed, doomed{n, v.all()})
+			v.s.index.doom(v)
 		}
-		v.s.mu.Unlock()
+		v.s.index.mu.Unlock()
 	}
 	if v.inline {
 		b.data = append(make([]byte, 0, len(data)), data...)
 		return nil
 	}
-	if err := v.s.checkSpace(op, v.name(), int64(len(data))); err != nil {
+	if err := v.s.files.checkSpace(op, v.name(), int64(len(data))); err != nil {
 		return err
 	}
 	if b.file == nil {
-		file, err := v.s.create(v.file, v.id.Size)
+		file, err := v.s.files.create(v.file, v.id.Size)
 		if err != nil {
 			return err
 		}
@@ -107,7 +110,7 @@ func (v *version) write(op string, block int64, data []byte) error {
 		_ = unix.SyncFileRange(b.fd, block*object.SumBlock, int64(len(data)), unix.SYNC_FILE_RANGE_WRITE)
 	}
 	v.mu.Lock()
-	return fail(op, v.s.path(v.file), err)
+	return fail(op, v.s.files.path(v.file), err)
 }
 
 // descriptor returns the file's descriptor, or -1.
@@ -138,7 +141,7 @@ func (v *version) load() error {
 			return err
 		}
 	default:
-		file, err := v.s.reopen(v)
+		file, err := v.s.files.reopen(v)
 		if err != nil {
 			return err
 		}
@@ -150,12 +153,12 @@ func (v *version) load() error {
 
 // loadSums reads which blocks are present, and their sums.
 func (v *version) loadSums(b *blocks) error {
-	done, err := v.s.use("read cache", v.name())
+	done, err := v.s.meta.use("read cache", v.name())
 	if err != nil {
 		return err
 	}
 	defer done()
-	it, err := v.s.db.NewIter(&pebble.IterOptions{LowerBound: numberKey(kindSums, v.file),
+	it, err := v.s.meta.db.NewIter(&pebble.IterOptions{LowerBound: numberKey(kindSums, v.file),
 		UpperBound: numberKey(kindSums, v.file+1)})
 	if err != nil {
 		return metadb.WrapRead("", err)
@@ -187,13 +190,14 @@ func (v *version) loadSums(b *blocks) error {
 	if count != v.countNow() {
 		return unreadable("entry", fmt.Appendf(nil, "%d blocks, %d sums", v.countNow(), count))
 	}
+	b.count = count
 	return nil
 }
 
 // countNow returns the number of present blocks.
 func (v *version) countNow() int64 {
-	v.s.mu.Lock()
-	defer v.s.mu.Unlock()
+	v.s.index.mu.Lock()
+	defer v.s.index.mu.Unlock()
 	return v.count
 }
 
@@ -202,12 +206,12 @@ func (v *version) loadContent(b *blocks) error {
 	if v.id.Size == 0 || !b.have.has(0) {
 		return nil
 	}
-	done, err := v.s.use("read cache", v.name())
+	done, err := v.s.meta.use("read cache", v.name())
 	if err != nil {
 		return err
 	}
 	defer done()
-	data, err := metadb.Get(v.s.db, numberKey(kindContent, v.file))
+	data, err := metadb.Get(v.s.meta.db, numberKey(kindContent, v.file))
 	if err != nil {
 		return err
 	}

@@ -14,13 +14,13 @@ import (
 // goroutine. Verify fails if ctx ends or a file cannot be read for a reason other than damage; the Report then has what
 // was found so far.
 func (s *Store) Verify(ctx context.Context, m Match, progress func(Progress)) (Report, error) {
-	all := s.selected(m)
+	all := s.index.selected(m)
 	p := Progress{AllEntries: int64(len(all))}
-	s.mu.Lock()
+	s.index.mu.Lock()
 	for _, v := range all {
 		p.AllBytes += v.bytes
 	}
-	s.mu.Unlock()
+	s.index.mu.Unlock()
 	var r Report
 	tell := func() {
 		if progress != nil {
@@ -40,12 +40,12 @@ func (s *Store) Verify(ctx context.Context, m Match, progress func(Progress)) (R
 
 // verifyOne compares the present blocks of one entry.
 func (s *Store) verifyOne(ctx context.Context, v *version, r *Report, tell func()) error {
-	s.mu.Lock()
-	ok := v.known && !s.closed
+	s.index.mu.Lock()
+	ok := v.known && !s.index.closed
 	if ok {
-		s.hold(v)
+		s.index.hold(v)
 	}
-	s.mu.Unlock()
+	s.index.mu.Unlock()
 	if !ok {
 		return nil // it was evicted meanwhile
 	}

@@ -33,7 +33,7 @@ type version struct {
 	foreign    bool
 	proof      string
 	promise    int64 // bytes of room that Admit found for it and that are not used yet
-	count      int64 // present blocks
+	count      int64 // present blocks, and those that are being written
 	bytes      int64 // content bytes in them
 	allocated  int64
 	unsaved    int64  // content bytes that are not durable
@@ -41,6 +41,7 @@ type version struct {
 	pin        time.Time
 	pinned     bool
 	named      bool // the database has a record
+	erased     bool // the database has no record any more, and never gets one: the file may go
 
 	// mu guards blocks and what is below it. It may be held while Store.mu is taken, never the other way round.
 	mu     sync.Mutex
@@ -55,6 +56,7 @@ type blocks struct {
 	fd      int      // -1 where the file has no descriptor
 	data    []byte   // inline content; nil if absent
 	have    bitmap   // present
+	count   int64    // blocks in have
 	pending bitmap   // present, but not in the database yet
 	seen    bitmap   // compared with its sum while the file is open
 	writing bitmap

@@ -3,14 +3,11 @@
 package datafile
 
 import (
-	"bufio"
+	"errors"
 	"io"
-	"net"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/store/sendfile"
 )
 
 // aheadBy is the number of bytes that are read ahead of the block that is compared.
@@ -171,90 +168,22 @@ func (b *body) copy(w io.Writer, to int64) error {
 }
 
 // send sends the bytes before offset `to` by sendfile, or sets plain and sends none.
-//
-// Each call passes the offset to the kernel, because all readers of a file share its description. This needs the
-// socket itself, which neither bufio nor the server shows. But an empty bufio.Writer passes its reader on to the
-// connection, and the connection passes itself to the reader's WriteTo.
 func (b *body) send(w io.Writer, to int64) error {
 	if b.r.e.fd < 0 {
 		b.plain = true
 		return nil
 	}
-	if bw, ok := w.(*bufio.Writer); ok {
-		if err := bw.Flush(); err != nil {
-			return err
-		}
+	sent, err := sendfile.Send(w, b.r.e.fd, &b.off, to)
+	var failed *sendfile.Failure
+	switch {
+	case err == nil:
+		b.plain = !sent
+	case sendfile.Ended(err):
+		return b.r.damage(b.off, to-b.off, "short", nil)
+	case rotten(err):
+		return b.r.damage(b.off, to-b.off, "unreadable", err)
+	case errors.As(err, &failed):
+		return errs.Wrap("send", b.r.f.Path(b.r.e.id), failed.Err)
 	}
-	s := &sender{b: b, to: to}
-	switch w := w.(type) {
-	case interface {
-		net.Conn
-		syscall.Conn
-	}:
-		if _, err := s.WriteTo(w); err != nil {
-			return err
-		}
-	case *bufio.Writer:
-		if _, err := w.ReadFrom(s); err != nil {
-			return err
-		}
-	}
-	b.plain = !s.sent
-	return nil
-}
-
-// sender is a reader without bytes that is given to a connection's ReadFrom in order to receive the socket.
-type sender struct {
-	b    *body
-	to   int64
-	sent bool
-}
-
-// Read always returns io.EOF, because a sender has no bytes of its own. Read is called only if the writer is no socket;
-// the body then writes its bytes to the writer without sendfile.
-func (s *sender) Read([]byte) (int, error) { return 0, io.EOF }
-
-// WriteTo sends the body's bytes to w by sendfile, if w is a socket.
-func (s *sender) WriteTo(w io.Writer) (int64, error) {
-	conn, ok := w.(interface {
-		net.Conn
-		syscall.Conn
-	})
-	if !ok {
-		return 0, nil
-	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, nil // the write that follows says why
-	}
-	begin := s.b.off
-	var failed error
-	err = raw.Write(func(fd uintptr) bool {
-		for s.b.off < s.to {
-			n, err := unix.Sendfile(int(fd), s.b.r.e.fd, &s.b.off, int(min(s.to-s.b.off, 1<<30)))
-			switch {
-			case err == nil && n > 0:
-				s.sent = true
-			case err == nil:
-				failed = s.b.r.damage(s.b.off, s.to-s.b.off, "short", nil)
-				return true
-			case err == unix.EINTR:
-			case err == unix.EAGAIN:
-				return false
-			case !s.sent && (err == unix.EINVAL || err == unix.ENOSYS || err == unix.EOPNOTSUPP):
-				return true // this file system or socket cannot do it
-			case rotten(err):
-				failed = s.b.r.damage(s.b.off, s.to-s.b.off, "unreadable", err)
-				return true
-			default:
-				failed = errs.Wrap("send", s.b.r.f.Path(s.b.r.e.id), err)
-				return true
-			}
-		}
-		return true
-	})
-	if failed != nil {
-		err = failed
-	}
-	return s.b.off - begin, err
+	return err
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/lend"
 )
 
 const (
@@ -113,16 +114,16 @@ type Files struct {
 	// held for writing while names are removed, because opening for writing would create a missing file.
 	names sync.RWMutex
 
-	settler  settler
-	cache    cache
-	holds    holds
-	spills   spills
-	drafts   drafts
-	readOnly readOnly
-	ahead    atomic.Int64 // descriptors that Handouts have opened in advance
-	buffers  buffers
-	hashes   hashes
-	checks   chan struct{} // limits the blocks that are in memory for comparison
+	settler settler
+	cache   cache
+	holds   holds
+	spills  spills
+	drafts  drafts
+	lent    *lend.Directory
+	ahead   atomic.Int64 // descriptors that Handouts have opened in advance
+	buffers buffers
+	hashes  hashes
+	checks  chan struct{} // limits the blocks that are in memory for comparison
 }
 
 // Open creates missing directories and starts the background task that moves committed files from tmp/ to data/. Open
@@ -149,7 +150,7 @@ func Open(o Options) (*Files, error) {
 	}
 	f := &Files{
 		fs: o.FS, opts: o, tmp: o.FS.PathJoin(o.Dir, "tmp"), data: o.FS.PathJoin(o.Dir, "data"),
-		join: checksum.NewJoiner(), checks: make(chan struct{}, mostChecks),
+		join: checksum.NewJoiner(), checks: make(chan struct{}, mostChecks), lent: lend.New(o.Dir),
 	}
 	f.cache.start(f)
 	f.settler.start(f)
@@ -198,7 +199,7 @@ func (f *Files) BeginWrites() error {
 	f.native = dir.Fd() != vfs.InvalidFd
 	f.tmpDir = newGroup(dir.Sync, dir.Close)
 	if f.native && f.opts.ReadOnlyMount {
-		f.readOnly.mount(f.opts.Dir)
+		f.lent = lend.Mount(f.opts.Dir, "tmp", "data")
 	}
 	return nil
 }
@@ -209,7 +210,7 @@ func (f *Files) Close() error {
 	err := f.settler.stop()
 	f.cache.stop()
 	f.hashes.stop()
-	f.readOnly.close()
+	f.lent.Close()
 	f.drafts.mu.Lock()
 	defer f.drafts.mu.Unlock()
 	for d := range f.drafts.open {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/lend"
 )
 
 // Draft is a data file that clients write through descriptors that Draft.Open returns. A Draft must be used by one
@@ -154,8 +155,8 @@ func (d *Draft) Open(direct bool) (*os.File, error) {
 	if direct {
 		flags |= unix.O_DIRECT
 	}
-	file, err := openHere(unix.AT_FDCWD, d.w.name, d.w.name, flags)
-	return file, undirected(op, d.w.name, direct, err)
+	file, err := lend.OpenFile(d.w.name, flags)
+	return file, undirected(op, d.w.name, direct, taken(d.w.name, err))
 }
 
 // Seal makes the content (the first `size` bytes of the draft's file) and the file's name durable. Seal first verifies

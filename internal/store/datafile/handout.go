@@ -206,29 +206,11 @@ func (f *Files) describe(id ID, flags int) (*os.File, error) {
 	var file *os.File
 	var err error
 	for _, name := range names {
-		if file, err = f.openToRead(name, flags); !missing(err) {
-			return file, err
+		if file, err = f.lent.Open(name, flags); !missing(err) {
+			return file, taken(name, err)
 		}
 	}
 	return nil, err
-}
-
-// openHere opens a name relative to a directory, and removes the write permission of group and others from the file.
-// path is the file's name outside that directory, which may be read-only.
-func openHere(dir int, name, path string, flags int) (*os.File, error) {
-	fd, err := unleased(dir, name, flags)
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && st.Mode&0o022 != 0 {
-		err = unix.Chmod(path, st.Mode&0o7777&^0o022)
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }
 
 // undirected explains why an O_DIRECT open was refused.
@@ -281,3 +263,7 @@ func (f *Files) Spill(id ID, content []byte, sums []uint64) (*Handout, error) {
 		f.spills.bytes.Add(-int64(len(content)))
 	}}, nil
 }
+
+// Reopenable returns nil if a descriptor from HandOut cannot be reopened for writing, or the reason why it can.
+// Without a read-only mount, anybody with write permission on the file can reopen the descriptor for writing.
+func (f *Files) Reopenable() error { return f.lent.Reopenable() }

@@ -6,13 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/store/lend"
 )
 
 // A process of the server's own user, or root, can take a lease on a file of which it has a descriptor. An open of
@@ -20,36 +20,21 @@ import (
 // wait a moment, and fail with ErrBusy. Nobody can take such a lease while the server has the file open.
 
 // leasePatience is how long an open waits for a lease of somebody else. The first try notifies the holder.
-const leasePatience = 200 * time.Millisecond
+const leasePatience = lend.Patience
 
 // unleased opens a name relative to a directory; the descriptor does not have O_NONBLOCK. The error is object.ErrBusy
 // if somebody keeps a lease on the file.
-func unleased(dir int, name string, flags int) (fd int, err error) {
-	end := time.Time{}
-	for wait := time.Millisecond; ; wait *= 2 {
-		err = again(func() (err error) {
-			fd, err = unix.Openat(dir, name, flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-			return err
-		})
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return -1, &os.PathError{Op: "open", Path: name, Err: err}
-		}
-		if now := time.Now(); end.IsZero() {
-			end = now.Add(leasePatience)
-		} else if now.After(end) {
-			return -1, busy("open", name)
-		}
-		time.Sleep(wait)
+func unleased(dir int, name string, flags int) (int, error) {
+	fd, err := lend.Unleased(dir, name, flags)
+	return fd, taken(name, err)
+}
+
+// taken turns the error for a lease of somebody else into that of package object.
+func taken(name string, err error) error {
+	if errors.Is(err, lend.ErrBusy) {
+		return busy("open", name)
 	}
-	// cuFile refuses descriptors with O_NONBLOCK. Of the flags that can be changed here, only O_DIRECT was requested.
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags&unix.O_DIRECT); err != nil {
-		_ = unix.Close(fd)
-		return -1, &os.PathError{Op: "fcntl", Path: name, Err: err}
-	}
-	return fd, nil
+	return err
 }
 
 func busy(op, name string) error {

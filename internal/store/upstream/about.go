@@ -82,7 +82,7 @@ func (a About) Info(bucket string) object.Info {
 		Size: a.Identity.Size, ETag: a.Identity.ETag, CRC64: a.CRC64, NoCRC64: !a.HasCRC64, Modified: a.Modified,
 		Attributes: maps.Clone(a.Attributes)}
 	if i.Version == "" && !a.Marker { // some servers do not name the version of a delete marker
-		i.Version = object.NullVersion
+		i.Version, i.Unnamed = object.NullVersion, true
 	}
 	if i.Attributes == nil {
 		i.Attributes = map[string]string{}

@@ -101,7 +101,7 @@ func (t *Through) CompleteUpload(ctx context.Context, c object.Complete) (object
 		CRC64: whole, NoCRC64: !summed, Modified: dateOf(got, t.b.now), Parts: parts, Attributes: attrs}
 	if i.ETag == "" {
 		// Ceph 16 leaves the ETag of the reply empty.
-		if i.ETag, err = t.completed(ctx, c.Key, parts, size); err != nil {
+		if i.ETag, err = t.completed(ctx, c.Key, got.Get("x-amz-version-id"), parts, size); err != nil {
 			return object.Info{}, uncertain(op, name, err)
 		}
 	}
@@ -112,28 +112,36 @@ func (t *Through) CompleteUpload(ctx context.Context, c object.Complete) (object
 			"expected %q", x.ChecksumCRC64NVME, sumText(whole))))
 	}
 	t.b.uploads.complete(c.Key, c.Upload, i.ETag, attrs)
+	if !u.upstream {
+		unsummed(&i)
+		i.NoCRC64 = !summed || x.ChecksumCRC64NVME == ""
+	}
 	return i, nil
 }
 
-// completed returns the ETag of an object that was just made of parts. The object must have the ETag that S3 defines for
-// these parts.
-func (t *Through) completed(ctx context.Context, key string, parts []object.PartInfo, size int64) (string, error) {
+// completed returns the ETag of an object that was just made of parts: the one that S3 defines for these parts. If the
+// reply named a version, that version must have the ETag. Otherwise another write may have replaced the object already.
+func (t *Through) completed(ctx context.Context, key, version string, parts []object.PartInfo, size int64) (string, error) {
+	const op = "complete upload of"
 	sum := md5.New() //nolint:gosec // S3 names it
 	for i := range parts {
 		raw, err := hex.DecodeString(parts[i].ETag)
 		if err != nil || len(raw) != md5.Size {
-			return "", nonsense("complete upload of", t.b.label(key), "the reply names no ETag")
+			return "", nonsense(op, t.b.label(key), "the reply names no ETag")
 		}
 		sum.Write(raw)
 	}
 	want := fmt.Sprintf("%x-%d", sum.Sum(nil), len(parts))
-	a, err := t.b.Stat(ctx, key, "", "")
+	if version == "" {
+		return want, nil
+	}
+	a, err := t.b.Stat(ctx, key, version, "")
 	if err != nil {
 		return "", err
 	}
 	if a.Identity.ETag != want || a.Identity.Size != size {
-		return "", nonsense("complete upload of", t.b.label(key), fmt.Sprintf("the reply names no ETag, and the object has the "+
-			"ETag %.64q instead of %q", a.Identity.ETag, want))
+		return "", nonsense(op, t.b.label(key), fmt.Sprintf("the reply names no ETag, and the object has the ETag %.64q "+
+			"instead of %q", a.Identity.ETag, want))
 	}
 	return want, nil
 }
@@ -278,7 +286,10 @@ func (t *Through) putParts(ctx context.Context, p object.Put) (info object.Info,
 		return object.Info{}, uncertain(op, name, nonsense(op, name, fmt.Sprintf("the object has %d bytes, %d were sent",
 			info.Size, w.Size)))
 	}
-	info.CRC64, info.NoCRC64 = w.CRC64, false
+	info.CRC64 = w.CRC64
 	maps.Copy(info.Attributes, more)
+	if info.NoCRC64 {
+		unsummed(&info)
+	}
 	return info, nil
 }

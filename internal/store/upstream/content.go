@@ -37,6 +37,11 @@ func (t *Through) Stat(ctx context.Context, ref object.Ref) (object.Info, error)
 		if i.Parts, err = t.b.Parts(ctx, a); err != nil {
 			return object.Info{}, err
 		}
+		if n, asked := object.AsksForDetails(ctx); asked && n > 0 && len(i.Parts) == 0 && a.Parts > 0 {
+			if i.Part, err = partOf(ctx, t.b, a, n); err != nil {
+				return object.Info{}, err
+			}
+		}
 	}
 	i.Latest = ref.Version == ""
 	return i, err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -28,6 +29,7 @@ func (t *Through) Delete(ctx context.Context, d object.Deletion) (object.Deleted
 	}
 	q := &call{op: op, of: about(d.Version), change: true, Request: s3.Request{Method: http.MethodDelete,
 		Bucket: t.b.o.Bucket, Key: t.b.path(d.Key), Query: versioned(d.Version), Header: http.Header{}}}
+	bypass(q.Header, d.Bypass)
 	if err := t.b.condition(ctx, op, t.b.label(d.Key), q.Header, d.Condition, deleteGuards); err != nil {
 		return object.Deleted{}, err
 	}
@@ -45,6 +47,13 @@ func (t *Through) Delete(ctx context.Context, d object.Deletion) (object.Deleted
 	}
 	return object.Deleted{Version: h.Get("x-amz-version-id"), Marker: h.Get("x-amz-delete-marker") == "true",
 		Existed: true}, nil
+}
+
+// bypass asks the upstream to override a retention in the mode GOVERNANCE.
+func bypass(h http.Header, is bool) {
+	if is {
+		h.Set("X-Amz-Bypass-Governance-Retention", "true")
+	}
 }
 
 // deleteDocument is the content of a request that deletes many objects.
@@ -79,7 +88,7 @@ type deleteReply struct {
 // one.
 func (t *Through) DeleteMany(ctx context.Context, bucket string, ds []object.Deletion) ([]object.Deleted, []error) {
 	out, failures := make([]object.Deleted, len(ds)), make([]error, len(ds))
-	var batch []int
+	batches := map[bool][]int{} // by Bypass, which is a header of the whole request
 	for i := range ds {
 		ds := ds[i]
 		if ds.Bucket == "" {
@@ -89,18 +98,18 @@ func (t *Through) DeleteMany(ctx context.Context, bucket string, ds []object.Del
 			failures[i] = err
 			continue
 		}
-		if ds.Condition != (object.Condition{}) || !inXML(t.b.path(ds.Key)) || len(out) == 1 {
+		if ds.Condition != (object.Condition{}) || !inXML(t.b.path(ds.Key)) {
 			out[i], failures[i] = t.Delete(ctx, ds)
 			continue
 		}
 		if _, failures[i] = t.judge(ctx, "delete", ds.Judge); failures[i] == nil {
-			batch = append(batch, i)
+			batches[ds.Bypass] = append(batches[ds.Bypass], i)
 		}
 	}
-	for len(batch) > 0 {
-		n := min(len(batch), 1000)
-		t.deleteBatch(ctx, ds, batch[:n], out, failures)
-		batch = batch[n:]
+	for _, batch := range batches {
+		for some := range slices.Chunk(batch, 1000) {
+			t.deleteBatch(ctx, ds, some, out, failures)
+		}
 	}
 	return out, failures
 }
@@ -118,7 +127,7 @@ func inXML(s string) bool {
 	return true
 }
 
-// deleteBatch deletes the objects with the given indices in one request.
+// deleteBatch deletes the objects with the given indices in one request. All have the same Bypass.
 func (t *Through) deleteBatch(ctx context.Context, ds []object.Deletion, batch []int, out []object.Deleted,
 	failures []error) {
 	const op = "delete"
@@ -136,15 +145,8 @@ func (t *Through) deleteBatch(ctx context.Context, ds []object.Deletion, batch [
 			failures[i] = err
 		}
 	}
-	text, err := xml.Marshal(doc)
+	x, err := sendDeletions(ctx, t.b, doc, ds[batch[0]].Bypass)
 	if err != nil {
-		all(errs.New(errs.Invalid, op, t.name, err.Error()))
-		return
-	}
-	q := &call{op: op, of: ofBucket, change: true, Request: s3.Request{Method: http.MethodPost, Bucket: t.b.o.Bucket,
-		Query: url.Values{"delete": {""}}, Text: text, Header: withMD5(text)}}
-	var x deleteReply
-	if err := t.b.read(ctx, q, t.b.label(""), "DeleteResult", &x); err != nil {
 		all(err)
 		return
 	}
@@ -166,4 +168,24 @@ func (t *Through) deleteBatch(ctx context.Context, ds []object.Deletion, batch [
 			}
 		}
 	}
+}
+
+// sendDeletions sends a list of deletions.
+func sendDeletions(ctx context.Context, b *Bucket, doc deleteDocument, override bool) (deleteReply, error) {
+	const op = "delete"
+	var x deleteReply
+	text, err := xml.Marshal(doc)
+	if err != nil {
+		return x, errs.New(errs.Invalid, op, b.origin, err.Error())
+	}
+	q := &call{op: op, of: ofBucket, change: true, Request: s3.Request{Method: http.MethodPost, Bucket: b.o.Bucket,
+		Query: url.Values{"delete": {""}}, Text: text, Header: withMD5(text)}}
+	bypass(q.Header, override)
+	return x, b.read(ctx, q, b.label(""), "DeleteResult", &x)
+}
+
+// DeleteNothing implements object.Upstream.
+func (t *Settings) DeleteNothing(ctx context.Context) error {
+	_, err := sendDeletions(ctx, t.b, deleteDocument{}, false)
+	return err
 }

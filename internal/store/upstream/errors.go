@@ -101,6 +101,9 @@ func refused(op, name string, f *s3.Fault, of subject) error {
 				Message: "The upstream refuses the credentials of this server (" + plain.Text(f.Code) + ")."}}
 	}
 	r := &object.Refusal{Kind: kindOf(f), Status: f.Status, Code: plain.Text(f.Code), Message: plain.Text(f.Message)}
+	if r.Message == "" { // a reply to HEAD has no text
+		r.Message = fmt.Sprintf("The upstream answers with HTTP %d %s.", f.Status, http.StatusText(f.Status))
+	}
 	if f.Status < 400 || f.Status > 599 {
 		r.Status, r.Code = http.StatusBadGateway, "InternalError"
 		r.Message = fmt.Sprintf("The upstream answers with HTTP %d.", f.Status)

@@ -20,6 +20,9 @@ func FuzzListing(f *testing.F) {
 	f.Add([]byte(`<Error><Code>NoSuchBucket</Code></Error>`))
 	b := &Bucket{o: Options{Prefix: "p/"}}
 	f.Fuzz(func(t *testing.T, doc []byte) {
+		if len(doc) > 8<<10 { // longer documents take time and reach no other code
+			return
+		}
 		var x listDocument
 		if decode(doc, "ListBucketResult", &x) != nil {
 			return

@@ -26,7 +26,9 @@ type upload struct {
 	// algorithm and kind are the checksum that the client chose; upstream means that the upstream knows it.
 	algorithm, kind string
 	upstream        bool
-	parts           map[int]object.PartInfo
+	// forgotten means that the upload was begun before a restart, and the upstream does not tell its checksum.
+	forgotten bool
+	parts     map[int]object.PartInfo
 }
 
 // uploadMemory remembers uploads that were begun here, and what they became. S3 does not return the attributes of an

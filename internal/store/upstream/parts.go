@@ -90,6 +90,41 @@ func (b *Bucket) Parts(ctx context.Context, a About) ([]object.PartInfo, error) 
 	return object.CloneParts(parts), nil
 }
 
+// partOf returns the place of one part of a multipart object, by a HEAD of the part. An upstream that is known to ignore
+// part numbers answers with the whole object, and so does partOf.
+func partOf(ctx context.Context, b *Bucket, a About, number int) (*object.PartRange, error) {
+	const op = "look at part of"
+	name := b.label(a.Identity.Key)
+	if !b.proven(ctx, PartNumber) {
+		if b.Capabilities().Lacks(PartNumber) {
+			return &object.PartRange{Range: object.Range{N: a.Identity.Size}}, nil
+		}
+		return nil, cannot(op, name, "The upstream is not proven to know the parts of an object.")
+	}
+	query := versioned(a.Identity.Version)
+	query.Set("partNumber", strconv.Itoa(number))
+	r, err := b.send(ctx, &call{op: op, of: about(a.Identity.Version), Request: s3.Request{Method: http.MethodHead,
+		Bucket: b.o.Bucket, Key: b.path(a.Identity.Key), Query: query}})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if tag := unquote(r.Header.Get("ETag")); tag != a.Identity.ETag {
+		return nil, changed(name, "the part is one of the ETag "+tag)
+	}
+	p := &object.PartRange{Count: partsOf(a.Identity.ETag, r.Header.Get("x-amz-mp-parts-count"))}
+	off, n, size, ok := s3.ParseContentRange(r.Header.Get("Content-Range"))
+	switch {
+	case ok && size == a.Identity.Size:
+		p.Range = object.Range{Off: off, N: n}
+	case a.Parts == 1 && r.ContentLength == a.Identity.Size:
+		p.Range = object.Range{N: a.Identity.Size}
+	default:
+		return nil, nonsense(op, name, "the reply names the range "+strconv.Quote(r.Header.Get("Content-Range")))
+	}
+	return p, nil
+}
+
 // stateAge is how long the versioning state of the bucket is believed.
 const stateAge = time.Minute
 

@@ -90,11 +90,22 @@ func (t *Through) putWhole(ctx context.Context, p object.Put) (object.Info, erro
 	}
 	i := object.Info{Bucket: t.name, Key: p.Key, Version: version(r), Latest: true, Size: p.Size,
 		ETag: unquote(r.Get("ETag")), CRC64: w.sum, Modified: dateOf(r, t.b.now), Attributes: w.attrs}
+	if w.algorithm == "" {
+		unsummed(&i)
+	}
 	if i.ETag == "" {
 		return object.Info{}, uncertain(op, name, nonsense(op, name, "the reply names no ETag"))
 	}
 	t.b.seen.Store(true)
 	return i, nil
+}
+
+// unsummed removes the checksums from the description of a new object, because the upstream does not keep them.
+func unsummed(i *object.Info) {
+	i.NoCRC64 = true
+	for _, name := range []string{object.AttrSum, object.AttrSumAlgo, object.AttrSumType} {
+		delete(i.Attributes, name)
+	}
 }
 
 // short reports whether the length of a checksum in base64 is known, as the format aws-chunked requires.
@@ -180,6 +191,9 @@ func (w *write) send(ctx context.Context) (http.Header, error) {
 			return nil, err
 		}
 		q.Body, q.Text = nil, []byte{}
+		if w.algorithm != "" {
+			w.header.Set(sumHeader+w.algorithm, value)
+		}
 	}
 	if w.algorithm != "" && w.size > 0 {
 		trailer := strings.ToLower(sumHeader) + strings.ToLower(w.algorithm)

@@ -97,7 +97,7 @@ func (b *Bucket) missing(ctx context.Context, q *call, key, version string, f *s
 	case f.Status == http.StatusMethodNotAllowed && version != "":
 		// A HEAD of a delete marker by its version gets 405, from some servers without the header.
 		return About{Marker: true, Identity: object.Identity{Origin: b.origin, Key: key, Version: version}}, nil
-	case f.Status == http.StatusBadRequest, f.Status == http.StatusForbidden, f.Status == http.StatusUnauthorized:
+	case f.Status == http.StatusNotFound && version != "", f.Status == http.StatusBadRequest, f.Status == http.StatusForbidden, f.Status == http.StatusUnauthorized:
 		return About{}, b.explained(ctx, q, f)
 	}
 	return About{}, refused(q.op, name, f, q.of)

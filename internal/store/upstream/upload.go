@@ -86,7 +86,8 @@ func (t *Through) GetUpload(ctx context.Context, bucket, key, id string) (object
 	if err != nil {
 		return object.Upload{}, err
 	}
-	return object.Upload{Bucket: t.name, Key: key, ID: id, Started: u.started, Attributes: u.attributes}, nil
+	return object.Upload{Bucket: t.name, Key: key, ID: id, Started: u.started, Attributes: u.attributes,
+		Forgotten: u.forgotten, NoSums: u.algorithm != "" && !u.upstream}, nil
 }
 
 // upload returns what is known about an upload, from memory or from the upstream.
@@ -101,9 +102,9 @@ func (t *Through) upload(ctx context.Context, key, id string) (upload, error) {
 	if err != nil {
 		return upload{}, err
 	}
-	u := upload{key: key, id: id, attributes: map[string]string{}}
+	u := upload{key: key, id: id, attributes: map[string]string{}, forgotten: true}
 	if x.ChecksumAlgorithm != "" && x.ChecksumAlgorithm != "null" {
-		u.algorithm, u.kind, u.upstream = x.ChecksumAlgorithm, x.ChecksumType, true
+		u.algorithm, u.kind, u.upstream, u.forgotten = x.ChecksumAlgorithm, x.ChecksumType, true, false
 		u.attributes[object.AttrSumAlgo], u.attributes[object.AttrSumType] = u.algorithm, u.kind
 	}
 	if len(x.Parts) > 0 {

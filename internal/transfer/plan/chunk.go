@@ -56,6 +56,9 @@ type Chunk struct {
 	// read into a staging slot, where the wanted bytes are packed, and Dst is the destination of the first wanted
 	// byte.
 	Weave *Weave
+	// Fetched is the number of bytes of the chunk that the load itself has just brought from storage into the page
+	// cache.
+	Fetched int64
 	// Summed is set if the checksums of the chunk's bytes were already compared during the read.
 	Summed bool
 	Verdict

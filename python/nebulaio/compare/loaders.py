@@ -30,6 +30,23 @@ def nebulaio(folder: Path, device: str) -> Loaded:
     return model, {**profile, "how": "nebulaio.huggingface.load_pretrained"}
 
 
+def from_pretrained(folder: Path, device: str) -> Loaded:
+    """Ours behind transformers' own loading: `nebulaio.huggingface.from_pretrained`, called as theirs is."""
+    torch: Any = importlib.import_module("torch")
+    library: Any = importlib.import_module("transformers")
+    profile: huggingface.Profile = {}
+    options = _dtype(library, torch.bfloat16)
+    is_spread = importlib.util.find_spec("accelerate") is not None
+    if is_spread:
+        options["device_map"] = device
+    model = huggingface.from_pretrained(folder, cls=library.AutoModelForCausalLM, profile=profile, **options)
+    how = f"nebulaio.huggingface.from_pretrained(dtype=bfloat16, device_map={device!r})"
+    if not is_spread:
+        how = f"nebulaio.huggingface.from_pretrained(dtype=bfloat16).to({device!r}): accelerate is not installed"
+        model = model.to(device)
+    return model, {"seconds": profile["seconds"], "reports": [profile["report"]], "how": how}
+
+
 def transformers(folder: Path, device: str) -> Loaded:
     """Load with transformers: `from_pretrained` with a device map, or `.to` if accelerate is missing."""
     torch: Any = importlib.import_module("torch")
@@ -78,6 +95,7 @@ class _Reference(Source):
 
 LOADERS: dict[str, Callable[[Path, str], Loaded]] = {
     "nebulaio": nebulaio,
+    "from_pretrained": from_pretrained,
     "transformers": transformers,
     "safetensors": safetensors,
 }

@@ -8,7 +8,12 @@ from typing import Any
 from .figures import Figures
 from .stats import Spread, bytes_text, seconds_text, times_text
 
-TITLES = {"nebulaio": "NebulaIO", "transformers": "HF from_pretrained", "safetensors": "safetensors load_file"}
+TITLES = {
+    "nebulaio": "NebulaIO",
+    "from_pretrained": "NebulaIO from_pretrained",
+    "transformers": "HF from_pretrained",
+    "safetensors": "safetensors load_file",
+}
 """Names of the loaders in the output."""
 
 BASE = "transformers"

@@ -23,11 +23,11 @@ from .._device import DeviceLike
 from .._frameworks import FrameworkName, UnsupportedPolicy
 from .._handles import ProgressCallback
 from .._load_model import load_model
+from .._prefetch import PrefetchLoader, PrefetchPlan, TensorMeta
 from .._safe_open import SafeSlice, safe_open
 from .._serialize import TensorSpec, deserialize, serialize, serialize_file
 from .._slices import Shards, Slices
 from .._stream import Stream
-from ..errors import InvalidError
 from ..errors import NebulaioError as SafetensorError
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Cache",
     "DeviceLike",
+    "PrefetchLoader",
+    "PrefetchPlan",
     "ProgressCallback",
+    "PySafeSlice",
     "Route",
     "SafeSlice",
     "SafetensorError",
@@ -44,6 +47,7 @@ __all__ = [
     "Slices",
     "Stream",
     "Tensor",
+    "TensorMeta",
     "TensorSpec",
     "deserialize",
     "inspect",
@@ -62,6 +66,10 @@ __all__ = [
 
 Tensor = Any
 """A tensor of the chosen framework: torch.Tensor, cupy.ndarray, numpy.ndarray, jax.Array or a Numba device array."""
+
+
+PySafeSlice = SafeSlice
+"""The name of `SafeSlice` in the package safetensors."""
 
 
 def load_file(
@@ -123,8 +131,7 @@ def load_file(
     The function is thread-safe. `nebulaio.last_report()` has the report, even after a
     failure.
     """
-    if os.path.isdir(path) or os.fsdecode(path).endswith(".json"):
-        raise InvalidError(f"load_file {os.fsdecode(path)!r}: not a .safetensors file (fix: use load_model for a model)")
+    _load.require_file(path, "load_file", "load_model for a model")
     return _load.load(
         path,
         _load.Order(device, framework, tensors, route, cache, lenient, unsupported, verify, slices, shards, client),

@@ -14,13 +14,16 @@ from typing import Any
 
 from .. import _load, _save, _serialize
 from .._modules import checked_backend
+from .._safe_open import safe_open
+from .._serialize import TensorSpec, deserialize, serialize, serialize_file
 
-__all__ = ["load", "load_file", "save", "save_file"]
+__all__ = ["TensorSpec", "deserialize", "load", "load_file", "safe_open", "save", "save_file", "serialize", "serialize_file"]
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, Any]:
     """Load one .safetensors file and return its arrays by name."""
     checked_backend(backend)
+    _load.require_file(filename, "load_file", "nebulaio.safetensors.load_model for a model")
     return _load.load(filename, _load.Order("cpu", "numpy"), None)
 
 

@@ -16,13 +16,19 @@ from typing import Any
 from .. import _load, _save, _serialize
 from .._device import DeviceLike
 from .._modules import checked_backend, load_model, save_model, storage_ptr, storage_size
+from .._safe_open import safe_open
+from .._serialize import TensorSpec, deserialize, serialize, serialize_file
 
-__all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model", "storage_ptr", "storage_size"]
+__all__ = [
+    "TensorSpec", "deserialize", "load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model", "serialize",
+    "serialize_file", "storage_ptr", "storage_size",
+]  # fmt: skip
 
 
 def load_file(filename: str | os.PathLike[str], device: DeviceLike | None = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
     """Load one .safetensors file and return its tensors by name."""
     checked_backend(backend)
+    _load.require_file(filename, "load_file", "nebulaio.safetensors.load_model for a model")
     return _load.load(filename, _load.Order("cpu" if device is None else device, "pt"), None)
 
 

@@ -33,6 +33,16 @@ class Stored(NamedTuple):
     relative_path: str
     values: _zips.Values
 
+    @property
+    def offset(self) -> int:
+        """The offset of the values in the file."""
+        return self.values.offset
+
+    @property
+    def length(self) -> int:
+        """The number of bytes of the values."""
+        return self.values.size
+
 
 def is_model(sizes: Mapping[str, int]) -> bool:
     """Return whether a place has safetensors files."""

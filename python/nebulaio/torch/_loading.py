@@ -16,10 +16,11 @@ from . import _regions
 from ._collector import without_collections
 from ._place import Place, address_of
 from ._regions import Box
+from ._rows import Want
 from ._running import Running
-from ._shared import Shared, box_of
+from ._shared import Shared
 from ._sources import Source, Sources
-from ._stockplan import PLAIN, is_stock, narrowed
+from ._stockplan import PLAIN, commits, is_stock, narrowed
 from ._wishes import Detour, Wish, by_size, copy_out, is_direct
 from ._written import device_of, streams_of
 
@@ -60,64 +61,77 @@ class Loading:
         kinds = _planner.LoadItemType
         tensors = [(place, item) for place, item in enumerate(items) if item.type != kinds.BYTE_IO]
         others = [item for item in items if item.type == kinds.BYTE_IO]
-        with without_collections():
-            keys = self._sources.locate(
-                [item.storage_index for _, item in tensors], [item.storage_index for item in others]
-            )
-        # The objects that are no tensors share a job with tensors in host memory. So an error about a damaged block
-        # names all that is in the block.
-        first, *more = list(
-            by_size([(self._sources.of(item.storage_index).length, item) for item in others], BUFFER)
-        ) or [[]]
-        objects = self._objects(first)
-        waiting = [segment for _, _, segment in objects if segment is not None]
-        wishes: list[Wish] = []
+        requests: list[tuple[Any, Any]] = []
+        wishes: list[Wish] = []  # those that are not read straight into their tensors
         with Running() as running:
-            for group in self._groups(tensors, keys):
-                with without_collections():
-                    self._sources.find(item.storage_index for _, item in group)
-                    wishes += (some := [self._wish(place, item) for place, item in group])
-                self._read_direct([wish for wish in some if wish.is_direct], waiting, running)
-                waiting = []
+            with without_collections():
+                keys, counts = self._sources.locate([item for _, item in tensors], [item.storage_index for item in others])
+                # The objects that are no tensors share a job with tensors in host memory. So an error about a damaged
+                # block names all that is in the block.
+                first, *more = list(
+                    by_size([(self._sources.object(item.storage_index).length, item) for item in others], BUFFER)
+                ) or [[]]
+                objects = self._objects(first)
+                waiting = [segment for _, _, segment in objects if segment is not None]
+                for group in self._groups(tensors, keys, counts):
+                    wanted = [(place, item, self._sources.wants(item)) for place, item in group]
+                    self._sources.find(want for _, _, wants in wanted for want in wants)
+                    some: list[Wish] = []
+                    for place, item, wants in wanted:
+                        requests.append((item, target := self._target(item)))
+                        some += self._wishes(place, item, wants, target)
+                    self._read_direct([wish for wish in some if wish.is_direct], waiting, running)
+                    wishes += [wish for wish in some if not wish.is_direct]
+                    waiting = []
+                self._sources.forget()
+            # Everything up to the end of the reads costs no time, such as the collections that are due now.
             self._sources.check_rest()
+            if objects:
+                running.wait_for_first()
+            for item, piece, _ in objects:
+                self._planner.load_bytes(item, io.BytesIO(piece))
             self._jobs += running.wait()
         self._seconds += running.seconds
-        direct = [wish for wish in wishes if wish.is_direct]
-        for item, piece, _ in objects:
-            self._planner.load_bytes(item, io.BytesIO(piece))
         for batch in more:
             objects = self._objects(batch)
             self._read([segment for _, _, segment in objects if segment is not None], "host", 0, False)
             for item, piece, _ in objects:
                 self._planner.load_bytes(item, io.BytesIO(piece))
-        for wish in direct:
-            self._planner.commit_tensor(wish.request, wish.target)
-        detours = [wish for wish in wishes if not wish.is_direct and wish.source.values is not None]
-        self._read_buffered(detours)
+        self._read_buffered([wish for wish in wishes if wish.source.values is not None])
         for wish in wishes:
             if wish.source.values is None:
                 self._by_torch(wish)
+        if commits(self._planner):
+            for item, target in requests:
+                self._planner.commit_tensor(item, target)
 
-    def _groups(self, tensors: Sequence[tuple[int, Any]], keys: Sequence[Any]) -> Iterator[Sequence[tuple[int, Any]]]:
+    def _groups(
+        self, tensors: Sequence[tuple[int, Any]], keys: Sequence[Any], counts: Sequence[int]
+    ) -> Iterator[Sequence[tuple[int, Any]]]:
         """Yield the items in groups, by their keys: while one group is read, the next is located and resolved.
 
-        Blocks that are verified, and items that several ranks read, are read by one job each.
+        `counts` has the parts of each item. Blocks that are verified, and items that several ranks read, are read by
+        one job each.
         """
-        if self._verify or self._shared.items or len(tensors) <= FIRST:
+        if self._verify or self._shared.items or sum(counts) <= FIRST:
             yield tensors
             return
-        ordered = [tensors[n] for n in sorted(range(len(tensors)), key=keys.__getitem__)]
-        begin, count = 0, FIRST
-        while begin < len(ordered):
-            yield ordered[begin : begin + count]
-            begin, count = begin + count, 4 * count
+        group: list[tuple[int, Any]] = []
+        parts, most = 0, FIRST
+        for number in sorted(range(len(tensors)), key=keys.__getitem__):
+            group.append(tensors[number])
+            parts += counts[number]
+            if parts >= most:
+                yield group
+                group, parts, most = [], 0, 4 * most
+        if group:
+            yield group
 
-    def _wish(self, place: int, item: Any) -> Wish:
-        """Resolve the tensor of an item, and check that it can hold the values."""
-        source = self._sources.of(item.storage_index)
+    def _target(self, item: Any) -> Any:
+        """Return the tensor that receives an item. Raises InvalidError if it has another shape or no memory."""
         target = self._resolve(item)
         fqn = item.dest_index.fqn
-        if tuple(target.size()) != tuple(item.lengths):
+        if target.size() != item.lengths and tuple(target.size()) != tuple(item.lengths):
             raise InvalidError(
                 f"load {fqn!r}: the planner's tensor has shape {list(target.size())}, and the plan wants {list(item.lengths)}"
             )
@@ -125,26 +139,33 @@ class Loading:
             raise InvalidError(
                 f"load {fqn!r}: its tensor is on meta, which has no memory (fix: materialise the model first)"
             )
-        values = source.values
-        if values is not None:
-            if not torch.can_cast(values.dtype, target.dtype):
-                raise InvalidError(
-                    f"load {fqn!r}: it was saved as {values.dtype}, which cannot become {target.dtype} "
-                    "(fix: load into a tensor of the saved dtype)"
-                )
-            far = [begin + length for begin, length in zip(item.storage_offsets, item.lengths)]
-            if len(far) != len(values.shape) or any(end > extent for end, extent in zip(far, values.shape)):
-                raise CorruptError(
-                    f"load {fqn!r}: the plan wants elements up to {far} of a part of shape {list(values.shape)}"
-                )
+        return target
+
+    def _wishes(self, place: int, item: Any, wants: Sequence[Want], target: Any) -> Iterator[Wish]:
+        """Yield the parts of an item, each with its part of the target. Raises an error if it cannot hold the values."""
+        fqn = item.dest_index.fqn
         is_shared = place in self._shared.items
-        size = target.numel() * (values.dtype.itemsize if values is not None else target.itemsize)
-        self._sizes["wanted"] += size
-        if is_shared:
-            self._counts["shared"] += 1
-            self._sizes["shared"] += size
-        box = box_of(item)
-        return Wish(item, source, target, box, is_shared, is_direct(source, target, box))
+        for want in wants:
+            source, box = self._sources.of(want), want.box
+            values = source.values
+            if values is not None:
+                if values.dtype is not target.dtype and not torch.can_cast(values.dtype, target.dtype):
+                    raise InvalidError(
+                        f"load {fqn!r}: it was saved as {values.dtype}, which cannot become {target.dtype} "
+                        "(fix: load into a tensor of the saved dtype)"
+                    )
+                far = [begin + length for begin, length in zip(box.offsets, box.lengths)]
+                if len(far) != len(values.shape) or any(end > extent for end, extent in zip(far, values.shape)):
+                    raise CorruptError(
+                        f"load {fqn!r}: the plan wants elements up to {far} of a part of shape {list(values.shape)}"
+                    )
+            part = target if len(wants) == 1 else target.narrow(0, want.row, box.lengths[0])
+            size = part.numel() * (values.dtype.itemsize if values is not None else part.itemsize)
+            self._sizes["wanted"] += size
+            if is_shared:
+                self._counts["shared"] += 1
+                self._sizes["shared"] += size
+            yield Wish(fqn, source, part, box, is_shared, is_direct(source, part, box))
 
     def _resolve(self, item: Any) -> Any:
         """Return the tensor that receives an item, as the planner has it."""
@@ -224,8 +245,6 @@ class Loading:
                 batch.append(detour)
                 size += detour.size
         self._run_detours(batch)
-        for wish in wishes:
-            self._planner.commit_tensor(wish.request, wish.target)
 
     def _detours(self, wish: Wish) -> Iterator[Detour]:
         """Yield the parts of a wish, each small enough for the buffers."""
@@ -268,7 +287,7 @@ class Loading:
         self._counts["bytes"] += len(items)
         found = []
         for item in items:
-            source = self._sources.of(item.storage_index)
+            source = self._sources.object(item.storage_index)
             piece = bytearray(source.length)
             self._sizes["wanted"] += len(piece)
             segment = None
@@ -292,10 +311,9 @@ class Loading:
             raise UnsupportedError(
                 f"load {wish.fqn!r} of {self._place.file(wish.source.file)}: torch's weights_only reader refuses the item: {cause!s:.300}"
             ) from cause
-        for dimension, (begin, length) in enumerate(zip(wish.request.storage_offsets, wish.request.lengths)):
+        for dimension, (begin, length) in enumerate(zip(wish.box.offsets, wish.box.lengths)):
             tensor = tensor.narrow(dimension, begin, length)
         wish.target.copy_(tensor)
-        self._planner.commit_tensor(wish.request, wish.target)
 
     def report(self, seconds: float) -> dict[str, Any]:
         """Return the report of the load so far."""

@@ -26,6 +26,7 @@ MOST = 1 << 30
 """The largest metadata that is read, in bytes."""
 
 _METADATA = "torch.distributed.checkpoint.metadata"
+_MOST_BYTES = 1 << 62  # of a file
 _PROPERTIES = 5  # entries of the state of a tensor's properties that every release has
 
 _kinds: Any = importlib.import_module(_METADATA)
@@ -177,10 +178,12 @@ def _check(metadata: Any, what: str) -> None:
     """Raise CorruptError unless the loaded object is a `Metadata` with usable entries."""
     if not isinstance(metadata, _kinds.Metadata):
         raise CorruptError(f"{what}: it holds a {type(metadata).__name__}, expected torch's Metadata")
+    checked: set[int] = set()  # sizes, chunks and properties that several tensors share
+    paths: set[str] = set()
     try:
         for fqn, entry in metadata.state_dict_metadata.items():
             if isinstance(entry, _kinds.TensorStorageMetadata):
-                _check_tensor(entry)
+                _check_tensor(entry, checked)
             elif not isinstance(entry, _kinds.BytesStorageMetadata):
                 raise ValueError(f"{fqn!r} is a {type(entry).__name__}")
             if not isinstance(fqn, str):
@@ -188,37 +191,53 @@ def _check(metadata: Any, what: str) -> None:
         for index, info in (metadata.storage_data or {}).items():
             if not isinstance(index, _kinds.MetadataIndex) or not isinstance(index.fqn, str):
                 raise ValueError(f"{index!r:.100} is not an index")
-            _check_place(info, index.fqn)
+            path, offset, length = info.relative_path, info.offset, info.length
+            if type(path) is not str or path not in paths:
+                _check_path(path, index.fqn)
+                paths.add(path)
+            if type(offset) is not int or type(length) is not int or not (0 <= offset < _MOST_BYTES and 0 <= length < _MOST_BYTES):
+                raise ValueError(f"{index.fqn!r} lies at {offset!r:.100} in {path!r:.200}, with {length!r:.100} bytes")
     except (AttributeError, TypeError, ValueError) as cause:
         raise CorruptError(
             f"{what}: not the metadata of a checkpoint: {cause!s:.200} (fix: copy the checkpoint again, or load an older one)"
         ) from cause
 
 
-def _check_tensor(entry: Any) -> None:
-    if isinstance(entry.properties, _PropertiesOfAnyRelease):
-        entry.properties.__class__ = _kinds.TensorProperties  # whose equality asks for the same class
-    if not isinstance(entry.properties.dtype, torch.dtype):
-        raise ValueError(f"{entry.properties.dtype!r:.100} is not a dtype")
-    sizes = [entry.size]
+def _check_tensor(entry: Any, checked: set[int]) -> None:
+    """Raise ValueError unless a tensor's entry has a dtype and shapes. `checked` has the ids of what was checked before.
+
+    Everything is reachable from the metadata meanwhile, so that no id is used twice.
+    """
+    if id(entry.properties) not in checked:
+        if isinstance(entry.properties, _PropertiesOfAnyRelease):
+            entry.properties.__class__ = _kinds.TensorProperties  # whose equality asks for the same class
+        if not isinstance(entry.properties.dtype, torch.dtype):
+            raise ValueError(f"{entry.properties.dtype!r:.100} is not a dtype")
+        checked.add(id(entry.properties))
+    _check_size(entry.size, checked)
     for chunk in entry.chunks:
-        if not isinstance(chunk, _kinds.ChunkStorageMetadata) or len(chunk.sizes) != len(entry.size):
+        if id(chunk) not in checked:
+            if not isinstance(chunk, _kinds.ChunkStorageMetadata):
+                raise ValueError(f"{chunk!r:.100} is not a chunk")
+            _check_size(chunk.offsets, checked)
+            _check_size(chunk.sizes, checked)
+            checked.add(id(chunk))
+        if len(chunk.sizes) != len(entry.size):
             raise ValueError(f"the chunk {chunk!r:.100} does not fit {tuple(entry.size)}")
-        sizes += [chunk.offsets, chunk.sizes]
-    for size in sizes:
+
+
+def _check_size(size: Any, checked: set[int]) -> None:
+    if id(size) not in checked:
         # A torch.Size has numbers only, and most sizes are of this type.
         if not (type(size) is torch.Size or all(isinstance(extent, int) for extent in size)) or min(size, default=0) < 0:
             raise ValueError(f"{size!r:.100} is not a shape")
+        checked.add(id(size))
 
 
-def _check_place(info: Any, fqn: str) -> None:
-    """Raise ValueError unless the place of an item is a file inside of the checkpoint and a range of it."""
-    path = info.relative_path
+def _check_path(path: Any, fqn: str) -> None:
+    """Raise ValueError unless the file of an item is inside of the checkpoint."""
     if not isinstance(path, str) or not path or "\0" in path or path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f"{fqn!r} lies in {path!r:.200}, which is not a file inside of the checkpoint")
-    for number in (info.offset, info.length):
-        if not isinstance(number, int) or not 0 <= number < 1 << 62:
-            raise ValueError(f"{fqn!r} lies at {number!r:.100} in {path!r:.200}")
 
 
 DATA_FILE = re.compile(r"__(\d+)_\d+(_[0-9a-f]{16})?\.distcp")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _arguments
 from ..errors import CorruptError, InvalidError, NotFoundError
-from . import _hf, _manifest, _metadata, _shared
+from . import _hf, _manifest, _metadata, _rows, _shared
 from ._collector import without_collections
 from ._loading import Loading
 from ._place import Place, is_place, open_place, read_verified
@@ -181,7 +181,10 @@ class StorageReader(_StorageReader):
     def _check_manifest(self, metadata: Any, data: bytes) -> None:
         """Read the manifest of a checkpoint of ours, and check that it belongs to the metadata."""
         identity = _metadata.id_of(metadata)
-        if identity is None or not any(re.search(r"_[0-9a-f]{16}\.", name) for name in _metadata.files_of(metadata)):
+        if identity is None:
+            return
+        files = _metadata.files_of(metadata)
+        if not any(re.search(r"_[0-9a-f]{16}\.", name) for name in files):
             return
         name = _manifest.name_of(identity)
         if self._manifest is None:
@@ -205,7 +208,7 @@ class StorageReader(_StorageReader):
                 f"read {self._place.file(name)}: it says that {manifest.world} ranks have saved, and has a file of rank "
                 f"{max(ranks)} (fix: copy the checkpoint again)"
             )
-        unknown = sorted(_metadata.files_of(metadata) - set(manifest.files))
+        unknown = sorted(files - set(manifest.files))
         if unknown:
             raise CorruptError(
                 f"read {self._place.file(name)}: it does not list {unknown[0]!r}, which the metadata names "
@@ -213,11 +216,12 @@ class StorageReader(_StorageReader):
             )
 
     def set_up_storage_reader(self, metadata: Any, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Keep the metadata for the load. torch calls this on every rank."""
+        """Keep the metadata for the load, and join the parts of its tensors. torch calls this on every rank."""
         if isinstance(metadata, _Unread):
             raise metadata.problem
         if metadata.storage_data is None:
             raise InvalidError(f"load {self._place.path}: the metadata has no storage_data (fix: pass what read_metadata returned)")
+        _rows.join(metadata)  # before the planner makes its plan of the same object
         self._metadata = metadata
 
     def prepare_local_plan(self, plan: Any) -> Any:

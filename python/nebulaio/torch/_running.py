@@ -42,6 +42,11 @@ class Running:
         job = _gather.start_read(files, segments, device=device, stream=stream, verify=verify, client=client)
         self._jobs.append(self._stack.enter_context(job))
 
+    def wait_for_first(self) -> None:
+        """Wait for the read that was started first, if there is one. Raises its error."""
+        for job in self._jobs[:1]:
+            job.wait(None)
+
     def wait(self) -> list[Any]:
         """Wait for all reads and return their reports. Raises the error of the first read that failed."""
         for job in self._jobs:

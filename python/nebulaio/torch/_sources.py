@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from .. import _gather
 from ..errors import CorruptError, NebulaioError, NotFoundError, UnsupportedError
-from . import _hf, _manifest, _zips
+from . import _hf, _manifest, _rows, _zips
 from ._place import Place, address_of
+from ._rows import Want
 
 torch: Any = importlib.import_module("torch")
 _kinds: Any = importlib.import_module("torch.distributed.checkpoint.metadata")
@@ -37,113 +38,137 @@ class Sources:
         self._metadata = metadata
         self._manifest = manifest
         self._verify = verify
-        self._found: dict[Any, Source] = {}
+        self._infos = {(index.fqn, index.offset): info for index, info in metadata.storage_data.items()}
+        self._found: dict[tuple[str, Any], Source] = {}
         self._file_sizes: dict[str, int] = {}
         self.jobs: list[Any] = []
         """The reports of the jobs that have read small ranges."""
 
-    def of(self, index: Any) -> Source:
-        """Return the place of an item that `locate` or `find` has found."""
-        return self._found[index]
+    def of(self, want: Want) -> Source:
+        """Return the place of a part that `find` has found."""
+        return self._found[want.fqn, want.at]
 
-    def locate(self, items: Sequence[Any], byte_items: Sequence[Any]) -> list[Any]:
-        """Check that the files of a plan are there, and return the key by which to sort each of `items`.
+    def object(self, index: Any) -> Source:
+        """Return the place of an item that is no tensor, which `locate` has checked."""
+        info = self._infos[index.fqn, index.offset]
+        return Source(info.relative_path, info.offset, info.length, None)
+
+    def locate(self, items: Sequence[Any], byte_items: Sequence[Any]) -> tuple[list[Any], list[int]]:
+        """Check that the files of a plan are there. Return the key by which to sort each of `items`, and its parts.
 
         With a manifest, the values of tensors are found by `find`, so that the first ones are read while the others are
         looked for.
         """
-        infos = [self._info(index) for index in items]
-        others = [self._info(index) for index in byte_items]
-        self._file_sizes = self._check_sizes([*zip(items, infos), *zip(byte_items, others)])
-        for index, info in zip(byte_items, others):
-            self._found[index] = Source(info.relative_path, info.offset, info.length, None)
+        ends: dict[str, int] = {}
+        last: dict[str, str] = {}  # the tensor that ends there
+        keys, counts = [], []
+        for index, item in [*((item.storage_index, item) for item in items), *((index, None) for index in byte_items)]:
+            rows = None if item is None else self._rows(item)
+            places = (index.offset,) if rows is None else _rows.places(rows, item)
+            infos: list[Any] = [self._infos.get((index.fqn, at)) for at in places]
+            for info in infos:
+                if info is None or getattr(info, "transform_descriptors", None):
+                    raise self._refused(index.fqn, infos)
+                end = info.offset + info.length
+                if end > ends.get(info.relative_path, -1):
+                    ends[info.relative_path], last[info.relative_path] = end, index.fqn
+            keys.append((infos[0].relative_path, infos[0].offset) if infos else ("", 0))
+            counts.append(len(infos))
+        self._file_sizes = self._check_sizes({name: (end, last[name]) for name, end in ends.items()})
         if self._manifest is None:
-            self.find(items)  # now: a look into the data files would wait behind reads of tensors
-        return [
-            (info.relative_path, info.values.offset if isinstance(info, _hf.Stored) else info.offset) for info in infos
-        ]
+            # Now: a look into the data files would wait behind reads of tensors.
+            self.find([want for item in items for want in self.wants(item)])
+        return keys[: len(items)], counts[: len(items)]
 
-    def find(self, items: Iterable[Any]) -> None:
+    def wants(self, item: Any) -> list[Want]:
+        """Return the boxes of stored parts that an item of the plan wants. Raises CorruptError if there are none."""
+        rows = self._rows(item)
+        if rows is not None:
+            far = [begin + length for begin, length in zip(item.storage_offsets, item.lengths)]
+            if len(far) != len(rows.sizes) or any(end > extent for end, extent in zip(far, rows.sizes)):
+                raise CorruptError(
+                    f"load {item.storage_index.fqn!r}: the plan wants elements up to {far} of a tensor of shape {list(rows.sizes)}"
+                )
+            return list(_rows.wants(rows, item))
+        index = item.storage_index
+        found = _rows.stored(self._entry(index.fqn), item)
+        if found is None:
+            raise CorruptError(f"load {index.fqn!r} of {self._place.path}: the metadata has no part of it at {tuple(index.offset)}")
+        return [found]
+
+    def find(self, wants: Iterable[Want]) -> None:
         """Find the values of tensors. Archives of stock torch are read in a few jobs for all items."""
         unknown, known = [], []
-        for index in items:
-            if index in self._found:
+        for want in wants:
+            key = want.fqn, want.at
+            if key in self._found:
                 continue
-            info = self._metadata.storage_data[index]
+            info = self._infos[key]
             if isinstance(info, _hf.Stored):
                 values = info.values
                 found: Source | None = Source(info.relative_path, values.offset, values.size, values, values.offset)
             else:
-                found = None if self._manifest is None else self._in_manifest(index, info)
+                found = None if self._manifest is None else self._in_manifest(want, info)
             if found is None:
-                unknown.append((index, info))
+                unknown.append((want, info))
             else:
-                self._found[index] = found
-                known.append((index, found))
+                self._found[key] = found
+                known.append(want)
         self._look_inside(unknown, self._file_sizes)
-        for index, found in [*known, *((index, self._found[index]) for index, _ in unknown)]:
-            if found.values is not None:
-                self._check(index, found)
+        for want in [*known, *(want for want, _ in unknown)]:
+            self._check(want, self._found[want.fqn, want.at])
+
+    def forget(self) -> None:
+        """Forget where the values are. `of` must not be called afterwards."""
+        self._found.clear()
 
     def check_rest(self) -> None:
         """Check the parts of the manifest that no item has needed yet."""
         if self._manifest is not None:
             self._manifest.items.check()
 
-    def _info(self, index: Any) -> Any:
-        info = self._metadata.storage_data.get(index)
-        if info is None:
-            raise CorruptError(
-                f"load {self._place.path}: the metadata has no place for {index.fqn!r} at {index.offset} "
+    def _rows(self, item: Any) -> _rows.Rows | None:
+        entry = self._metadata.state_dict_metadata.get(item.storage_index.fqn)
+        return _rows.rows_of(entry, item.storage_index) if isinstance(entry, _kinds.TensorStorageMetadata) else None
+
+    def _entry(self, fqn: str) -> Any:
+        entry = self._metadata.state_dict_metadata.get(fqn)
+        if not isinstance(entry, _kinds.TensorStorageMetadata):
+            raise CorruptError(f"load {fqn!r} of {self._place.path}: the metadata has no tensor of this name")
+        return entry
+
+    def _refused(self, fqn: str, infos: Sequence[Any]) -> NebulaioError:
+        """Return the error for a tensor of which one part has no place, or was transformed."""
+        if None in infos:
+            return CorruptError(
+                f"load {self._place.path}: the metadata has no place for a part of {fqn!r} "
                 "(fix: copy the checkpoint again, or load an older one)"
             )
-        descriptors = getattr(info, "transform_descriptors", None)
-        if descriptors:
-            raise UnsupportedError(
-                f"load {index.fqn!r} of {self._place.file(info.relative_path)}: it was transformed by {list(descriptors)} "
-                "when it was saved, which only torch's FileSystemReader undoes (fix: load it with "
-                "torch.distributed.checkpoint.FileSystemReader, and save it again without extensions)"
-            )
-        return info
+        info = next(info for info in infos if getattr(info, "transform_descriptors", None))
+        return UnsupportedError(
+            f"load {fqn!r} of {self._place.file(info.relative_path)}: it was transformed by {list(info.transform_descriptors)} "
+            "when it was saved, which only torch's FileSystemReader undoes (fix: load it with "
+            "torch.distributed.checkpoint.FileSystemReader, and save it again without extensions)"
+        )
 
-    def _in_manifest(self, index: Any, info: Any) -> Source | None:
+    def _in_manifest(self, want: Want, info: Any) -> Source | None:
         assert self._manifest is not None
-        shape = self._shape(index)
-        at = tuple(index.offset) if index.offset is not None else (0,) * len(shape)
-        entry = self._manifest.items.get(index.fqn, at)
+        at = want.at if want.at is not None else (0,) * len(want.shape)
+        entry = self._manifest.items.get(want.fqn, at)
         if entry is None or entry.dtype == "bytes":
             return None  # an archive that torch.save made as a whole
         dtype = _manifest.dtype_of(entry.dtype)
         inside = entry.file == info.relative_path and info.offset <= entry.offset and entry.offset + entry.size <= info.offset + info.length
         if dtype is None or not inside:
             raise CorruptError(
-                f"load {index.fqn!r} of {self._place.file(info.relative_path)}: the manifest has {entry.dtype} at {entry.offset} "
+                f"load {want.fqn!r} of {self._place.file(info.relative_path)}: the manifest has {entry.dtype} at {entry.offset} "
                 f"of {entry.file}, which is not in the item that the metadata names (fix: copy the checkpoint again)"
             )
         values = _zips.Values(entry.offset - info.offset, entry.size, dtype, entry.shape)
         return Source(info.relative_path, info.offset, info.length, values, entry.offset)
 
-    def _shape(self, index: Any) -> tuple[int, ...]:
-        """Return the shape of a stored part by the metadata."""
-        entry = self._metadata.state_dict_metadata.get(index.fqn)
-        if not isinstance(entry, _kinds.TensorStorageMetadata):
-            raise CorruptError(f"load {index.fqn!r} of {self._place.path}: the metadata has no tensor of this name")
-        if index.offset is None:
-            return tuple(entry.size)
-        if index.index is not None and index.index < len(entry.chunks) and entry.chunks[index.index].offsets == index.offset:
-            return tuple(entry.chunks[index.index].sizes)
-        for chunk in entry.chunks:
-            if chunk.offsets == index.offset:
-                return tuple(chunk.sizes)
-        raise CorruptError(f"load {index.fqn!r} of {self._place.path}: the metadata has no part of it at {tuple(index.offset)}")
-
-    def _check_sizes(self, infos: Iterable[tuple[Any, Any]]) -> dict[str, int]:
+    def _check_sizes(self, ends: Mapping[str, tuple[int, str]]) -> dict[str, int]:
         """Return the sizes of the files. Raises an error for a missing or short one, before any tensor is changed."""
-        ends: dict[str, tuple[int, str]] = {}
-        for index, info in infos:
-            end = info.values.offset + info.values.size if isinstance(info, _hf.Stored) else info.offset + info.length
-            if end > ends.get(info.relative_path, (-1, ""))[0]:
-                ends[info.relative_path] = end, index.fqn
         sizes = self._sizes(ends)
         for name, (end, fqn) in ends.items():
             size = sizes.get(name)
@@ -171,23 +196,24 @@ class Sources:
         """Run the parsers of archives together: each round is one job with the ranges that they need next."""
         layouts = _zips.Layouts()
         running = []
-        for index, info in unknown:
-            parser = _zips.locate(info.length, sizes[info.relative_path] - info.offset, index.fqn, layouts)
-            running.append((index, info, parser, next(parser)))
+        for want, info in unknown:
+            parser = _zips.locate(info.length, sizes[info.relative_path] - info.offset, want.fqn, layouts)
+            running.append((want, info, parser, next(parser)))
         while running:
             going = []
             for batch in _in_batches(running):
-                for (index, info, parser, _), pieces in zip(batch, self._read(batch)):
+                for (want, info, parser, _), pieces in zip(batch, self._read(batch)):
+                    key = want.fqn, want.at
                     try:
-                        going.append((index, info, parser, parser.send(pieces)))
+                        going.append((want, info, parser, parser.send(pieces)))
                     except StopIteration as end:
                         begin = info.offset + end.value.offset
-                        self._found[index] = Source(info.relative_path, info.offset, info.length, end.value, begin)
+                        self._found[key] = Source(info.relative_path, info.offset, info.length, end.value, begin)
                     except _zips.NotPlainError:
-                        self._found[index] = Source(info.relative_path, info.offset, info.length, None)
+                        self._found[key] = Source(info.relative_path, info.offset, info.length, None)
                     except NebulaioError as cause:
                         raise type(cause)(
-                            f"load {index.fqn!r} of {self._place.file(info.relative_path)}: the item at {info.offset}: {cause} "
+                            f"load {want.fqn!r} of {self._place.file(info.relative_path)}: the item at {info.offset}: {cause} "
                             "(fix: copy the file again, or load an older checkpoint)"
                         ) from cause
             running = going
@@ -200,12 +226,12 @@ class Sources:
         names = {name: number for number, name in enumerate(sorted({info.relative_path for _, info, _, _ in batch}))}
         segments, out, at = [], [], 0
         view = memoryview(memory)
-        for index, info, _, ranges in batch:
+        for want, info, _, ranges in batch:
             pieces = []
             for offset, size in ranges:
                 if size:
                     segments.append(
-                        _gather.Segment(names[info.relative_path], info.offset + offset, size, base + at, label=index.fqn)
+                        _gather.Segment(names[info.relative_path], info.offset + offset, size, base + at, label=want.fqn)
                     )
                 pieces.append((at, size))
                 at += size
@@ -217,18 +243,17 @@ class Sources:
             self.jobs.append(report)
         return [[bytes(view[begin : begin + size]) for begin, size in pieces] for pieces in out]
 
-    def _check(self, index: Any, source: Source) -> None:
+    def _check(self, want: Want, source: Source) -> None:
         """Raise CorruptError if an item has another dtype or shape than the metadata says."""
         values = source.values
-        assert values is not None
-        entry = self._metadata.state_dict_metadata.get(index.fqn)
-        shape = self._shape(index)
-        dtype = entry.properties.dtype
-        size = math.prod(shape) * dtype.itemsize
-        if values.dtype is not dtype or values.shape != shape or (values.strides is None and values.size != size):
+        if values is None:
+            return
+        dtype = self._entry(want.fqn).properties.dtype
+        size = math.prod(want.shape) * dtype.itemsize
+        if values.dtype is not dtype or values.shape != want.shape or (values.strides is None and values.size != size):
             raise CorruptError(
-                f"load {index.fqn!r} of {self._place.file(source.file)}: the item has {values.dtype} of shape {list(values.shape)}, "
-                f"and the metadata says {dtype} of shape {list(shape)}: they are of different saves (fix: copy the checkpoint again)"
+                f"load {want.fqn!r} of {self._place.file(source.file)}: the item has {values.dtype} of shape {list(values.shape)}, "
+                f"and the metadata says {dtype} of shape {list(want.shape)}: they are of different saves (fix: copy the checkpoint again)"
             )
 
 

@@ -25,6 +25,11 @@ def is_stock(planner: Any) -> bool:
     return all(getattr(type(planner), name, None) is getattr(_default.DefaultLoadPlanner, name) for name in _METHODS)
 
 
+def commits(planner: Any) -> bool:
+    """Return whether a planner does something when a tensor has its values. Torch's default planner does nothing."""
+    return getattr(type(planner), "commit_tensor", None) is not _default.DefaultLoadPlanner.commit_tensor
+
+
 def narrowed(tensor: Any, offsets: Sequence[int], lengths: Sequence[int]) -> Any:
     """Return a part of a tensor."""
     for dimension, (begin, length) in enumerate(zip(offsets, lengths)):

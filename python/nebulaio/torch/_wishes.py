@@ -12,19 +12,14 @@ from ._sources import Source
 
 
 class Wish(NamedTuple):
-    """An item of the plan and the tensor that receives it."""
+    """A stored part and the tensor that receives a box of it."""
 
-    request: Any
+    fqn: str
     source: Source
     target: Any
     box: Box  # of the stored tensor
     is_shared: bool
     is_direct: bool
-
-    @property
-    def fqn(self) -> str:
-        """The name of the tensor."""
-        return str(self.request.dest_index.fqn)
 
 
 class Detour(NamedTuple):
@@ -64,7 +59,7 @@ def copy_out(detour: Detour, buffer: Any) -> None:
     for dimension, (begin, length) in enumerate(zip(inside, detour.want.lengths)):
         whole = whole.narrow(dimension, begin, length)
         target = target.narrow(
-            dimension, detour.want.offsets[dimension] - wish.request.storage_offsets[dimension], length
+            dimension, detour.want.offsets[dimension] - wish.box.offsets[dimension], length
         )
     target.copy_(whole)
 

@@ -11,7 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/versity/versitygw/tests/integration"
@@ -21,7 +23,9 @@ const (
 	// modeEnv makes the binary of a test play another part: the suite's client, or the command line that the suite
 	// calls.
 	modeEnv = "NEBULAIO_S3SUITE"
-	onlyEnv = "NEBULAIO_S3SUITE_ONLY" // names of tests to run one after the other, in place of all
+	onlyEnv = "NEBULAIO_S3SUITE_ONLY" // names of tests to run in place of all
+	// atOnceEnv is the number of named tests that run at the same time.
+	atOnceEnv = "NEBULAIO_S3SUITE_AT_ONCE"
 
 	endpointEnv, accessEnv, secretEnv = modeEnv + "_ENDPOINT", modeEnv + "_ACCESS", modeEnv + "_SECRET"
 )
@@ -30,13 +34,17 @@ const (
 const Region = "us-east-1"
 
 // Target is the server that the suite talks to, with the keys of its administrator.
-type Target struct{ Endpoint, Access, Secret string }
+type Target struct {
+	Endpoint, Access, Secret string
+	AtOnce                   int // number of named tests that run at the same time; 0 means 1
+}
 
 // Play plays the part that the environment names and reports whether there was one. TestMain calls Play first.
 func Play() bool {
 	switch os.Getenv(modeEnv) {
 	case "client":
-		runSuite(Target{os.Getenv(endpointEnv), os.Getenv(accessEnv), os.Getenv(secretEnv)}, os.Getenv(onlyEnv))
+		n, _ := strconv.Atoi(os.Getenv(atOnceEnv)) // Run wrote it
+		runSuite(Target{os.Getenv(endpointEnv), os.Getenv(accessEnv), os.Getenv(secretEnv), n}, os.Getenv(onlyEnv))
 	case "admin":
 		if err := admin(os.Args[1:]); err != nil {
 			fmt.Println(err)
@@ -65,17 +73,31 @@ func runSuite(target Target, only string) {
 		integration.WithRegion(Region),
 		integration.WithEndpoint(target.Endpoint), integration.WithVersioningEnabled())
 	if only != "" {
-		all := integration.GetIntTests()
-		for name := range strings.SplitSeq(only, ",") {
-			if f, ok := all[name]; ok {
-				runOne(name, f, conf)
-			}
-		}
+		runSome(strings.Split(only, ","), max(target.AtOnce, 1), conf)
 		return
 	}
 	state := integration.NewTestState(context.Background(), conf, true)
 	integration.TestFullFlow(state)
 	state.Wait()
+}
+
+// runSome runs the named tests, n of them at the same time. Each test has buckets of its own.
+func runSome(names []string, n int, conf *integration.S3Conf) {
+	all := integration.GetIntTests()
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, n)
+	for _, name := range names {
+		f, ok := all[name]
+		if !ok {
+			continue
+		}
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			runOne(name, f, conf)
+		})
+	}
+	wait.Wait()
 }
 
 // runOne runs one test, which prints what became of it. A test that panics, because a server's reply lacks what the test
@@ -90,7 +112,7 @@ func runOne(name string, f integration.IntTest, conf *integration.S3Conf) {
 }
 
 // Run runs the suite in its own process, with the command line that the suite calls. only names some tests, separated by
-// commas, which then run one after the other.
+// commas, of which target.AtOnce run at the same time.
 func Run(t *testing.T, target Target, only string) map[string]*Result {
 	t.Helper()
 	dir := t.TempDir()
@@ -106,7 +128,8 @@ func Run(t *testing.T, target Target, only string) map[string]*Result {
 	cmd.Dir = dir
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "AWS_") }),
 		modeEnv+"=client", endpointEnv+"="+target.Endpoint, accessEnv+"="+target.Access,
-		secretEnv+"="+target.Secret, onlyEnv+"="+only, "AWS_EC2_METADATA_DISABLED=true", "HOME="+dir)
+		secretEnv+"="+target.Secret, onlyEnv+"="+only, atOnceEnv+"="+strconv.Itoa(target.AtOnce),
+		"AWS_EC2_METADATA_DISABLED=true", "HOME="+dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -125,9 +148,13 @@ func Run(t *testing.T, target Target, only string) map[string]*Result {
 
 // Result is the outcome of the tests with one name; a few names stand for several tests.
 type Result struct {
-	Ran, Passed int
-	Why         string // of the last that failed
+	Ran, Passed, Failed int
+	Why                 string // of the last that failed
 }
+
+// OK reports whether a test with the name passed and none failed. Ran may be too small: tests that run at the same time
+// print lines into each other.
+func (r *Result) OK() bool { return r != nil && r.Passed > 0 && r.Passed >= r.Ran && r.Failed == 0 }
 
 // read collects the results that the suite prints.
 func read(lines *bufio.Scanner) map[string]*Result {
@@ -150,6 +177,7 @@ func read(lines *bufio.Scanner) map[string]*Result {
 		case "PASS":
 			r.Passed++
 		case "FAIL":
+			r.Failed++
 			r.Why = strings.TrimSpace(why)
 		}
 	}

@@ -27,6 +27,9 @@ type Options struct {
 	// Passed is called after each piece of a body has reached the client, with the bytes of this body so far. Passed
 	// runs on the goroutine of the request, so that the reply waits for Passed.
 	Passed func(r *http.Request, sent int64)
+	// Answered is called when the real server has answered, before the reply goes to the client. Answered runs on the
+	// goroutine of the request.
+	Answered func(r *http.Request)
 }
 
 // Counts is what has passed the proxy.
@@ -160,6 +163,9 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, fault Fault) Fault
 		return Refuse
 	}
 	defer resp.Body.Close()
+	if p.o.Answered != nil {
+		p.o.Answered(r)
+	}
 	return p.reply(w, r, resp, fault)
 }
 

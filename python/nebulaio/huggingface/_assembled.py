@@ -1,18 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads a Hugging Face model directory into its transformers module.
-
-    >>> import transformers
-    >>> config = transformers.Qwen3Config(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1)
-    >>> transformers.Qwen3ForCausalLM(config).save_pretrained("tiny-qwen")
-    >>> from nebulaio.huggingface import load_pretrained
-    >>> model = load_pretrained("tiny-qwen")    # on the best device
-    >>> type(model).__name__
-    'Qwen3ForCausalLM'
+"""Loads a Hugging Face model directory into its transformers module, by assigning its weights.
 
 `load_pretrained` builds the module without weights while the weights are loaded from the
 files to the device. Then the module takes over the loaded weights, so no weight is copied
-a second time. `load_pretrained` needs torch and transformers and imports them at the first
-call.
+a second time.
 """
 
 from __future__ import annotations
@@ -28,11 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from . import _process, safetensors
-from ._background import Source, Weights
-from .errors import InvalidError, NotFoundError, UnsupportedError
-
-__all__ = ["Profile", "load_pretrained"]
+from .. import _process, safetensors
+from .._background import Source, Weights
+from ..errors import InvalidError, NotFoundError, UnsupportedError
 
 Profile = dict[str, Any]
 """Measurements of a load: seconds by stage under "seconds", the library's reports under "reports"."""
