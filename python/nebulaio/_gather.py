@@ -73,8 +73,9 @@ class _Gather(_Reported):
         segments: Sequence[Segment],
         stream: int,
         options: dict[str, Any],
+        kept: object,
     ) -> None:
-        super().__init__(system, None)
+        super().__init__(system, kept)
         self._files = (ctypes.c_char_p * len(files))(*files)
         self._stream = stream
         self._options = json.dumps(options).encode()
@@ -132,8 +133,12 @@ def start_read(
     cache: str = "auto",
     gap: int = 0,
     client: Any = None,
+    kept: object = None,
 ) -> _Gather:
-    """Start a read as `read` describes it. The caller uses the result as a context, waits, and asks for the report."""
+    """Start a read as `read` describes it. The caller uses the result as a context, waits, and asks for the report.
+
+    `kept` holds the memory of the segments. It lives at least as long as the read, also if the caller forgets both.
+    """
     options: dict[str, Any] = {"device": _device.canonical(device), **_arguments.choices("auto", cache)}
     if _arguments.truth("verify", verify):
         options["verify"] = True
@@ -146,7 +151,7 @@ def start_read(
     elif client is not None and files:
         _save.server_of(files[0], client)  # raises: a path needs no client
     system = _system(options["device"], client)
-    return _Gather(system, names, segments, _natural("gather", "stream", stream), options)
+    return _Gather(system, names, segments, _natural("gather", "stream", stream), options, kept)
 
 
 class _Write(_Reported):
