@@ -169,7 +169,7 @@ VENV_TORCH := $(ROOT)/.venv-torch
 
 .PHONY: test-torch
 test-torch: lib build clients venv-torch venv-safetensors count ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
-	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) NEBULAIO_SAFETENSORS_NEXT=$(VENV_SAFETENSORS)/bin/python $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
+	cd python && NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) NEBULAIO_TEST_SAFETENSORS=$(VENV_SAFETENSORS)/bin/python $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q -m 'torch and not cuda'
 	NEBULAIO_LIBRARY=$(LIB) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q bench/tests/test_checkpoint_torch.py
 	cd examples && $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m unittest -q # with real DataLoaders
 	$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(SNIPPETS) --needs torch

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import array
 import ctypes
 import json
 import os
@@ -13,26 +12,9 @@ from typing import Any, NamedTuple
 
 from . import _abi, _arguments, _device, _handles, _load, _process, _save
 from ._report import Report
+from ._segments import Segment as Segment  # a part of what callers of this module name
+from ._segments import labels_of, natural, table_of
 from .errors import InvalidError, NebulaioError
-
-_MOST = 1 << 64
-
-
-class Segment(NamedTuple):
-    """A range of one file, and the address that receives it.
-
-    `file` is the number of the file in the list of files. If `stride` is not 0, only the
-    first `width` bytes of every `stride` bytes are wanted, and they are packed without gaps
-    at `address`. `label` names the content in errors.
-    """
-
-    file: int
-    offset: int
-    size: int
-    address: int
-    width: int = 0
-    stride: int = 0
-    label: str = ""
 
 
 class Piece(NamedTuple):
@@ -73,13 +55,14 @@ class _Gather(_Reported):
         segments: Sequence[Segment],
         stream: int,
         options: dict[str, Any],
+        kept: object,
     ) -> None:
-        super().__init__(system, None)
+        super().__init__(system, kept)
         self._files = (ctypes.c_char_p * len(files))(*files)
         self._stream = stream
         self._options = json.dumps(options).encode()
-        self._labels, places = _labels(segments)
-        self._segments = _table(segments, places)
+        self._labels, places = labels_of(segments)
+        self._segments = table_of(segments, places)
 
     def _start(self) -> None:
         _abi.call(
@@ -132,13 +115,17 @@ def start_read(
     cache: str = "auto",
     gap: int = 0,
     client: Any = None,
+    kept: object = None,
 ) -> _Gather:
-    """Start a read as `read` describes it. The caller uses the result as a context, waits, and asks for the report."""
+    """Start a read as `read` describes it. The caller uses the result as a context, waits, and asks for the report.
+
+    `kept` holds the memory of the segments. It lives at least as long as the read, also if the caller forgets both.
+    """
     options: dict[str, Any] = {"device": _device.canonical(device), **_arguments.choices("auto", cache)}
     if _arguments.truth("verify", verify):
         options["verify"] = True
     if gap:
-        options["gap"] = _natural("gather", "gap", gap)
+        options["gap"] = natural("gather", "gap", gap)
     names = [_name(file, "gather") for file in files]
     urls = [file for file in files if _load.is_url(file)]
     if urls:
@@ -146,7 +133,7 @@ def start_read(
     elif client is not None and files:
         _save.server_of(files[0], client)  # raises: a path needs no client
     system = _system(options["device"], client)
-    return _Gather(system, names, segments, _natural("gather", "stream", stream), options)
+    return _Gather(system, names, segments, natural("gather", "stream", stream), options, kept)
 
 
 class _Write(_Reported):
@@ -159,8 +146,8 @@ class _Write(_Reported):
         self._options = json.dumps(options).encode()
         names = {device: _device.canonical(device).encode() for device in {piece.device for piece in pieces}}
         for at, (slot, piece) in enumerate(zip(self._pieces, pieces)):
-            slot.address = _natural(f"piece {at}", "address", piece.address)
-            slot.size = _natural(f"piece {at}", "size", piece.size)
+            slot.address = natural(f"piece {at}", "address", piece.address)
+            slot.size = natural(f"piece {at}", "size", piece.size)
             slot.device = names[piece.device]
 
     def _start(self) -> None:
@@ -250,7 +237,7 @@ def start_write(
         options["checksum"] = False
     if streams:
         options["streams"] = {
-            _device.canonical(name): _natural("write", f"stream of {name}", stream) for name, stream in streams.items()
+            _device.canonical(name): natural("write", f"stream of {name}", stream) for name, stream in streams.items()
         }
     server = _save.server_of(path, client)
     if server is not None:
@@ -292,57 +279,3 @@ def _name(path: str | os.PathLike[str], doing: str) -> bytes:
     if not name or b"\0" in name:
         raise InvalidError(f"{doing} {os.fspath(path)!r}: a path must not be empty or contain NUL")
     return name
-
-
-def _natural(of: str, what: str, value: Any) -> int:
-    """Return a whole number that fits 64 bits. ctypes would cut a larger one silently."""
-    if isinstance(value, int) and 0 <= value < _MOST:
-        return value
-    raise InvalidError(f"{of}: {what}={value!r} is not a whole number from 0 to 2^64-1")
-
-
-def _labels(segments: Sequence[Segment]) -> tuple[ctypes.Array[ctypes.c_char], list[int]]:
-    """Return the labels in one buffer, and the address of each; 0 means no label."""
-    encoded = [_label(at, s.label) if s.label else b"" for at, s in enumerate(segments)]
-    buffer = ctypes.create_string_buffer(b"\0".join(encoded))
-    places, at = [], ctypes.addressof(buffer)
-    for label in encoded:
-        places.append(at if label else 0)
-        at += len(label) + 1
-    return buffer, places
-
-
-def _label(at: int, label: str) -> bytes:
-    """Return the bytes of a segment's label."""
-    try:
-        name = label.encode()
-    except UnicodeEncodeError:
-        name = b"\0"
-    if b"\0" in name:
-        raise InvalidError(f"segment {at}: the label {label!r} contains NUL or half a character, expected text")
-    return name
-
-
-def _table(segments: Sequence[Segment], labels: Sequence[int]) -> ctypes.Array[_abi.Segment]:
-    """Return the segments as the library takes them.
-
-    A checkpoint has many thousands of them, and an array of numbers is filled several times
-    faster than fields of structs.
-    """
-    if not segments:
-        return (_abi.Segment * 0)()
-    try:
-        numbers = array.array(
-            "Q",
-            [
-                number
-                for s, label in zip(segments, labels)
-                for number in (s.file, s.offset, s.size, s.width, s.stride, s.address, label)
-            ],
-        )
-    except (OverflowError, TypeError):
-        for at, s in enumerate(segments):
-            for what in ("file", "offset", "size", "width", "stride", "address"):
-                _natural(f"segment {at}", what, getattr(s, what))
-        raise
-    return (_abi.Segment * len(segments)).from_buffer(numbers)

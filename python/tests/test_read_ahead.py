@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nebulaio import _handles
 from nebulaio.errors import ClosedError
 
 pytestmark = pytest.mark.torch
@@ -137,6 +140,23 @@ def test_an_error_ends_all_reads(folders: Path, monkeypatch: pytest.MonkeyPatch)
         from_pretrained(folders / "llama")
     (ahead,) = made
     assert ahead._closed and not ahead._flights and not ahead._jobs
+
+
+def test_reads_that_are_forgotten_write_nowhere(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of running reads is freed after them, also if nobody closes the reader."""
+    monkeypatch.setattr(_ahead, "JOB", 4 << 10)
+    order: list[str] = []
+    drain = _handles.Job._drain
+    monkeypatch.setattr(_handles.Job, "_drain", lambda self: (drain(self), order.append("read"))[0])
+    ahead, values = ahead_of(folders / "llama")
+    next(iter(values.values())).to("cpu")
+    waiting = [flight.part.memory for flight in ahead._flights.values()]
+    assert waiting
+    watched = [weakref.finalize(memory, order.append, "memory") for memory in waiting]
+    order.clear()
+    del ahead, values, waiting
+    gc.collect()
+    assert watched and order[0] == "read" and "memory" in order
 
 
 def test_threads_wait_for_one_job(folders: Path) -> None:

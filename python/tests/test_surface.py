@@ -2,7 +2,7 @@
 """nebulaio.safetensors beside the package safetensors: every name, every signature, and a table of calls.
 
 Each version of safetensors runs in a process of its own (surface_calls.py), because two do not fit into one.
-NEBULAIO_SAFETENSORS_NEXT names an interpreter that has the next version; `make test-torch` makes it.
+NEBULAIO_TEST_SAFETENSORS names an interpreter that has the next version; `make test-torch` makes it.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     import safetensors.torch
     import surface_calls
 
-    python = sys.executable if request.param == "installed" else os.environ.get("NEBULAIO_SAFETENSORS_NEXT")
+    python = sys.executable if request.param == "installed" else os.environ.get("NEBULAIO_TEST_SAFETENSORS")
     if python is None:
-        pytest.skip("NEBULAIO_SAFETENSORS_NEXT is not set (make test-torch sets it)")
+        pytest.skip("NEBULAIO_TEST_SAFETENSORS is not set (make test-torch sets it)")
     folder = tmp_path_factory.mktemp("surface")
     made = surface_calls.tensors()
     safetensors.torch.save_file(made, folder / "reference.safetensors", {"k": "v"})

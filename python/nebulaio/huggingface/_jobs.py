@@ -70,7 +70,6 @@ class Job:
 
     def __init__(self, files: Files, parts: Sequence[Part], device: str, stream: int) -> None:
         self._files = files
-        self._parts: Sequence[Part] = parts  # the memory lives at least as long as the job
         self._lock = threading.Lock()
         self._error: NebulaioError | None = None
         self._job: Any = None
@@ -81,6 +80,7 @@ class Job:
                 [files.names[number] for number in used],
                 [segment._replace(file=used[segment.file]) for segment in segments],
                 device=device, stream=stream, verify=files.verify, cache=files.cache, client=files.client,
+                kept=parts,
             )  # fmt: skip
             self._job.__enter__()
 
@@ -130,7 +130,7 @@ class Job:
     def _end(self) -> None:
         job = self._job
         job._finish()
-        self._job, self._parts = None, ()
+        self._job = None
         if job.report is not None:
             with self._files.lock:
                 self._files.reports.append(job.report)
