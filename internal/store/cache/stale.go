@@ -14,7 +14,7 @@ import (
 
 // mayBeStale reports whether the rules allow to serve content while the upstream does not answer.
 func (b *bucket) mayBeStale(ref object.Ref, k cachefile.Known) bool {
-	return b.Rules.NeverChanges(ref.Key) || ref.Version != "" || b.s.now().Sub(k.Checked) <= b.Rules.StaleIfError
+	return b.Rules.NeverChanges(ref.Key) || fixed(ref.Version) || b.s.now().Sub(k.Checked) <= b.Rules.StaleIfError
 }
 
 // servable reports whether the wanted range is on the disk and may be served while the upstream does not answer.
@@ -29,7 +29,7 @@ func (b *bucket) servable(w *wanted, k cachefile.Known) bool {
 	defer e.Release()
 	r := w.rng
 	if r.N < 0 || !w.open {
-		r.N = k.Identity.Size
+		r.N = k.Identity.Size // Missing ignores what is behind the end
 	}
 	return len(e.Missing(r)) == 0
 }
