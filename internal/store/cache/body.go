@@ -7,8 +7,8 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"sync"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/layout"
@@ -16,17 +16,9 @@ import (
 )
 
 const (
-	chunk     = 64 << 10  // bytes that are copied from memory at once
-	passed    = 256 << 10 // bytes that are written from the memory of a flight at once
-	mostLent  = 64        // writers that use the memory of flights at the same time
-	ahead     = 4         // extents of a cluster that are fetched at the same time
-	mostTurns = 4         // how often a read without progress is tried in another way
+	ahead     = 4 // extents of a cluster that are fetched at the same time
+	mostTurns = 4 // how often a read without progress is tried in another way
 )
-
-var chunks = sync.Pool{New: func() any {
-	b := make([]byte, chunk)
-	return &b
-}}
 
 // body reads a range of a version: present blocks from the disk, missing blocks from flights.
 type body struct {
@@ -34,6 +26,8 @@ type body struct {
 	v        *version // with one user
 	own      bool     // neighbours are not asked
 	pos, end int64
+	whole    bool        // a client reads the whole content
+	tally    tally       // of what the client has got; used if whole is set
 	patient  bool        // keeping the content matters more than speed
 	now      *follower   // this body as a reader of the flight that brings the block at pos; nil if there is none
 	later    []*follower // this body as a reader of flights that bring blocks after pos
@@ -94,11 +88,15 @@ func (b *body) some(p []byte) (n int, err error) {
 			b.dropDisk()
 			return 0, nil
 		}
+		if b.tally.begun {
+			b.given(p[:n])
+		}
 	case b.now != nil:
 		var at *block
 		var have []byte
 		if at, have, err = b.next(); at != nil {
 			n = copy(p, have)
+			b.given(p[:n])
 			b.now.give(at)
 		}
 	default:
@@ -114,12 +112,19 @@ func (b *body) some(p []byte) (n int, err error) {
 // next returns bytes at pos from a flight, in a block that is given back. If the block is on the disk, next returns no
 // block and begins to read from the disk.
 func (b *body) next() (*block, []byte, error) {
-	at, have, upTo, err := b.now.wait(b.ctx, wish{b.pos, b.last(), b.patient})
+	held := b.pos/blockSize == blockCount(b.v.id.Size)-1 && b.holds()
+	at, have, upTo, err := b.now.wait(b.ctx, wish{b.pos, held, b.patient})
 	if err != nil {
 		return nil, nil, err
 	}
 	if at == nil {
 		return nil, nil, b.section(min(upTo, b.end))
+	}
+	if held && b.guarded() { // not if the upstream has told in the meantime that there is nothing to compare with
+		if err := b.compare(checksum.Of(have)); err != nil {
+			b.now.give(at)
+			return nil, nil, err
+		}
 	}
 	return at, have[:min(int64(len(have)), b.end-b.pos)], nil
 }
@@ -129,10 +134,13 @@ func (b *body) moved(n int64) {
 	b.turns = 0
 }
 
-// last reports whether the block at pos is the last one of content that has not been compared as a whole. The last block
-// is given to the reader only after the comparison, so that no reader gets the whole of a wrong content.
-func (b *body) last() bool {
-	return b.pos/blockSize == blockCount(b.v.id.Size)-1 && b.v.entry.Proof() == "" && !b.v.unheld()
+// holds reports whether the last block of the content may be given to the reader only after the content was compared, so
+// that no reader gets the whole of a wrong content.
+func (b *body) holds() bool {
+	if b.whole {
+		return b.guarded()
+	}
+	return b.v.entry.Proof() == "" && !b.v.unheld()
 }
 
 // plan chooses where the bytes at pos come from: the disk, if their block is present, or a fetch of the missing blocks.
@@ -190,10 +198,10 @@ func (b *body) lookAhead(n int64) {
 
 // section reads from the disk up to the position end.
 func (b *body) section(end int64) error {
-	if last := (blockCount(b.v.id.Size) - 1) * blockSize; end > last && b.v.entry.Proof() == "" && !b.v.unheld() {
+	if last := (blockCount(b.v.id.Size) - 1) * blockSize; end > last && b.holds() {
 		if b.pos < last {
 			end = last
-		} else if err := b.v.settle(b.ctx); err != nil {
+		} else if err := b.settle(); err != nil {
 			return err
 		}
 	}
@@ -226,12 +234,10 @@ func (b *body) recover(err error) error {
 		b.dropDisk()
 		b.leave()
 		return nil // the block is absent now, and is fetched again
-	case errors.Is(err, errUnkept):
+	case errors.Is(err, errUnkept) && !b.patient:
 		b.leave()
 		b.dropDisk()
-		far := newPlainBody(b.ctx, b.v.b, b.v.id, b.v.described(), object.Range{Off: b.pos, N: b.end - b.pos}, nil)
-		if err = far.Verify(); err == nil {
-			b.far = far
+		if err = b.goFar(); err == nil {
 			return nil
 		}
 	case b.now != nil && b.turns < 2:
@@ -279,76 +285,6 @@ func (b *body) dropDisk() {
 		_ = b.disk.Close() // only read from
 		b.disk = nil
 	}
-}
-
-// WriteTo implements io.WriterTo. Bytes on the disk go to a socket by sendfile.
-func (b *body) WriteTo(w io.Writer) (int64, error) {
-	var total int64
-	p := chunks.Get().(*[]byte)
-	defer chunks.Put(p)
-	for {
-		if done, err := b.over(); done {
-			if errors.Is(err, io.EOF) {
-				err = nil
-			}
-			return total, err
-		}
-		if b.disk != nil && b.disk.Len() > 0 {
-			n, err := b.disk.WriteTo(w)
-			total += n
-			if n > 0 {
-				b.moved(n)
-			}
-			if err == nil {
-				b.dropDisk()
-				continue
-			}
-			if !errors.Is(err, object.ErrDamaged) { // the writer failed
-				b.err = err
-				return total, err
-			}
-			if err := b.recover(err); err != nil {
-				return total, err
-			}
-			continue
-		}
-		n, err := b.pass(w, *p)
-		total += n
-		if err != nil {
-			return total, err
-		}
-	}
-}
-
-// pass writes some bytes by the next way, or none if another way has to be tried. Bytes of a flight are written from the
-// memory of the flight, unless too many writers do the same: a client that does not read would hold the memory.
-func (b *body) pass(w io.Writer, p []byte) (int64, error) {
-	lent := &b.v.b.s.lent
-	flying := b.far == nil && b.disk == nil && b.now != nil
-	if flying && lent.Add(1) <= mostLent {
-		defer lent.Add(-1)
-		at, have, err := b.next()
-		if err != nil || at == nil {
-			return 0, b.recover(err)
-		}
-		n, err := w.Write(have[:min(len(have), passed)])
-		b.now.give(at)
-		if n > 0 {
-			b.moved(int64(n))
-		}
-		b.err = err
-		return int64(n), err
-	}
-	if flying {
-		lent.Add(-1)
-	}
-	n, err := b.some(p[:min(int64(len(p)), b.end-b.pos)])
-	if n == 0 {
-		return 0, err
-	}
-	k, err := w.Write(p[:n])
-	b.err = err
-	return int64(k), err
 }
 
 // Verify implements object.Verifier. Verify waits until the first byte is there, so that an error is known before a reply

@@ -125,10 +125,11 @@ type Store struct {
 	near      atomic.Pointer[Neighbours] // nil while this node is alone
 	counts    counts
 	warming   *warming
+	refills   *refills
 	join      *checksum.Joiner
 	budget    budget
 	lent      atomic.Int64  // writers that use the memory of flights
-	comparing chan struct{} // one for each content on the disk whose MD5 is being compared
+	comparing chan struct{} // one for each large content on the disk that is being compared
 
 	fetches context.Context // ended by Close
 	stop    context.CancelFunc
@@ -156,7 +157,7 @@ func New(o Options) *Store {
 	s := &Store{Buckets: o.Local, Records: o.Local, local: o.Local, files: o.Files, buckets: map[string]*bucket{}, byOrigin: map[string]*bucket{},
 		detached: o.Detached, log: o.Log, now: o.Now, join: checksum.NewJoiner(), fetches: ctx, stop: stop}
 	s.budget.most, s.comparing = o.Memory/blockSize, make(chan struct{}, mostComparing)
-	s.shelf, s.warming, s.uploads = newShelf(s), newWarming(), uploads{s}
+	s.shelf, s.warming, s.refills, s.uploads = newShelf(s), newWarming(), newRefills(s), uploads{s}
 	for _, b := range o.Buckets {
 		if b.Rules.NeverChanges == nil {
 			b.Rules.NeverChanges = func(string) bool { return false }

@@ -162,7 +162,7 @@ func (c *content) Section(r object.Range) (object.Body, error) {
 	}
 	c.b.served.count(c.Served(r).From)
 	c.v.hold()
-	b := &body{ctx: c.ctx, v: c.v, pos: r.Off, end: r.Off + r.N}
+	b := &body{ctx: c.ctx, v: c.v, whole: r.N == id.Size, pos: r.Off, end: r.Off + r.N}
 	if first != nil && first.f != nil {
 		if n := r.Off / blockSize; first.f.f.covers(n) {
 			b.now = first.f

@@ -218,6 +218,8 @@ type rig struct {
 	rules cache.Rules
 	clock atomic.Int64 // seconds
 	fs    vfs.FS       // nil: that of the operating system
+	// memory is the memory of all fetches besides the 8 MiB of each; 0: the default.
+	memory int64
 }
 
 func newRig(t *testing.T, f *far, rules cache.Rules) *rig {
@@ -244,7 +246,7 @@ func (r *rig) open(t *testing.T, capacity int64) {
 		t.Fatal(err)
 	}
 	r.files = files
-	r.Store = cache.New(cache.Options{Local: local, Files: files, Now: r.now,
+	r.Store = cache.New(cache.Options{Local: local, Files: files, Memory: r.memory, Now: r.now,
 		Buckets: []cache.Bucket{{Name: bucket, From: r.far, Pass: passing{r.far}, Rules: r.rules}}})
 }
 

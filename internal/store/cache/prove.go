@@ -3,13 +3,11 @@
 package cache
 
 import (
-	"context"
 	"crypto/md5" //nolint:gosec // S3 servers name content by its MD5
 	"encoding/hex"
 	"fmt"
 	"hash"
 	"hash/crc32"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -35,11 +33,11 @@ const proving = 10 * time.Second
 // content, the MD5 costs little, and it also shows a wrong ETag.
 const alsoMD5 = 8 * blockSize
 
-// waitMD5 is the largest size in bytes of content whose readers wait for the comparison of its MD5. An MD5 is computed
-// at about 0.6 GB/s, slower than the content arrives. The MD5 of larger content is compared when it is on the disk.
+// waitMD5 is the largest size in bytes of content whose readers of ranges wait for the comparison of its MD5. An MD5 is
+// computed at about 0.6 GB/s, slower than content arrives. Readers of the whole content always wait.
 const waitMD5 = 16 * blockSize
 
-// mostComparing is the largest number of contents on the disk whose MD5s are compared at the same time.
+// mostComparing is the largest number of large contents on the disk that are compared at the same time.
 const mostComparing = 2
 
 // sumFor returns the hash that has to be computed while the content arrives, or nil if the checksums of the blocks are
@@ -50,7 +48,7 @@ func (v *version) sumFor() hash.Hash {
 	}
 	a := v.about
 	known := a != nil && (a.HasCRC64 || a.HasCRC32C)
-	if looksLikeMD5(v.id.ETag) && (v.id.Size <= alsoMD5 || !known && v.id.Size <= waitMD5) && !v.b.otherETags() {
+	if v.md5ETag() && (v.id.Size <= alsoMD5 || !known) {
 		return md5.New() //nolint:gosec // compared with the upstream's own MD5
 	}
 	if a != nil && a.HasCRC32C && !a.HasCRC64 {
@@ -58,6 +56,9 @@ func (v *version) sumFor() hash.Hash {
 	}
 	return nil
 }
+
+// md5ETag reports whether the ETag should be the MD5 of the content.
+func (v *version) md5ETag() bool { return looksLikeMD5(v.id.ETag) && !v.b.otherETags() }
 
 // otherETags reports whether the ETags of the upstream are known to be no MD5s.
 func (b *bucket) otherETags() bool {
@@ -69,170 +70,6 @@ func (b *bucket) otherETags() bool {
 // looksLikeMD5 reports whether an ETag can be the MD5 of the content.
 func looksLikeMD5(etag string) bool {
 	return len(etag) == 2*md5.Size && strings.Trim(etag, "0123456789abcdef") == ""
-}
-
-// vouched is content that was compared while it arrived.
-type vouched struct {
-	how string
-	crc uint64
-}
-
-// describe returns what the upstream says about the whole content, or nil if that is unknown. The second result is false
-// if the upstream did not answer, so that a later question may tell more.
-func (v *version) describe() (*upstream.About, bool) {
-	v.mu.Lock()
-	a, ask := v.about, !v.asked
-	v.asked = true
-	v.mu.Unlock()
-	if a != nil && (a.HasCRC64 || a.HasCRC32C || !ask) {
-		return a, true
-	}
-	// A neighbour asked by the identity alone, or the description came with a range: servers name the checksum of the
-	// whole only in replies about the whole.
-	ctx, cancel := context.WithTimeout(v.b.s.fetches, proving)
-	defer cancel()
-	got, err := v.b.From.Stat(ctx, v.id.Key, v.id.Version, "")
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if err != nil || got.Identity != v.id {
-		v.asked = err == nil
-		return a, err == nil
-	}
-	v.about = &got
-	return v.about, true
-}
-
-// prove compares the CRC-64/NVME and another hash of the whole content with what the upstream says. prove returns how the
-// content was compared, or "" if nothing is known about it yet. If the content is wrong, prove drops the entry and returns
-// the reason.
-func (v *version) prove(crc uint64, sum hash.Hash) (string, error) {
-	a, answered := v.describe()
-	if a == nil || !answered && sum == nil {
-		return "", nil
-	}
-	how, err := v.b.judge(a, crc, sum)
-	if err != nil {
-		v.b.s.counts.wrong.Add(1)
-		return "", v.condemn(err)
-	}
-	return how, nil
-}
-
-// conclude records how the content of an entry was compared that has become whole. The parameters tell how the flight
-// that made it whole compared its content, and the CRC-64/NVME of that content.
-func (v *version) conclude(judged string, crc uint64) error {
-	own, err := v.crc64()
-	if err != nil {
-		return nil // a block was dropped in the meantime: the content is not whole
-	}
-	v.mu.Lock()
-	before := v.vouched
-	v.mu.Unlock()
-	how := ""
-	switch {
-	case judged != "" && own == crc:
-		how = judged
-	case before != nil && own == before.crc:
-		how = before.how
-	default:
-		if how, err = v.prove(own, nil); err != nil {
-			return err
-		}
-	}
-	if how == "" {
-		return nil
-	}
-	v.entry.Proven(how)
-	if how == byLength && looksLikeMD5(v.id.ETag) && !v.b.otherETags() && v.id.Size > 0 {
-		v.compareLater(own)
-	}
-	return nil
-}
-
-// comparesLater reports whether there is nothing to compare the content with, or only an MD5 that takes too long to wait
-// for. The caller holds v.mu.
-func (v *version) comparesLater() bool {
-	a := v.about
-	return a != nil && v.asked && !a.HasCRC64 && !a.HasCRC32C &&
-		(v.id.Size > waitMD5 || !looksLikeMD5(v.id.ETag) || v.b.otherETags())
-}
-
-// unheld reports whether readers get the last block before the content is compared.
-func (v *version) unheld() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.comparesLater()
-}
-
-// comparedBy returns how the whole content was compared, or "" if it was not.
-func (v *version) comparedBy() string {
-	if how := v.entry.Proof(); how != "" {
-		return how
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, f := range v.flights {
-		f.mu.Lock()
-		how := f.proof
-		f.mu.Unlock()
-		if how != "" {
-			return how
-		}
-	}
-	return ""
-}
-
-// fullyDescribed records that v.about is what the upstream says about the whole content.
-func (v *version) fullyDescribed() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.asked = v.about != nil
-}
-
-// compareLater compares the MD5 of content on the disk in the background. The parameter is the CRC-64/NVME of the content.
-// If the content is wrong, the entry is dropped.
-func (v *version) compareLater(crc uint64) {
-	v.hold()
-	s := v.b.s
-	s.running.Go(func() {
-		defer v.release()
-		select {
-		case s.comparing <- struct{}{}:
-		case <-s.fetches.Done():
-			return
-		}
-		defer func() { <-s.comparing }()
-		all, err := v.entry.Section(object.Range{N: v.id.Size})
-		if err != nil {
-			return // a block was dropped
-		}
-		defer all.Close()
-		sum := md5.New() //nolint:gosec // compared with the upstream's own MD5
-		if _, err := io.Copy(sum, &untilClosed{ctx: s.fetches, r: all}); err != nil {
-			return // a damaged block is fetched again by its next reader
-		}
-		how, err := v.b.judge(v.described(), crc, sum)
-		if err != nil {
-			s.counts.wrong.Add(1)
-			_ = v.condemn(err) // logs the error
-			return
-		}
-		v.entry.Proven(how)
-	})
-}
-
-// untilClosed reads until a context ends.
-type untilClosed struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-// Read implements io.Reader.
-func (u *untilClosed) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(p)
 }
 
 // judge compares the CRC-64/NVME and another hash of whole content with what the upstream says about the content. The

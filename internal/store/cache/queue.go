@@ -61,7 +61,7 @@ type queue struct {
 	first    int64    // number of the first block of list
 	list     []*block // in order; the last one may be incomplete
 	live     int      // blocks with memory
-	left     map[int64]struct{}
+	left     spans    // blocks that were not kept
 }
 
 // ends returns the number of the block after the last one.
@@ -84,10 +84,7 @@ func (q *queue) whole(n int64) *block {
 }
 
 // isLeft reports whether block n was not kept.
-func (q *queue) isLeft(n int64) bool {
-	_, ok := q.left[n]
-	return ok
-}
+func (q *queue) isLeft(n int64) bool { return q.left.after(n) != n }
 
 // storedUpTo returns the number of the first block from n on that the entry does not have.
 func (q *queue) storedUpTo(n int64) int64 {
@@ -151,7 +148,7 @@ func (q *queue) leave(before int64) (n int64) {
 			continue
 		}
 		b.left = true
-		q.left[at] = struct{}{}
+		q.left = q.left.with(at, at+1)
 		q.free(b)
 		n++
 	}

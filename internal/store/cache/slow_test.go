@@ -48,11 +48,11 @@ func (f *stuckFile) WriteAt(p []byte, off int64) (int, error) {
 // Fd hides the descriptor, so that nothing passes WriteAt.
 func (f *stuckFile) Fd() uintptr { return vfs.InvalidFd }
 
-// newStuck returns a store whose disk takes no block before release is called.
+// newStuck returns a store whose disk takes no block before release is called. A fetch holds 8 MiB in memory.
 func newStuck(t *testing.T, f *far) (*rig, *stuckFS) {
 	t.Helper()
 	fs := &stuckFS{FS: vfs.Default, free: make(chan struct{})}
-	r := &rig{far: f, dir: t.TempDir(), rules: cache.Rules{StaleIfError: time.Hour}, fs: fs}
+	r := &rig{far: f, dir: t.TempDir(), rules: cache.Rules{StaleIfError: time.Hour}, fs: fs, memory: 1}
 	r.open(t, 1<<30)
 	t.Cleanup(func() {
 		fs.release()
@@ -62,23 +62,25 @@ func newStuck(t *testing.T, f *far) (*rig, *stuckFS) {
 }
 
 // TestAReaderDoesNotWaitForTheDisk reads content that is larger than the memory of a fetch while the disk takes nothing.
-// What the disk did not take is fetched later.
+// What the disk did not take is fetched later. The memory is full before the last block of one of the sizes.
 func TestAReaderDoesNotWaitForTheDisk(t *testing.T) {
-	for _, noSum := range []bool{false, true} {
-		f := newFar(t)
-		f.set(func() { f.noSum = noSum })
-		data := content(20, 76*mib+5)
-		f.put(t, "a", data)
-		r, disk := newStuck(t, f)
-		r.want(t, "a", data, object.ServedUpstream)
-		if s := r.Stats(); s.LeftOut == 0 || s.Files.Bytes > mib+4096 {
-			t.Errorf("%d blocks were left out, %d bytes are on the disk", s.LeftOut, s.Files.Bytes)
-		}
-		disk.release()
-		r.whole(t, "a", map[bool]string{false: "crc64nvme", true: "md5"}[noSum])
-		r.want(t, "a", data, object.ServedHit)
-		if n := f.sent.Load(); n > 2*int64(len(data)) {
-			t.Errorf("%d bytes from the upstream", n)
+	for _, size := range []int{8*mib + 5, 20*mib + 5} {
+		for _, noSum := range []bool{false, true} {
+			f := newFar(t)
+			f.set(func() { f.noSum = noSum })
+			data := content(20, size)
+			f.put(t, "a", data)
+			r, disk := newStuck(t, f)
+			r.want(t, "a", data, object.ServedUpstream)
+			if s := r.Stats(); s.LeftOut == 0 || s.Files.Bytes > mib+4096 {
+				t.Errorf("%d blocks were left out, %d bytes are on the disk", s.LeftOut, s.Files.Bytes)
+			}
+			disk.release()
+			r.whole(t, "a", map[bool]string{false: "crc64nvme", true: "md5"}[noSum])
+			r.want(t, "a", data, object.ServedHit)
+			if n := f.sent.Load(); n > 2*int64(len(data)) {
+				t.Errorf("%d bytes from the upstream", n)
+			}
 		}
 	}
 }
@@ -87,7 +89,7 @@ func TestAReaderDoesNotWaitForTheDisk(t *testing.T) {
 // out.
 func TestASlowReaderLosesNothing(t *testing.T) {
 	f := newFar(t)
-	data := content(21, 80*mib)
+	data := content(21, 20*mib)
 	f.put(t, "a", data)
 	r, disk := newStuck(t, f)
 	c, err := r.Store.Open(t.Context(), object.Ref{Bucket: bucket, Key: "a"})
@@ -106,7 +108,7 @@ func TestASlowReaderLosesNothing(t *testing.T) {
 	}
 	var g sync.WaitGroup
 	g.Go(func() { r.want(t, "a", data, object.ServedUpstream) })
-	for f.sent.Load() < 16*mib {
+	for f.sent.Load() < 6*mib {
 		time.Sleep(time.Millisecond)
 	}
 	disk.release()

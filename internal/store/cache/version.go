@@ -37,12 +37,15 @@ type version struct {
 
 	mu      sync.Mutex
 	about   *upstream.About // nil if only the identity is known
-	asked   bool            // the upstream was asked for the checksum of the whole
-	vouched *vouched        // content that a flight compared, although not all of its blocks were kept
+	asking  bool            // a question about the checksum of the whole is open
+	asked   bool            // the upstream has answered the question about the checksum of the whole
+	vouched *vouched        // content that was compared; nil if none was
 	flights []*flight
-	proved  sync.Cond   // signals the end of a flight
-	dead    atomic.Bool // broken is set
-	broken  error       // why the content is not usable: it differs from the upstream's checksum
+	// comparing means that the content on the disk is being compared in the background.
+	comparing bool
+	proved    sync.Cond   // signals the end of a flight, of a question and of a comparison
+	dead      atomic.Bool // broken is set
+	broken    error       // why the content is not usable: it differs from the upstream's checksum
 }
 
 // take returns the version of id with one more user. The parameter n is the number of bytes that a client is going to
@@ -192,8 +195,8 @@ func (v *version) follow(n, end int64, own bool) (*follower, error) {
 	}
 	end = min(end, blockCount(missing[0].Off+missing[0].N))
 	for _, f := range v.flights { // do not fetch what another flight brings
-		if !(own && f.from == object.ServedPeer) && f.covers(f.first) && f.first > n {
-			end = min(end, f.first)
+		if !(own && f.from == object.ServedPeer) {
+			end = min(end, f.bringsFrom(n, end))
 		}
 	}
 	from := object.ServedUpstream
@@ -213,7 +216,7 @@ func (v *version) start(first, end int64, from string, src io.ReadCloser) *follo
 	ctx, cancel := context.WithCancel(s.fetches)
 	f := &flight{v: v, from: from, first: first, end: min(end, blockCount(v.id.Size)), ends: cancel,
 		keeps: from == object.ServedUpstream && s.neighbours() != nil, readers: map[*follower]struct{}{}}
-	f.queue = queue{budget: &s.budget, unsummed: true, first: first, left: map[int64]struct{}{}}
+	f.queue = queue{budget: &s.budget, unsummed: true, first: first}
 	f.moved.L, f.room.L = &f.mu, &f.mu
 	if f.spans() {
 		f.sum = v.sumFor()
@@ -235,29 +238,20 @@ func (v *version) start(first, end int64, from string, src io.ReadCloser) *follo
 // landed removes a flight that has ended, and compares the content when it has become whole.
 func (v *version) landed(f *flight) {
 	f.mu.Lock()
-	left, judged := len(f.queue.left), f.proof
+	left, judged := f.queue.left, f.proof
 	f.mu.Unlock()
 	var err error
 	if v.alive() && v.entry.Whole() && v.entry.Proof() == "" {
 		err = v.conclude(judged, f.crc)
 	}
+	if len(left) > 0 && v.alive() { // before the flight is removed, so that readers can wait for all blocks
+		v.b.s.refills.add(v.b, v.id, v.described(), left)
+	}
 	v.mu.Lock()
-	if judged != "" && left > 0 {
-		v.vouched = &vouched{judged, f.crc}
-	}
-	for i, g := range v.flights {
-		if g == f {
-			v.flights = append(v.flights[:i], v.flights[i+1:]...)
-			break
-		}
-	}
-	about := v.about
+	v.flights = slices.DeleteFunc(v.flights, func(g *flight) bool { return g == f })
 	v.proved.Broadcast()
 	v.mu.Unlock()
 	f.finish(err)
-	if left > 0 && about != nil && v.alive() {
-		v.b.s.warming.start(v.b.s, v.b, found{about: *about}) // the disk takes what was left out when it has time
-	}
 	v.release()
 }
 
@@ -279,62 +273,6 @@ func (v *version) absent(r object.Range) []object.Range {
 		}
 	}
 	return out
-}
-
-// arrive waits until the entry is whole, if all blocks that it does not have are in the memory of flights. arrive reports
-// whether the entry is whole.
-func (v *version) arrive(ctx context.Context) bool {
-	stop := context.AfterFunc(ctx, func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.proved.Broadcast()
-	})
-	defer stop()
-	for {
-		if v.entry.Whole() || ctx.Err() != nil || len(v.absent(object.Range{N: v.id.Size})) > 0 {
-			return v.entry.Whole()
-		}
-		v.mu.Lock()
-		if len(v.flights) > 0 && !v.entry.Whole() {
-			v.proved.Wait()
-		}
-		v.mu.Unlock()
-	}
-}
-
-// settle waits until whole content has been compared, if a flight is about to compare it. settle fails if the content is
-// wrong.
-func (v *version) settle(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.proved.Broadcast()
-	})
-	defer stop()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for len(v.flights) > 0 && v.broken == nil && v.entry.Whole() && v.entry.Proof() == "" && !v.comparesLater() {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		v.proved.Wait()
-	}
-	if v.broken == nil && v.entry.Whole() && v.entry.Proof() == "" {
-		v.proveLate()
-	}
-	return v.broken
-}
-
-// proveLate compares whole content that was never compared: the process ended, or the upstream did not answer, when the
-// content became whole. Other readers wait. The caller holds v.mu, which proveLate releases meanwhile.
-func (v *version) proveLate() {
-	f := &flight{v: v} // without blocks
-	v.flights = append(v.flights, f)
-	v.mu.Unlock()
-	_ = v.conclude("", 0) // sets v.broken
-	v.mu.Lock()
-	v.flights = slices.DeleteFunc(v.flights, func(g *flight) bool { return g == f })
-	v.proved.Broadcast()
 }
 
 // unkept returns the error for a block that the entry did not take.
