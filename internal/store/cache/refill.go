@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/object"
-	"github.com/nebulaio/nebulaio/internal/store/upstream"
 )
 
 // mostRefills is the largest number of contents whose left-out blocks wait to be fetched again.
@@ -25,19 +24,20 @@ func newRefills(s *Store) *refills { return &refills{s: s, of: map[object.Identi
 
 // add fetches blocks in the background. If blocks of the content are being fetched already, these follow them: readers
 // that share a fetch can make it leave out blocks again.
-func (r *refills) add(b *bucket, id object.Identity, about *upstream.About, left spans) {
+func (r *refills) add(v *version, left spans) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	want, running := r.of[id]
+	want, running := r.of[v.id]
 	if !running && len(r.of) >= mostRefills {
 		return // the next reader fetches the blocks
 	}
 	for _, p := range left {
 		want = want.with(p.from, p.to)
 	}
-	r.of[id] = want
+	r.of[v.id] = want
 	if !running {
-		r.s.running.Go(func() { r.run(b, id, about) })
+		v.hold() // also so that the version remembers how its content was compared
+		r.s.running.Go(func() { r.run(v) })
 	}
 }
 
@@ -50,62 +50,44 @@ func (r *refills) has(id object.Identity) bool {
 }
 
 // run fetches the blocks of one content until none is left, and tells its readers.
-func (r *refills) run(b *bucket, id object.Identity, about *upstream.About) {
-	r.fetch(b, id, about)
-	if v := r.s.shelf.reading(id); v != nil {
-		v.mu.Lock()
-		v.proved.Broadcast()
-		v.mu.Unlock()
-		v.release()
-	}
-}
-
-// fetch fetches the blocks of one content until none is left.
-func (r *refills) fetch(b *bucket, id object.Identity, about *upstream.About) {
+func (r *refills) run(v *version) {
+	defer v.release()
 	turns := r.s.warming.turns
 	select {
 	case turns <- struct{}{}:
 		defer func() { <-turns }()
 	case <-r.s.fetches.Done():
 	}
-	for {
-		r.mu.Lock()
-		want := r.of[id]
-		if len(want) == 0 || r.s.fetches.Err() != nil {
-			delete(r.of, id)
-			r.mu.Unlock()
-			return
-		}
-		r.of[id] = nil
-		r.mu.Unlock()
-		if err := r.s.fetchBlocks(b, id, about, want); err != nil {
-			r.s.log.Info("blocks that the disk did not take in time were not fetched again", "bucket", b.Name, "key", id.Key,
-				"error", err)
-			r.mu.Lock()
-			delete(r.of, id)
-			r.mu.Unlock()
-			return
+	var err error
+	for want := r.next(v.id, nil); len(want) > 0; want = r.next(v.id, err) {
+		for i := 0; i < len(want) && err == nil; i++ {
+			off := want[i].from * blockSize
+			err = v.fetchGaps(object.Range{Off: off, N: min(want[i].to*blockSize, v.id.Size) - off})
 		}
 	}
+	if err != nil {
+		r.s.log.Info("blocks that the disk did not take in time were not fetched again", "bucket", v.b.Name, "key", v.id.Key,
+			"error", err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.proved.Broadcast()
 }
 
-// fetchBlocks reads blocks of content that the cache has not given up, which puts them into the cache.
-func (s *Store) fetchBlocks(b *bucket, id object.Identity, about *upstream.About, want spans) error {
-	v, kept, err := s.shelf.take(s.fetches, b, id, about, -1, false)
-	if err != nil || !kept {
-		return err
+// next returns the blocks to fetch next, and forgets the content if there are none or the fetch has failed.
+func (r *refills) next(id object.Identity, failed error) spans {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	want := r.of[id]
+	if len(want) == 0 || failed != nil || r.s.fetches.Err() != nil {
+		delete(r.of, id)
+		return nil
 	}
-	defer v.release()
-	for _, p := range want {
-		off := p.from * blockSize
-		if err := v.fetchGaps(object.Range{Off: off, N: min(p.to*blockSize, id.Size) - off}); err != nil {
-			return err
-		}
-	}
-	return nil
+	r.of[id] = nil
+	return want
 }
 
-// fetchGaps reads the blocks of a range that are not on the disk.
+// fetchGaps reads the blocks of a range that are not on the disk, which puts them into the cache.
 func (v *version) fetchGaps(r object.Range) error {
 	for _, gap := range v.entry.Missing(r) {
 		v.hold()

@@ -15,7 +15,7 @@ import (
 type tally struct {
 	begun  bool   // bytes came from elsewhere than the disk
 	lost   bool   // the checksum of some bytes is unknown
-	passed bool   // the whole was compared
+	passed bool   // the whole was compared, or cannot be compared
 	pos    int64  // number of bytes that were counted
 	crc    uint64 // of the bytes before pos
 	start  uint64 // of the bytes before the block at pos
@@ -63,10 +63,15 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // given counts bytes at pos that the reader gets from memory.
 func (b *body) given(p []byte) {
-	if b.whole && !b.tally.passed {
-		b.begin()
-		b.tally.add(b.v, p)
+	if !b.whole || b.tally.passed {
+		return
 	}
+	if !b.tally.begun && b.v.incomparable() {
+		b.tally.passed = true // there is nothing to compare with
+		return
+	}
+	b.begin()
+	b.tally.add(b.v, p)
 }
 
 // begin begins to count. The bytes before pos came from the disk.

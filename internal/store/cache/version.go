@@ -245,7 +245,7 @@ func (v *version) landed(f *flight) {
 		err = v.conclude(judged, f.crc)
 	}
 	if len(left) > 0 && v.alive() { // before the flight is removed, so that readers can wait for all blocks
-		v.b.s.refills.add(v.b, v.id, v.described(), left)
+		v.b.s.refills.add(v, left)
 	}
 	v.mu.Lock()
 	v.flights = slices.DeleteFunc(v.flights, func(g *flight) bool { return g == f })
