@@ -8,8 +8,10 @@ import (
 	"hash"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/object"
 )
 
 // finishing is the largest number of remaining blocks that a flight still fetches after its last reader has left.
@@ -34,6 +36,7 @@ type flight struct {
 	ends context.CancelFunc
 	// keeps means that no block is left out, because other nodes of the cluster would have to fetch it again.
 	keeps bool
+	alone atomic.Bool // the neighbour has failed, and the flight reads from the upstream itself
 
 	mu      sync.Mutex
 	moved   sync.Cond // signals every change to readers and to the goroutines that store and count
@@ -60,6 +63,18 @@ func (f *flight) changed() {
 
 // spans reports whether the flight brings the whole content. The caller holds mu, or nobody else knows the flight.
 func (f *flight) spans() bool { return f.first == 0 && f.end == blockCount(f.v.id.Size) }
+
+// asksPeer reports whether the flight waits for a neighbour. Another node must not wait for such a flight: the two nodes
+// could wait for each other.
+func (f *flight) asksPeer() bool { return f.from == object.ServedPeer && !f.alone.Load() }
+
+// goAlone records that the flight reads from the upstream itself. From now on, other nodes may need its blocks.
+func (f *flight) goAlone() {
+	f.alone.Store(true)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keeps = true
+}
 
 // covers reports whether the flight brings the block.
 func (f *flight) covers(n int64) bool {
@@ -162,7 +177,11 @@ func (f *flight) fetch(ctx context.Context, src io.Reader) error {
 				return stop
 			}
 			if k > 0 {
-				f.v.b.received(f.from, k)
+				from := object.ServedUpstream
+				if f.asksPeer() {
+					from = object.ServedPeer
+				}
+				f.v.b.received(from, k)
 			}
 			if err != nil && have < len(data) {
 				if errors.Is(err, io.EOF) {

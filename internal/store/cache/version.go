@@ -181,7 +181,7 @@ func (v *version) follow(n, end int64, own bool) (*follower, error) {
 		return nil, v.broken
 	}
 	for _, f := range v.flights {
-		if own && f.from == object.ServedPeer {
+		if own && f.asksPeer() {
 			continue
 		}
 		if r := f.join(n); r != nil {
@@ -195,7 +195,7 @@ func (v *version) follow(n, end int64, own bool) (*follower, error) {
 	}
 	end = min(end, blockCount(missing[0].Off+missing[0].N))
 	for _, f := range v.flights { // do not fetch what another flight brings
-		if !(own && f.from == object.ServedPeer) {
+		if !(own && f.asksPeer()) {
 			end = min(end, f.bringsFrom(n, end))
 		}
 	}
@@ -208,6 +208,14 @@ func (v *version) follow(n, end int64, own bool) (*follower, error) {
 		}
 	}
 	return v.start(n, max(end, n+1), from, nil), nil
+}
+
+// bringsElsewhere reports whether another flight than f reads block n from the upstream, or has stored it.
+func (v *version) bringsElsewhere(f *flight, n int64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.ContainsFunc(v.flights, func(g *flight) bool { return g != f && !g.asksPeer() && g.covers(n) }) ||
+		len(v.entry.Missing(object.Range{Off: n * blockSize, N: 1})) == 0
 }
 
 // start starts a flight with one reader. If src is nil, the flight opens its source itself. The caller holds v.mu.
