@@ -126,6 +126,7 @@ type Store struct {
 	counts    counts
 	warming   *warming
 	refills   *refills
+	alone     alone
 	join      *checksum.Joiner
 	budget    budget
 	lent      atomic.Int64  // writers that use the memory of flights

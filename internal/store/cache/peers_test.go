@@ -10,7 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/cluster"
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/cache"
 )
@@ -105,5 +107,52 @@ func TestAFailedOwnerIsReplacedOnce(t *testing.T) {
 			t.Errorf("own request first %t: %d bytes of the upstream and %d of neighbours were counted", ownFirst,
 				s.UpstreamBytes, s.PeerBytes)
 		}
+	}
+}
+
+// wrongOwner is a neighbour that owns all extents and gives wrong bytes, with the checksums of the wrong bytes.
+type wrongOwner struct{ data []byte }
+
+func (*wrongOwner) Mine(object.Identity, int64) bool { return false }
+
+func (w *wrongOwner) Fetch(_ context.Context, _ object.Identity, span cluster.Span) (cluster.Blocks, error) {
+	return &wrongBlocks{data: w.data, span: span}, nil
+}
+
+type wrongBlocks struct {
+	data []byte
+	span cluster.Span
+}
+
+func (b *wrongBlocks) Next() (cluster.Block, error) {
+	if b.span.Count == 0 {
+		return cluster.Block{}, io.EOF
+	}
+	n := b.span.First
+	b.span.First++
+	b.span.Count--
+	p := bytes.Clone(b.data[n*mib : min((n+1)*mib, int64(len(b.data)))])
+	p[0] ^= 1
+	return cluster.Block{Index: n, Sum: checksum.Of(p), Data: p}, nil
+}
+
+func (*wrongBlocks) Close() error { return nil }
+
+// TestAWrongOwnerIsPassedOver: an owner keeps wrong blocks, whose checksums fit. The read that finds out is cut, and the
+// next one reads from the upstream.
+func TestAWrongOwnerIsPassedOver(t *testing.T) {
+	for _, noSum := range []bool{false, true} {
+		f := newFar(t)
+		f.set(func() { f.noSum = noSum })
+		data := content(51, 3*mib+5)
+		f.put(t, "a", data)
+		r := newRig(t, f, cache.Rules{})
+		r.Join(&wrongOwner{data})
+		if got, how, err := r.get(t.Context(), "a", 0, -1); !errs.Is(err, errs.Corrupt) || len(got) >= len(data) ||
+			how.From != object.ServedPeer {
+			t.Errorf("no checksum %t: %d bytes from %s, %v", noSum, len(got), how.From, err)
+		}
+		r.want(t, "a", data, object.ServedUpstream)
+		r.want(t, "a", data, object.ServedHit)
 	}
 }

@@ -200,7 +200,7 @@ func (v *version) follow(n, end int64, own bool) (*follower, error) {
 		}
 	}
 	from := object.ServedUpstream
-	if near := v.b.s.neighbours(); near != nil && !own {
+	if near := v.b.s.neighboursOf(v.id); near != nil && !own {
 		extent := n * blockSize / object.Extent
 		end = min(end, (extent+1)*(object.Extent/blockSize)) // an extent has one owner
 		if !near.Mine(v.id, extent) {
@@ -313,6 +313,9 @@ func (v *version) condemn(why error) error {
 	why = v.broken
 	v.mu.Unlock()
 	s := v.b.s
+	if s.neighbours() != nil {
+		s.alone.add(v.id, s.now())
+	}
 	s.log.Error("wrong content from the upstream was dropped", "bucket", v.b.Name, "key", v.id.Key, "etag", v.id.ETag,
 		"error", why)
 	if err := v.entry.Drop(); err != nil {
