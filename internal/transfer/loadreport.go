@@ -43,7 +43,7 @@ func (t *Load) describeFiles(r *facts) {
 		ok, why := f.Direct()
 		method, probeWhy := f.Probe()
 		fr := report.File{Path: f.Path(), FS: f.FS().Name, Size: f.Size(), Probe: string(method), Direct: ok,
-			Via: f.Via(), Served: servedOf(f)}
+			Via: vfs.Via(f), Served: servedOf(f)}
 		if fr.Served != nil {
 			if r.served == nil {
 				r.served = &report.Served{}
@@ -83,7 +83,7 @@ func (t *Load) describeFiles(r *facts) {
 // servedOf returns how a server got the bytes of a file, or nil.
 func servedOf(f *vfs.File) *report.Served {
 	var out *report.Served
-	for _, s := range f.Served() {
+	for _, s := range vfs.ServedBy(f) {
 		if out == nil {
 			out = &report.Served{}
 		}

@@ -2,12 +2,11 @@
 
 package vfs
 
-// Served tells how a server got the bytes of a file that another server keeps: the source, the seconds since the other
-// server was asked about the file, and how the whole content was compared.
+// Served tells how a server got the bytes of a file that another server keeps.
 type Served struct {
-	From     string
-	Age      int64
-	Verified string
+	From     string // source of the bytes
+	Age      int64  // seconds since the other server was asked about the file
+	Verified string // how the whole content was compared
 }
 
 // Sourced is implemented by a Remote whose server tells how it got the bytes.
@@ -16,9 +15,9 @@ type Sourced interface {
 	Served() []Served
 }
 
-// Served returns how the server got the bytes of the file, one value for each reply. Served returns nil for local files,
-// and for objects that the server itself keeps.
-func (f *File) Served() []Served {
+// ServedBy returns how the server got the bytes of the file, one value for each reply. ServedBy returns nil for local
+// files, and for objects that the server itself keeps.
+func ServedBy(f *File) []Served {
 	if s, ok := f.remote.(Sourced); ok {
 		return s.Served()
 	}
@@ -28,8 +27,8 @@ func (f *File) Served() []Served {
 	return nil
 }
 
-// Via returns "http" for a remote file, "door" for a file whose descriptors a server passed, and "" for a local file.
-func (f *File) Via() string {
+// Via returns the way of the bytes: "http" for a remote file, "door" for a file whose descriptors a server passed, and "" for a local file.
+func Via(f *File) string {
 	switch {
 	case f.remote != nil:
 		return "http"

@@ -19,9 +19,43 @@ type vouched struct {
 	crc uint64 // CRC-64/NVME of the content
 }
 
+// comparison is what is known about the whole content of a version, and how it was compared. All fields but v are
+// protected by version.mu.
+type comparison struct {
+	v       *version
+	about   *upstream.About // nil if only the identity is known
+	asking  bool            // a question about the checksum of the whole is open
+	asked   bool            // the upstream has answered the question about the checksum of the whole
+	vouched *vouched        // content that was compared; nil if none was
+	// comparing means that the content on the disk is being compared in the background.
+	comparing bool
+}
+
+// learn records what the upstream says about the version.
+func (c *comparison) learn(about *upstream.About) {
+	v := c.v
+	if about == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.about == nil {
+		v.about = about
+	}
+}
+
+// described returns what the upstream says about the version, or nil if only the identity is known.
+func (c *comparison) described() *upstream.About {
+	v := c.v
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.about
+}
+
 // describe returns what the upstream says about the whole content, or nil if that is unknown. The second result is false
 // if the upstream did not answer, so that a later question may tell more.
-func (v *version) describe() (*upstream.About, bool) {
+func (c *comparison) describe() (*upstream.About, bool) {
+	v := c.v
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for v.asking { // for `proving` at most
@@ -52,7 +86,8 @@ func (v *version) describe() (*upstream.About, bool) {
 // prove compares the CRC-64/NVME and another hash of the whole content with what the upstream says. prove returns how the
 // content was compared, or "" if nothing is known about it yet. If the content is wrong, prove drops the entry and returns
 // the reason.
-func (v *version) prove(crc uint64, sum hash.Hash) (string, error) {
+func (c *comparison) prove(crc uint64, sum hash.Hash) (string, error) {
+	v := c.v
 	a, answered := v.describe()
 	if a == nil || !answered && sum == nil {
 		return "", nil
@@ -72,7 +107,8 @@ func (v *version) prove(crc uint64, sum hash.Hash) (string, error) {
 
 // conclude records how the content of an entry was compared that has become whole. The parameters tell how the flight
 // that made it whole compared its content, and the CRC-64/NVME of that content.
-func (v *version) conclude(judged string, crc uint64) error {
+func (c *comparison) conclude(judged string, crc uint64) error {
+	v := c.v
 	own, err := v.crc64()
 	if err != nil {
 		return nil // a block was dropped in the meantime: the content is not whole
@@ -100,7 +136,8 @@ func (v *version) conclude(judged string, crc uint64) error {
 
 // wholeCRC returns the CRC-64/NVME of the right content, or of the content on the disk if nobody knows whether that is
 // right. The second result is false if the disk has not all of it either.
-func (v *version) wholeCRC() (uint64, bool) {
+func (c *comparison) wholeCRC() (uint64, bool) {
+	v := c.v
 	v.mu.Lock()
 	a, known := v.about, v.vouched
 	v.mu.Unlock()
@@ -115,28 +152,32 @@ func (v *version) wholeCRC() (uint64, bool) {
 }
 
 // vouches reports whether the CRC-64/NVME of the right content is known.
-func (v *version) vouches() bool {
+func (c *comparison) vouches() bool {
+	v := c.v
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.vouched != nil || v.about != nil && v.about.HasCRC64
 }
 
 // incomparable reports whether the upstream tells nothing that whole content can be compared with.
-func (v *version) incomparable() bool {
+func (c *comparison) incomparable() bool {
+	v := c.v
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.tellsNothing() && !v.md5ETag()
 }
 
 // unheld reports whether readers of ranges get the last block before the content is compared.
-func (v *version) unheld() bool {
+func (c *comparison) unheld() bool {
+	v := c.v
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.tellsNothing() && (v.id.Size > waitMD5 || !v.md5ETag())
 }
 
 // tellsNothing reports whether the upstream names no checksum besides the ETag. The caller holds v.mu.
-func (v *version) tellsNothing() bool {
+func (c *comparison) tellsNothing() bool {
+	v := c.v
 	a := v.about
 	return a != nil && v.asked && !a.HasCRC64 && !a.HasCRC32C
 }
@@ -160,7 +201,8 @@ func (v *version) comparedBy() string {
 }
 
 // fullyDescribed records that v.about is what the upstream says about the whole content.
-func (v *version) fullyDescribed() {
+func (c *comparison) fullyDescribed() {
+	v := c.v
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.asked = v.about != nil
@@ -169,7 +211,8 @@ func (v *version) fullyDescribed() {
 // comparesOnDisk begins to compare content on the disk in the background, if the upstream tells something that needs all
 // of its bytes: a CRC-32C or an MD5. The parameter is the CRC-64/NVME of the content. If the content is wrong, the entry
 // is dropped. Until the end, the entry counts as not compared.
-func (v *version) comparesOnDisk(crc uint64) bool {
+func (c *comparison) comparesOnDisk(crc uint64) bool {
+	v := c.v
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var sum hash.Hash
@@ -200,7 +243,8 @@ func (v *version) comparesOnDisk(crc uint64) bool {
 }
 
 // compareOnDisk compares content on the disk.
-func (v *version) compareOnDisk(about *upstream.About, crc uint64, sum hash.Hash) {
+func (c *comparison) compareOnDisk(about *upstream.About, crc uint64, sum hash.Hash) {
+	v := c.v
 	s := v.b.s
 	if v.id.Size > waitMD5 {
 		select {

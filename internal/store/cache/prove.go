@@ -42,7 +42,8 @@ const mostComparing = 2
 
 // sumFor returns the hash that has to be computed while the content arrives, or nil if the checksums of the blocks are
 // enough or nothing can be compared. The caller holds v.mu.
-func (v *version) sumFor() hash.Hash {
+func (c *comparison) sumFor() hash.Hash {
+	v := c.v
 	if v.id.Size == 0 {
 		return nil
 	}
@@ -58,7 +59,7 @@ func (v *version) sumFor() hash.Hash {
 }
 
 // md5ETag reports whether the ETag should be the MD5 of the content.
-func (v *version) md5ETag() bool { return looksLikeMD5(v.id.ETag) && !v.b.otherETags() }
+func (c *comparison) md5ETag() bool { return looksLikeMD5(c.v.id.ETag) && !c.v.b.otherETags() }
 
 // otherETags reports whether the ETags of the upstream are known to be no MD5s.
 func (b *bucket) otherETags() bool {

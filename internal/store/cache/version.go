@@ -35,17 +35,13 @@ type version struct {
 	entry *cachefile.Entry
 	users int // protected by shelf.mu
 
+	comparison
+
 	mu      sync.Mutex
-	about   *upstream.About // nil if only the identity is known
-	asking  bool            // a question about the checksum of the whole is open
-	asked   bool            // the upstream has answered the question about the checksum of the whole
-	vouched *vouched        // content that was compared; nil if none was
 	flights []*flight
-	// comparing means that the content on the disk is being compared in the background.
-	comparing bool
-	proved    sync.Cond   // signals the end of a flight, of a question and of a comparison
-	dead      atomic.Bool // broken is set
-	broken    error       // why the content is not usable: it differs from the upstream's checksum
+	proved  sync.Cond   // signals the end of a flight, of a question and of a comparison
+	dead    atomic.Bool // broken is set
+	broken  error       // why the content is not usable: it differs from the upstream's checksum
 }
 
 // take returns the version of id with one more user. The parameter n is the number of bytes that a client is going to
@@ -102,8 +98,8 @@ func (h *shelf) take(ctx context.Context, b *bucket, id object.Identity, about *
 		entry.Release()
 		return h.take(ctx, b, id, about, -1, admit)
 	}
-	v := &version{b: b, id: id, hash: key, entry: entry, users: 1, about: about}
-	v.proved.L = &v.mu
+	v := &version{b: b, id: id, hash: key, entry: entry, users: 1, comparison: comparison{about: about}}
+	v.proved.L, v.v = &v.mu, v
 	h.all[key] = v
 	h.mu.Unlock()
 	return v, true, nil
@@ -146,25 +142,6 @@ func (v *version) hold() {
 
 // alive reports whether the content is usable. alive takes no lock: the order of locks is version, flight, shelf.
 func (v *version) alive() bool { return !v.dead.Load() }
-
-// learn records what the upstream says about the version.
-func (v *version) learn(about *upstream.About) {
-	if about == nil {
-		return
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.about == nil {
-		v.about = about
-	}
-}
-
-// described returns what the upstream says about the version, or nil if only the identity is known.
-func (v *version) described() *upstream.About {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.about
-}
 
 // length returns the length of a block in bytes.
 func (v *version) length(n int64) int64 { return min(blockSize, v.id.Size-n*blockSize) }

@@ -42,8 +42,8 @@ func TestAnObjectTellsHowItsRepliesWereServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := o.File()
-	if got := f.Served(); got != nil || f.Via() != "http" {
-		t.Errorf("%+v before the first reply, via %q", got, f.Via())
+	if got := vfs.ServedBy(f); got != nil || vfs.Via(f) != "http" {
+		t.Errorf("%+v before the first reply, via %q", got, vfs.Via(f))
 	}
 	for range 3 {
 		r, err := o.Fetch(t.Context(), 0, 5)
@@ -52,7 +52,7 @@ func TestAnObjectTellsHowItsRepliesWereServed(t *testing.T) {
 		}
 		_ = r.Close()
 	}
-	if got := f.Served(); !slices.Equal(got, []vfs.Served{{From: "hit", Age: 3, Verified: "md5"},
+	if got := vfs.ServedBy(f); !slices.Equal(got, []vfs.Served{{From: "hit", Age: 3, Verified: "md5"},
 		{From: "upstream", Age: 8, Verified: "md5"}}) {
 		t.Errorf("%+v", got)
 	}
