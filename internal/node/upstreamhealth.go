@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/store/upstream"
@@ -31,12 +32,14 @@ func healthOf(st store) []upstreamHealth {
 	return all
 }
 
-// upstreamsNow returns the state of each upstream; nil before the store is open.
-func (s *server) upstreamsNow() []upstreamHealth {
-	if st := s.store.Load(); st != nil {
-		return healthOf(*st)
+// upstreamsOf returns a function that returns the state of each upstream; nil before the store is open.
+func upstreamsOf(open *atomic.Pointer[store]) func() []upstreamHealth {
+	return func() []upstreamHealth {
+		if st := open.Load(); st != nil {
+			return healthOf(*st)
+		}
+		return nil
 	}
-	return nil
 }
 
 // writeUpstreams writes the states of upstreams as a list in HTML.

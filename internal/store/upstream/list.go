@@ -222,7 +222,7 @@ func (b *Bucket) objectsPage(ctx context.Context, l *object.List, at cursor, n i
 	case len(found) > 0:
 		next.after = found[len(found)-1].key
 	case x.NextMarker != "":
-		if next.after, err = b.marker(x.EncodingType, x.NextMarker); err != nil {
+		if next.after, err = positionOf(b.o.Prefix, x.EncodingType, x.NextMarker); err != nil {
 			return nil, at, false, nonsense("list", b.label(l.Prefix), err.Error())
 		}
 	default:
@@ -258,7 +258,7 @@ func (b *Bucket) versionsPage(ctx context.Context, l *object.List, at cursor, n 
 		case len(found) > 0:
 			next.after, next.version = found[len(found)-1].key, found[len(found)-1].id
 		case x.NextKeyMarker != "":
-			if next.after, err = b.marker(x.EncodingType, x.NextKeyMarker); err != nil {
+			if next.after, err = positionOf(b.o.Prefix, x.EncodingType, x.NextKeyMarker); err != nil {
 				return nil, at, false, nonsense("list", b.label(l.Prefix), err.Error())
 			}
 			next.version = x.NextVersionID
@@ -269,10 +269,10 @@ func (b *Bucket) versionsPage(ctx context.Context, l *object.List, at cursor, n 
 	return found, next, x.IsTruncated, nil
 }
 
-// marker returns the position that a reply names for the next page, as a key below the prefix of b.
-func (b *Bucket) marker(encoding, text string) (string, error) {
+// positionOf returns the position that a reply names for the next page, as a key below a prefix.
+func positionOf(prefix, encoding, text string) (string, error) {
 	full, err := plainer(encoding == "url").text(text)
-	key, ok := strings.CutPrefix(full, b.o.Prefix)
+	key, ok := strings.CutPrefix(full, prefix)
 	if err != nil || !ok || len(full) > 4*object.MaxKey {
 		return "", fmt.Errorf("the reply names %.64q as the position of the next page", text)
 	}

@@ -372,7 +372,7 @@ func (b *Bucket) uploadsPage(ctx context.Context, l *object.UploadList, at curso
 		case len(found) > 0:
 			next = cursor{after: found[len(found)-1].key, version: found[len(found)-1].id}
 		case x.NextKeyMarker != "":
-			at, err := b.marker(x.EncodingType, x.NextKeyMarker)
+			at, err := positionOf(b.o.Prefix, x.EncodingType, x.NextKeyMarker)
 			if err != nil {
 				return bad(err.Error())
 			}
