@@ -3,6 +3,7 @@
 package cache_test
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -47,5 +48,30 @@ func TestASilentUpstreamIsAskedOnce(t *testing.T) {
 	got, _, err := s.get(t.Context(), "a", 0, -1)
 	if !upstream.Silent(err) || asked.Load() != 1 {
 		t.Errorf("%d bytes, %v; the upstream was asked %d times, expected once", len(got), err, asked.Load())
+	}
+}
+
+// TestTheUpstreamChoosesTheClass: the storage class of a write is not remembered, because some upstreams choose another.
+func TestTheUpstreamChoosesTheClass(t *testing.T) {
+	f := newFar(t)
+	r := newRig(t, f, cache.Rules{Validate: time.Hour})
+	for class, questions := range map[string]int64{"": 0, "GLACIER": 1} {
+		attrs := map[string]string{}
+		if class != "" {
+			attrs[object.AttrClass] = class
+		}
+		if _, err := r.Put(t.Context(), object.Put{Bucket: bucket, Key: "a" + class, Size: 3, Body: bytes.NewReader([]byte("abc")),
+			Attributes: attrs}); err != nil {
+			t.Fatal(err)
+		}
+		before := f.stats.Load()
+		for range 2 {
+			if _, err := r.Stat(t.Context(), object.Ref{Bucket: bucket, Key: "a" + class}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := f.stats.Load() - before; got != questions {
+			t.Errorf("after a write in the class %q, the upstream was asked %d times, expected %d", class, got, questions)
+		}
 	}
 }
