@@ -105,7 +105,7 @@ func compareFlows(t *testing.T, u *upstreams.Upstream, r clientRun, through, alo
 	}
 	record(t, u.Kind, "flows-"+r.venv, theirs)
 	for _, name := range worse {
-		t.Errorf("%s passes at %s and fails at the node: %s", name, u.Kind, first[name])
+		t.Errorf("%s passes at %s and fails at the node: %s\n%s", name, u.Kind, causeOf(first[name]), last(first[name], 3000))
 	}
 	if len(first) < len(r.some) || len(first) < 10 && all() {
 		t.Errorf("only %d flows ran", len(first))
@@ -151,7 +151,8 @@ func (f *flows) run(t *testing.T, venv string, which []string) map[string]string
 // readFlows reads a report of pytest. A flow whose clean-up failed has failed.
 func readFlows(doc []byte) (map[string]string, error) {
 	type fault struct {
-		Message string `xml:"message,attr"`
+		Message string `xml:"message,attr"` // without the end of a long message
+		Text    string `xml:",chardata"`
 	}
 	var x struct {
 		Cases []struct {
@@ -169,7 +170,7 @@ func readFlows(doc []byte) (map[string]string, error) {
 		name := c.File + ".py::" + c.Name
 		why := results[name]
 		for _, f := range append(c.Failures, c.Errors...) {
-			if why = strings.TrimSpace(f.Message); why == "" {
+			if why = strings.TrimSpace(f.Message + "\n" + f.Text); why == "" {
 				why = "it failed"
 			}
 		}

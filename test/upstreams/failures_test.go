@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,10 +18,21 @@ import (
 // all reports whether suite and flows run whole, and not only a selection of them.
 func all() bool { return os.Getenv(enable+"_ALL") != "" }
 
-// causeOf returns the first line of a failure, short enough for a table.
+var (
+	// told is what the tools of clients print before an error of the server.
+	told = regexp.MustCompile(`An error occurred.*|ERROR: .*`)
+	// passing are parts of a message that differ from run to run: identifiers of a request, and addresses in memory.
+	passing = regexp.MustCompile(`,? RequestID: [^,]*,( HostID: [^,]*,)?|\b0x[0-9a-f]+\b|\b[0-9a-f]{32}\b`)
+)
+
+// causeOf returns the cause of a failure in one line, short enough for a table: what the server said, or else the first
+// line.
 func causeOf(why string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(why), "\n")
-	line = strings.Join(strings.Fields(line), " ")
+	if said := told.FindString(why); said != "" {
+		line = said
+	}
+	line = strings.Join(strings.Fields(passing.ReplaceAllString(line, "")), " ")
 	const longest = 240
 	if runes := []rune(line); len(runes) > longest {
 		line = string(runes[:longest]) + " …"
