@@ -124,7 +124,7 @@ native: lib ## Build the C and C++ tests and examples into build/native
 	for s in load save gather file data objects arguments; do $(PLACE) build/native/$${s}_c sh -c 'cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o "$$STAGED" test/native/'$$s'.c $(LINK)' || exit 1; done
 	for s in load save gather file data objects; do $(PLACE) build/native/$${s}_cpp sh -c 'c++ -std=c++17 $(NATIVE) -o "$$STAGED" test/native/'$$s'.cpp $(LINK)' || exit 1; done
 	mkdir -p build/fake/cufile && $(PLACE) build/fake/cufile/libcufile.so.0 sh -c 'cc -shared -fPIC -pthread -O1 -Wl,-soname,libcufile.so.0 -o "$$STAGED" internal/device/fakegpu/csrc/libcufile.c'
-	$(PLACE) build/native/gpudirect_cpp sh -c 'c++ -std=c++17 $(NATIVE) -idirafter test/native/cuda -o "$$STAGED" test/native/gpudirect.cpp $(LINK) build/fake/cufile/libcufile.so.0'
+	for s in gpudirect handles; do $(PLACE) build/native/$${s}_cpp sh -c 'c++ -std=c++17 $(NATIVE) -idirafter test/native/cuda -o "$$STAGED" test/native/'$$s'.cpp $(LINK) build/fake/cufile/libcufile.so.0' || exit 1; done
 	for s in load save file_async; do $(PLACE) build/native/example_$$s sh -c 'c++ -std=c++17 $(NATIVE) -o "$$STAGED" examples/cpp/'$$s'.cpp $(LINK)' || exit 1; done
 
 .PHONY: test-native

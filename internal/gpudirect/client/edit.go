@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -88,21 +89,19 @@ func (c *Client) CreateGrowing(ctx context.Context, w Write) (*DraftFile, error)
 type edited struct {
 	was  int            // descriptor of the old content, for reading; -1 if the draft began empty
 	sums *checksum.Sums // of the old content; nil if the draft began empty
-	file int            // descriptor of the draft of our own, which the program does not know
 	done ranges         // what the program has overwritten
 }
 
-// close closes the descriptors that the program does not know.
+// close closes the descriptor of the old content.
 func (e *edited) close() {
 	if e != nil {
-		closeAll([]int{e.was, e.file})
-		e.was, e.file = -1, -1
+		closeAll([]int{e.was})
+		e.was = -1
 	}
 }
 
 // grown makes a draft that grows of what the door has sent. On an error it removes the draft.
 func (f *draft) grown(ctx context.Context, on device.Device, req *wire.Create, e *edited) (*DraftFile, error) {
-	e.file = -1
 	fail := func(err error) (*DraftFile, error) {
 		e.close()
 		f.abort()
@@ -110,11 +109,6 @@ func (f *draft) grown(ctx context.Context, on device.Device, req *wire.Create, e
 	}
 	if f.fds[0] < 0 {
 		return fail(errs.New(errs.Invalid, "read door message", "Created", "came without a descriptor of "+f.name))
-	}
-	var err error
-	if e.file, err = unix.FcntlInt(uintptr(f.fds[0]), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-		e.file = -1
-		return fail(errs.Wrap("edit", f.name, err))
 	}
 	if err := f.grant(ctx, on, 0, req.Size); err != nil {
 		return fail(err)
@@ -177,9 +171,11 @@ func (f *DraftFile) Wrote(off, n int64) {
 // settle returns the size and the checksums that a draft that grows is committed with. The caller holds mu.
 func (f *DraftFile) settle(ctx context.Context, size int64) (int64, *checksum.Sums, error) {
 	const op = "commit"
-	file := os.NewFile(uintptr(f.edit.file), f.Name())
-	f.edit.file = -1
-	defer file.Close() // the server syncs the file
+	file, err := f.readable()
+	if err != nil {
+		return 0, nil, errs.Wrap(op, f.Name(), err)
+	}
+	defer file.Close() // only read from
 	st, err := file.Stat()
 	if err != nil {
 		return 0, nil, errs.Wrap(op, f.Name(), err)
@@ -199,6 +195,20 @@ func (f *DraftFile) settle(ctx context.Context, size int64) (int64, *checksum.Su
 		return 0, nil, err
 	}
 	return size, sums, f.edit.sound(ctx, f.Name(), sums)
+}
+
+// readable returns the draft's file for reading. A program that closed the descriptor of the page cache, although it
+// must not, may have left the other one. The caller holds mu.
+func (f *DraftFile) readable() (*os.File, error) {
+	if f.fds[0] >= 0 {
+		fd, err := unix.FcntlInt(uintptr(f.fds[0]), unix.F_DUPFD_CLOEXEC, 0)
+		return os.NewFile(uintptr(fd), f.Name()), err
+	}
+	if f.fds[1] >= 0 {
+		return os.Open("/proc/self/fd/" + strconv.Itoa(f.fds[1]))
+	}
+	return nil, errs.New(errs.Closed, "read back", f.Name(), "the program has closed the descriptors of the draft").
+		WithFix("leave the descriptors open until the commit, which closes them")
 }
 
 // sound compares the old content of each changed block with its checksum, unless the program has overwritten the whole

@@ -237,7 +237,7 @@ func TestEditsThatAreRefused(t *testing.T) {
 	r.trace()
 }
 
-// A program may close the descriptors that it got, although it must not. The commit needs none of them, and a file that
+// A program may close a descriptor that it got, although it must not. The commit needs one of the two, and a file that
 // got the number meanwhile stays open.
 func TestDescriptorsThatTheProgramClosed(t *testing.T) {
 	r := newRig(t, false)
@@ -252,7 +252,7 @@ func TestDescriptorsThatTheProgramClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	for _, fd := range []int{f.Buffered(), f.Direct(), d.Buffered(), d.Direct()} {
+	for _, fd := range []int{f.Buffered(), f.Direct(), d.Buffered()} {
 		if fd >= 0 {
 			if err := syscall.Dup3(int(other.Fd()), fd, syscall.O_CLOEXEC); err != nil { // closed, and another file is there
 				t.Fatal(err)
@@ -263,6 +263,9 @@ func TestDescriptorsThatTheProgramClosed(t *testing.T) {
 				}
 			}()
 		}
+	}
+	if d.Direct() < 0 {
+		t.Skip("the file system has no O_DIRECT, so the program has closed the only descriptor")
 	}
 	if _, err := d.Commit(t.Context(), WholeFile); err != nil {
 		t.Fatal(err)

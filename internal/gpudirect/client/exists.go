@@ -3,6 +3,7 @@
 package client
 
 import (
+	"errors"
 	"io/fs"
 	"syscall"
 
@@ -40,11 +41,15 @@ func (e conflictError) Is(target error) bool { return target == syscall.ESTALE }
 
 // orConflict turns err into a conflictError if the object that an edit began with is not the current one any more.
 func (f *DraftFile) orConflict(err error) error {
-	code := codeOf(err)
-	if f.edit == nil || f.edit.sums == nil || code != wire.CodePreconditionFailed && code != wire.CodeNoSuchKey {
+	var c *CodeError
+	if f.edit == nil || f.edit.sums == nil || !errors.As(err, &c) ||
+		c.Code != wire.CodePreconditionFailed && c.Code != wire.CodeNoSuchKey {
 		return err
 	}
+	cause := *c.err
+	cause.Fix = "" // ours says more
 	return conflictError{&errs.Error{Kind: errs.Invalid, Op: "commit", Name: f.Name(),
-		Msg: "the object was replaced or deleted after it was opened, so the change was not published", Err: err,
+		Msg: "the object was replaced or deleted after it was opened, so the change was not published",
+		Err: &CodeError{Code: c.Code, err: &cause},
 		Fix: "open the object again and repeat the change, or replace the other's object on purpose"}}
 }
