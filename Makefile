@@ -318,6 +318,10 @@ bench-door: lib build venv ## Objects to memory and back beside what the machine
 	$(GO) build -o build/objects ./bench/door/objects
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) bench/door/run.py --objects-program build/objects --workdir build --size 256MiB --cpu-bytes 4GiB $(ARGS)
 
+.PHONY: bench-handles
+bench-handles: ## Opening an object as a cuFile handle beside an older revision: REVISION=v0.1.0
+	bash bench/handles/run.sh $(REVISION)
+
 # What objects on their way to a GPU are compared with, for that machine's Python.
 GPU_PYTHON = 3.12
 PEERS = boto3 botocore s3transfer jmespath python-dateutil six urllib3

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/internal/abi"
 )
 
 // lend stores the descriptors of a draft in out.
@@ -28,7 +29,7 @@ func nebulaio_object_edit(object C.uint64_t, options *C.nebulaio_cchar, out *C.n
 	if a.result("draft", unsafe.Pointer(draft)); a.err != nil {
 		return status(a.err, err, errcap)
 	}
-	h, d, e := table.EditObject(uint64(object), o)
+	h, d, e := abi.EditObject(&table, uint64(object), o)
 	lend(out, d, e)
 	return number(h, e, draft, err, errcap)
 }
@@ -42,17 +43,17 @@ func nebulaio_object_draft(client C.uint64_t, bucket, key, mode, options *C.nebu
 	if a.result("draft", unsafe.Pointer(draft)); a.err != nil {
 		return status(a.err, err, errcap)
 	}
-	h, d, e := table.DraftObject(uint64(client), b, k, m, o)
+	h, d, e := abi.DraftObject(&table, uint64(client), b, k, m, o)
 	lend(out, d, e)
 	return number(h, e, draft, err, errcap)
 }
 
 //export nebulaio_object_extend
 func nebulaio_object_extend(draft, size C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	return status(table.ExtendObject(uint64(draft), uint64(size)), err, errcap)
+	return status(abi.ExtendObject(&table, uint64(draft), uint64(size)), err, errcap)
 }
 
 //export nebulaio_object_wrote
 func nebulaio_object_wrote(draft, offset, size C.uint64_t, err *C.char, errcap C.size_t) C.int32_t {
-	return status(table.NoteWrite(uint64(draft), uint64(offset), uint64(size)), err, errcap)
+	return status(abi.NoteWrite(&table, uint64(draft), uint64(offset), uint64(size)), err, errcap)
 }

@@ -51,7 +51,7 @@
  * NEBULAIO_GPUDIRECT_NO_REDIRECT before all includes to leave libcufile's functions alone.
  * Then a handle without a mode is for reading, and GPUDirectClose commits.
  *
- * Handles do not outlive fork: in the child, use of a handle fails and exit commits nothing.
+ * Handles do not outlive fork: in the child, every call fails and exit commits nothing.
  *
  * A failed call throws nebulaio::error. All functions are thread-safe. For calls in which
  * cuFile needs a current CUDA context, the calling thread must have one.
@@ -98,6 +98,8 @@ inline void gpudirect_register(gpudirect &all, CUfileHandle_t *handle, const std
 inline gpudirect &gpudirect_ready(const char *what)
 {
 	gpudirect &all = gpudirect::only();
+	if (all.forked)
+		throw of_the_parent(what);
 	if (!all.server)
 		throw error(NEBULAIO_ERR_INVALID,
 		            std::string("nebulaio: ") + what + ": there is no server (fix: call GPUDirectInit first)");
@@ -111,7 +113,7 @@ inline std::shared_ptr<lent_object> gpudirect_must(const char *what, std::shared
 		                                     ": the handle is not open (fix: use a handle of GPUDirectOpen or "
 		                                     "GPUDirectCreate, once)");
 	if (gpudirect::only().forked)
-		throw of_the_parent(*one);
+		throw of_the_parent("use " + one->name);
 	return one;
 }
 
@@ -132,6 +134,8 @@ inline void GPUDirectInit(CUfileDescr_t *descr, const std::string &endpoint, con
 {
 	if (descr == nullptr)
 		throw error(NEBULAIO_ERR_INVALID, "nebulaio: GPUDirectInit: the descriptor is NULL");
+	if (detail::gpudirect::only().forked)
+		throw detail::of_the_parent("GPUDirectInit");
 	*descr = CUfileDescr_t{};
 	descr->type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
 	descr->handle.fd = -1;

@@ -44,18 +44,18 @@ inline int refuse(const error &problem)
 	}
 }
 
-inline error of_the_parent(const lent_object &one)
+inline error of_the_parent(const std::string &what)
 {
-	return error(NEBULAIO_ERR_CLOSED, "nebulaio: use " + one.name +
-	                                      ": the handle belongs to the parent of this process (fix: call "
-	                                      "GPUDirectInit and GPUDirectOpen after fork, in the child)");
+	return error(NEBULAIO_ERR_CLOSED, "nebulaio: " + what +
+	                                      ": the library belongs to the parent of this process (fix: call "
+	                                      "GPUDirectInit after fork, not before)");
 }
 
 /* Returns the handle to write to, after the private copy is made and large enough. */
 inline CUfileHandle_t writer_of(gpudirect &all, const std::shared_ptr<lent_object> &one, off_t offset, size_t size)
 {
 	if (all.forked)
-		throw of_the_parent(*one);
+		throw of_the_parent("use " + one->name);
 	if (one->mode == GPUDirectMode::read)
 		throw error(NEBULAIO_ERR_CLOSED, "nebulaio: write " + one->name +
 		                                     ": the object was opened for reading (fix: open it without a mode, or "
@@ -87,7 +87,7 @@ inline CUfileHandle_t writer_of(gpudirect &all, const std::shared_ptr<lent_objec
 inline CUfileHandle_t reader_of(gpudirect &all, lent_object &one)
 {
 	if (all.forked)
-		throw of_the_parent(one);
+		throw of_the_parent("use " + one.name);
 	const std::shared_lock<std::shared_mutex> lock(one.mutex);
 	return one.writer != CUfileHandle_t{} ? one.writer : one.token;
 }

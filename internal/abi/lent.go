@@ -76,7 +76,7 @@ func checkSize(op, name string, size uint64) error {
 }
 
 // EditObject is nebulaio_object_edit.
-func (t *Table) EditObject(object uint64, options string) (uint64, *nebulaio.ObjectDraft, error) {
+func EditObject(t *Table, object uint64, options string) (uint64, *nebulaio.ObjectDraft, error) {
 	f, err := get[*nebulaio.ObjectFile](t, object, "object")
 	if err != nil {
 		return 0, nil, err
@@ -94,7 +94,7 @@ func (t *Table) EditObject(object uint64, options string) (uint64, *nebulaio.Obj
 }
 
 // DraftObject is nebulaio_object_draft.
-func (t *Table) DraftObject(client uint64, bucket, key, mode, options string) (uint64, *nebulaio.ObjectDraft, error) {
+func DraftObject(t *Table, client uint64, bucket, key, mode, options string) (uint64, *nebulaio.ObjectDraft, error) {
 	c, err := get[*nebulaio.Client](t, client, "client")
 	if err != nil {
 		return 0, nil, err
@@ -112,7 +112,7 @@ func (t *Table) DraftObject(client uint64, bucket, key, mode, options string) (u
 }
 
 // ExtendObject is nebulaio_object_extend.
-func (t *Table) ExtendObject(object, size uint64) error {
+func ExtendObject(t *Table, object, size uint64) error {
 	f, err := get[*nebulaio.ObjectDraft](t, object, "new object")
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (t *Table) ExtendObject(object, size uint64) error {
 }
 
 // NoteWrite is nebulaio_object_wrote.
-func (t *Table) NoteWrite(object, off, n uint64) error {
+func NoteWrite(t *Table, object, off, n uint64) error {
 	f, err := get[*nebulaio.ObjectDraft](t, object, "new object")
 	if err != nil {
 		return err

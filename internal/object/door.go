@@ -72,8 +72,8 @@ type Draft struct {
 	From Handle
 }
 
-// Check returns an error of kind Invalid if the size is negative, if the draft has a source and does not grow, or if it
-// has a source that is larger than Size.
+// Check returns an error of kind Invalid if the draft is impossible. A size must not be negative. A draft with a source
+// must grow, and its size must not be less than that of the source.
 func (d *Draft) Check(op string) error {
 	switch {
 	case d.Size < 0:

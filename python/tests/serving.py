@@ -150,9 +150,9 @@ def serving(folder: Path, *, buckets: tuple[str, ...] = ("bucket", "my-bucket"),
 def main() -> int:
     # Not in memory: door-written objects need a file system that tells of writers.
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder, serving(Path(folder)) as server:
-        told = {"NEBULAIO_ENDPOINT": server.endpoint, "NEBULAIO_ACCESS_KEY": ACCESS, "NEBULAIO_SECRET_KEY": SECRET, "NEBULAIO_DATA": str(server.data)}
+        told = {"NEBULAIO_ENDPOINT": server.endpoint, "NEBULAIO_ACCESS_KEY": ACCESS, "NEBULAIO_SECRET_KEY": SECRET, "SERVER_DATA": str(server.data)}
         reader = server.add_reader("reader", "my-bucket")
-        told |= {"NEBULAIO_READER_KEY": reader["access_key"], "NEBULAIO_READER_SECRET": reader["secret_key"]}
+        told |= {"READER_ACCESS_KEY": reader["access_key"], "READER_SECRET_KEY": reader["secret_key"]}
         return subprocess.run(sys.argv[1:], env={**os.environ, **told}).returncode
 
 

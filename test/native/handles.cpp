@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tests writes to cuFile handles of objects: handles DEVICE. The variables are those of
-// gpudirect.cpp; NEBULAIO_READER_KEY and NEBULAIO_READER_SECRET name an account that may
-// only read "my-bucket", and NEBULAIO_DATA the server's data directory. The program runs
+// gpudirect.cpp; READER_ACCESS_KEY and READER_SECRET_KEY name an account that may
+// only read "my-bucket", and SERVER_DATA the server's data directory. The program runs
 // itself again for what ends a process: handles DEVICE HOW KEY.
 #include <cufile.h>
 #include "nebulaio/gpudirect.h"
@@ -141,6 +141,13 @@ void queued()
 	io.fh = handle;
 	io.opcode = CUFILE_WRITE;
 	EXPECT(cuFileBatchIOSubmit(batch, 1, &io, 0).err == CU_FILE_SUCCESS);
+	CUfileIOEvents_t event{};
+	unsigned events = 0;
+	while (events == 0) {
+		events = 1;
+		EXPECT(cuFileBatchIOGetStatus(batch, 1, &events, &event, nullptr).err == CU_FILE_SUCCESS);
+	}
+	EXPECT(event.status == CUFILE_COMPLETE && event.ret == 4096);
 	cuFileBatchIODestroy(batch);
 	cuFileHandleDeregister(handle);
 	EXPECT(server->get("k", length + 4096) == with(with(old, piece, 8192), piece, length));
@@ -273,9 +280,9 @@ void others()
 
 void reader()
 {
-	const char *const key = std::getenv("NEBULAIO_READER_KEY"), *const secret = std::getenv("NEBULAIO_READER_SECRET");
+	const char *const key = std::getenv("READER_ACCESS_KEY"), *const secret = std::getenv("READER_SECRET_KEY");
 	if (!key || !secret)
-		fatal("NEBULAIO_READER_KEY and NEBULAIO_READER_SECRET are not set");
+		fatal("READER_ACCESS_KEY and READER_SECRET_KEY are not set");
 	const std::string old = random_bytes(length, 54);
 	server->put("k", old);
 	init(key, secret);
@@ -308,7 +315,7 @@ int run(const char *how, const char *key)
 // Waits until no private copy is left at the server.
 void cleaned()
 {
-	const std::filesystem::path folder = std::filesystem::path(std::getenv("NEBULAIO_DATA")) / "tmp";
+	const std::filesystem::path folder = std::filesystem::path(std::getenv("SERVER_DATA")) / "tmp";
 	const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
 	while (!std::filesystem::is_empty(folder)) {
 		if (std::chrono::steady_clock::now() > end)
@@ -354,10 +361,13 @@ void ends()
 	if (child == 0) {
 		close(ask[1]);
 		// The child may not use the handle, and its end commits nothing.
-		char ok = cuFileWrite(handle, mark.data(), mark.size(), 0, 0) == -1 && errno == EBADF;
+		char ok = cuFileWrite(handle, mark.data(), mark.size(), 0, 0) == -1 && errno == EBADF &&
+		          status_of([] { init(); }) == NEBULAIO_ERR_CLOSED;
 		cuFileHandleDeregister(handle);
 		EXPECT(write(answer[1], &ok, 1) == 1);
 		EXPECT(read(ask[0], &ok, 1) == 0); // the parent has committed
+		if (place->cuda)
+			_exit(0); // CUDA does not survive fork
 		std::exit(0);
 	}
 	char ok = 0;
@@ -373,8 +383,8 @@ void ends()
 
 int main(int argc, char **argv)
 {
-	if ((argc != 2 && argc != 4) || !std::getenv("NEBULAIO_ENDPOINT") || !std::getenv("NEBULAIO_DATA"))
-		fatal("usage: NEBULAIO_ENDPOINT=... NEBULAIO_DATA=... handles DEVICE");
+	if ((argc != 2 && argc != 4) || !std::getenv("NEBULAIO_ENDPOINT") || !std::getenv("SERVER_DATA"))
+		fatal("usage: NEBULAIO_ENDPOINT=... SERVER_DATA=... handles DEVICE");
 	const memory here = memory_of(argv[1]);
 	place = &here;
 	program = argv[0];

@@ -70,14 +70,14 @@ func editOn(t *testing.T, dir string, shares bool) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	flush(t, dir)
+	onDisk(t, dir)
 	before := free(t, dir)
 	d, err := s.NewDraft(t.Context(), object.Draft{Bucket: "b", Key: "k", Size: int64(len(old)) + 7, Grows: true, From: h,
 		Condition: object.Condition{IfMatch: h.Info().ETag}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	flush(t, dir)
+	onDisk(t, dir)
 	took := before - free(t, dir)
 	if want := map[bool]int64{true: 0, false: int64(len(old))}[shares]; d.Copied() != want {
 		t.Errorf("%d bytes were copied, expected %d", d.Copied(), want)
@@ -130,8 +130,8 @@ func free(t *testing.T, dir string) int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// flush writes what the file system of dir has in memory.
-func flush(t *testing.T, dir string) {
+// onDisk writes what the file system of dir has in memory.
+func onDisk(t *testing.T, dir string) {
 	f, err := os.Open(dir)
 	if err != nil {
 		t.Fatal(err)

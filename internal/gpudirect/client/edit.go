@@ -82,7 +82,7 @@ func (f *File) Edit(ctx context.Context, e Edit) (*DraftFile, error) {
 // more with Extend. w.Size is the largest size at first. CreateGrowing ignores w.Src and w.Sources, and fails as
 // CreateFile does. The caller closes the DraftFile before it closes the client.
 func (c *Client) CreateGrowing(ctx context.Context, w Write) (*DraftFile, error) {
-	return c.createFile(ctx, w, true)
+	return createFile(ctx, c, w, true)
 }
 
 // edited is what a draft that grows knows about the content that it begins with.
@@ -113,7 +113,8 @@ func (f *draft) grown(ctx context.Context, on device.Device, req *wire.Create, e
 	if err := f.grant(ctx, on, 0, req.Size); err != nil {
 		return fail(err)
 	}
-	out := &DraftFile{bucket: req.Bucket, key: req.Key, d: f, most: req.Size, on: on, ifNoneMatch: req.IfNoneMatch, edit: e}
+	out := &DraftFile{bucket: req.Bucket, key: req.Key, d: f, most: req.Size, on: on, ifNoneMatch: req.IfNoneMatch,
+		edit: e}
 	out.lend(&f.fds, func() {
 		e.close()
 		f.abort()
@@ -147,7 +148,8 @@ func (f *DraftFile) extend(ctx context.Context, size int64) error {
 	case f.fds == nil:
 		return errs.New(errs.Closed, op, f.Name(), "it was committed or closed")
 	case f.edit == nil:
-		return errs.New(errs.Invalid, op, f.Name(), fmt.Sprintf("the draft was begun with %d bytes and does not grow", f.most))
+		return errs.New(errs.Invalid, op, f.Name(),
+			fmt.Sprintf("the draft was begun with %d bytes and does not grow", f.most))
 	case size <= f.most:
 		return nil
 	}

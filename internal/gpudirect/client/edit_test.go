@@ -225,7 +225,8 @@ func TestEditsThatAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 	_, _ = fixed.Close(), d.Close()
-	for _, err := range []error{d.Extend(t.Context(), 1), func() error { _, err := d.Commit(t.Context(), 0); return err }()} {
+	_, err = d.Commit(t.Context(), 0)
+	for _, err := range []error{err, d.Extend(t.Context(), 1)} {
 		if !errs.Is(err, errs.Closed) {
 			t.Error(err)
 		}
@@ -298,7 +299,8 @@ func TestDamageIsNotPublished(t *testing.T) {
 	_ = disk.Close()
 	d := r.edit(f, Edit{Device: "host"})
 	r.over(d, []byte("elsewhere"), 0)
-	if _, err := d.Commit(t.Context(), WholeFile); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "block 1") {
+	if _, err := d.Commit(t.Context(), WholeFile); !errs.Is(err, errs.Corrupt) ||
+		!strings.Contains(err.Error(), "block 1") {
 		t.Fatal(err)
 	}
 	// What is overwritten needs no old bytes.

@@ -180,10 +180,10 @@ type DraftFile struct {
 // w.Sources. CreateFile fails with kind Unsupported if there is no door, or if the door does not allow writes. The
 // caller closes the DraftFile before it closes the client.
 func (c *Client) CreateFile(ctx context.Context, w Write) (*DraftFile, error) {
-	return c.createFile(ctx, w, false)
+	return createFile(ctx, c, w, false)
 }
 
-func (c *Client) createFile(ctx context.Context, w Write, grows bool) (*DraftFile, error) {
+func createFile(ctx context.Context, c *Client, w Write, grows bool) (*DraftFile, error) {
 	const op = "create"
 	name := urlOf(w.Bucket, w.Key)
 	if err := checkName(op, w.Bucket, w.Key); err != nil {

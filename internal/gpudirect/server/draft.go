@@ -42,7 +42,7 @@ func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.
 		}
 		source = h.Handle
 	}
-	attributes, e := c.attributes(ctx, m, source)
+	attributes, e := attributesOf(ctx, c.s.opts.Authorizer, m, source)
 	if e != nil {
 		return e, nil
 	}
@@ -75,8 +75,9 @@ func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.
 	return out, files
 }
 
-// attributes returns the attributes of a new object: those of the request, or those that the source keeps.
-func (c *conn) attributes(ctx context.Context, m *wire.Create, source object.Handle) (map[string]string, *wire.Error) {
+// attributesOf returns the attributes of a new object: those of the request, or those that the source keeps.
+func attributesOf(ctx context.Context, a object.Authorizer, m *wire.Create, source object.Handle) (map[string]string,
+	*wire.Error) {
 	if source != nil && m.ContentType == "" && len(m.Metadata) == 0 {
 		return object.ChangedAttributes(source.Info().Attributes), nil
 	}
@@ -90,7 +91,7 @@ func (c *conn) attributes(ctx context.Context, m *wire.Create, source object.Han
 			about.Metadata[p.Name] = p.Value
 		}
 	}
-	attributes, err := c.s.opts.Authorizer.Describe(ctx, m.Bucket, about)
+	attributes, err := a.Describe(ctx, m.Bucket, about)
 	if err != nil {
 		return nil, failure(err)
 	}
@@ -166,7 +167,7 @@ func (c *conn) forget(id uint64, d *draft) {
 }
 
 // grow raises the announced size of a draft to hold a range, and counts the difference for the access key.
-func (c *conn) grow(ctx context.Context, d *draft, r wire.Range) *wire.Error {
+func (d *draft) grow(ctx context.Context, c *conn, r wire.Range) *wire.Error {
 	if r.Off < 0 || r.N < 0 || r.Off > math.MaxInt64-r.N {
 		return c.within(r, d.size.Load())
 	}

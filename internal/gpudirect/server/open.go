@@ -419,7 +419,7 @@ func (c *conn) move(ctx context.Context, m *wire.Move) wire.Message {
 		if held {
 			size = h.size
 		} else {
-			if e := c.grow(ctx, d, r); e != nil {
+			if e := d.grow(ctx, c, r); e != nil {
 				return e
 			}
 			size = d.size.Load()

@@ -63,11 +63,11 @@ func (ds *drafts) reserved() (n int, bytes int64) {
 // at once, because concurrent writes that extend a file wait for each other. NewDraft fails with kind Unsupported if
 // the file system cannot tell whether anybody can still write to a file.
 func (f *Files) NewDraft(id ID, size int64) (*Draft, error) {
-	return f.newDraft(id, size, false, func(fd int) error { return reserve(fd, size) })
+	return beginDraft(f, id, size, false, func(fd int) error { return reserve(fd, size) })
 }
 
-// newDraft creates the file of a draft; fill gives the file its first content or its space.
-func (f *Files) newDraft(id ID, size int64, grows bool, fill func(fd int) error) (*Draft, error) {
+// beginDraft creates the file of a draft; fill gives the file its first content or its space.
+func beginDraft(f *Files, id ID, size int64, grows bool, fill func(fd int) error) (*Draft, error) {
 	const op = "create draft"
 	name := f.tmpName(id)
 	if !f.native {

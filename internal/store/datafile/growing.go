@@ -17,7 +17,7 @@ import (
 // compared with checksums. NewGrowingDraft does not close from, and fails as NewDraft does.
 func (f *Files) NewGrowingDraft(ctx context.Context, id ID, from *os.File, size int64) (d *Draft, copied int64,
 	err error) {
-	d, err = f.newDraft(id, size, true, func(fd int) error {
+	d, err = beginDraft(f, id, size, true, func(fd int) error {
 		if from == nil || size == 0 {
 			return nil
 		}

@@ -58,7 +58,7 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 	if err != nil {
 		return nil, err
 	}
-	file, copied, err := s.draftFile(ctx, datafile.ID(id), &d)
+	file, copied, err := draftFile(ctx, s.files, datafile.ID(id), &d)
 	if err != nil {
 		return nil, &errs.Error{Op: op, Name: d.Key, Err: err}
 	}
@@ -75,21 +75,21 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 }
 
 // draftFile creates the file of a draft, with the content of the handle that it begins with.
-func (s *Store) draftFile(ctx context.Context, id datafile.ID, d *object.Draft) (file *datafile.Draft, copied int64,
+func draftFile(ctx context.Context, files *datafile.Files, id datafile.ID, d *object.Draft) (file *datafile.Draft, copied int64,
 	err error) {
 	if !d.Grows {
-		file, err = s.files.NewDraft(id, d.Size)
+		file, err = files.NewDraft(id, d.Size)
 		return file, 0, err
 	}
 	if d.From == nil {
-		return s.files.NewGrowingDraft(ctx, id, nil, 0)
+		return files.NewGrowingDraft(ctx, id, nil, 0)
 	}
 	from, err := d.From.Open(false)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() { _ = from.Close() }() // nothing was written through it
-	return s.files.NewGrowingDraft(ctx, id, from, d.From.Info().Size)
+	return files.NewGrowingDraft(ctx, id, from, d.From.Info().Size)
 }
 
 // copyCondition returns a copy of a condition, which is checked later.

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <sys/types.h>
+#include <time.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,8 +61,17 @@ typedef struct CUfileIOParams {
 	void *cookie;
 } CUfileIOParams_t;
 
+typedef enum CUfileStatus_enum { CUFILE_COMPLETE = 16, CUFILE_FAILED = 64 } CUfileStatus_t;
+typedef struct CUfileIOEvents {
+	void *cookie;
+	CUfileStatus_t status;
+	size_t ret;
+} CUfileIOEvents_t;
+
 CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch_idp, unsigned nr);
 CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch_idp, unsigned nr, CUfileIOParams_t *iocbp, unsigned flags);
+CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch_idp, unsigned min_nr, unsigned *nr,
+                                     CUfileIOEvents_t *iocbp, struct timespec *timeout);
 void cuFileBatchIODestroy(CUfileBatchHandle_t batch_idp);
 
 #define CU_FILE_STREAM_FIXED_BUF_OFFSET 1 /* tells that there are the calls for streams */
