@@ -71,6 +71,13 @@ func (f *facts) refuse(what, on, reason, fix string) {
 	f.refusals = append(f.refusals, report.Refusal{What: what, On: on, Reason: reason, Fix: fix})
 }
 
+// untraced adds a refusal if a profiler runs the program and sees no stages.
+func (f *facts) untraced(o *tuned) {
+	if o.TraceError != nil {
+		f.refuse("profiler", f.device.ID, o.TraceError.Error(), errs.FixOf(o.TraceError))
+	}
+}
+
 // useStaging records that size bytes of staging were used, and whether they were pinned. If tell is set and pinning
 // failed, it adds a refusal.
 func (f *facts) useStaging(p *staging.Pool, size int64, tell bool) {

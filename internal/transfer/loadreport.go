@@ -34,6 +34,7 @@ func (t *Load) Report() report.Report {
 		}
 	}
 	t.verify.describe(&f)
+	f.untraced(&t.e.opts)
 	return f.report()
 }
 
