@@ -124,7 +124,7 @@ native: lib ## Build the C and C++ tests and examples into build/native
 	for s in load save gather file data objects arguments; do $(PLACE) build/native/$${s}_c sh -c 'cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o "$$STAGED" test/native/'$$s'.c $(LINK)' || exit 1; done
 	for s in load save gather file data objects; do $(PLACE) build/native/$${s}_cpp sh -c 'c++ -std=c++17 $(NATIVE) -o "$$STAGED" test/native/'$$s'.cpp $(LINK)' || exit 1; done
 	mkdir -p build/fake/cufile && $(PLACE) build/fake/cufile/libcufile.so.0 sh -c 'cc -shared -fPIC -pthread -O1 -Wl,-soname,libcufile.so.0 -o "$$STAGED" internal/device/fakegpu/csrc/libcufile.c'
-	$(PLACE) build/native/gpudirect_cpp sh -c 'c++ -std=c++17 $(NATIVE) -idirafter test/native/cuda -o "$$STAGED" test/native/gpudirect.cpp $(LINK) build/fake/cufile/libcufile.so.0'
+	for s in gpudirect handles; do $(PLACE) build/native/$${s}_cpp sh -c 'c++ -std=c++17 $(NATIVE) -idirafter test/native/cuda -o "$$STAGED" test/native/'$$s'.cpp $(LINK) build/fake/cufile/libcufile.so.0' || exit 1; done
 	for s in load save file_async; do $(PLACE) build/native/example_$$s sh -c 'c++ -std=c++17 $(NATIVE) -o "$$STAGED" examples/cpp/'$$s'.cpp $(LINK)' || exit 1; done
 
 .PHONY: test-native
@@ -323,6 +323,10 @@ $(VENV_TRANSFERS)/.ready: bench/transfers/requirements.txt
 bench-door: lib build venv ## Objects to memory and back beside what the machine gives; ARGS="--size 1GiB --rounds 5 warm cold"
 	$(GO) build -o build/objects ./bench/door/objects
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) bench/door/run.py --objects-program build/objects --workdir build --size 256MiB --cpu-bytes 4GiB $(ARGS)
+
+.PHONY: bench-handles
+bench-handles: ## Opening an object as a cuFile handle beside an older revision: REVISION=v0.1.0
+	bash bench/handles/run.sh $(REVISION)
 
 # What objects on their way to a GPU are compared with, for that machine's Python.
 GPU_PYTHON = 3.12
