@@ -150,6 +150,7 @@ type Server struct {
 
 	backend     *backend
 	authorizer  *authorizer
+	verifier    *verifier
 	signature   fiber.Handler // checks the signature of a request for which versitygw has no route
 	formHandler fiber.Handler
 	documents   chan struct{} // one entry for each large document in progress
