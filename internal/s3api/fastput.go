@@ -21,8 +21,11 @@ import (
 // is small.
 const mostFast = 1 << 20
 
-// fastPut serves a PUT of a small object without versitygw's router and middlewares, which take a third of the CPU
-// time of such a request. fastPut returns false, and has read and changed nothing, if it cannot prove by itself that
+// fastPath serves requests without versitygw.
+type fastPath struct{ s *Server }
+
+// put serves a PUT of a small object without versitygw's router and middlewares, which take a third of the CPU
+// time of such a request. The method put returns false, and has read and changed nothing, if it cannot prove by itself that
 // versitygw would accept the request. So versitygw makes every refusal.
 //
 // The fast path takes a request only if all of the following hold:
@@ -31,7 +34,8 @@ const mostFast = 1 << 20
 //   - The signature of version 4 is correct, and covers every header that versitygw requires.
 //   - The bucket is on this server's disk and has no object lock, and its rules are the same for all keys and clients.
 //   - The rules let the account write.
-func (s *Server) fastPut(ctx fiber.Ctx) (served bool, err error) {
+func (f fastPath) put(ctx fiber.Ctx) (served bool, err error) {
+	s := f.s
 	rctx := ctx.RequestCtx()
 	n := rctx.Request.Header.ContentLength()
 	if s.opts.ReadOnly || n < 0 || n > mostFast || rctx.UserValue(originalPath) != nil {
@@ -51,7 +55,7 @@ func (s *Server) fastPut(ctx fiber.Ctx) (served bool, err error) {
 		return false, nil
 	}
 	account, ok := s.verifier.account(&c, &h, path)
-	if !ok || !s.mayPut(rctx, account, bucket) {
+	if !ok || !f.mayPut(rctx, account, bucket) {
 		return false, nil
 	}
 	in, ok := putInput(ctx, &c, &h)
@@ -72,7 +76,8 @@ func (s *Server) fastPut(ctx fiber.Ctx) (served bool, err error) {
 }
 
 // mayPut reports whether the rules of a bucket certainly let an account write all keys.
-func (s *Server) mayPut(rctx *fasthttp.RequestCtx, account iam.Account, bucket string) bool {
+func (f fastPath) mayPut(rctx *fasthttp.RequestCtx, account iam.Account, bucket string) bool {
+	s := f.s
 	settings, err := s.authorizer.settingsOf(patient(rctx), "authorize", bucket)
 	if err != nil || !settings.plain || settings.of.OnUpstream() || lockEnabled(settings.of) {
 		return false

@@ -125,7 +125,7 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 		return answer(ctx, err)
 	}
 	if data && rctx.IsPut() {
-		if served, err := s.fastPut(ctx); served {
+		if served, err := (fastPath{s}).put(ctx); served {
 			return err
 		}
 	}
