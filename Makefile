@@ -312,6 +312,11 @@ bench-tls: ## CPU time of TLS GETs beside plain GETs and AES-GCM alone; ARGS="--
 bench-put: SELECT = --rows 'PUT 4 KiB' --without '^bare$$|fdatasync|always|crc64|tls'
 bench-put: ## Small durable PUTs beside a bare server with MD5 and syncs; ARGS="--rounds 9"
 
+.PHONY: bench-misses
+bench-misses: build ## Reads that a node does not have beside reads from MinIO itself; ARGS="--rounds 9 --out docs/benchmarks/DATE-cache/misses.json"
+	$(GO) build -o build/bench-misses ./bench/misses
+	build/bench-misses --work build/bench-misses-data $(ARGS)
+
 VENV_TRANSFERS := $(ROOT)/.venv-transfers
 
 .PHONY: bench-transfers
