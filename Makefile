@@ -302,6 +302,17 @@ bench-s3: build ## S3 against MinIO, versitygw and a bare server; ARGS="--keys 1
 	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
 	build/bench-s3/bench-s3 $(ARGS)
 
+.PHONY: bench-list bench-tls bench-put
+bench-list bench-tls bench-put: build
+	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
+	build/bench-s3/bench-s3 --peers '' $(SELECT) $(ARGS)
+bench-list: SELECT = --rows '^keys$$' --keys 1000000 --without 'bare|always|crc64|tls'
+bench-list: ## Pages of a listing with 1,000,000 keys; ARGS="--out docs/benchmarks/DATE-list"
+bench-tls: SELECT = --rows 'GET 64 MiB' --without 'bare|always|crc64'
+bench-tls: ## CPU time of TLS GETs beside plain GETs and AES-GCM alone; ARGS="--rounds 9"
+bench-put: SELECT = --rows 'PUT 4 KiB' --without '^bare$$|fdatasync|always|crc64|tls'
+bench-put: ## Small durable PUTs beside a bare server with MD5 and syncs; ARGS="--rounds 9"
+
 .PHONY: bench-misses
 bench-misses: build ## Reads that a node does not have beside reads from MinIO itself; ARGS="--rounds 9 --out docs/benchmarks/DATE-cache/misses.json"
 	$(GO) build -o build/bench-misses ./bench/misses

@@ -36,10 +36,11 @@ func prepare(method, host, target string, body []byte, want int, size int64, hea
 // stream is one kept-alive connection with its buffers, used by one goroutine. It has no pool and no goroutines per
 // connection, so that the client uses little of the two cores.
 type stream struct {
-	host string
-	conn net.Conn
-	in   *bufio.Reader
-	buf  []byte
+	host   string
+	secure bool // whether the connection uses TLS
+	conn   net.Conn
+	in     *bufio.Reader
+	buf    []byte
 	// dialled counts connections. More than one means that the server closes them.
 	dialled int
 	// header is that of the last reply.
@@ -59,7 +60,7 @@ func (s *stream) close() {
 // an error with the start of its text.
 func (s *stream) do(r request, each func([]byte)) error {
 	if s.conn == nil {
-		c, err := net.DialTimeout("tcp", s.host, 10*time.Second)
+		c, err := s.dial()
 		if err != nil {
 			return err
 		}

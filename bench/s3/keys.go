@@ -136,7 +136,7 @@ func (t *target) signIn(name, method, key string, query url.Values, want int) re
 }
 
 func writeKeys(t *target, name string, count, streams int) (time.Duration, error) {
-	first := newStream(t.host)
+	first := t.stream()
 	defer first.close()
 	if err := first.do(t.signIn(name, http.MethodPut, "", nil, http.StatusOK), nil); err != nil {
 		return 0, err
@@ -174,7 +174,7 @@ func listPage(s *stream, t *target, name string, query url.Values) (list, error)
 // measurePage requests the same page n times over one connection. The first answer is parsed and counted, the others
 // are only timed.
 func measurePage(t *target, name string, query url.Values, entries, n int) (page, error) {
-	s := newStream(t.host)
+	s := t.stream()
 	defer s.close()
 	l, err := listPage(s, t, name, query)
 	if err != nil {
@@ -200,7 +200,7 @@ func measurePage(t *target, name string, query url.Values, entries, n int) (page
 
 // walk lists a bucket from its first page to its last.
 func walk(t *target, name string) (keys, pages int, err error) {
-	s := newStream(t.host)
+	s := t.stream()
 	defer s.close()
 	query := url.Values{}
 	for {

@@ -46,7 +46,7 @@ func per(a, b float64) float64 {
 func load(t *target, work [][]request) (sample, error) {
 	streams := make([]*stream, len(work))
 	for i := range streams {
-		streams[i] = newStream(t.host)
+		streams[i] = t.stream()
 		defer streams[i].close()
 		if err := streams[i].do(t.probe(), nil); err != nil {
 			return sample{}, fmt.Errorf("%s: %w", t.name, err)

@@ -147,6 +147,9 @@ func run(o options) (err error) {
 		}
 	}
 	for _, t := range all {
+		if way := t.tlsWay(); way != "" {
+			res.Versions[t.name] += ", " + way
+		}
 		res.Memory[t.name] = t.peakMemory()
 		if o.keys > 0 && t.name == "nebulaio" {
 			if res.Keys, err = measureKeys(t, work, o.keys, say); err != nil {
@@ -239,6 +242,13 @@ func measureRows(res *result, all []*target, rows []row, data []byte, rounds int
 				}
 				samples := res.Rows[i].Samples
 				samples[t.name] = append(samples[t.name], s)
+				if t.name == tlsName && r.Name == tlsRow {
+					alone, err := encrypt(data, s.Bytes)
+					if err != nil {
+						return err
+					}
+					res.Rows[i].Cipher = append(res.Rows[i].Cipher, alone)
+				}
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func measureCompletion(t *target, data []byte, rounds int) (completion, error) {
 // completeOnce uploads an object in parts and returns the duration of the completion.
 func completeOnce(t *target, data []byte, size int64) (time.Duration, error) {
 	const key = "multipart"
-	s := newStream(t.host)
+	s := t.stream()
 	defer s.close()
 	var reply strings.Builder
 	err := s.do(t.sign(http.MethodPost, key, url.Values{"uploads": {""}}, nil, http.StatusOK, -1),

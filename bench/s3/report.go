@@ -74,6 +74,13 @@ func (r *result) markdown() string {
 				number(spreadOf(row.each(t, func(s sample) float64 { return s.P50 })).Median),
 				number(spreadOf(row.each(t, func(s sample) float64 { return s.P99 })).Median), number(spreadOf(client).Median))
 		}
+		if len(row.Cipher) > 0 {
+			var gcm []float64
+			for _, s := range row.Cipher {
+				gcm = append(gcm, s.cpuPerGiB())
+			}
+			p("| AES-GCM alone | | %s | | | |", spreadOf(gcm))
+		}
 		p("")
 	}
 	if len(r.Completions) > 0 {

@@ -26,6 +26,8 @@ type rowResult struct {
 	ByBytes bool                `json:"by_bytes"` // CPU is in seconds per GiB and the rate in MB/s
 	Put     bool                `json:"put"`
 	Samples map[string][]sample `json:"samples"`
+	// Cipher has the CPU time of AES-GCM over the bytes of the row, in the order of the rounds; only in a run with TLS.
+	Cipher []sample `json:"cipher,omitempty"`
 }
 
 func (r *rowResult) each(target string, f func(sample) float64) []float64 {
@@ -107,6 +109,11 @@ func (r *result) claims() []claim {
 				out = append(out, claim{fmt.Sprintf("%s: %s, %s against %s", w.row, what, w.ours, w.theirs), spreadOf(got), w.limit,
 					!w.cpu, " x"})
 			}
+		}
+	}
+	for _, row := range r.Rows {
+		if c, ok := row.tlsClaim(); ok {
+			out = append(out, c)
 		}
 	}
 	for _, c := range r.Completions {

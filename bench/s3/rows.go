@@ -48,7 +48,7 @@ var (
 
 func rows() []row {
 	return []row{
-		{Name: "GET 64 MiB, 4 streams", object: 64 * mib, streams: 4, ops: 64, byBytes: true, only: readers},
+		{Name: tlsRow, object: 64 * mib, streams: 4, ops: 64, byBytes: true, only: append(readers, tlsName)},
 		{Name: "GET ranges of 1 MiB, 8 streams", object: 64 * mib, ranged: mib, streams: 8, ops: 4000, only: readers},
 		{Name: "GET ranges of 128 KiB, 8 streams", object: 64 * mib, ranged: 128 * kib, streams: 8, ops: 8000, only: readers},
 		{Name: "GET 1 MiB, 8 streams", object: mib, streams: 8, ops: 3000, only: readers},
@@ -70,7 +70,7 @@ func content() ([]byte, error) {
 // fill creates the bucket and the objects to read. It reads each object back once and compares it, so that a target
 // with wrong bytes is not measured.
 func fill(t *target, data []byte, sizes map[int64]bool) error {
-	s := newStream(t.host)
+	s := t.stream()
 	defer s.close()
 	if err := s.do(t.sign(http.MethodPut, "", nil, nil, http.StatusOK, -1), nil); err != nil {
 		return fmt.Errorf("%s: %w", t.name, err)
@@ -156,7 +156,7 @@ func overStreams(t *target, count, streams int, do func(s *stream, i int) error)
 	var wg sync.WaitGroup
 	for i := range streams {
 		wg.Go(func() {
-			s := newStream(t.host)
+			s := t.stream()
 			defer s.close()
 			for j := i; j < count && failures[i] == nil; j += streams {
 				failures[i] = do(s, j)

@@ -66,7 +66,7 @@ func targets(self, nebulaio, versitygw, minio, before string) []*target {
 	}
 	for _, mode := range []struct{ name, env, program string }{
 		{"nebulaio", "", nebulaio}, {"nebulaio always", "NEBULAIO_VERIFY_READS=always", nebulaio},
-		{"nebulaio crc64", "NEBULAIO_ETAG=crc64nvme", nebulaio},
+		{"nebulaio crc64", "NEBULAIO_ETAG=crc64nvme", nebulaio}, {tlsName, "NEBULAIO_TLS_GENERATE=true", nebulaio},
 		{beforeName, "", before}, {beforeAgainName, "", before},
 	} {
 		if mode.program == "" {
@@ -120,7 +120,7 @@ func (t *target) start(work string) error {
 
 // answer waits until the target answers a signed request.
 func (t *target) answer(limit time.Duration) error {
-	s := newStream(t.host)
+	s := t.stream()
 	defer s.close()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

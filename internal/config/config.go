@@ -73,6 +73,7 @@ type TLS struct {
 	Cert, Key string
 	Generate  bool
 	Hosts     []string
+	Kernel    string // where replies are encrypted: "auto" or "off"
 }
 
 // Enabled reports whether the server uses TLS.

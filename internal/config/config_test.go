@@ -90,7 +90,7 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 		"data": "/srv/x", "address": "[::1]:7000", "console_address": ":7001", "region": "mars-1",
 		"domains": "s3.example,s3.internal", "root_user": "someone", "root_password": "something-else",
 		"verify_reads": "always", "etag": "crc64nvme", "etag_buckets": "a*=md5,b=crc64nvme", "inline_size": "64KiB",
-		"memory_limit": "512MiB", "tls.cert": "c.pem", "tls.key": "k.pem",
+		"memory_limit": "512MiB", "tls.cert": "c.pem", "tls.key": "k.pem", "tls.kernel": "off",
 		"tls.hosts": "a.example,b.example", "limits.connections": "7", "limits.requests": "8", "limits.header_bytes": "9KiB",
 		"limits.idle": "7s", "limits.header": "8s", "limits.stall": "9s",
 		"drain_timeout": "1m30s", "scrub.interval": "1h", "scrub.rate": "1GiB", "log_level": "debug", "log_format": "json",

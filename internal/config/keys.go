@@ -185,6 +185,11 @@ func serverFields() []field {
 				"adds the hosts of its addresses, the names in the setting domains and the name of the " +
 				"machine to the generated certificate."},
 			bind: func(c *Config) any { return &c.TLS.Hosts }, check: hostName},
+		{Key: Key{Name: "tls.kernel", Type: Choice, Default: "auto", Choices: []string{"auto", "off"},
+			Help: "Place where the S3 replies of TLS connections are encrypted: in the kernel if its tls module " +
+				"is loaded (auto), or always in the program (off). If the kernel encrypts, the server sends files " +
+				"with sendfile. Connections with TLS 1.2 or without AES-GCM are encrypted in the program."},
+			bind: func(c *Config) any { return &c.TLS.Kernel }},
 
 		{Key: Key{Name: "limits.connections", Type: Number, Default: "16384", Min: 1, Max: 1 << 20,
 			Help: "Largest number of open connections to the S3 address; the server refuses further connections."},

@@ -23,6 +23,7 @@ import (
 	door "github.com/nebulaio/nebulaio/internal/gpudirect/server"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/ktls"
 	"github.com/nebulaio/nebulaio/internal/store/cache"
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
@@ -131,6 +132,9 @@ func allMetrics(t *testing.T) *metrics {
 	if err := m.watchDoor(func() (door.Stats, bool) {
 		return door.Stats{Moved: []door.Moved{{Route: "direct"}}}, true
 	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.watchTLS(&ktls.Counts{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.watchCluster(func() Cluster { return Cluster{Enabled: true, Status: &cluster.Status{}} }); err != nil {

@@ -31,6 +31,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/s3api"
+	"github.com/nebulaio/nebulaio/internal/s3api/ktls"
 )
 
 // Options hold the configuration of the server, and the log and functions to which Run reports.
@@ -179,8 +180,10 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	if err != nil {
 		return err
 	}
+	var counts ktls.Counts
 	front, err := s3api.New(s3api.Options{
-		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), Region: c.Region, Domains: c.Domains,
+		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), KernelTLS: kernelTLS(c.TLS, log), TLSCounts: &counts,
+		Region: c.Region, Domains: c.Domains,
 		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
 		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests,
 			HeaderBytes: int(c.Limits.HeaderBytes),
@@ -217,6 +220,9 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		return err
 	}
 	if err := s.metrics.watchDoor(s.doorStats); err != nil {
+		return err
+	}
+	if err := s.metrics.watchTLS(&counts); err != nil {
 		return err
 	}
 	if err := s.metrics.watchCluster(s.clusterStatus); err != nil {

@@ -57,6 +57,7 @@ func (s *Server) build() error {
 	s.signature = middlewares.VerifyV4Signature(middlewares.RootUserConfig{Access: root.AccessKey, Secret: root.Secret},
 		accounts{o.Accounts}, o.Region, false, true, true)
 	s.authorizer = newAuthorizer(o, b, app)
+	s.verifier = &verifier{accounts: o.Accounts, region: o.Region}
 	s.formHandler = s.newFormHandler(gateway, b)
 	handler := app.Handler()
 	s.http = app.Server()

@@ -124,6 +124,11 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	if err := s.admitPublicDeletion(ctx, at); err != nil {
 		return answer(ctx, err)
 	}
+	if data && rctx.IsPut() {
+		if served, err := (fastPath{s}).put(ctx); served {
+			return err
+		}
+	}
 	disguise(ctx)
 	mendTrailer(ctx)
 	checkChunks(ctx)

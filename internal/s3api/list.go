@@ -76,19 +76,6 @@ func (b *backend) page(ctx context.Context, l object.List, limit *int32) (*objec
 	return bk, p, b.s3Error("List", object.Ref{Bucket: l.Bucket}, err)
 }
 
-func (b *backend) contents(e encoder, p *object.Page, owner *types.Owner) []s3response.Object {
-	out := make([]s3response.Object, len(p.Objects))
-	for i := range p.Objects {
-		o := &p.Objects[i]
-		sum := full(o)
-		out[i] = s3response.Object{
-			Key: ptr(e.text(o.Key)), ETag: ptr(quoted(o.ETag)), LastModified: &o.Modified, Size: &o.Size, Owner: owner,
-			StorageClass: types.ObjectStorageClass(classOf(o.Attributes)), ChecksumAlgorithm: sum.algorithms(), ChecksumType: sum.Type,
-		}
-	}
-	return out
-}
-
 func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3response.ListObjectsResult, error) {
 	e, err := encoderOf(ctx)
 	if err != nil {
@@ -100,11 +87,13 @@ func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3r
 	if err != nil {
 		return s3response.ListObjectsResult{}, err
 	}
+	if err := (entries{encoder: e, owner: &bk.Owner}).insert(ctx, &p); err != nil {
+		return s3response.ListObjectsResult{}, err
+	}
 	return s3response.ListObjectsResult{
 		Name: &l.Bucket, Prefix: shown(ctx, "prefix", e.text(l.Prefix)), Marker: shown(ctx, "marker", e.text(l.After)),
 		Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
 		MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated, NextMarker: e.some(p.Next),
-		Contents: b.contents(e, &p, &types.Owner{ID: &bk.Owner}), CommonPrefixes: e.prefixes(p.Prefixes),
 	}, nil
 }
 
@@ -125,17 +114,19 @@ func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) 
 	if err != nil {
 		return s3response.ListObjectsV2Result{}, err
 	}
-	var owner *types.Owner
+	w := entries{encoder: e}
 	if in.FetchOwner != nil && *in.FetchOwner {
-		owner = &types.Owner{ID: &bk.Owner}
+		w.owner = &bk.Owner
+	}
+	if err := w.insert(ctx, &p); err != nil {
+		return s3response.ListObjectsV2Result{}, err
 	}
 	return s3response.ListObjectsV2Result{
 		Name: &l.Bucket, Prefix: shown(ctx, "prefix", e.text(l.Prefix)), StartAfter: e.some(start),
 		Delimiter: e.some(l.Delimiter), EncodingType: e.kind(),
 		ContinuationToken: shown(ctx, "continuation-token", token), NextContinuationToken: some(tokenOfKey(p.Next)),
 		MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated,
-		KeyCount: ptr(int32(len(p.Objects) + len(p.Prefixes))), Contents: b.contents(e, &p, owner),
-		CommonPrefixes: e.prefixes(p.Prefixes),
+		KeyCount: ptr(int32(len(p.Objects) + len(p.Prefixes))),
 	}, nil
 }
 

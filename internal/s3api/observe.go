@@ -4,7 +4,6 @@ package s3api
 
 import (
 	"bytes"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/s3api/conn"
+	"github.com/nebulaio/nebulaio/internal/s3api/ktls"
 )
 
 // Names of user values that the handlers of one request share.
@@ -91,7 +91,7 @@ func hasBody(ctx *fasthttp.RequestCtx) bool {
 // netConn returns the connection on which deadlines are set.
 func netConn(ctx *fasthttp.RequestCtx) net.Conn {
 	c := ctx.Conn()
-	if t, ok := c.(*tls.Conn); ok {
+	if t, ok := c.(*ktls.Conn); ok {
 		return t.NetConn()
 	}
 	return c

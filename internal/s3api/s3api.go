@@ -28,6 +28,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/s3api/conn"
+	"github.com/nebulaio/nebulaio/internal/s3api/ktls"
 )
 
 // Options hold the dependencies and settings of an S3 front end.
@@ -41,6 +42,11 @@ type Options struct {
 	Listeners []net.Listener
 	// TLS, if not nil, is the TLS configuration of every listener.
 	TLS *tls.Config
+	// KernelTLS lets the kernel encrypt the replies of TLS 1.3 connections with AES-GCM, so that files are sent with
+	// sendfile. The caller has checked with ktls.Probe that the kernel can. Other connections stay in crypto/tls.
+	KernelTLS bool
+	// TLSCounts, if not nil, counts TLS connections and the bytes sent on them, by the place of the encryption.
+	TLSCounts *ktls.Counts
 	// Region is the S3 region for which clients must sign their requests. An empty Region means us-east-1. The few
 	// requests that clients send before they know the region may always be signed for us-east-1.
 	Region string
@@ -150,6 +156,7 @@ type Server struct {
 
 	backend     *backend
 	authorizer  *authorizer
+	verifier    *verifier
 	signature   fiber.Handler // checks the signature of a request for which versitygw has no route
 	formHandler fiber.Handler
 	documents   chan struct{} // one entry for each large document in progress
@@ -185,6 +192,9 @@ func New(o Options) (*Server, error) {
 	if o.Drain <= 0 {
 		o.Drain = 30 * time.Second
 	}
+	if o.TLSCounts == nil {
+		o.TLSCounts = &ktls.Counts{}
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -217,7 +227,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.backend.tellFaults(ctx)
 	failed := make(chan error, len(s.opts.Listeners))
 	for _, l := range s.opts.Listeners {
-		wrapped := s.conns.Wrap(l, s.opts.Limits.Stall, s.opts.TLS)
+		wrapped := s.conns.Wrap(l, s.opts.Limits.Stall, secure(&s.opts))
 		go func() { failed <- s.http.Serve(wrapped) }()
 	}
 	s.ready.Store(true)
@@ -233,6 +243,14 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.ready.Store(false)
 	s.shutdown()
 	return err
+}
+
+// secure returns the function that adds TLS to a listener, or nil for plain HTTP.
+func secure(o *Options) func(net.Listener) net.Listener {
+	if o.TLS == nil {
+		return nil
+	}
+	return func(l net.Listener) net.Listener { return ktls.Listener(l, o.TLS, o.KernelTLS, o.TLSCounts) }
 }
 
 // shutdown waits for requests in progress, and closes their connections after the drain time. A request without its

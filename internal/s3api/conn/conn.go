@@ -5,7 +5,6 @@
 package conn
 
 import (
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -49,12 +48,12 @@ func (t *Table) CloseAll() {
 }
 
 // Wrap returns a listener whose connections fail if the client sends and receives nothing for the time in the
-// parameter stall. If the TLS configuration conf is not nil, the connections use TLS, and a client that sends plain
-// HTTP gets an error reply in plain HTTP.
-func (t *Table) Wrap(l net.Listener, stall time.Duration, conf *tls.Config) net.Listener {
-	var out net.Listener = &listener{Listener: l, table: t, stall: stall, tls: conf != nil}
-	if conf != nil {
-		out = tls.NewListener(out, conf)
+// parameter stall. If secure is not nil, it adds TLS to the connections, and a client that sends plain HTTP gets an
+// error reply in plain HTTP.
+func (t *Table) Wrap(l net.Listener, stall time.Duration, secure func(net.Listener) net.Listener) net.Listener {
+	out := &listener{Listener: l, table: t, stall: stall, tls: secure != nil}
+	if secure != nil {
+		return secure(out)
 	}
 	return out
 }

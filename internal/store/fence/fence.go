@@ -38,6 +38,7 @@ import (
 type Fence struct {
 	vfs.FS
 	gate
+	group   group
 	home    string          // the directory of the metadata; other files are passed through
 	Syncs   atomic.Uint64   // number of syncs of Pebble's logs and manifests
 	Witness *witness.Keeper // records how far logs and manifests are durable

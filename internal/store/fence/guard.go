@@ -80,24 +80,15 @@ func failed(op, name string, cause error) error {
 // is true for the error of Apply, the outcome of the commit is unknown: the log has failed, or it still waits for
 // space. After a failure of the log the store must be opened again.
 //
-// Concurrent commits share one sync of Pebble's log. Apply commits on a separate goroutine, because Pebble's commit
-// does not return if the log fails.
+// Batches that are applied at the same time are committed as one group, with one sync of Pebble's log. Groups are
+// committed on a separate goroutine, because Pebble's commit does not return if the log fails.
 func (f *Fence) Apply(db *pebble.DB, op, name string, b *pebble.Batch, then func()) error {
 	if err := f.Writable(op, name); err != nil {
 		_ = b.Close()
 		return err
 	}
 	done := make(chan error, 1)
-	go func() {
-		err := db.Apply(b, pebble.Sync)
-		if err == nil {
-			err = b.Close()
-		}
-		if err == nil && then != nil {
-			then()
-		}
-		done <- err
-	}()
+	f.group.add(db, pending{b: b, then: then, done: done})
 	wait := time.NewTimer(f.Patience)
 	defer wait.Stop()
 	for {
