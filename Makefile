@@ -250,16 +250,17 @@ clients: $(CLIENTS)/new/.ready $(CLIENTS)/old/.ready ## Install the S3 clients t
 $(CLIENTS)/%/.ready: test/clients/requirements-%.txt | venv
 	bash test/setup/venv.sh $(PYTHON) $(CLIENTS)/$* $<
 
-# The tests start MinIO, versitygw, moto and Ceph, and install or build what is missing: MinIO's first build takes six
-# minutes, Ceph's packages one. Ceph needs root.
+# The tests start MinIO, versitygw, moto and Ceph. What is missing is installed or built first, all at the same time:
+# MinIO's first build takes six minutes, the others one each. Ceph needs root and apt; else its tests are skipped.
 .PHONY: test-upstreams
 test-upstreams: build clients count ## Caches and transfers over real S3 servers (MinIO, versitygw, moto, Ceph) and a proxy that falsifies their replies
-	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -count=1 -vet=off -timeout 40m ./test/upstreams/...
+	$(GO) run ./test/upstreams/serve -prepare minio versitygw moto ceph
+	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -count=1 -vet=off -timeout 20m ./test/upstreams/...
 
-LONG_UPSTREAMS := TestNothingWrong|TestReplacedInMid|TestKilled|TestCopiesThroughLies|TestRestartIsWarm|TestThreeNodes|TestANodeDies|OSD
+LONG_UPSTREAMS := ThroughANode|TestNothingWrong|TestReplacedInMid|TestKilled|TestCopiesThroughLies|TestRestartIsWarm|TestThreeNodes|TestANodeDies|OSD
 .PHONY: test-upstreams-long
-test-upstreams-long: build ## Failing upstreams at length, about 40 minutes: 100,000 requests to a lying upstream, 200 replaced objects, 200 kills of nodes, 100 of copies, 1 GiB at three nodes and 100,000 cached objects
-	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) NEBULAIO_UPSTREAMS_LIES=100000 NEBULAIO_UPSTREAMS_REPLACED=200 NEBULAIO_UPSTREAMS_KILLS=200 NEBULAIO_UPSTREAMS_COPIES=100 NEBULAIO_UPSTREAMS_MIB=1024 NEBULAIO_UPSTREAMS_OBJECTS=100000 $(GO) test -count=1 -vet=off -timeout 120m -v -run '$(LONG_UPSTREAMS)' ./test/upstreams $(ARGS)
+test-upstreams-long: build clients ## Upstreams at length, about 50 minutes: the whole suite of versitygw, all flows of clients, 100,000 requests to a lying upstream, 200 replaced objects, 200 kills of nodes, 100 of copies, 1 GiB at three nodes and 100,000 cached objects
+	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) NEBULAIO_UPSTREAMS_LIES=100000 NEBULAIO_UPSTREAMS_REPLACED=200 NEBULAIO_UPSTREAMS_KILLS=200 NEBULAIO_UPSTREAMS_COPIES=100 NEBULAIO_UPSTREAMS_MIB=1024 NEBULAIO_UPSTREAMS_OBJECTS=100000 NEBULAIO_UPSTREAMS_SILENT=5 NEBULAIO_UPSTREAMS_ALL=1 $(GO) test -count=1 -vet=off -timeout 120m -v -run '$(LONG_UPSTREAMS)' ./test/upstreams $(ARGS)
 
 .PHONY: kernels
 kernels: ## Compile the GPU's part to PTX; needs clang, and no CUDA toolkit
@@ -300,6 +301,11 @@ bench-gpu: lib build ## Benchmark on the GPU with the machine's own python3 (tor
 bench-s3: build ## S3 against MinIO, versitygw and a bare server; ARGS="--keys 1000000 --out docs/benchmarks/DATE-s3"
 	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
 	build/bench-s3/bench-s3 $(ARGS)
+
+.PHONY: bench-misses
+bench-misses: build ## Reads that a node does not have beside reads from MinIO itself; ARGS="--rounds 9 --out docs/benchmarks/DATE-cache/misses.json"
+	$(GO) build -o build/bench-misses ./bench/misses
+	build/bench-misses --work build/bench-misses-data $(ARGS)
 
 VENV_TRANSFERS := $(ROOT)/.venv-transfers
 

@@ -160,6 +160,12 @@ func (l *LoadJob) Report() ModelReport {
 	r := ModelReport{Report: l.t.Report(), Path: l.model.Path, Tensors: len(l.model.Tensors),
 		OpenSeconds: l.model.OpenTime.Seconds(), AllocSeconds: l.alloc.Seconds()}
 	r.Refusals = append(append([]report.Refusal{}, l.refused...), r.Refusals...)
+	r.Via = "file"
+	for _, f := range r.Files {
+		if f.Via != "" && r.Via != "http" {
+			r.Via = f.Via
+		}
+	}
 	return r
 }
 

@@ -12,6 +12,7 @@ const (
 	AttrCache       = "cache-control"
 	AttrExpires     = "expires"
 	AttrRedirect    = "website-redirect"
+	AttrClass       = "storage-class" // name of the storage class on an upstream; missing means STANDARD
 	// AttrTags is a JSON object with the tags of the object.
 	AttrTags = "tags"
 	// AttrRetention is a JSON object with the fields Mode and RetainUntilDate.

@@ -38,6 +38,7 @@ type facts struct {
 	verify      *report.Verification
 	cufile      *report.CuFile
 	network     *report.Network
+	served      *report.Served
 	save        *report.Save
 }
 
@@ -48,7 +49,7 @@ func (f *facts) report() report.Report {
 		Stages: f.stages, Limiting: f.limiting,
 		Engine: f.engine, Peers: f.peers, Files: f.files, Refusals: append([]report.Refusal{}, f.refusals...),
 		Notes:  append([]string{}, f.notes...),
-		Verify: f.verify, CuFile: f.cufile, Network: f.network, Save: f.save}
+		Verify: f.verify, CuFile: f.cufile, Network: f.network, Served: f.served, Save: f.save}
 	if f.err != nil {
 		r.Error = f.err.Error()
 	}
