@@ -520,9 +520,9 @@ most %s for the Challenge, and the server limits the time of a login. A client a
 runs the process that listens on the door's socket. A client refuses a listening process unless its user is root, the
 client's own user or the owner of the socket's file.
 
-Version 1 of the protocol had no binding. Version 2 did not tell how objects of other S3 servers were served. Drafts of
-version 3 could not begin as a copy of an object. The three are not supported any more. If the client or the server
-supports only an old version, the server answers Hello with Error Version.
+Version 1 of the protocol had no binding, and version 2 did not tell how objects of other S3 servers were served. Drafts
+of version 3 could not begin as a copy of an object. The versions 1 to 3 are not supported any more. If the client or the
+server supports only an old version, the server answers Hello with Error Version.
 
 ## Messages
 
