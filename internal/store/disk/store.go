@@ -108,6 +108,8 @@ type Store struct {
 	changing sync.Mutex // one creation, change or deletion of a bucket at a time
 
 	stripes stripes
+	tails   tails
+	tokens  tokens
 	uploads uploads
 	remover remover
 	space   space
