@@ -58,6 +58,9 @@ func (s *Server) build() error {
 		accounts{o.Accounts}, o.Region, false, true, true)
 	s.authorizer = newAuthorizer(o, b, app)
 	s.formHandler = s.newFormHandler(gateway, b)
+	if s.directories, err = newDirectories(s); err != nil {
+		return errs.Wrap("start the S3 front end", "", err)
+	}
 	handler := app.Handler()
 	s.http = app.Server()
 	s.http.Handler = s.observe(handler)

@@ -83,7 +83,7 @@ func (b *backend) contents(e encoder, p *object.Page, owner *types.Owner) []s3re
 		sum := full(o)
 		out[i] = s3response.Object{
 			Key: ptr(e.text(o.Key)), ETag: ptr(quoted(o.ETag)), LastModified: &o.Modified, Size: &o.Size, Owner: owner,
-			StorageClass: types.ObjectStorageClassStandard, ChecksumAlgorithm: sum.algorithms(), ChecksumType: sum.Type,
+			StorageClass: types.ObjectStorageClass(storageClass(o.Bucket)), ChecksumAlgorithm: sum.algorithms(), ChecksumType: sum.Type,
 		}
 	}
 	return out

@@ -308,4 +308,3 @@ var appenderTests = []test{
 		}
 	}},
 }
-
