@@ -27,7 +27,7 @@ func ParseDirectory(bucket string) (zone string, ok bool) {
 		return "", false
 	}
 	at := strings.LastIndex(rest, "--")
-	if at < 3 || !label(rest[:at]) || !IsZone(rest[at+2:]) {
+	if at < 1 || !label(rest[:at]) || !IsZone(rest[at+2:]) {
 		return "", false
 	}
 	return rest[at+2:], true

@@ -74,7 +74,7 @@ func (d *directories) created(a *asked, err error) error {
 		return d.refuse(a.ctx, err)
 	}
 	a.rctx.Response.Header.Set("Location", "/"+a.bucket)
-	return a.ctx.SendStatus(http.StatusOK)
+	return nil // status 200 without a body: SDKs take a body that is no XML for a failure
 }
 
 func (d *directories) create(a *asked) error {

@@ -56,7 +56,7 @@ func (d *directories) get(a *asked) error {
 	if err != nil {
 		return d.refuse(a.ctx, err)
 	}
-	describeReply(&a.rctx.Response, out)
+	describeReply(a, out)
 	a.rctx.Response.SetBodyStream(out.Body, int(*out.ContentLength))
 	return nil
 }
@@ -79,14 +79,15 @@ func (d *directories) head(a *asked, bk *object.Bucket, ref object.Ref, in *s3.G
 		return d.refuse(a.ctx, err)
 	}
 	out := b.describe(a.rctx, in, bk, ref, &info, &p)
-	describeReply(&a.rctx.Response, out)
+	describeReply(a, out)
 	a.rctx.Response.SkipBody = true
 	a.rctx.Response.Header.SetContentLength(int(*out.ContentLength))
 	return nil
 }
 
 // describeReply sets the headers of the reply to a read.
-func describeReply(r *fasthttp.Response, out *s3.GetObjectOutput) {
+func describeReply(a *asked, out *s3.GetObjectOutput) {
+	r := &a.rctx.Response
 	h := &r.Header
 	set := func(name string, v *string) {
 		if v != nil && *v != "" {
@@ -107,8 +108,8 @@ func describeReply(r *fasthttp.Response, out *s3.GetObjectOutput) {
 	set("Expires", out.ExpiresString)
 	h.SetBytesV("Last-Modified", fasthttp.AppendHTTPDate(nil, *out.LastModified))
 	h.Set("x-amz-storage-class", string(out.StorageClass))
-	for k, v := range out.Metadata {
-		h.Set("x-amz-meta-"+k, v)
+	if len(out.Metadata) > 0 {
+		utils.SetMetaHeaders(a.ctx, out.Metadata) // which keeps the case of names
 	}
 	if out.ChecksumType != "" {
 		setSums(h, sums{CRC32: out.ChecksumCRC32, CRC32C: out.ChecksumCRC32C, CRC64NVME: out.ChecksumCRC64NVME,
