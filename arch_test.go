@@ -55,7 +55,7 @@ var floors = map[string]int{
 var outside = []string{"internal/device/fakegpu", "internal/device/devicetest", "internal/vfs/vfstest", "test/closing",
 	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
-	"test/routes", "test/peers/samples", "bench/s3", "bench/door/objects",
+	"test/routes", "test/peers/samples", "bench/s3", "bench/express", "bench/door/objects",
 	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder",
 	"test/s3suite/player", "test/upstreams", "test/upstreams/programs", "test/upstreams/serve", "test/upstreams/liar"}
 
