@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command express compares small reads and writes of a directory bucket with those of an ordinary bucket, on one server and
-// in one run. It prints the processor time of the server per request, and the ratio of the two.
+// in one run. The output is the processor time of the server per request, and the ratio of the two kinds of bucket.
 package main
 
 import (

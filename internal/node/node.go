@@ -184,7 +184,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	}
 	front, err := s3api.New(s3api.Options{
 		Express: directories,
-		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), Region: c.Region, Domains: c.Domains,
+		Store:   st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), Region: c.Region, Domains: c.Domains,
 		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
 		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests,
 			HeaderBytes: int(c.Limits.HeaderBytes),

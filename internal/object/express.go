@@ -19,8 +19,8 @@ const DirectoryInline = 4 << 10
 // appended to and renamed. A directory bucket has ETags of kind ETagCRC64 and no versions.
 func IsDirectory(bucket string) bool { return strings.HasSuffix(bucket, DirectorySuffix) }
 
-// ParseDirectory returns the zone in the name of a directory bucket, which has the form BASE--ZONE--x-s3. It returns false
-// if the name has another form, or if S3 does not allow the name: 3 to 63 lower-case letters, digits and hyphens.
+// ParseDirectory returns the zone in the name of a directory bucket, which has the form BASE--ZONE--x-s3. ParseDirectory
+// returns false if the name has another form, or if S3 does not allow the name: 3 to 63 lower-case letters, digits and hyphens.
 func ParseDirectory(bucket string) (zone string, ok bool) {
 	rest, ok := strings.CutSuffix(bucket, DirectorySuffix)
 	if !ok || len(bucket) > 63 {
@@ -46,7 +46,7 @@ func label(s string) bool {
 	return s != "" && s[0] != '-' && s[len(s)-1] != '-'
 }
 
-// Directories appends to and renames the objects of directory buckets. Both methods fail with kind Unsupported if the
+// Directories appends to and renames the objects of directory buckets. Append and Rename fail with kind Unsupported if the
 // bucket is no directory bucket, and with ErrNoSuchBucket if the bucket does not exist.
 type Directories interface {
 	// Append adds content to the end of an object, or makes the object. If Append succeeds, the longer object is durable
@@ -54,13 +54,13 @@ type Directories interface {
 	// opened before keeps its bytes and its length. An append of no bytes to an object changes nothing.
 	//
 	// Append fails with ErrWriteOffset if a.Offset is not the size of the object; an object that does not exist has size
-	// 0. It fails with ErrNoSuchKey or ErrPrecondition as Put does.
+	// 0. Append fails with ErrNoSuchKey or ErrPrecondition as Put does.
 	Append(ctx context.Context, a Append) (Info, error)
 	// Rename gives an object another key of the same bucket, in one durable step that copies no content. An object that
-	// has the new key is replaced. Rename keeps the content, the attributes, the ETag and the time of modification. It
+	// has the new key is replaced. Rename keeps the content, the attributes, the ETag and the time of modification. Rename
 	// fails with ErrNoSuchKey if there is no object to rename.
 	//
-	// A second Rename with the same r.Token succeeds without a change, for at least an hour and even after a restart. It
+	// A second Rename with the same r.Token succeeds without a change, for at least an hour and even after a restart. Rename
 	// fails with ErrTokenUsed if the second Rename names other keys.
 	Rename(ctx context.Context, r Rename) error
 }
@@ -86,7 +86,7 @@ type Append struct {
 type Rename struct {
 	Bucket, From, To string
 	// CheckFrom and CheckTo, if not nil, decide in the same atomic step whether the object is renamed. CheckTo gets nil if
-	// the new key has no object. Their errors are returned unchanged.
+	// the new key has no object. The errors of CheckFrom and CheckTo are returned unchanged.
 	CheckFrom, CheckTo func(*Info) error
 	// Token, if not empty, identifies the request, so that a repeated request changes nothing.
 	Token string

@@ -79,7 +79,7 @@ func (d *directories) serve(ctx fiber.Ctx) (done bool, err error) {
 	if rctx.IsOptions() {
 		return true, answer(ctx, s3err.GetAPIError(s3err.ErrMethodNotAllowed))
 	}
-	a := &asked{ctx: ctx, rctx: rctx, bucket: bucket, key: key, at: onBucket, plain: d.plainArgs(rctx)}
+	a := &asked{ctx: ctx, rctx: rctx, bucket: bucket, key: key, at: onBucket, plain: plainArgs(rctx)}
 	if key != "" {
 		a.at = onObject
 	}
@@ -153,7 +153,7 @@ func (d *directories) handlerOf(a *asked) func(*asked) error {
 }
 
 // plainArgs reports whether all arguments belong to a signature, or name the operation.
-func (d *directories) plainArgs(rctx *fasthttp.RequestCtx) bool {
+func plainArgs(rctx *fasthttp.RequestCtx) bool {
 	for k := range rctx.QueryArgs().All() {
 		switch string(k) {
 		case "x-id", "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders",
@@ -177,7 +177,7 @@ func (d *directories) pass(a *asked) error {
 	h.Del("X-Amz-Storage-Class")
 	switch form := string(h.Peek("X-Amz-Content-Sha256")); form {
 	case express.SignedChunks, express.SignedTrailer:
-		if err := d.decode(a, form); err != nil {
+		if err := a.decode(form); err != nil {
 			return err
 		}
 	}

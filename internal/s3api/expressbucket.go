@@ -65,12 +65,7 @@ func (n *newBucket) check(zone string) error {
 // createBucket answers CreateBucket.
 func (d *directories) createBucket(a *asked) error {
 	a.rctx.SetUserValue(operationKey, "CreateBucket")
-	return d.created(a, d.create(a))
-}
-
-// created replies to CreateBucket.
-func (d *directories) created(a *asked, err error) error {
-	if err != nil {
+	if err := d.create(a); err != nil {
 		return d.refuse(a.ctx, err)
 	}
 	a.rctx.Response.Header.Set("Location", "/"+a.bucket)
@@ -90,7 +85,7 @@ func (d *directories) create(a *asked) error {
 	if err := d.nameAllowed(a.bucket); err != nil {
 		return err
 	}
-	document, err := d.document(a)
+	document, err := a.document()
 	if err != nil {
 		return err
 	}
@@ -124,7 +119,7 @@ func (d *directories) create(a *asked) error {
 }
 
 // document returns the document of a request, after comparing it with what the signature covers.
-func (d *directories) document(a *asked) ([]byte, error) {
+func (a *asked) document() ([]byte, error) {
 	text := a.rctx.Request.Body()
 	if strings.HasPrefix(a.by.payload, streaming) {
 		return nil, s3err.GetAPIError(s3err.ErrInvalidSHA256PayloadUsage)

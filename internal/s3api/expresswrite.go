@@ -125,7 +125,7 @@ func (d *directories) writing(a *asked) (*writing, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := d.content(a)
+	content, err := a.content()
 	if err != nil {
 		return nil, err
 	}
@@ -137,13 +137,13 @@ func (d *directories) writing(a *asked) (*writing, error) {
 func peeked(h *fasthttp.RequestHeader, name string) *string { return some(string(h.Peek(name))) }
 
 // content returns the content of a request, which compares itself with what the signature covers.
-func (d *directories) content(a *asked) (io.Reader, error) {
+func (a *asked) content() (io.Reader, error) {
 	r := bodyOf(a.ctx)
 	var err error
 	switch a.by.payload {
 	case express.Unsigned:
 	case express.UnsignedTrailer, express.SignedChunks, express.SignedTrailer:
-		if r, err = d.chunks(a, r); err != nil {
+		if r, err = a.chunks(r); err != nil {
 			return nil, err
 		}
 	default:
@@ -176,7 +176,7 @@ func bodyOf(ctx fiber.Ctx) io.Reader {
 }
 
 // chunks returns the content of a payload in chunks. If a checksum follows the content, the reader compares it.
-func (d *directories) chunks(a *asked, r io.Reader) (io.Reader, error) {
+func (a *asked) chunks(r io.Reader) (io.Reader, error) {
 	if a.by.signature.Presigned {
 		return nil, notImplemented("X-Amz-Content-Sha256", "chunks with a presigned URL")
 	}
@@ -232,9 +232,9 @@ func (t *trailed) Algorithm() string { return string(t.algo) }
 func (t *trailed) Checksum() string { return t.chunks.Trailer() }
 
 // decode replaces the body of a request in signed chunks by its content, for versitygw.
-func (d *directories) decode(a *asked, form string) error {
+func (a *asked) decode(form string) error {
 	a.by.payload = form
-	r, err := d.chunks(a, bodyOf(a.ctx))
+	r, err := a.chunks(bodyOf(a.ctx))
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type Request struct {
 	Payload string // the payload's SHA-256 in hex, or another value of x-amz-content-sha256
 }
 
-// Verify compares the signature with the one that the key makes. It refuses a request with x-amz headers that are not
+// Verify compares the signature with the one that the key makes. Verify refuses a request with x-amz headers that are not
 // signed, because anybody on the way could have added them.
 func (s *Signature) Verify(r *Request, key []byte) error {
 	unsigned := ""

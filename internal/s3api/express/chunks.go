@@ -26,7 +26,7 @@ const (
 // maxLine is the longest line of a payload in chunks, with its end.
 const maxLine = 1 << 10
 
-// Chunks reads the content of a payload in chunks. It compares the signatures of chunks and of the trailer, and fails if a
+// Chunks reads the content of a payload in chunks. Chunks compares the signatures of chunks and of the trailer, and fails if a
 // line is malformed or missing. The content counts only after Chunks has returned io.EOF.
 type Chunks struct {
 	r       *bufio.Reader

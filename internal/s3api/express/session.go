@@ -153,7 +153,7 @@ func (s *Session) name(k *Keeper, token string) {
 	s.Secret = base64.RawURLEncoding.EncodeToString(derive(k.key, "secret\x00"+token))
 }
 
-// Find returns the session of a token. It fails with a *Refusal if the token is not one of ours or has expired.
+// Find returns the session of a token. Find fails with a *Refusal if the token is not one of ours or has expired.
 func (k *Keeper) Find(token string) (*Session, error) {
 	k.mu.Lock()
 	s := k.new[token]

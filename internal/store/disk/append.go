@@ -24,6 +24,9 @@ import (
 
 var _ object.Directories = (*Store)(nil)
 
+// directories appends to and renames the objects of directory buckets. It is embedded in its Store.
+type directories struct{ s *Store }
+
 // appendBuffer is the largest size in bytes of appended content that is kept in memory until it is written. Larger content
 // is received in a file of its own first, so that a slow client does not keep others from appending.
 const appendBuffer = 64 << 10
@@ -52,16 +55,16 @@ type keeping struct {
 }
 
 // keepingOf returns how content of a bucket is kept.
-func (s *Store) keepingOf(bk *bucket) keeping {
+func keepingOf(s *Store, bk *bucket) keeping {
 	if object.IsDirectory(bk.settings.Load().Name) {
 		return keeping{inline: min(s.opts.Inline, object.DirectoryInline), pages: true}
 	}
 	return keeping{inline: s.opts.Inline}
 }
 
-// directory finds a directory bucket.
-func (s *Store) directory(op, name string) (*bucket, error) {
-	bk, err := s.find(op, name)
+// find finds a directory bucket.
+func (d directories) find(op, name string) (*bucket, error) {
+	bk, err := d.s.find(op, name)
 	if err == nil && !object.IsDirectory(name) {
 		err = errs.New(errs.Unsupported, op, name, "it is no directory bucket, whose name ends in "+object.DirectorySuffix)
 	}
@@ -69,8 +72,9 @@ func (s *Store) directory(op, name string) (*bucket, error) {
 }
 
 // Append implements object.Directories.
-func (s *Store) Append(ctx context.Context, a object.Append) (object.Info, error) {
+func (d directories) Append(ctx context.Context, a object.Append) (object.Info, error) {
 	const op = "append"
+	s := d.s
 	end, err := s.begin(ctx, op, a.Key)
 	if err != nil {
 		return object.Info{}, err
@@ -79,7 +83,7 @@ func (s *Store) Append(ctx context.Context, a object.Append) (object.Info, error
 	if err := object.CheckKey(op, a.Key); err != nil {
 		return object.Info{}, err
 	}
-	bk, err := s.directory(op, a.Bucket)
+	bk, err := d.find(op, a.Bucket)
 	if err != nil {
 		return object.Info{}, err
 	}
@@ -232,7 +236,7 @@ func (p *appending) rebuild(ctx context.Context, head *record.Version) (object.I
 	c := p.c
 	total := int64(len(old)) + p.c.Size
 	switch {
-	case total <= p.s.keepingOf(p.bk).inline:
+	case total <= keepingOf(p.s, p.bk).inline:
 		c = &content{inline: append(bytes.Clone(old), p.c.inline...), Written: object.Written{Size: total,
 			CRC64: p.s.join.After(p.crc(head), p.c.Size) ^ p.c.CRC64}}
 	case len(old) > 0 || p.c.file == nil:

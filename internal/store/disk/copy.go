@@ -71,7 +71,7 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	if err := s.space.check(op, c.Key, from.Size); err != nil {
 		return object.Info{}, err
 	}
-	cont, err := s.duplicate(ctx, open, s.keepingOf(bk).inline)
+	cont, err := s.duplicate(ctx, open, keepingOf(s, bk).inline)
 	if err != nil {
 		return object.Info{}, err
 	}

@@ -149,7 +149,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		return object.Info{}, err
 	}
 	kind := bk.settings.Load().ETag
-	c, err := s.receive(ctx, op, p.Key, p.Body, p.Size, p.MD5 || kind == object.ETagMD5, s.keepingOf(bk))
+	c, err := s.receive(ctx, op, p.Key, p.Body, p.Size, p.MD5 || kind == object.ETagMD5, keepingOf(s, bk))
 	if err != nil {
 		return object.Info{}, err
 	}

@@ -15,8 +15,9 @@ import (
 
 // Rename implements object.Directories. All records of the content are found by its sequence or its file, so that only the
 // version's own record and the owner of its file change.
-func (s *Store) Rename(ctx context.Context, r object.Rename) error {
+func (d directories) Rename(ctx context.Context, r object.Rename) error {
 	const op = "rename"
+	s := d.s
 	end, err := s.begin(ctx, op, r.From)
 	if err != nil {
 		return err
@@ -27,7 +28,7 @@ func (s *Store) Rename(ctx context.Context, r object.Rename) error {
 			return err
 		}
 	}
-	bk, err := s.directory(op, r.Bucket)
+	bk, err := d.find(op, r.Bucket)
 	if err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func (s *Store) Rename(ctx context.Context, r object.Rename) error {
 		keys = append(keys, "\x00token\x00"+r.Token) // two requests with one token follow each other
 	}
 	defer s.stripes.lockAll(bk.id, keys)()
-	done, err := s.renamed(op, bk, r)
+	done, err := d.renamed(op, bk, r)
 	if done || err != nil {
 		return err
 	}
@@ -56,10 +57,10 @@ func (s *Store) Rename(ctx context.Context, r object.Rename) error {
 	if err != nil {
 		return err
 	}
-	if err := s.ask(bk, r.From, head, r.CheckFrom); err != nil {
+	if err := d.ask(bk, r.From, head, r.CheckFrom); err != nil {
 		return err
 	}
-	if err := s.ask(bk, r.To, old, r.CheckTo); err != nil {
+	if err := d.ask(bk, r.To, old, r.CheckTo); err != nil {
 		return err
 	}
 	t := s.change(bk)
@@ -74,7 +75,7 @@ func (s *Store) Rename(ctx context.Context, r object.Rename) error {
 			t.own(head.File, record.Owner{Bucket: bk.id, Key: r.To, Seq: head.Seq, Part: -1})
 		}
 	}
-	if err := t.keepToken(r); err != nil {
+	if err := d.keepToken(t, r); err != nil {
 		t.cancel()
 		return err
 	}
@@ -82,14 +83,14 @@ func (s *Store) Rename(ctx context.Context, r object.Rename) error {
 }
 
 // ask calls check with the description of a version, or with nil if there is none.
-func (s *Store) ask(bk *bucket, key string, v *record.Version, check func(*object.Info) error) error {
+func (d directories) ask(bk *bucket, key string, v *record.Version, check func(*object.Info) error) error {
 	if check == nil {
 		return nil
 	}
 	if v == nil {
 		return check(nil)
 	}
-	info := s.info(bk, key, v, true)
+	info := d.s.info(bk, key, v, true)
 	return check(&info)
 }
 
@@ -112,10 +113,11 @@ func tokenName(hour int64, bucket uint64, token string) string {
 }
 
 // renamed reports whether a request with the same token was done before.
-func (s *Store) renamed(op string, bk *bucket, r object.Rename) (bool, error) {
+func (d directories) renamed(op string, bk *bucket, r object.Rename) (bool, error) {
 	if r.Token == "" {
 		return false, nil
 	}
+	s := d.s
 	hour := s.now() / tokenHour
 	for _, h := range []int64{hour, hour - 1} {
 		b, err := metadb.Get(s.db, record.Key(tokenKind, tokenName(h, bk.id, r.Token)))
@@ -125,9 +127,9 @@ func (s *Store) renamed(op string, bk *bucket, r object.Rename) (bool, error) {
 		if b == nil {
 			continue
 		}
-		d := codec.Decoder{Rest: b}
-		version, from, to := d.Byte(), d.Text(), d.Text()
-		if version != record.Format || !d.Done() {
+		in := codec.Decoder{Rest: b}
+		version, from, to := in.Byte(), in.Text(), in.Text()
+		if version != record.Format || !in.Done() {
 			return false, record.Unreadable("token", b)
 		}
 		if from != r.From || to != r.To {
@@ -139,11 +141,11 @@ func (s *Store) renamed(op string, bk *bucket, r object.Rename) (bool, error) {
 }
 
 // keepToken records the token of a rename, and removes tokens that are too old.
-func (t *tx) keepToken(r object.Rename) error {
+func (d directories) keepToken(t *tx, r object.Rename) error {
 	if r.Token == "" {
 		return nil
 	}
-	hour := t.s.now() / tokenHour
+	hour := d.s.now() / tokenHour
 	p := make(codec.Encoder, 0, 16+len(r.From)+len(r.To))
 	p.Byte(record.Format)
 	p.Text(r.From)
