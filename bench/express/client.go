@@ -58,7 +58,7 @@ func (b *bucket) renew() error {
 		return err
 	}
 	var reply struct {
-		Credentials struct{ SessionToken, SecretAccessKey, AccessKeyId string } //nolint:revive // names of the document
+		Credentials struct{ SessionToken, SecretAccessKey, AccessKeyId string }
 	}
 	if err := xml.Unmarshal(body, &reply); err != nil {
 		return err

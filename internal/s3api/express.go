@@ -91,6 +91,10 @@ func (d *directories) serve(ctx fiber.Ctx) (done bool, err error) {
 		if err := d.pass(a); err != nil {
 			return true, d.refuse(ctx, err)
 		}
+		if zone, ok := object.ParseDirectory(bucket); ok && a.at == onBucket && rctx.IsHead() {
+			rctx.Response.Header.Set("x-amz-bucket-location-type", "AvailabilityZone")
+			rctx.Response.Header.Set("x-amz-bucket-location-name", zone)
+		}
 		return false, nil
 	}
 	return true, handler(a)
@@ -105,6 +109,9 @@ func (d *directories) admit(a *asked) error {
 	if why := unsupported(a); why != nil {
 		return why
 	}
+	if err := d.expected(a); err != nil {
+		return err
+	}
 	s := a.by.session
 	if s == nil {
 		return nil
@@ -116,6 +123,19 @@ func (d *directories) admit(a *asked) error {
 		return refusal(http.StatusForbidden, "AccessDenied", "The session allows only reads.")
 	}
 	return d.sameBucket(a, s)
+}
+
+// expected refuses a request that expects another owner of the bucket.
+func (d *directories) expected(a *asked) error {
+	owner := a.rctx.Request.Header.Peek("X-Amz-Expected-Bucket-Owner")
+	if len(owner) == 0 {
+		return nil
+	}
+	bk, err := d.s.opts.Store.Bucket(patient(a.rctx), a.bucket)
+	if err == nil && bk.Owner != string(owner) {
+		return s3err.GetAPIError(s3err.ErrAccessDenied)
+	}
+	return nil // the operation itself finds that there is no bucket
 }
 
 // sameBucket refuses a session that was begun for an earlier bucket of the same name.

@@ -73,7 +73,7 @@ func (w *world) session(p keyPair, bucket string, headers ...string) keyPair {
 	w.t.Helper()
 	r := w.express(p, http.MethodGet, bucket+"?session=", nil, headers...).expect(w.t, http.StatusOK, "")
 	var reply struct {
-		Credentials struct{ SessionToken, SecretAccessKey, AccessKeyId string } //nolint:revive // names of the document
+		Credentials struct{ SessionToken, SecretAccessKey, AccessKeyId string }
 	}
 	if err := xml.Unmarshal(r.body, &reply); err != nil {
 		w.t.Fatal(err)
@@ -304,7 +304,7 @@ func TestSignedChunksOfASession(t *testing.T) {
 	w.express(s, http.MethodGet, testDirectory+"/bad", nil).expect(t, http.StatusNotFound, "NoSuchKey")
 	// Parts go through versitygw, which cannot check these signatures.
 	r := w.express(s, http.MethodPost, testDirectory+"/m?uploads=", nil).expect(t, http.StatusOK, "")
-	var upload struct{ UploadId string } //nolint:revive // the name of the document
+	var upload struct{ UploadId string }
 	if err := xml.Unmarshal(r.body, &upload); err != nil {
 		t.Fatal(err)
 	}
@@ -324,6 +324,16 @@ func TestSpoiltRequestsForDirectoryBuckets(t *testing.T) {
 		return w.sent(r)
 	}
 	put(func(*http.Request) {}).expect(t, http.StatusOK, "")
+	w.express(s, http.MethodGet, testDirectory+"/k", nil, "X-Amz-Expected-Bucket-Owner", rootKey).expect(t, http.StatusOK, "")
+	w.express(s, http.MethodGet, testDirectory+"/k", nil, "X-Amz-Expected-Bucket-Owner", "someone").
+		expect(t, http.StatusForbidden, "AccessDenied")
+	if r := w.fileForm(rootKey, testDirectory[1:], "form", `filename="f"`); r.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("a form: status %d: %s", r.StatusCode, r.body)
+	}
+	head := w.express(s, http.MethodHead, testDirectory, nil).expect(t, http.StatusOK, "")
+	if zone := head.Header.Get("X-Amz-Bucket-Location-Name"); zone != "z1" {
+		t.Errorf("the zone of the bucket is %q", zone)
+	}
 	put(func(r *http.Request) { r.Body = readCloser{strings.NewReader("hellO")} }).
 		expect(t, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
 	put(func(r *http.Request) { r.Header.Set("X-Amz-Write-Offset-Bytes", "5") }).expect(t, http.StatusForbidden, "AccessDenied")

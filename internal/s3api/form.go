@@ -49,6 +49,9 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 	if err := s.prepare(rctx); err != nil {
 		return answer(ctx, err)
 	}
+	if bucket, _ := splitPath(rctx); object.IsDirectory(bucket) {
+		return answer(ctx, s3err.GetAPIError(s3err.ErrMethodNotAllowed)) // S3 has no forms there
+	}
 	if err := s.check(rctx, onBucket, true, plainQuery(rctx.QueryArgs())); err != nil {
 		return answer(ctx, err)
 	}
