@@ -301,6 +301,11 @@ bench-s3: build ## S3 against MinIO, versitygw and a bare server; ARGS="--keys 1
 	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
 	build/bench-s3/bench-s3 $(ARGS)
 
+.PHONY: bench-misses
+bench-misses: build ## Reads that a node does not have beside reads from MinIO itself; ARGS="--rounds 9 --out docs/benchmarks/DATE-cache/misses.json"
+	$(GO) build -o build/bench-misses ./bench/misses
+	build/bench-misses --work build/bench-misses-data $(ARGS)
+
 VENV_TRANSFERS := $(ROOT)/.venv-transfers
 
 .PHONY: bench-express

@@ -46,16 +46,16 @@ var floors = map[string]int{
 	"internal/data/tokens/charset": 2, "internal/data/tokens/pattern": 3,
 	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3,
 	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2,
-	"internal/plain": 2, "internal/nearest": 2, "internal/checksum": 2,
+	"internal/plain": 2, "internal/nearest": 2, "internal/nvtx": 3, "internal/checksum": 2,
 	"internal/errs": 1, "fault": 0, // fault is public: the errors
 }
 
 // outside lists packages that are not part of the product: programs that show
 // its use, and what only tests import. The product cannot import them.
-var outside = []string{"internal/device/fakegpu", "internal/device/devicetest", "internal/vfs/vfstest", "test/closing",
+var outside = []string{"internal/device/fakegpu", "internal/nvtx/fakeprofiler", "internal/device/devicetest", "internal/vfs/vfstest", "test/closing",
 	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
-	"test/routes", "test/peers/samples", "bench/s3", "bench/express", "bench/door/objects",
+	"test/routes", "test/peers/samples", "bench/s3", "bench/express", "bench/misses", "bench/door/objects",
 	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder",
 	"test/s3suite/player", "test/upstreams", "test/upstreams/programs", "test/upstreams/serve", "test/upstreams/liar"}
 

@@ -134,6 +134,8 @@ func (s *System) StartGather(ctx context.Context, files []string, segments []Gat
 		defer s.sys.Leave()
 		job.err = job.j.Wait()
 		job.refused = append(job.refused, job.place.refusals(ctx)...)
+		r, _ := job.j.Report()
+		job.place.count(&r)
 		if err := job.place.Close(); job.err == nil {
 			job.err = err
 		}

@@ -4,10 +4,12 @@ package nebulaio
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
 	"github.com/nebulaio/nebulaio/internal/model"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/report"
@@ -110,7 +112,7 @@ func (s *Source) StartLoad(ctx context.Context, dst []Destination, o StartLoadOp
 	if err != nil {
 		return nil, err
 	}
-	return &LoadJob{t: t, model: s.model, refused: s.refused}, nil
+	return &LoadJob{t: t, model: s.model, tree: s.tree, refused: s.refused}, nil
 }
 
 // LoadJob is a running load; see Source.StartLoad.
@@ -120,13 +122,24 @@ type LoadJob struct {
 	alloc time.Duration
 
 	refused []report.Refusal
+	tree    *client.Tree // nil if the model is in files of this machine
+	counted sync.Once
 }
 
 // Done returns a channel that is closed when the load has ended and the caller may use the destinations.
 func (l *LoadJob) Done() <-chan struct{} { return l.t.Done() }
 
 // Wait blocks until the load has ended and returns the load's error.
-func (l *LoadJob) Wait() error { return l.t.Err() }
+func (l *LoadJob) Wait() error {
+	err := l.t.Err()
+	l.counted.Do(func() {
+		if l.tree != nil {
+			r := l.t.Report()
+			l.tree.Count(&r)
+		}
+	})
+	return err
+}
 
 // Ready waits until more than `known` tensors are complete, and returns the number n of complete tensors. The result n
 // means that the first n of Source.Tensors are complete. The load does not change a complete tensor any more, even if
@@ -147,6 +160,12 @@ func (l *LoadJob) Report() ModelReport {
 	r := ModelReport{Report: l.t.Report(), Path: l.model.Path, Tensors: len(l.model.Tensors),
 		OpenSeconds: l.model.OpenTime.Seconds(), AllocSeconds: l.alloc.Seconds()}
 	r.Refusals = append(append([]report.Refusal{}, l.refused...), r.Refusals...)
+	r.Via = "file"
+	for _, f := range r.Files {
+		if f.Via != "" && r.Via != "http" {
+			r.Via = f.Via
+		}
+	}
 	return r
 }
 

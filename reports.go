@@ -55,6 +55,9 @@ type ModelReport struct {
 	// nor AllocSeconds.
 	OpenSeconds  float64 `json:"open_seconds"`
 	AllocSeconds float64 `json:"alloc_seconds"`
+	// Via says how the bytes of a load came: "file" if all files are local, "door" or "http" if they are objects of a
+	// server. If some objects came through the door and some over HTTP, Via is "http". Via is empty for a save.
+	Via string `json:"via,omitempty"`
 	Report
 }
 

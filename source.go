@@ -69,6 +69,8 @@ type Source struct {
 	sys   *boot.System
 	dev   device.Device
 	model *model.Model
+	// tree holds the objects of the model; nil if the model is in files of this machine.
+	tree *client.Tree
 	// refused lists the refusals from before the load: no usable GPU, or no door.
 	refused []report.Refusal
 	// owned is the client that was made for this source, or nil.
@@ -119,7 +121,7 @@ func (s *System) openSource(ctx context.Context, name string, tree *client.Tree,
 	if err != nil {
 		return nil, err
 	}
-	src := &Source{sys: s.sys, dev: dev, model: m, refused: refused}
+	src := &Source{sys: s.sys, dev: dev, model: m, tree: tree, refused: refused}
 	if why := s.noGPU(dev, o.Device); why != nil {
 		src.refused = append(src.refused, *why)
 	}
@@ -202,7 +204,7 @@ func (s *Source) Select(o SelectOptions) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{sys: s.sys, dev: s.dev, model: m, refused: s.refused}, nil
+	return &Source{sys: s.sys, dev: s.dev, model: m, tree: s.tree, refused: s.refused}, nil
 }
 
 // Device describes the device to which the source is loaded.

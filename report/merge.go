@@ -78,6 +78,12 @@ func (r *Report) mergeCounts(t *Report) {
 	if t.CuFile != nil {
 		r.CuFile = t.CuFile
 	}
+	if t.Served != nil {
+		if r.Served == nil {
+			r.Served = &Served{}
+		}
+		r.Served.Add(t.Served)
+	}
 	if n := t.Network; n != nil {
 		if r.Network == nil {
 			r.Network = &Network{}

@@ -29,7 +29,9 @@ type Report struct {
 	Verify   *Verification `json:"verify,omitempty"`  // counts of verified blocks; nil if nothing was verified
 	CuFile   *CuFile       `json:"cufile,omitempty"`  // counts of libcufile; nil if libcufile took no part
 	Network  *Network      `json:"network,omitempty"` // counts of network requests; nil if no byte crossed a network
-	Error    string        `json:"error,omitempty"`
+	// Served tells how a server got the bytes of objects that another S3 server keeps. Served is nil for other bytes.
+	Served *Served `json:"served,omitempty"`
+	Error  string  `json:"error,omitempty"`
 
 	Save *Save `json:"save,omitempty"` // results of a save; nil for a load
 }
@@ -113,6 +115,10 @@ type File struct {
 	Cache  CachePolicy `json:"cache"` // cache policy in force for the file
 	Probe  string      `json:"residency_probe"`
 	Direct bool        `json:"direct_possible"`
+	// Via is "door" or "http" if the file is an object of a server, and empty for a local file.
+	Via string `json:"via,omitempty"`
+	// Served is like Report.Served, for this file.
+	Served *Served `json:"served,omitempty"`
 	// Unproven is the reason why it is not proven that bytes of this file came from storage. Unproven is empty if it
 	// is proven that the bytes came from storage.
 	Unproven string `json:"unproven,omitempty"`

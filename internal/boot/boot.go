@@ -17,6 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/nvtx"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 )
 
@@ -83,6 +84,13 @@ func New(o Options) (*System, error) {
 	}
 	if o.Engine.Share == nil {
 		o.Engine.Share = func(dev device.Info) (transfer.Share, bool) { return o.share(d, dev) }
+	}
+	if o.Engine.Trace == nil {
+		// A program without its profiler still runs, so the error is only reported.
+		d, err := nvtx.Open("nebulaio")
+		if o.Engine.TraceError = err; d != nil {
+			o.Engine.Trace = d
+		}
 	}
 	e, err := transfer.New(o.Engine)
 	if err != nil {

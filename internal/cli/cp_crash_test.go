@@ -29,6 +29,7 @@ type wire struct {
 	sent    int64
 	at      int64 // of replied
 	reached func()
+	open    sync.WaitGroup // connections
 }
 
 func startWire(t *testing.T, server string) *wire {
@@ -49,7 +50,11 @@ func startWire(t *testing.T, server string) *wire {
 			if err != nil {
 				return
 			}
-			group.Go(func() { w.serve(client, strings.TrimPrefix(server, "http://")) })
+			w.open.Add(1)
+			group.Go(func() {
+				defer w.open.Done()
+				w.serve(client, strings.TrimPrefix(server, "http://"))
+			})
 		}
 	})
 	return w
@@ -107,6 +112,9 @@ func (w *wire) replies() int64 {
 	defer w.mu.Unlock()
 	return w.replied
 }
+
+// settled waits until all connections of killed commands have passed what they had sent. No command may be running.
+func (w *wire) settled() { w.open.Wait() }
 
 func (w *wire) requests() int64 {
 	w.mu.Lock()
@@ -306,6 +314,7 @@ func TestKilledUploadGoesOn(t *testing.T) {
 		killed++
 	}
 	r.after(0, nil)
+	r.settled()
 	before := r.requests()
 	res := r.run(t, "cp", src, "s3://box/up", "--json")
 	res.want(t, 0)

@@ -51,12 +51,23 @@ type Options struct {
 	Limits  Limits
 
 	cut func(addr string) bool // nil, or reports whether the network to and from addr is cut; tests set cut
+	// after calls a function after some time; nil means time.AfterFunc. Tests set after.
+	after func(time.Duration, func()) timer
+}
+
+// timer is a *time.Timer of time.AfterFunc.
+type timer interface {
+	Stop() bool
+	Reset(time.Duration) bool
 }
 
 // Limits are the deadlines and bounds of a Node. A field that is 0 has the default of its comment.
 type Limits struct {
-	FirstBlock time.Duration // largest time from the request to the first block, 3 s
-	NextBlock  time.Duration // largest time between two blocks, 10 s
+	// FirstByte is the largest time without any sign of a member that is asked, 3 s. A member that waits for its own
+	// upstream gives a sign three times in this time.
+	FirstByte  time.Duration
+	FirstBlock time.Duration // largest time from the request to the first block, 15 s
+	NextBlock  time.Duration // largest time between two blocks, 20 s
 	Distrust   time.Duration // time in which a member that sent wrong bytes is not asked, 10 min
 	Failures   int           // number of failures in a row after which a member is not asked for a while, 3
 	Backoff    time.Duration // first pause after Failures failures, 2 s; each further failure doubles it, up to 1 min
@@ -69,8 +80,9 @@ type Limits struct {
 // withDefaults returns l with a value in each field.
 func (l Limits) withDefaults() Limits {
 	def := func(d *time.Duration, v time.Duration) { *d = cmp.Or(*d, v) }
-	def(&l.FirstBlock, 3*time.Second)
-	def(&l.NextBlock, 10*time.Second)
+	def(&l.FirstByte, 3*time.Second)
+	def(&l.FirstBlock, 15*time.Second)
+	def(&l.NextBlock, 20*time.Second)
 	def(&l.Distrust, 10*time.Minute)
 	def(&l.Backoff, 2*time.Second)
 	def(&l.Rejoin, 15*time.Second)
@@ -139,6 +151,9 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	o.Limits = o.Limits.withDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.after == nil {
+		o.after = func(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }
 	}
 	n := &Node{o: o, slots: make(chan struct{}, o.Limits.Requests)}
 	n.peers = &peers{limits: o.Limits, now: time.Now, all: map[string]*peer{}}

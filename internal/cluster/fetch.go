@@ -9,9 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -21,6 +24,9 @@ import (
 // errSlow means that a member sent no block in time.
 var errSlow = errors.New("the member sent nothing in time")
 
+// errLeft means that a member left the cluster while it was asked.
+var errLeft = errors.New("the member has left the cluster")
+
 // errUpstream means that the owner could not read from upstream. Another member would have to ask the same upstream.
 var errUpstream = errors.New("the owner could not read from upstream")
 
@@ -28,7 +34,7 @@ var errUpstream = errors.New("the owner could not read from upstream")
 func (n *Node) newClient(s secure) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	d := &net.Dialer{Timeout: n.o.Limits.FirstBlock}
+	d := &net.Dialer{Timeout: min(n.o.Limits.FirstBlock, n.o.Limits.FirstByte)}
 	return &http.Client{
 		Transport: &http.Transport{
 			DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -235,14 +241,20 @@ type stream struct {
 	ctx    context.Context
 	outer  context.Context
 	once   sync.Once
+	came   atomic.Int64 // blocks that have arrived
+	sign   timer        // ends the request if the member gives no sign
 }
 
 // openStream asks a member for blocks and reads the first one.
 func (n *Node) openStream(ctx context.Context, m Member, p *peer, id object.Identity, span Span) (*stream, Block, error) {
 	inner, cancel := context.WithCancelCause(ctx)
 	s := &stream{n: n, peer: p, from: m, ctx: inner, cancel: cancel, outer: ctx}
-	timer := time.AfterFunc(n.o.Limits.FirstBlock, func() { cancel(errSlow) })
-	defer timer.Stop()
+	slow := func() { cancel(errSlow) }
+	whole := n.o.after(n.o.Limits.FirstBlock, slow)
+	defer whole.Stop()
+	s.sign = n.o.after(n.o.Limits.FirstByte, slow)
+	defer s.sign.Stop()
+	go s.watch()
 	b, err := s.start(id, span)
 	if err != nil {
 		err = s.failed(err)
@@ -254,9 +266,35 @@ func (n *Node) openStream(ctx context.Context, m Member, p *peer, id object.Iden
 	return s, b, nil
 }
 
+// watch ends the request if gossip finds that the member is gone and the member sends nothing for a short time. Without
+// watch, the reader would wait for the time limits of a busy member.
+func (s *stream) watch() {
+	for {
+		changed := s.n.members.watch()
+		var tick <-chan time.Time
+		if _, there := s.n.members.get(s.from.Name); !there {
+			tick = time.After(min(s.n.o.Limits.FirstByte, s.n.o.Limits.NextBlock))
+		}
+		before := s.came.Load()
+		select {
+		case <-changed:
+		case <-tick:
+			if s.came.Load() == before {
+				s.cancel(errLeft)
+			}
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
 func (s *stream) start(id object.Identity, span Span) (Block, error) {
 	ask := "https://" + s.from.Address + blocksPath + "?" + encodeRequest(id, span)
-	req, err := http.NewRequestWithContext(s.ctx, http.MethodGet, ask, nil)
+	ctx := httptrace.WithClientTrace(s.ctx, &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
+		s.sign.Reset(s.n.o.Limits.FirstByte)
+		return nil
+	}})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, ask, nil)
 	if err != nil {
 		return Block{}, err
 	}
@@ -267,6 +305,7 @@ func (s *stream) start(id object.Identity, span Span) (Block, error) {
 		}
 		return Block{}, errs.Wrap("ask", s.from.Address, err)
 	}
+	s.sign.Stop()
 	if err := s.checkReply(replyBytes(id, span)); err != nil {
 		return Block{}, err
 	}
@@ -352,6 +391,7 @@ func (s *stream) block() (Block, error) {
 func (s *stream) read() (Block, error) {
 	b, err := s.frames.block()
 	if err == nil {
+		s.came.Add(1)
 		s.peer.gave(len(b.Data))
 		s.n.fetched.blocks.Add(1)
 		s.n.fetched.bytes.Add(int64(len(b.Data)))

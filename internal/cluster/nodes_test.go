@@ -135,7 +135,7 @@ func startNode(t testing.TB, name string, k Key, x Extents, w *network, change f
 	}
 	o := Options{Name: name, Key: k, Listener: l, Gossip: "127.0.0.1:0", Weight: 100, Extents: x,
 		// Without probes, a loaded machine loses no members. Tests that need probes set their interval.
-		Limits: Limits{Rejoin: 100 * time.Millisecond, FirstBlock: time.Minute, probe: time.Hour}}
+		Limits: Limits{Rejoin: 100 * time.Millisecond, FirstByte: time.Minute, FirstBlock: time.Minute, probe: time.Hour}}
 	var self atomic.Pointer[Node]
 	if w != nil {
 		o.cut = func(addr string) bool { return w.isCut(&self, addr) }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -69,21 +70,47 @@ func statusOf(err error) int {
 	return http.StatusBadGateway
 }
 
+// giveSigns tells the other member again and again that this one is alive, while the first block takes its time: upstream
+// may be slow. The signs are replies with an informational status. The returned function ends them.
+func (n *Node) giveSigns(w http.ResponseWriter) (quiet func()) {
+	w.WriteHeader(http.StatusProcessing)
+	var done sync.WaitGroup
+	end := make(chan struct{})
+	done.Go(func() {
+		every := time.NewTicker(max(n.o.Limits.FirstByte/3, time.Millisecond))
+		defer every.Stop()
+		for {
+			select {
+			case <-every.C:
+				w.WriteHeader(http.StatusProcessing)
+			case <-end:
+				return
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		close(end)
+		done.Wait()
+	})
+}
+
 func (n *Node) serveBlocks(w http.ResponseWriter, r *http.Request) error {
 	id, span, err := decodeRequest(r.URL.RawQuery)
 	if err != nil {
 		http.Error(w, errs.MessageOf(err), http.StatusBadRequest)
 		return err
 	}
+	quiet := n.giveSigns(w)
+	defer quiet()
 	blocks, err := n.o.Extents.Blocks(r.Context(), id, span)
-	if err != nil {
-		http.Error(w, errs.MessageOf(err), statusOf(err))
-		return err
-	}
-	defer blocks.Close()
-	block, err := blocks.Next() // before the status, so that a failure gets a status of its own
-	if err != nil {
+	var block Block
+	if err == nil {
+		defer blocks.Close()
+		block, err = blocks.Next() // before the status, so that a failure gets a status of its own
 		err = short(err)
+	}
+	quiet()
+	if err != nil {
 		http.Error(w, errs.MessageOf(err), statusOf(err))
 		return err
 	}

@@ -166,8 +166,8 @@ func upstreamFields(bucket string) []field {
 			bind: at(func(u *Upstream) any { return &u.StaleIfError })},
 		{Key: Key{Name: "first_byte", Type: Duration, Default: "5s", Min: int64(100 * time.Millisecond),
 			Max: int64(10 * time.Minute),
-			Help: "Time in which the endpoint must begin its reply. After that time the request fails, or a cached object " +
-				"is served."},
+			Help: "Time in which the endpoint must begin its reply. After that time the request fails. A cached object is " +
+				"served as stale after a fifth of that time, if stale_if_error allows it."},
 			bind: at(func(u *Upstream) any { return &u.FirstByte })},
 		{Key: Key{Name: "pin", Type: List,
 			Help: "Patterns with * and ? of keys whose cached objects are not evicted."},

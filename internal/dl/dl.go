@@ -77,6 +77,10 @@ func (f Func) Call(args ...any) uintptr {
 	return r
 }
 
+// Callback returns the address of a C function that calls fn, a Go function whose arguments and result are integers,
+// pointers or unsafe.Pointer. A process can make about 2000 callbacks, and none is ever freed.
+func Callback(fn any) uintptr { return purego.NewCallback(fn) }
+
 // maxArgs is the largest number of arguments of a bound function, cuLaunchKernel.
 const maxArgs = 11
 

@@ -58,6 +58,8 @@ func newCacheCollector(stats func() (cache.Stats, bool)) *cacheCollector {
 		func(s *cache.Stats) int64 { return s.Files.Freed })
 	add(ever, "refused_total", "Object versions that were served without being cached, because there was no room.",
 		func(s *cache.Stats) int64 { return s.Files.Refused })
+	add(ever, "left_out_blocks_total", "Blocks of missing objects that were sent to readers and not cached at once, because "+
+		"the disk was slower than the upstream.", func(s *cache.Stats) int64 { return s.LeftOut })
 	add(ever, "fills_total", "Fetches of missing blocks from upstreams and other nodes.",
 		func(s *cache.Stats) int64 { return s.Fills })
 	add(ever, "validations_total", "Answers of upstreams that a cached object has not changed.",

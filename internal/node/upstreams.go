@@ -99,7 +99,7 @@ func addUpstreams(ctx context.Context, c *config.Config, st onDisk, log *slog.Lo
 		return nil, err
 	}
 	out := &withUpstreams{on: st, files: files, origins: map[string]*upstream.Bucket{}}
-	o := cache.Options{Local: st, Files: files, Detached: detached, Log: log}
+	o := cache.Options{Local: st, Files: files, Detached: detached, Memory: shares(c.MemoryLimit).runtime / 4, Log: log}
 	for _, name := range c.Upstreams() {
 		b, err := newUpstream(ctx, c, st, name, log)
 		if err != nil {
@@ -121,7 +121,7 @@ func addUpstreams(ctx context.Context, c *config.Config, st onDisk, log *slog.Lo
 
 // rulesOf returns the rules of an upstream bucket.
 func rulesOf(u *config.Upstream) cache.Rules {
-	r := cache.Rules{NeverChanges: u.NeverChanges, Pinned: u.Pinned, StaleIfError: u.StaleIfError,
+	r := cache.Rules{NeverChanges: u.NeverChanges, Pinned: u.Pinned, StaleIfError: u.StaleIfError, StaleAfter: u.FirstByte / 5,
 		ReadOnly: u.Write == "none"}
 	if u.Validate == "ttl" {
 		r.Validate = u.TTL

@@ -30,7 +30,7 @@ type Served struct {
 
 // The values of Served.From.
 const (
-	ServedHit      = "hit"      // all bytes are on the local disk
+	ServedHit      = "hit"      // all bytes are on the local disk, or in memory on their way to the disk
 	ServedPeer     = "peer"     // some bytes come from another node of the cluster
 	ServedUpstream = "upstream" // some bytes come from the other S3 server
 	ServedStale    = "stale"    // all bytes are on the local disk, and the other S3 server does not answer

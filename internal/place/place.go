@@ -43,7 +43,7 @@ func Parse(s string) (Place, error) {
 	rest, remote := strings.CutPrefix(s, scheme)
 	if !remote {
 		if i := strings.Index(s, "://"); i > 0 && !strings.ContainsAny(s[:i], "/.") {
-			return bad(fmt.Sprintf("has the scheme %q; expected a path or s3://bucket/key", s[:i]),
+			return bad(fmt.Sprintf("has the scheme %q; expected a path or s3://bucket/key", clip(s[:i])),
 				"name the server with --endpoint, and the bucket with s3://")
 		}
 		return Place{Path: s}, nil

@@ -62,7 +62,8 @@ func TestJoinStaysInTheFolder(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"a", "s3://b/k", "s3://p@b/k/", "s3://", "x://", "s3://b/\x00"} {
+	long := strings.Repeat("\xb8", 3000) + "://"
+	for _, s := range []string{"a", "s3://b/k", "s3://p@b/k/", "s3://", "x://", "s3://b/\x00", long} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

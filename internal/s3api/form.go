@@ -24,6 +24,8 @@ import (
 	"github.com/versity/versitygw/s3api/middlewares"
 	"github.com/versity/versitygw/s3api/utils"
 	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/object"
 )
 
 // maxFields is the largest size in bytes of a form before its file. S3 allows 20 KiB.

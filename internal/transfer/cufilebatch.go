@@ -11,6 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 )
 
 // batchReader submits groups of reads to libcufile and collects their results.
@@ -57,7 +58,9 @@ func (r *batchReader) batchOf(d device.Direct) (device.DirectBatch, error) {
 
 // group reads chunks of one transfer together.
 func (r *batchReader) group(t *Load, cs []plan.Chunk) {
-	start := time.Now()
+	shown := t.tally.Begin(tally.StageReadCuFile) // one for all reads of the batch
+	defer shown.Drop()
+	start := tally.Ago(0)
 	direct := t.cu.lib.opened()
 	b, err := r.batchOf(direct)
 	reads := make([]device.DirectRead, len(cs))
@@ -79,7 +82,7 @@ func (r *batchReader) group(t *Load, cs []plan.Chunk) {
 }
 
 // collect counts each read as it ends.
-func (r *batchReader) collect(t *Load, b device.DirectBatch, direct device.Direct, cs []plan.Chunk, start time.Time) {
+func (r *batchReader) collect(t *Load, b device.DirectBatch, direct device.Direct, cs []plan.Chunk, start tally.Start) {
 	open := make(map[uint64]bool, len(cs))
 	for i := range cs {
 		open[uint64(i)] = true

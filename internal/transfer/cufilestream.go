@@ -4,11 +4,11 @@ package transfer
 
 import (
 	"errors"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 )
 
 // cuFileDepth is the number of queued reads of each stream. opStride puts each operation on its own cache lines.
@@ -40,7 +40,7 @@ type streamSlot struct {
 	op    *device.StreamOp
 	file  device.StreamFile
 	q     *streamQueue
-	start time.Time
+	start tally.Start
 }
 
 func (r *streamReader) run() {
@@ -88,11 +88,11 @@ func (r *streamReader) queueOf(p *port) (*streamQueue, error) {
 
 // queue starts the read of c in slot i.
 func (r *streamReader) queue(i int, t *Load, c plan.Chunk) {
-	start := time.Now()
 	if r.e.sched.hasFailed(&t.task) {
 		r.e.sched.drop(&t.task)
 		return
 	}
+	start := t.tally.Begin(tally.StageReadCuFile)
 	file, ok := t.cu.files[c.File].DirectFile.(device.StreamFile)
 	if !ok {
 		cuFileDone(t, c, 0, errs.New(errs.Unsupported, "use cuFile", "",

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/transfer/staging"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 )
 
 // slot is a staging slot of a reading worker, with the state of its content.
@@ -23,12 +23,12 @@ type slot struct {
 	joined  []plan.Chunk // the chunks of reading, if it is several
 	n       int64
 	mark    device.Mark
-	sum     device.Sum // runs after mark; nil if the chunk is summed already or not verified
-	also    []peerCopy // copies to other devices
-	queued  time.Time
-	lo      int64 // io_uring: file offset of the first byte
-	got     int   // io_uring: bytes read so far
-	pinned  bool  // io_uring: the file is pinned open
+	sum     device.Sum  // runs after mark; nil if the chunk is summed already or not verified
+	also    []peerCopy  // copies to other devices
+	queued  tally.Start // of the copy or, with io_uring, of the read
+	lo      int64       // io_uring: file offset of the first byte
+	got     int         // io_uring: bytes read so far
+	pinned  bool        // io_uring: the file is pinned open
 }
 
 // slotsOf makes the slots of a worker from staging slots.
@@ -94,12 +94,12 @@ func (t *Load) unpacked(segs []plan.Segment) bool {
 // deliverWoven packs the wanted bytes of data, which holds chunk c in slot s, and queues their copies. If the CPU can
 // address the destination, the bytes are packed into the destination. A few plain segments are not packed.
 func deliverWoven(t *Load, c plan.Chunk, data []byte, s *slot) {
-	start := time.Now()
 	segs := c.Weave.Touching(c.Off, c.Off+c.Len)
 	if t.unpacked(segs) {
 		sendApart(t, c, segs, data, s)
 		return
 	}
+	start := t.tally.Begin(tally.StagePack)
 	var n int64
 	for i := range segs {
 		x := &segs[i]
@@ -190,7 +190,7 @@ func send(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies fu
 		t.e.sched.failed(&t.task, copyError(t, c, err))
 		return
 	}
-	s.t, s.n, s.mark, s.sum, s.queued, s.reading = t, int64(len(data)), m, sum, time.Now(), c
+	s.t, s.n, s.mark, s.sum, s.queued, s.reading = t, int64(len(data)), m, sum, t.tally.Begin(tally.StageCopy), c
 }
 
 func waitSum(s device.Sum) error {
@@ -205,7 +205,7 @@ func settle(s *slot) {
 	if s.t == nil {
 		return
 	}
-	start := time.Now()
+	start := s.t.tally.Begin(tally.StageWaitCopy)
 	sumErr := waitSum(s.sum) // the sum ends after the copy, but does not report errors of the copy
 	err := s.mark.Wait()
 	if err != nil {
@@ -216,7 +216,7 @@ func settle(s *slot) {
 }
 
 // release counts a slot's copy as done, compares the checksums of the device, and frees the slot.
-func release(s *slot, waited time.Time, err error) {
+func release(s *slot, waited tally.Start, err error) {
 	t, n, sum, joined := s.t, s.n, s.sum, s.joined
 	s.t, s.sum, s.joined = nil, nil, nil
 	t.tally.Copied(n, s.queued, waited)

@@ -38,6 +38,7 @@ type facts struct {
 	verify      *report.Verification
 	cufile      *report.CuFile
 	network     *report.Network
+	served      *report.Served
 	save        *report.Save
 }
 
@@ -48,7 +49,7 @@ func (f *facts) report() report.Report {
 		Stages: f.stages, Limiting: f.limiting,
 		Engine: f.engine, Peers: f.peers, Files: f.files, Refusals: append([]report.Refusal{}, f.refusals...),
 		Notes:  append([]string{}, f.notes...),
-		Verify: f.verify, CuFile: f.cufile, Network: f.network, Save: f.save}
+		Verify: f.verify, CuFile: f.cufile, Network: f.network, Served: f.served, Save: f.save}
 	if f.err != nil {
 		r.Error = f.err.Error()
 	}
@@ -69,6 +70,13 @@ func (f *facts) note(text string) { f.notes = append(f.notes, text) }
 // refuse adds a refusal: a faster way that was not available, the reason and the fix.
 func (f *facts) refuse(what, on, reason, fix string) {
 	f.refusals = append(f.refusals, report.Refusal{What: what, On: on, Reason: reason, Fix: fix})
+}
+
+// untraced adds a refusal if a profiler runs the program and sees no stages.
+func (f *facts) untraced(o *tuned) {
+	if o.TraceError != nil {
+		f.refuse("profiler", f.device.ID, o.TraceError.Error(), errs.FixOf(o.TraceError))
+	}
 }
 
 // useStaging records that size bytes of staging were used, and whether they were pinned. If tell is set and pinning

@@ -58,6 +58,12 @@ func dropped(t *testing.T, f *vfs.File) {
 
 func newEngine(t *testing.T, o Options) *Engine {
 	t.Helper()
+	seen, ok := o.Trace.(*recorder)
+	if !ok {
+		seen = newRecorder()
+		o.Trace = seen
+	}
+	t.Cleanup(func() { seen.check(t) })
 	e, err := New(o)
 	return closing.AtEnd(t, e, err)
 }

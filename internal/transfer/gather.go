@@ -9,7 +9,6 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -34,7 +33,7 @@ type inbound struct {
 	data   []byte
 	slot   *staging.Slot // nil if data is the source itself
 	ports  []*port       // ports with a mark to wait for
-	queued time.Time
+	queued tally.Start
 }
 
 // gathering holds the state that all gatherers of an upload share.
@@ -111,7 +110,7 @@ func (g *gatherer) queue() error {
 	}
 	off := g.at
 	n := min(g.end, (off/netBlock+1)*netBlock) - off
-	b := &inbound{off: off, queued: time.Now()}
+	b := &inbound{off: off}
 	if b.data = g.what.inPlace(off, n); b.data == nil {
 		if err := g.copy(b, n); err != nil {
 			return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", n, off),
@@ -136,11 +135,13 @@ func (g *gatherer) copy(b *inbound, n int64) error {
 	b.slot = g.pair[g.turn]
 	g.turn = 1 - g.turn
 	b.data = b.slot.Mem[:n]
+	b.queued = g.tally.Begin(tally.StageCopy)
 	var err error
 	b.ports, err = g.what.collect(b.off, b.slot, b.data)
 	if err == nil {
 		return nil
 	}
+	b.queued.Drop()
 	// Some queued copies may have no mark behind them. So the sources and the slot are free only when the queues are
 	// empty.
 	for _, p := range b.ports {
@@ -154,7 +155,7 @@ func (g *gatherer) wait(b *inbound) error {
 	if b.slot == nil {
 		return nil
 	}
-	waited := time.Now()
+	waited := g.tally.Begin(tally.StageWaitCopy)
 	err := await(b.slot, b.ports)
 	g.tally.Copied(int64(len(b.data)), b.queued, waited)
 	return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", len(b.data), b.off),

@@ -253,7 +253,11 @@ func onEachReader(t *testing.T, path string, run func(t *testing.T, g *fakegpu.G
 func newFailing(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) failing {
 	t.Helper()
 	d := g.Open("cuda:0")
-	e, err := New(by.by(small))
+	seen := newRecorder()
+	t.Cleanup(func() { seen.check(t) })
+	o := by.by(small)
+	o.Trace = seen
+	e, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,10 +3,9 @@
 package transfer
 
 import (
-	"time"
-
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
@@ -66,12 +65,13 @@ func readJoined(t *Load, c *plan.Chunk, buf []byte) error {
 		c.Summed = true
 		return readSummed(t, *c, buf)
 	}
-	start := time.Now()
+	start := t.tally.Begin(tally.StageReadCache)
 	// The bytes that the kernel returns without I/O were in the page cache: no other call needs to ask.
 	b := vfs.Buffered{Cached: f.ReadCached(buf, c.Off)}
 	if n := b.Cached; n < c.Len {
 		rest, err := f.ReadBuffered(buf[n:], c.Off+n)
 		if err != nil {
+			start.Drop()
 			return err
 		}
 		b.Cached, b.Missed = n+rest.Cached, rest.Missed

@@ -31,6 +31,7 @@ type Load struct {
 	port  *port
 	total int64
 	began time.Time
+	shown tally.Start // the whole load, for a profiler
 
 	tally  tally.Tally
 	verify verifier

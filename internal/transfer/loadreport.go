@@ -34,6 +34,7 @@ func (t *Load) Report() report.Report {
 		}
 	}
 	t.verify.describe(&f)
+	f.untraced(&t.e.opts)
 	return f.report()
 }
 
@@ -41,7 +42,14 @@ func (t *Load) describeFiles(r *facts) {
 	for i, f := range t.req.Files {
 		ok, why := f.Direct()
 		method, probeWhy := f.Probe()
-		fr := report.File{Path: f.Path(), FS: f.FS().Name, Size: f.Size(), Probe: string(method), Direct: ok}
+		fr := report.File{Path: f.Path(), FS: f.FS().Name, Size: f.Size(), Probe: string(method), Direct: ok,
+			Via: vfs.Via(f), Served: servedOf(f)}
+		if fr.Served != nil {
+			if r.served == nil {
+				r.served = &report.Served{}
+			}
+			r.served.Add(fr.Served)
+		}
 		if i < len(t.policies) {
 			fr.Cache = t.policies[i]
 		}
@@ -70,6 +78,18 @@ func (t *Load) describeFiles(r *facts) {
 			r.refuse("residency", f.Path(), probeWhy, residencyFix(method, f.FS().Name))
 		}
 	}
+}
+
+// servedOf returns how a server got the bytes of a file, or nil.
+func servedOf(f *vfs.File) *report.Served {
+	var out *report.Served
+	for _, s := range vfs.ServedBy(f) {
+		if out == nil {
+			out = &report.Served{}
+		}
+		out.Add(&report.Served{From: s.From, AgeSeconds: s.Age, Verified: s.Verified})
+	}
+	return out
 }
 
 // residencyFix returns the fix by which the kernel would report cached pages.

@@ -5,10 +5,10 @@ package transfer
 import (
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -40,7 +40,7 @@ func (f *fetcher) run() {
 // fetch reads neighbouring chunks of one file in one request. The body is closed before the last chunk is settled, so
 // an ended transfer has no open request.
 func (f *fetcher) fetch(t *Load, cs []plan.Chunk) {
-	start := time.Now()
+	start := t.tally.Begin(tally.StageReadNetwork)
 	file, off := t.req.Files[cs[0].File], cs[0].Off
 	last := cs[len(cs)-1]
 	var body io.ReadCloser
@@ -63,6 +63,10 @@ func (f *fetcher) fetch(t *Load, cs []plan.Chunk) {
 		if err != nil || buf == nil || i == len(cs)-1 {
 			done()
 		}
+		if err != nil || buf == nil {
+			start.Drop()
+			start = tally.Start{}
+		}
 		switch {
 		case err != nil:
 			f.failed(t, err)
@@ -72,7 +76,9 @@ func (f *fetcher) fetch(t *Load, cs []plan.Chunk) {
 			off = c.Off + c.Len
 			t.tally.Read(c.Extra, report.RouteTakenNetwork, c.Len, start)
 			deliver(t, c, buf, s)
-			start = time.Now()
+			if i < len(cs)-1 {
+				start = t.tally.Begin(tally.StageReadNetwork)
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/report"
 )
@@ -47,6 +48,10 @@ type Options struct {
 	Near   *hostmem.Node
 	NoP2P  bool // true to copy to each further GPU from host memory, even if the GPUs can copy to each other
 	Poison bool // true to overwrite each staging slot after its copy, so that tests detect early reuse
+	// Trace, if not nil, shows each stage of each transfer in a profiler. TraceError is the reason why a profiler that
+	// runs the program sees no stages; reports say so.
+	Trace      tally.Tracer
+	TraceError error
 	// VerifyOn chooses the processor that computes checksums of verified transfers; empty means VerifyAuto.
 	VerifyOn VerifyOn
 	// CuFile chooses the interface of libcufile for the route cufile; empty means sync.

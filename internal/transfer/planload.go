@@ -12,6 +12,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
@@ -20,7 +21,8 @@ import (
 func planLoad(ctx context.Context, t *Load) {
 	defer t.e.sched.planned(&t.task)
 	defer flushNetwork(t)
-	start := time.Now()
+	start, shown := time.Now(), t.tally.Begin(tally.StagePlan)
+	defer shown.Drop()
 	if err := errors.Join(t.fan.await(), t.verify.need()); err != nil {
 		t.e.sched.stop(&t.task, err)
 		return

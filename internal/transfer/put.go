@@ -73,6 +73,7 @@ func startPut(ctx context.Context, e *lane, req PutRequest) (*Put, error) {
 		return nil, err
 	}
 	p := &Put{e: e, req: req, port: port, began: time.Now(), done: make(chan struct{})}
+	p.tally.Trace(e.opts.Trace)
 	go p.run(ctx)
 	return p, nil
 }
@@ -187,7 +188,7 @@ func (p *Put) put(piece Range, direct bool) error {
 	}
 	s := <-slots
 	defer func() { slots <- s }()
-	start := time.Now()
+	start, waited := p.tally.Begin(tally.StageCopy), tally.Ago(0)
 	s.Ensure(p.port.dev)
 	m, err := s.MarkFor(p.port.queue)
 	if err == nil {
@@ -202,19 +203,21 @@ func (p *Put) put(piece Range, direct bool) error {
 		}
 	}
 	if err != nil {
+		start.Drop()
 		return errs.Wrap(fmt.Sprintf("copy %d bytes for offset %d of", piece.Len, piece.Off),
 			p.req.Target.Path()+" from "+p.port.dev.Info().ID, err)
 	}
-	p.tally.Copied(piece.Len, start, start)
+	p.tally.Copied(piece.Len, start, waited)
 	return p.store(s.Mem[:piece.Len], piece, direct)
 }
 
 func (p *Put) store(data []byte, piece Range, direct bool) error {
-	start, route := time.Now(), report.RouteTakenBuffered
+	start, route := p.tally.Begin(tally.StageWrite), report.RouteTakenBuffered
 	if direct {
 		route = writtenDirect(p.req.Target.Storage())
 	}
 	if err := p.req.Target.WriteAt(data, piece.Off, direct); err != nil {
+		start.Drop()
 		return err
 	}
 	p.tally.Wrote(route, piece.Len, start)
@@ -235,8 +238,9 @@ func (p *Put) byCuFile(ctx context.Context, k knownBy) error {
 			// For the unaligned ends, libcufile would read the block, change it and write it back.
 			return p.put(piece, false)
 		}
-		start := time.Now()
+		start := p.tally.Begin(tally.StageWrite)
 		if _, err := k.file.Write(piece.Mem, 0, piece.Len, piece.Off); err != nil {
+			start.Drop()
 			return errs.Wrap("write through cuFile", p.req.Target.Path(), err)
 		}
 		p.tally.WroteByCuFile(piece.Len, start)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
@@ -15,9 +16,9 @@ import (
 // readCached reads a chunk through the page cache into buf. If s is the chunk's slot, readCached also copies the
 // chunk to the device.
 func readCached(t *Load, c plan.Chunk, buf []byte, s *slot) {
-	start := time.Now()
 	f := t.req.Files[c.File]
 	if c.NoWait {
+		start := t.tally.Begin(tally.StageReadCache)
 		n := f.ReadCached(buf, c.Off)
 		t.tally.Read(c.Extra, report.RouteTakenCache, n, start)
 		if n < c.Len && !readPastCache(t, c, n, c.CuFile) {
@@ -41,8 +42,10 @@ func readCached(t *Load, c plan.Chunk, buf []byte, s *slot) {
 		deliver(t, c, buf, s)
 		return
 	}
+	start := t.tally.Begin(tally.StageReadCache)
 	b, err := f.ReadBuffered(buf, c.Off)
 	if err != nil {
+		start.Drop()
 		t.e.sched.failed(&t.task, err)
 		return
 	}
@@ -95,12 +98,12 @@ func readSummed(t *Load, c plan.Chunk, buf []byte) error {
 		piece := c
 		piece.Off, piece.Len = c.Off+at, min(hotPiece, c.Len-at)
 		data := buf[at : at+piece.Len]
-		start := time.Now()
+		start := t.tally.Begin(tally.StageReadCache)
 		b, err := readPiece(f, data, piece.Off, known)
+		reading += start.Drop() // counted once for the whole chunk
 		if err != nil {
 			return err
 		}
-		reading += time.Since(start)
 		all.Cached, all.Missed = all.Cached+b.Cached, all.Missed+b.Missed
 		if err := t.verify.check(piece, data); err != nil {
 			return err
@@ -109,7 +112,7 @@ func readSummed(t *Load, c plan.Chunk, buf []byte) error {
 	if known {
 		all = vfs.Buffered{Cached: hit, Missed: c.Len - hit}
 	}
-	t.truths[c.File].countBuffered(&t.tally, c, all, time.Now().Add(-reading))
+	t.truths[c.File].countBuffered(&t.tally, c, all, tally.Ago(reading))
 	return nil
 }
 

@@ -4,24 +4,27 @@ package transfer
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/report"
 )
 
 // readCuFile lets libcufile read a chunk into its destination, and waits for the read.
 func readCuFile(t *Load, c plan.Chunk) {
-	start := time.Now()
+	start := t.tally.Begin(tally.StageReadCuFile)
 	n, err := t.cu.read(c, 0)
 	cuFileDone(t, c, n, err, start)
 }
 
 // cuFileDone counts a chunk of which got bytes were delivered. If libcufile cannot read this file, the route auto
 // uses another route.
-func cuFileDone(t *Load, c plan.Chunk, got int64, err error, start time.Time) {
+func cuFileDone(t *Load, c plan.Chunk, got int64, err error, start tally.Start) {
 	f := t.req.Files[c.File]
+	if err != nil || got < c.Len {
+		start.Drop()
+	}
 	switch {
 	case err == nil && got >= c.Len:
 		t.tally.ReadByCuFile(c.Len, start)

@@ -70,6 +70,7 @@ type Save struct {
 	sumsMu sync.Mutex     // guards sums.Blocks
 
 	began    time.Time
+	shown    tally.Start // the whole save, for a profiler
 	wall     time.Duration
 	tally    tally.Tally
 	done     chan struct{} // closed when the result is settled
@@ -114,7 +115,7 @@ func (t *Save) sum(c plan.Chunk, data []byte) {
 	if t.sums == nil {
 		return
 	}
-	defer t.tally.Verified(int64(len(data)), time.Now())
+	defer t.tally.Verified(int64(len(data)), t.tally.Begin(tally.StageChecksum))
 	for off := c.Off; len(data) > 0; {
 		i := off / t.sums.Block
 		lo, n := t.sums.Extent(i)

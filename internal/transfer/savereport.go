@@ -23,6 +23,7 @@ func (t *Save) Report() report.Report {
 		t.describeSink(&f)
 	}
 	t.describeWriters(&f)
+	f.untraced(&t.e.opts)
 	return f.report()
 }
 

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
@@ -302,10 +302,11 @@ func bringTogether(t *Load, cs []plan.Chunk) bool {
 // readTogether reads n bytes at off, a superset of c, through the page cache into buf. It reports whether buf holds
 // them; if not, the transfer has failed.
 func readTogether(t *Load, x *sharing, c plan.Chunk, buf []byte, off int64, n int) bool {
-	start := time.Now()
+	start := t.tally.Begin(tally.StageReadCache)
 	u := t.truths[c.File]
 	b, err := x.in.Read(buf, off, n, !u.storage().Falls)
 	if err != nil {
+		start.Drop()
 		t.e.sched.failed(&t.task, err)
 		return false
 	}

@@ -26,6 +26,7 @@ func startLoad(ctx context.Context, e *loads, req Request) (*Load, error) {
 		req.Gap = 0 // cuFile cannot pack: every row is a read
 	}
 	t := &Load{e: e, req: req, began: time.Now(), done: make(chan struct{})}
+	t.tally.Trace(e.opts.Trace)
 	t.task.job, t.task.drained, t.task.abort = t, make(chan struct{}), t.net.abort
 	var err error
 	if t.total, err = t.req.check(); err != nil {
@@ -46,6 +47,7 @@ func startLoad(ctx context.Context, e *loads, req Request) (*Load, error) {
 		return nil, err
 	}
 	t.verify.ask(t.total)
+	t.shown = t.tally.Begin("load")
 	t.openNetwork(ctx)
 	go planLoad(ctx, t)
 	go finishLoad(ctx, t)
@@ -107,6 +109,7 @@ func finishLoad(ctx context.Context, t *Load) {
 	}
 	t.result = cancelledAfter(t.e.sched.failure(&t.task), "transfer", t.destination(), t.delivered.Load())
 	t.wall = time.Since(t.began)
+	t.shown.Drop()
 	for _, x := range t.shared {
 		x.close()
 	}

@@ -21,6 +21,7 @@ func startSave(ctx context.Context, e *saves, req WriteRequest, enter func(*Save
 		req.Route = report.RouteAuto
 	}
 	t := &Save{e: e, req: req, sink: req.Sink, began: time.Now(), done: make(chan struct{})}
+	t.tally.Trace(e.opts.Trace)
 	t.task.job, t.task.drained = t, make(chan struct{})
 	if err := t.check(); err != nil {
 		return nil, err
@@ -36,6 +37,7 @@ func startSave(ctx context.Context, e *saves, req WriteRequest, enter func(*Save
 		e.leave()
 		return nil, err
 	}
+	t.shown = t.tally.Begin("save")
 	go t.plan(ctx)
 	go t.finish(ctx)
 	return t, nil
@@ -158,4 +160,5 @@ func (t *Save) finish(ctx context.Context) {
 		t.pub.draft.Abandon()
 	}
 	t.wall = time.Since(t.began)
+	t.shown.Drop()
 }

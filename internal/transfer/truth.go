@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
@@ -87,7 +86,7 @@ func (u *truth) below(r report.RouteTaken) report.RouteTaken {
 }
 
 // countBuffered counts a buffered read of a chunk under the routes that its bytes took.
-func (u *truth) countBuffered(y *tally.Tally, c plan.Chunk, b vfs.Buffered, start time.Time) {
+func (u *truth) countBuffered(y *tally.Tally, c plan.Chunk, b vfs.Buffered, start tally.Start) {
 	own := min(c.Fetched, b.Cached)
 	b = u.buffered(vfs.Buffered{Cached: b.Cached - own, Missed: b.Missed + own}, c.Off, c.Len)
 	missed := report.RouteTakenBuffered
@@ -101,11 +100,13 @@ func (u *truth) countBuffered(y *tally.Tally, c plan.Chunk, b vfs.Buffered, star
 // bytes under the route that they took. If the file system may fall back to the page cache, readDirect checks the
 // page cache after the read.
 func (u *truth) readDirect(y *tally.Tally, c plan.Chunk, buf []byte, n int64, read func() error) error {
-	start := time.Now()
+	start := y.Begin(tally.StageReadDirect)
 	if !u.storage().Falls {
 		err := read()
 		if err == nil {
 			y.Read(c.Extra, u.below(report.RouteTakenDirect), c.Len, start)
+		} else {
+			start.Drop()
 		}
 		return err
 	}
@@ -129,6 +130,7 @@ func (u *truth) readDirect(y *tally.Tally, c plan.Chunk, buf []byte, n int64, re
 		return err
 	}()
 	if err != nil {
+		start.Drop()
 		return err
 	}
 	y.ReadParts(c.Extra, c.Len, u.parts(c, n, warm, fetched, counted), start)

@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
@@ -72,6 +73,7 @@ func partOf(size int64, connections int) int64 {
 // startUpload checks the request and begins to send; see Engine.StartUpload.
 func startUpload(ctx context.Context, e *lane, req UploadRequest) (*Upload, error) {
 	u := &Upload{req: req, began: time.Now(), done: make(chan struct{})}
+	u.tally.Trace(e.opts.Trace)
 	u.e, u.what = e, &sources{name: req.To.Name()}
 	if slices.ContainsFunc(req.Sources, func(s Source) bool { return s.Len != 0 }) {
 		var err error
@@ -164,11 +166,12 @@ func (u *Upload) run(ctx context.Context) {
 func (u *Upload) send(ctx context.Context) error {
 	to := u.req.To
 	if u.what.size <= vfs.MostWhole {
-		start := time.Now()
+		start := u.tally.Begin(tally.StageSend)
 		if err := to.Whole(ctx, u.what.size, func() (vfs.Blocks, error) {
 			return u.gather(ctx, 0, u.what.size),
 				nil
 		}); err != nil {
+			start.Drop()
 			return err
 		}
 		u.acknowledged(u.what.size, start)
@@ -199,13 +202,14 @@ func (u *Upload) sendParts(ctx context.Context) error {
 				if i >= int64(u.parts) {
 					return
 				}
-				start, off := time.Now(), i*u.part
+				start, off := u.tally.Begin(tally.StageSend), i*u.part
 				n := min(u.part, u.what.size-off)
 				err := u.req.To.Part(ctx, int(i)+1, n, netBlock, func() (vfs.Blocks, error) {
 					return u.gather(ctx,
 						off, n), nil
 				})
 				if err != nil {
+					start.Drop()
 					cancel(err) // only the first error counts
 					return
 				}
@@ -217,7 +221,7 @@ func (u *Upload) sendParts(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (u *Upload) acknowledged(n int64, start time.Time) {
+func (u *Upload) acknowledged(n int64, start tally.Start) {
 	u.sent.Add(n)
 	u.tally.Sent(n, start)
 }

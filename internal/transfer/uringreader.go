@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/uring"
 	"github.com/nebulaio/nebulaio/report"
 	"golang.org/x/sys/unix"
@@ -97,7 +97,7 @@ func (u *uringReader) fill() (closed bool) {
 			u.alone(i, t, c)
 			continue
 		}
-		s.t, s.reading, s.got, s.queued = t, c, 0, time.Now()
+		s.t, s.reading, s.got, s.queued = t, c, 0, t.tally.Begin(tally.StageReadDirect)
 		u.submit(i)
 	}
 	return false
@@ -131,6 +131,7 @@ func (u *uringReader) submit(i int) {
 	if !s.pinned {
 		if err := f.Pin(); err != nil {
 			u.e.sched.failed(&s.t.task, err)
+			s.queued.Drop()
 			s.t = nil
 			u.free = append(u.free, i)
 			return
@@ -175,8 +176,10 @@ func (u *uringReader) arrived(token uint64, res int32) {
 			u.e.sched.drop(&t.task)
 		}
 	case res == 0:
+		s.queued.Drop()
 		u.e.sched.failed(&t.task, f.ErrShort(s.lo, need, s.got))
 	default:
+		s.queued.Drop()
 		err := error(unix.Errno(-res))
 		if s.got == 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
 			f.RefuseDirect(fmt.Sprintf("%s accepted O_DIRECT at open but refused an aligned read: %v", f.FS().Name,

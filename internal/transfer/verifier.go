@@ -5,7 +5,6 @@ package transfer
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -62,7 +61,7 @@ func (v *verifier) covers(file int) bool { return v.proof.Verifies(file) }
 
 // check sums data, the bytes of c, and compares each block that is now complete.
 func (v *verifier) check(c plan.Chunk, data []byte) error {
-	defer v.tally.Verified(int64(len(data)), time.Now())
+	defer v.tally.Verified(int64(len(data)), v.tally.Begin(tally.StageVerify))
 	return v.proof.Check(c.File, c.Off, data)
 }
 
@@ -153,7 +152,7 @@ func (v *verifier) start(sum device.Sum, m device.Mark, c plan.Chunk) error {
 
 // judge compares the checksums that the device computed for a chunk.
 func (v *verifier) judge(c plan.Chunk, tiles []uint64) error {
-	defer v.tally.VerifiedOnDevice(c.Len, time.Now())
+	defer v.tally.VerifiedOnDevice(c.Len, v.tally.Begin(tally.StageVerify))
 	return v.proof.CheckTiles(c.File, c.Off, c.Len, tiles, v.port.dev.Info().ID)
 }
 

@@ -3,9 +3,8 @@
 package transfer
 
 import (
-	"time"
-
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
@@ -149,8 +148,9 @@ func (w *worker) fill(t *Load, cs []plan.Chunk) {
 			w.e.sched.drop(&t.task)
 			continue
 		}
-		start := time.Now()
+		start := t.tally.Begin(tally.StageReadCache)
 		if err := r.ReadFull(buf, c.Off); err != nil {
+			start.Drop()
 			w.e.sched.failed(&t.task, err)
 			continue
 		}

@@ -5,12 +5,12 @@ package transfer
 import (
 	"errors"
 	"fmt"
-	"time"
 	"unsafe"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/transfer/staging"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
@@ -31,7 +31,7 @@ type gathered struct {
 	data   []byte
 	slot   *staging.Slot
 	ports  []*port // ports with a mark to wait for
-	queued time.Time
+	queued tally.Start
 }
 
 func (w *writer) run() {
@@ -64,10 +64,11 @@ func (w *writer) gather(t *Save, c plan.Chunk) *gathered {
 		w.e.sched.drop(&t.task)
 		return nil
 	}
-	g := &gathered{t: t, c: c, queued: time.Now()}
+	g := &gathered{t: t, c: c}
 	if g.data = inPlace(t, c); g.data != nil {
 		return g
 	}
+	g.queued = t.tally.Begin(tally.StageCopy)
 	g.slot = w.slots[w.turn]
 	w.turn = (w.turn + 1) % len(w.slots)
 	g.data = g.slot.Mem[:c.Len]
@@ -75,10 +76,11 @@ func (w *writer) gather(t *Save, c plan.Chunk) *gathered {
 	g.ports, err = t.from.collect(c.Off, g.slot, g.data)
 	if err == nil {
 		if len(g.ports) == 0 {
-			t.tally.Copied(c.Len, g.queued, time.Now()) // no copy to wait for
+			t.tally.Copied(c.Len, g.queued, tally.Ago(0)) // no copy to wait for
 		}
 		return g
 	}
+	g.queued.Drop()
 	// Some queued copies may have no mark behind them. The sources are free only when the queues are empty.
 	for _, p := range g.ports {
 		err = errors.Join(err, p.queue.Drain())
@@ -90,9 +92,10 @@ func (w *writer) gather(t *Save, c plan.Chunk) *gathered {
 // write waits for the copies of a block, computes its checksum and writes it.
 func (w *writer) write(g *gathered) {
 	t, c := g.t, g.c
-	waited := time.Now()
-	err := await(g.slot, g.ports)
+	var err error
 	if len(g.ports) > 0 {
+		waited := t.tally.Begin(tally.StageWaitCopy)
+		err = await(g.slot, g.ports)
 		t.tally.Copied(c.Len, g.queued, waited)
 	}
 	if g.slot != nil {
@@ -124,22 +127,25 @@ func (w *writer) store(t *Save, c plan.Chunk, g *gathered) error {
 	}
 	if t.cu != nil {
 		// libcufile leaves bytes that are less than a page, or that come from several sources.
-		began := time.Now()
+		began := t.tally.Begin(tally.StageWrite)
 		n, err := t.cu.write(t.from, c.Off, c.Len)
 		if err == nil && n > 0 {
 			t.tally.WroteByCuFile(n, began)
+		} else {
+			began.Drop()
 		}
 		if err != nil || n == c.Len {
 			return err
 		}
-		start := time.Now()
+		start := t.tally.Begin(tally.StageWrite)
 		if err := t.sink.WriteBuffered(g.data[n:], c.Off+n); err != nil {
+			start.Drop()
 			return err
 		}
 		t.tally.Wrote(report.RouteTakenBuffered, c.Len-n, start)
 		return nil
 	}
-	start := time.Now()
+	start := t.tally.Begin(tally.StageWrite)
 	if ok, _ := t.sink.Direct(); ok && t.req.Route != report.RouteBuffered {
 		a := t.sink.Align().Offset
 		data := g.data
@@ -151,16 +157,20 @@ func (w *writer) store(t *Save, c plan.Chunk, g *gathered) error {
 			err := t.sink.WriteDirect(data, c.Off)
 			if err == nil {
 				t.tally.Wrote(writtenDirect(t.storage), c.Len, start)
+				return nil
 			}
 			if !errors.Is(err, vfs.ErrDirectRefused) {
+				start.Drop()
 				return err
 			}
 			if t.req.Route == report.RouteDirect {
+				start.Drop()
 				return t.mustBeDirect()
 			}
 		}
 	}
 	if err := t.sink.WriteBuffered(g.data, c.Off); err != nil {
+		start.Drop()
 		return err
 	}
 	t.tally.Wrote(report.RouteTakenBuffered, c.Len, start)

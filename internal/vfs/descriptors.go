@@ -19,6 +19,7 @@ type Descriptors struct {
 	Direct   int    // file descriptor with O_DIRECT; -1 if there is none
 	Refused  string // why there is no file descriptor with O_DIRECT; may be empty
 	Size     int64  // size in bytes that the file must have
+	Served   Served // how the owner of the file got its bytes; zero if no other server keeps them
 	// Closed, if not nil, is called once after the file was closed, so that the owner can release the file.
 	Closed func()
 }
@@ -38,7 +39,7 @@ func (d Descriptors) close() error {
 // closes them. If FromDescriptors fails, it closes the descriptors. FromDescriptors works even if this process has no
 // permission to open the file itself.
 func FromDescriptors(d Descriptors) (*File, error) {
-	f := &File{path: d.Name, buffered: d.Buffered, direct: -1, passed: true}
+	f := &File{path: d.Name, buffered: d.Buffered, direct: -1, passed: true, served: d.Served}
 	fail := func(err error) (*File, error) { return nil, errors.Join(err, d.close()) }
 	if err := f.stat(); err != nil {
 		return fail(err)

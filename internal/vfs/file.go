@@ -41,6 +41,7 @@ type File struct {
 	probe    prober
 	noNowait atomic.Bool // the file system answered EOPNOTSUPP to RWF_NOWAIT
 	passed   bool        // another process opened the file and passed its descriptors
+	served   Served      // how the process that passed the descriptors got the bytes
 	closed   func()      // called once after Close; may be nil
 	storage  lookedUp
 	remote   Remote // nil for a local file

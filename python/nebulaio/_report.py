@@ -171,6 +171,14 @@ class Report(dict[str, Any]):
         return str(self.get("via", ""))
 
     @property
+    def served(self) -> dict[str, Any]:
+        """How the server got an object that another S3 server keeps.
+
+        The keys are "from", "age_seconds" and "verified"; the dictionary is empty for other objects.
+        """
+        return dict(self.get("served") or {})
+
+    @property
     def refusals(self) -> list[dict[str, Any]]:
         """The faster routes that were not taken, each with the keys "what", "on", "reason" and "fix"."""
         return list(self.get("refusals") or ())

@@ -211,6 +211,9 @@ func (c *Client) getSmall(ctx context.Context, m *Move, r *Read, dev device.Devi
 		t.Verify = &report.Verification{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: i.Size}
 	}
 	t.Notes = append(t.Notes, o.Notes()...)
+	for _, s := range o.Served() {
+		t.Served = &report.Served{From: s.From, AgeSeconds: s.Age, Verified: s.Verified}
+	}
 	m.take(t)
 	m.report.Network = traffic(o.Traffic())
 	c.counts.httpReads.Add(1)

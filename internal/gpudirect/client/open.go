@@ -223,7 +223,8 @@ func (o *opened) file() (*vfs.File, error) {
 		o.drop()
 		return nil, errs.New(errs.Invalid, "read door message", "Opened", "came without a descriptor of "+o.name)
 	}
-	d := vfs.Descriptors{Name: o.name, Buffered: o.fds[0], Direct: o.fds[1], Refused: o.item.Refused, Size: o.item.Size}
+	d := vfs.Descriptors{Name: o.name, Buffered: o.fds[0], Direct: o.fds[1], Refused: o.item.Refused, Size: o.item.Size,
+		Served: vfs.Served{From: o.item.Served, Age: o.item.Age, Verified: o.item.Verified}}
 	h := o.h
 	o.fds, o.h = [2]int{-1, -1}, nil
 	if h != nil {

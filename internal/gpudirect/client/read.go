@@ -333,6 +333,9 @@ func (c *Client) deliver(ctx context.Context, d *door, m *Move, r *Read, o *open
 	m.report.Inline = true
 	m.moved.Store(n)
 	t := inlineReport(dev, r, n, took)
+	if it := &o.item; it.Served != "" {
+		t.Served = &report.Served{From: it.Served, AgeSeconds: it.Age, Verified: it.Verified}
+	}
 	if verify {
 		t.Verify = &report.Verification{Algorithm: "crc64nvme", Where: "host", Files: 1, Blocks: 1, Bytes: int64(len(data))}
 	}

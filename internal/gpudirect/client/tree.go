@@ -5,6 +5,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -24,6 +25,7 @@ type Tree struct {
 
 	mu   sync.Mutex
 	sums map[*vfs.File]*checksum.Sums // of files that were opened through the door
+	door *door                        // that the last file came through; nil if none did
 }
 
 // Tree returns the objects of a bucket as files that will be loaded to the given device. If the parameter device is
@@ -82,8 +84,27 @@ func (t *Tree) open(ctx context.Context, d *door, key string) (*vfs.File, error)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sums[f] = sums
+	t.sums[f], t.door = sums, d
 	return f, nil
+}
+
+// Count tells the server, in the background, which routes the bytes of a load took, as its metrics show them. The load
+// read files that Open or OpenMany returned. Bytes that came over HTTP are left out, because the server sent them.
+// Count returns false if no file came through the door.
+func (t *Tree) Count(r *report.Report) bool {
+	t.mu.Lock()
+	d := t.door
+	t.mu.Unlock()
+	if d == nil {
+		return false
+	}
+	lent := *r
+	lent.Routes = slices.DeleteFunc(slices.Clone(r.Routes), func(x report.RouteShare) bool {
+		return x.Route == report.RouteTakenNetwork
+	})
+	lent.Stages = slices.DeleteFunc(slices.Clone(r.Stages), func(x report.Stage) bool { return x.Stage == "read_network" })
+	d.countReport(&lent, false)
+	return true
 }
 
 // wholeFile returns an opened object as a file, with the checksums of all its blocks. If wholeFile fails, it closes the

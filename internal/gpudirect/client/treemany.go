@@ -119,6 +119,9 @@ func (t *Tree) openAtDoor(ctx context.Context, d *door, keys []string, out []Ope
 	if err != nil {
 		return false
 	}
+	t.mu.Lock()
+	t.door = d
+	t.mu.Unlock()
 	for i, o := range opened {
 		switch {
 		case uncached(t.c, fails[i]):

@@ -169,7 +169,7 @@ func logIn(c *net.UnixConn) error {
 		_, r, err := wire.Decode(buf[:n])
 		return r, err
 	}
-	m, err := exchange(&wire.Hello{Min: 2, Max: 2})
+	m, err := exchange(&wire.Hello{Min: wire.MinVersion, Max: wire.Version})
 	if err != nil {
 		return err
 	}
@@ -319,8 +319,8 @@ func TestAClientThatVanishes(t *testing.T) {
 	clean := leakless(t)
 	for name, until := range map[string]func(c *wireConn){
 		"after connecting": func(*wireConn) {},
-		"after Hello":      func(c *wireConn) { c.send(&wire.Hello{Min: 2, Max: 2}) },
-		"after Challenge":  func(c *wireConn) { c.ask(&wire.Hello{Min: 2, Max: 2}) },
+		"after Hello":      func(c *wireConn) { c.send(&wire.Hello{Min: wire.MinVersion, Max: wire.Version}) },
+		"after Challenge":  func(c *wireConn) { c.ask(&wire.Hello{Min: wire.MinVersion, Max: wire.Version}) },
 		"after the login":  func(c *wireConn) { c.prove(testKey, testSecret) },
 		"with replies left": func(c *wireConn) {
 			c.prove(testKey, testSecret)

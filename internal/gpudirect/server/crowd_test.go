@@ -43,7 +43,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	for i := range 200 {
 		c := d.dial()
 		if i%2 == 0 {
-			c.send(&wire.Hello{Min: 2, Max: 2}) // and no more
+			c.send(&wire.Hello{Min: wire.MinVersion, Max: wire.Version}) // and no more
 		}
 		silent = append(silent, c)
 		if i%20 == 19 {

@@ -177,7 +177,7 @@ func TestManyComeAtOnce(t *testing.T) {
 	var all []*wireConn
 	for range 100 {
 		c := d.dial()
-		c.send(&wire.Hello{Min: 2, Max: 2, Agent: "one of many"})
+		c.send(&wire.Hello{Min: wire.MinVersion, Max: wire.Version, Agent: "one of many"})
 		all = append(all, c)
 	}
 	for i, c := range all {
@@ -205,7 +205,7 @@ func TestTheLastWordIsHeard(t *testing.T) {
 	for range 50 {
 		x := d.dial()
 		// Without Fatal: it may be too late for it.
-		b, _ := wire.Append(nil, wire.Header{Request: 1}, &wire.Hello{Min: 2, Max: 2})
+		b, _ := wire.Append(nil, wire.Header{Request: 1}, &wire.Hello{Min: wire.MinVersion, Max: wire.Version})
 		_, _ = x.c.Write(b)
 		if _, m, _, err := x.receive(); err != nil || !isError(m, wire.CodeTooManyConnections) {
 			t.Fatalf("%+v, %v", m, err)

@@ -43,19 +43,19 @@ var attempts = map[string]func(t *testing.T, d *door, raw, in *wireConn){
 		mustEnd(t, in)
 	},
 	"descriptors with Hello": func(t *testing.T, d *door, raw, in *wireConn) {
-		pass(t, raw, &wire.Hello{Min: 2, Max: 2})
+		pass(t, raw, &wire.Hello{Min: wire.MinVersion, Max: wire.Version})
 		mustEnd(t, raw)
 	},
 	"descriptors with Ping": func(t *testing.T, d *door, raw, in *wireConn) { pass(t, in, &wire.Ping{}); mustEnd(t, in) },
 	"Proof twice": func(t *testing.T, d *door, raw, in *wireConn) {
-		m, _ := raw.ask(&wire.Hello{Min: 2, Max: 2})
+		m, _ := raw.ask(&wire.Hello{Min: wire.MinVersion, Max: wire.Version})
 		p := proofOf(raw.c, m.(*wire.Challenge), testKey, testSecret)
 		raw.ask(p)
 		raw.send(p)
 		mustEnd(t, raw)
 	},
 	"another key's proof": func(t *testing.T, d *door, raw, in *wireConn) {
-		m, _ := raw.ask(&wire.Hello{Min: 2, Max: 2})
+		m, _ := raw.ask(&wire.Hello{Min: wire.MinVersion, Max: wire.Version})
 		p := proofOf(raw.c, m.(*wire.Challenge), "blind", testSecret)
 		p.AccessKey = testKey
 		if m, _ := raw.ask(p); !isError(m, wire.CodeAccessDenied) {
@@ -143,7 +143,7 @@ var attempts = map[string]func(t *testing.T, d *door, raw, in *wireConn){
 		}
 	},
 	"a key that forges the log": func(t *testing.T, d *door, raw, in *wireConn) {
-		m, _ := raw.ask(&wire.Hello{Min: 2, Max: 2, Agent: "x\nmsg=forged"})
+		m, _ := raw.ask(&wire.Hello{Min: wire.MinVersion, Max: wire.Version, Agent: "x\nmsg=forged"})
 		raw.ask(proofOf(raw.c, m.(*wire.Challenge), "k\nmsg=forged", testSecret))
 	},
 	"gone with requests under way": func(t *testing.T, d *door, raw, in *wireConn) {

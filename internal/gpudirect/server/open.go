@@ -268,6 +268,10 @@ func (c *conn) openOne(ctx context.Context, want uint8, it *wire.OpenItem, files
 		}
 	}()
 	out := describe(h.Info())
+	if s, ok := h.(object.Sourced); ok {
+		from := s.Served(object.Range{N: out.Size})
+		out.Served, out.Age, out.Verified = from.From, max(from.Age, 0), from.Verified
+	}
 	if e := c.grant(&out, it); e != nil {
 		return fail(e)
 	}

@@ -68,9 +68,9 @@ func TestLogin(t *testing.T) {
 
 	// A proof that was heard on another connection is worth nothing: each has a challenge of its own.
 	a, b := d.dial(), d.dial()
-	m, _ := a.ask(&wire.Hello{Min: 2, Max: 2})
+	m, _ := a.ask(&wire.Hello{Min: wire.MinVersion, Max: wire.Version})
 	heard := proofOf(a.c, m.(*wire.Challenge), testKey, testSecret)
-	if m, _ := b.ask(&wire.Hello{Min: 2, Max: 2}); m.Type() != wire.TypeChallenge {
+	if m, _ := b.ask(&wire.Hello{Min: wire.MinVersion, Max: wire.Version}); m.Type() != wire.TypeChallenge {
 		t.Fatalf("%+v", m)
 	}
 	if m, _ := b.ask(heard); !isError(m, wire.CodeAccessDenied) {
@@ -81,9 +81,9 @@ func TestLogin(t *testing.T) {
 	}
 
 	// Versions.
-	for _, v := range [][2]uint16{{0, 0}, {1, 1}, {3, 9}, {9, 2}} {
+	for _, v := range [][2]uint16{{0, 0}, {1, 1}, {2, 2}, {4, 9}, {9, 3}} {
 		if m, _ := d.dial().ask(&wire.Hello{Min: v[0], Max: v[1]}); !isError(m, wire.CodeVersion) ||
-			!strings.Contains(m.(*wire.Error).Message, "2 to 2") {
+			!strings.Contains(m.(*wire.Error).Message, "3 to 3") {
 			t.Errorf("versions %v: %+v", v, m)
 		}
 	}

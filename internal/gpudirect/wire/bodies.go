@@ -97,6 +97,9 @@ func (i *OpenedItem) code(c *coder) {
 	c.text(&i.Refused, MaxText)
 	c.i64(&i.SumsFirst)
 	c.sums(&i.Sums)
+	c.text(&i.Served, MaxName)
+	c.i64(&i.Age)
+	c.text(&i.Verified, MaxName)
 }
 
 // Length returns the size in bytes of the OpenedItem in an Opened message. An Opened message without items has
@@ -105,8 +108,8 @@ func (i *OpenedItem) Length() int {
 	if e := i.Err; e != nil {
 		return 1 + 1 + 4 + len(e.Code) + 4 + len(e.Message) + 4 + len(e.Fix)
 	}
-	const fixed = 1 + 8 + 8 + 4 + 8 + 4 + 8 + 8 + 8 + 1 + 4 + 1 + 4 + 8 + 4
-	return fixed + len(i.ETag) + len(i.Version) + len(i.Inline) + len(i.Refused) + 8*len(i.Sums)
+	const fixed = 1 + 8 + 8 + 4 + 8 + 4 + 8 + 8 + 8 + 1 + 4 + 1 + 4 + 8 + 4 + 4 + 8 + 4
+	return fixed + len(i.ETag) + len(i.Version) + len(i.Inline) + len(i.Refused) + 8*len(i.Sums) + len(i.Served) + len(i.Verified)
 }
 
 // Length returns the size in bytes of the ListedItem in a Listed message.

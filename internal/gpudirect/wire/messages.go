@@ -145,6 +145,11 @@ type OpenedItem struct {
 	// with the message Sums.
 	SumsFirst int64
 	Sums      []uint64
+	// Served is "hit" or "stale" if another S3 server keeps the object. Served, Age and Verified are empty for other
+	// objects.
+	Served   string
+	Age      int64  // seconds since the other S3 server was asked about the object
+	Verified string // how the content was compared
 }
 
 // Range is the N bytes of an object or draft that begin at offset Off.

@@ -125,7 +125,8 @@ func forms() []form {
 					{"length", "i64", "length of the range in bytes; -1 means up " +
 						"to the end of the object, but at most max_transfer_size", nil}}}}},
 		{&Opened{First: 0, Items: []OpenedItem{{Handle: 1, Size: 5 << 20, ETag: "0011-1", CRC64: 0x1122334455667788,
-			Modified: when, N: 5 << 20, Has: 3, Sums: []uint64{1, 2, 3, 4, 5}},
+			Modified: when, N: 5 << 20, Has: 3, Sums: []uint64{1, 2, 3, 4, 5}, Served: "hit", Age: 7,
+			Verified: "crc64nvme"},
 			{Err: &Error{Kind: uint8(errs.NotFound), Code: CodeNoSuchKey, Message: "open models/b.bin: no such key",
 				Fix: "list the bucket"}}}},
 			"server", "Opened describes objects of an Open request, in the order of the request. If flag 1 is set in " +
@@ -151,7 +152,10 @@ func forms() []form {
 						"as a sum of bits: 1 for the page cache, 2 for O_DIRECT", nil},
 					{"refused", "text", "reason why the server sent no descriptor " +
 						"with O_DIRECT, although the client asked for one", nil},
-					{"first sum", "i64", "index of the block that the first entry of `sums` belongs to", nil}, sums}}}},
+					{"first sum", "i64", "index of the block that the first entry of `sums` belongs to", nil}, sums,
+					{"served", "text", "`hit` or `stale` if another S3 server keeps the object, else empty", nil},
+					{"age", "i64", "seconds since the other S3 server was asked about the object", nil},
+					{"verified", "text", "how the whole content was compared, such as `crc64nvme`", nil}}}}},
 		{&Move{Handle: 1, Device: Device{Index: -1}, Ranges: []Range{{1 << 20, 1 << 20}}}, "client",
 			"Move announces ranges of a draft, or ranges of an open object beyond " +
 				"the range of its Open, before the client transfers them.",
@@ -506,8 +510,9 @@ most %s for the Challenge, and the server limits the time of a login. A client a
 runs the process that listens on the door's socket. A client refuses a listening process unless its user is root, the
 client's own user or the owner of the socket's file.
 
-Version 1 of the protocol had no binding and is not supported any more. If the client or the server supports only
-version 1, the server answers Hello with Error Version.
+Version 1 of the protocol had no binding, and version 2 did not tell how objects of other S3 servers were served. Both
+are not supported any more. If the client or the server supports only an old version, the server answers Hello with
+Error Version.
 
 ## Messages
 

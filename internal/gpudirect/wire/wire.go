@@ -40,8 +40,8 @@ import (
 
 // Version is the protocol version that this package speaks, and MinVersion is the oldest version that it accepts.
 const (
-	Version    = 2
-	MinVersion = 2
+	Version    = 3
+	MinVersion = 3
 )
 
 // HeaderSize to MaxNotes are the sizes and bounds of messages.
@@ -158,7 +158,7 @@ func Decode(b []byte) (Header, Message, error) {
 	}
 	m := blank(h.Type)
 	if m == nil {
-		return h, nil, invalid(fmt.Sprint(h.Type), "is no type of message of version 2")
+		return h, nil, invalid(fmt.Sprint(h.Type), fmt.Sprintf("is no type of message of version %d", Version))
 	}
 	c := &coder{b: b[HeaderSize:], what: h.Type}
 	m.code(c)

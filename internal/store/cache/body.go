@@ -6,8 +6,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
+	"slices"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/layout"
@@ -15,15 +16,9 @@ import (
 )
 
 const (
-	chunk     = 64 << 10 // bytes that are copied from memory at once
-	ahead     = 4        // extents of a cluster that are fetched at the same time
-	mostTurns = 4        // how often a read without progress is tried in another way
+	ahead     = 4 // extents of a cluster that are fetched at the same time
+	mostTurns = 4 // how often a read without progress is tried in another way
 )
-
-var chunks = sync.Pool{New: func() any {
-	b := make([]byte, chunk)
-	return &b
-}}
 
 // body reads a range of a version: present blocks from the disk, missing blocks from flights.
 type body struct {
@@ -31,7 +26,11 @@ type body struct {
 	v        *version // with one user
 	own      bool     // neighbours are not asked
 	pos, end int64
-	wait     []*flight   // flights with this body as a reader; the first one brings the block at pos
+	whole    bool        // a client reads the whole content
+	tally    tally       // of what the client has got; used if whole is set
+	patient  bool        // keeping the content matters more than speed
+	now      *follower   // this body as a reader of the flight that brings the block at pos; nil if there is none
+	later    []*follower // this body as a reader of flights that bring blocks after pos
 	disk     object.Body // blocks from pos on that are on the disk
 	far      io.ReadCloser
 	turns    int // ways that were tried since the last byte
@@ -89,10 +88,16 @@ func (b *body) some(p []byte) (n int, err error) {
 			b.dropDisk()
 			return 0, nil
 		}
-	case len(b.wait) > 0:
-		var upTo int64
-		if n, upTo, err = b.wait[0].wait(b.ctx, b.pos, p, b.last()); err == nil && n == 0 {
-			err = b.section(min(upTo, b.end))
+		if b.tally.begun {
+			b.given(p[:n])
+		}
+	case b.now != nil:
+		var at *block
+		var have []byte
+		if at, have, err = b.next(); at != nil {
+			n = copy(p, have)
+			b.given(p[:n])
+			b.now.give(at)
 		}
 	default:
 		err = b.plan()
@@ -104,15 +109,38 @@ func (b *body) some(p []byte) (n int, err error) {
 	return 0, b.recover(err)
 }
 
+// next returns bytes at pos from a flight, in a block that is given back. If the block is on the disk, next returns no
+// block and begins to read from the disk.
+func (b *body) next() (*block, []byte, error) {
+	held := b.pos/blockSize == blockCount(b.v.id.Size)-1 && b.holds()
+	at, have, upTo, err := b.now.wait(b.ctx, wish{b.pos, held, b.patient})
+	if err != nil {
+		return nil, nil, err
+	}
+	if at == nil {
+		return nil, nil, b.section(min(upTo, b.end))
+	}
+	if held && b.guarded() { // not if the upstream has told in the meantime that there is nothing to compare with
+		if err := b.compare(checksum.Of(have)); err != nil {
+			b.now.give(at)
+			return nil, nil, err
+		}
+	}
+	return at, have[:min(int64(len(have)), b.end-b.pos)], nil
+}
+
 func (b *body) moved(n int64) {
 	b.pos += n
 	b.turns = 0
 }
 
-// last reports whether the block at pos is the last one of content that has not been compared as a whole. The last block
-// is given to the reader only after the comparison, so that no reader gets the whole of a wrong content.
-func (b *body) last() bool {
-	return b.pos/blockSize == blockCount(b.v.id.Size)-1 && b.v.entry.Proof() == ""
+// holds reports whether the last block of the content may be given to the reader only after the content was compared, so
+// that no reader gets the whole of a wrong content.
+func (b *body) holds() bool {
+	if b.whole {
+		return b.guarded()
+	}
+	return b.v.entry.Proof() == "" && !b.v.unheld()
 }
 
 // plan chooses where the bytes at pos come from: the disk, if their block is present, or a fetch of the missing blocks.
@@ -126,33 +154,54 @@ func (b *body) plan() error {
 		return b.section(missing[0].Off)
 	}
 	n, end := b.pos/blockSize, blockCount(missing[0].Off+missing[0].N)
-	f, err := b.v.follow(n, end, b.own)
-	if err != nil {
-		return err
-	}
-	b.wait = append(b.wait, f)
-	if b.v.b.s.neighbours() == nil || b.own {
-		return nil
-	}
-	const extent = object.Extent / blockSize
-	for i := int64(1); i < ahead; i++ { // other extents have other owners, which work at the same time
-		at := (n/extent + i) * extent
-		if at >= end {
-			break
+	live := b.later[:0]
+	for _, r := range b.later {
+		switch {
+		case b.now == nil && r.f.covers(n):
+			b.now = r
+		case r.at > n && r.f.covers(r.at):
+			live = append(live, r)
+		default:
+			r.leave()
 		}
-		if f, err := b.v.follow(at, end, false); err == nil {
-			b.wait = append(b.wait, f)
+	}
+	b.later = live
+	if b.now == nil {
+		var err error
+		if b.now, err = b.v.follow(n, end, b.own); err != nil {
+			return err
 		}
+	}
+	if b.v.b.s.neighbours() != nil && !b.own {
+		b.lookAhead(n)
 	}
 	return nil
 }
 
+// lookAhead begins to fetch the extents after block n. Other extents have other owners, which work at the same time.
+func (b *body) lookAhead(n int64) {
+	const extent = object.Extent / blockSize
+	end := blockCount(b.end)
+	for i := int64(1); i < ahead; i++ {
+		at := (n/extent + i) * extent
+		if at >= end {
+			break
+		}
+		if slices.ContainsFunc(b.later, func(r *follower) bool { return r.at == at }) {
+			continue
+		}
+		if r, err := b.v.follow(at, end, false); err == nil {
+			b.later = append(b.later, r)
+		}
+	}
+}
+
 // section reads from the disk up to the position end.
 func (b *body) section(end int64) error {
-	if last := (blockCount(b.v.id.Size) - 1) * blockSize; end > last && b.v.entry.Proof() == "" {
+	if last := (blockCount(b.v.id.Size) - 1) * blockSize; end > last && b.holds() {
 		if b.pos < last {
 			end = last
-		} else if err := b.v.settle(b.ctx); err != nil {
+		} else if err := b.settle(); err != nil {
 			return err
 		}
 	}
@@ -176,7 +225,7 @@ func (b *body) recover(err error) error {
 	switch {
 	case b.ctx.Err() != nil, b.far != nil:
 	case passed && b.turns < mostTurns*4:
-		b.leave()
+		b.drop() // the flights of later blocks go on
 		return nil
 	case b.turns >= mostTurns, errors.Is(err, upstream.ErrChanged), errs.Is(err, errs.Corrupt) &&
 		!errors.Is(err, object.ErrDamaged):
@@ -185,15 +234,13 @@ func (b *body) recover(err error) error {
 		b.dropDisk()
 		b.leave()
 		return nil // the block is absent now, and is fetched again
-	case errors.Is(err, errUnkept):
+	case errors.Is(err, errUnkept) && !b.patient:
 		b.leave()
 		b.dropDisk()
-		far := newPlainBody(b.ctx, b.v.b, b.v.id, b.v.described(), object.Range{Off: b.pos, N: b.end - b.pos}, nil)
-		if err = far.Verify(); err == nil {
-			b.far = far
+		if err = b.goFar(); err == nil {
 			return nil
 		}
-	case len(b.wait) > 0 && b.turns < 2:
+	case b.now != nil && b.turns < 2:
 		// The flight of another reader has failed, perhaps for a reason of its own: one attempt of our own.
 		b.leave()
 		return nil
@@ -216,64 +263,27 @@ func (b *bucket) told(id object.Identity, err error) error {
 		Fix: "read the object again"}
 }
 
+// drop leaves the flight of the block at pos.
+func (b *body) drop() {
+	if b.now != nil {
+		b.now.leave()
+		b.now = nil
+	}
+}
+
 // leave leaves all flights.
 func (b *body) leave() {
-	for _, f := range b.wait {
-		f.leave()
+	b.drop()
+	for _, r := range b.later {
+		r.leave()
 	}
-	b.wait = nil
+	b.later = nil
 }
 
 func (b *body) dropDisk() {
 	if b.disk != nil {
 		_ = b.disk.Close() // only read from
 		b.disk = nil
-	}
-}
-
-// WriteTo implements io.WriterTo. Bytes on the disk go to a socket by sendfile.
-func (b *body) WriteTo(w io.Writer) (int64, error) {
-	var total int64
-	p := chunks.Get().(*[]byte)
-	defer chunks.Put(p)
-	for {
-		if done, err := b.over(); done {
-			if errors.Is(err, io.EOF) {
-				err = nil
-			}
-			return total, err
-		}
-		if b.disk != nil && b.disk.Len() > 0 {
-			n, err := b.disk.WriteTo(w)
-			total += n
-			if n > 0 {
-				b.moved(n)
-			}
-			if err == nil {
-				b.dropDisk()
-				continue
-			}
-			if !errors.Is(err, object.ErrDamaged) { // the writer failed
-				b.err = err
-				return total, err
-			}
-			if err := b.recover(err); err != nil {
-				return total, err
-			}
-			continue
-		}
-		n, err := b.some((*p)[:min(int64(chunk), b.end-b.pos)])
-		if n > 0 {
-			k, err := w.Write((*p)[:n])
-			total += int64(k)
-			if err != nil {
-				b.err = err
-				return total, err
-			}
-		}
-		if err != nil {
-			return total, err
-		}
 	}
 }
 
@@ -299,13 +309,11 @@ func (b *body) Verify() error {
 			if err = v.Verify(); err == nil {
 				return nil
 			}
-		case len(b.wait) > 0:
-			var upTo int64
-			if _, upTo, err = b.wait[0].wait(b.ctx, b.pos, nil, b.last()); err == nil && upTo == 0 {
+		case b.now != nil:
+			var at *block
+			if at, _, err = b.next(); at != nil {
+				b.now.give(at)
 				return nil
-			}
-			if err == nil {
-				err = b.section(min(upTo, b.end))
 			}
 		default:
 			err = b.plan()

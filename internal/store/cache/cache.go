@@ -78,7 +78,11 @@ type Rules struct {
 	// StaleIfError is the age of the last answer up to which cached content is served while the upstream does not
 	// answer.
 	StaleIfError time.Duration
-	ReadOnly     bool // refuse changes
+	// StaleAfter is the time without an answer of the upstream after which content on the disk is served as stale, if
+	// StaleIfError allows it. While a question of the bucket is open for longer, other reads do not wait at all. 0 means
+	// that a read waits until the question fails.
+	StaleAfter time.Duration
+	ReadOnly   bool // refuse changes
 }
 
 // Bucket is an upstream bucket of a Store.
@@ -99,8 +103,11 @@ type Options struct {
 	// Detached holds, by name, the origins of buckets that were upstream buckets earlier and are none now. The
 	// objects of a detached bucket cannot be reached.
 	Detached map[string]string
-	Log      *slog.Logger     // nil means no log
-	Now      func() time.Time // nil means time.Now
+	// Memory is the number of bytes that fetches may hold in memory while the disk is slower than the upstream. Each fetch
+	// may hold 8 MiB besides. 0 means 64 MiB.
+	Memory int64
+	Log    *slog.Logger     // nil means no log
+	Now    func() time.Time // nil means time.Now
 }
 
 // Store is an object store with upstream buckets. Calls for other buckets go to the local store.
@@ -108,18 +115,23 @@ type Store struct {
 	object.Buckets
 	object.Records
 	uploads
-	local    Local
-	files    *cachefile.Store
-	buckets  map[string]*bucket // never changed
-	byOrigin map[string]*bucket
-	detached map[string]string
-	shelf    *shelf
-	log      *slog.Logger
-	now      func() time.Time
-	near     atomic.Pointer[Neighbours] // nil while this node is alone
-	counts   counts
-	warming  *warming
-	join     *checksum.Joiner
+	local     Local
+	files     *cachefile.Store
+	buckets   map[string]*bucket // never changed
+	byOrigin  map[string]*bucket
+	detached  map[string]string
+	shelf     *shelf
+	log       *slog.Logger
+	now       func() time.Time
+	near      atomic.Pointer[Neighbours] // nil while this node is alone
+	counts    counts
+	warming   *warming
+	refills   *refills
+	alone     alone
+	join      *checksum.Joiner
+	budget    budget
+	lent      atomic.Int64  // writers that use the memory of flights
+	comparing chan struct{} // one for each large content on the disk that is being compared
 
 	fetches context.Context // ended by Close
 	stop    context.CancelFunc
@@ -140,10 +152,14 @@ func New(o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Memory == 0 {
+		o.Memory = 64 << 20
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{Buckets: o.Local, Records: o.Local, local: o.Local, files: o.Files, buckets: map[string]*bucket{}, byOrigin: map[string]*bucket{},
 		detached: o.Detached, log: o.Log, now: o.Now, join: checksum.NewJoiner(), fetches: ctx, stop: stop}
-	s.shelf, s.warming, s.uploads = newShelf(s), newWarming(), uploads{s}
+	s.budget.most, s.comparing = o.Memory/blockSize, make(chan struct{}, mostComparing)
+	s.shelf, s.warming, s.refills, s.uploads = newShelf(s), newWarming(), newRefills(s), uploads{s}
 	for _, b := range o.Buckets {
 		if b.Rules.NeverChanges == nil {
 			b.Rules.NeverChanges = func(string) bool { return false }
@@ -190,6 +206,7 @@ type bucket struct {
 
 	mu      sync.Mutex
 	asks    map[askKey]*ask
+	overdue int         // questions without an answer for longer than Rules.StaleAfter
 	changes [256]uint64 // number of changes by this node, by hash of the key
 	md5     bool        // an ETag of this upstream has been the MD5 of its content
 	noMD5   bool        // ETags of this upstream are no MD5s

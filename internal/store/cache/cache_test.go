@@ -360,6 +360,9 @@ func TestTheDoorGetsWholeContentAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
+	if how := h.(object.Sourced).Served(object.Range{}); how != (object.Served{From: "hit", Verified: "crc64nvme"}) {
+		t.Errorf("%+v", how)
+	}
 	file, err := h.Open(false)
 	if err != nil {
 		t.Fatal(err)

@@ -81,6 +81,9 @@ func (b *bucket) open(ctx context.Context, ref object.Ref) (object.Content, erro
 		n = max(id.Size-w.rng.Off, 0)
 	}
 	c.v, _, err = b.s.shelf.take(ctx, b, id, &f.about, n, !f.stale)
+	if c.v != nil && f.full {
+		c.v.fullyDescribed()
+	}
 	return c, err
 }
 
@@ -108,11 +111,11 @@ func (c *content) Served(r object.Range) object.Served {
 	s := object.Served{From: object.ServedUpstream, Age: int64(c.b.s.now().Sub(c.found.checked).Seconds()),
 		Verified: byLength}
 	if c.v != nil {
-		if how := c.v.entry.Proof(); how != "" {
+		if how := c.v.comparedBy(); how != "" {
 			s.Verified = how
 		}
-		missing := c.v.entry.Missing(r)
-		if near := c.b.s.neighbours(); len(missing) > 0 && near != nil && !near.Mine(c.v.id, missing[0].Off/object.Extent) {
+		missing := c.v.absent(r)
+		if near := c.b.s.neighboursOf(c.v.id); len(missing) > 0 && near != nil && !near.Mine(c.v.id, missing[0].Off/object.Extent) {
 			s.From = object.ServedPeer
 		}
 		if len(missing) == 0 && !c.came {
@@ -153,16 +156,16 @@ func (c *content) Section(r object.Range) (object.Body, error) {
 		c.b.served.count(object.ServedUpstream)
 		return newPlainBody(c.ctx, c.b, id, &c.found.about, r, src), nil
 	}
-	if c.found.stale && len(c.v.entry.Missing(r)) > 0 {
+	if c.found.stale && len(c.v.absent(r)) > 0 {
 		first.drop()
 		return nil, c.offline()
 	}
 	c.b.served.count(c.Served(r).From)
 	c.v.hold()
-	b := &body{ctx: c.ctx, v: c.v, pos: r.Off, end: r.Off + r.N}
+	b := &body{ctx: c.ctx, v: c.v, whole: r.N == id.Size, pos: r.Off, end: r.Off + r.N}
 	if first != nil && first.f != nil {
-		if n := r.Off / blockSize; first.f.covers(n) {
-			b.wait = append(b.wait, first.f)
+		if n := r.Off / blockSize; first.f.f.covers(n) {
+			b.now = first.f
 		} else {
 			first.f.leave()
 		}
@@ -217,7 +220,7 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 	if err != nil {
 		return nil, err
 	}
-	if !kept || !v.entry.Whole() {
+	if !kept || !v.arrive(ctx) {
 		if kept {
 			v.release()
 		}
@@ -241,18 +244,29 @@ func (s *Store) Handle(ctx context.Context, ref object.Ref) (object.Handle, erro
 	b.served.count(from)
 	info := b.info(ref, f)
 	info.CRC64, info.NoCRC64 = crc, false // of the bytes on the disk, which the client compares
-	return &handle{v: v, info: info}, nil
+	return &handle{v: v, info: info, from: from, age: int64(s.now().Sub(f.checked).Seconds())}, nil
 }
 
 // handle is content in the cache that is handed out to a client of the door.
 type handle struct {
 	v      *version
 	info   object.Info
+	from   string // object.ServedHit or object.ServedStale
+	age    int64  // seconds since the upstream was asked
 	closed sync.Once
 }
 
 // Info implements object.Handle.
 func (h *handle) Info() object.Info { return h.info.Clone() }
+
+// Served implements object.Sourced.
+func (h *handle) Served(object.Range) object.Served {
+	how := h.v.comparedBy()
+	if how == "" {
+		how = byLength
+	}
+	return object.Served{From: h.from, Age: h.age, Verified: how}
+}
 
 // Inline implements object.Handle.
 func (h *handle) Inline() ([]byte, bool) { return h.v.entry.Inline() }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/cache"
 	"github.com/nebulaio/nebulaio/internal/store/cachefile"
@@ -34,6 +36,7 @@ type far struct {
 	flip    int64           // byte of the content that arrives wrong; -1: none
 	before  func(at int64)  // called before the byte at this offset is sent
 	breakAt map[int64]error // errors by offset, each once
+	silent  chan struct{}   // if not nil, questions about objects wait until it is closed
 }
 
 func newFar(t *testing.T) *far {
@@ -73,6 +76,16 @@ func (f *far) reachable() error {
 
 func (f *far) Stat(ctx context.Context, key, version, ifNoneMatch string) (upstream.About, error) {
 	f.stats.Add(1)
+	f.mu.Lock()
+	silent := f.silent
+	f.mu.Unlock()
+	if silent != nil {
+		select {
+		case <-silent:
+		case <-ctx.Done():
+			return upstream.About{}, ctx.Err()
+		}
+	}
 	return f.about(ctx, key, version, ifNoneMatch)
 }
 
@@ -204,6 +217,9 @@ type rig struct {
 	dir   string
 	rules cache.Rules
 	clock atomic.Int64 // seconds
+	fs    vfs.FS       // nil: that of the operating system
+	// memory is the memory of all fetches besides the 8 MiB of each; 0: the default.
+	memory int64
 }
 
 func newRig(t *testing.T, f *far, rules cache.Rules) *rig {
@@ -221,7 +237,7 @@ func (r *rig) now() time.Time { return time.Unix(1_800_000_000+r.clock.Load(), 0
 
 func (r *rig) open(t *testing.T, capacity int64) {
 	t.Helper()
-	files, err := cachefile.Open(t.Context(), cachefile.Options{Dir: r.dir, Capacity: capacity, Reserve: -1})
+	files, err := cachefile.Open(t.Context(), cachefile.Options{Dir: r.dir, FS: r.fs, Capacity: capacity, Reserve: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +246,7 @@ func (r *rig) open(t *testing.T, capacity int64) {
 		t.Fatal(err)
 	}
 	r.files = files
-	r.Store = cache.New(cache.Options{Local: local, Files: files, Now: r.now,
+	r.Store = cache.New(cache.Options{Local: local, Files: files, Memory: r.memory, Now: r.now,
 		Buckets: []cache.Bucket{{Name: bucket, From: r.far, Pass: passing{r.far}, Rules: r.rules}}})
 }
 

@@ -8,107 +8,134 @@ import (
 	"hash"
 	"io"
 	"sync"
+	"sync/atomic"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-const (
-	blockSize = object.SumBlock
-	// queued is the largest number of blocks of one flight in memory. The blocks wait to be written to the disk.
-	queued = 8
-	// finishing is the largest number of remaining blocks that a flight still fetches after its last reader has left.
-	finishing = 8
-)
+// finishing is the largest number of remaining blocks that a flight still fetches after its last reader has left.
+const finishing = 8
 
-// errUnkept means that the disk did not take a block, so that the readers must go on without the cache.
-var errUnkept = errors.New("the cache did not keep the block")
+var (
+	// errUnkept means that the disk did not take a block, so that the readers must go on without the cache.
+	errUnkept = errors.New("the cache did not keep the block")
+	// errPassed means that the flight does not bring the block any more.
+	errPassed = errors.New("the flight has ended before the block")
+)
 
 // flight is one fetch of neighbouring blocks, which any number of readers follow. A flight belongs to no reader: it goes
 // on while it has readers.
+//
+// One goroutine fetches blocks, one writes them to the disk, and one computes the checksums of whole content. If the disk
+// is slower than the upstream and a reader waits, the flight leaves out blocks: their bytes go to the reader alone.
 type flight struct {
 	v    *version
-	from string // object.ServedPeer or object.ServedUpstream
-	sum  hash.Hash
+	from string    // object.ServedPeer or object.ServedUpstream
+	sum  hash.Hash // of the whole content; nil if the CRC-64 is enough. Used by one goroutine at a time.
 	ends context.CancelFunc
+	// keeps means that no block is left out, because other nodes of the cluster would have to fetch it again.
+	keeps bool
+	alone atomic.Bool // the neighbour has failed, and the flight reads from the upstream itself
 
 	mu      sync.Mutex
-	moved   sync.Cond // signals every change
+	moved   sync.Cond // signals every change to readers and to the goroutines that store and count
+	room    sync.Cond // signals to the goroutine that fetches that it may go on
 	first   int64     // number of the first block
 	end     int64     // number of the block after the last one; becomes smaller if all readers leave
-	stored  int64     // blocks from first up to stored are in the entry
-	recent  []*block  // blocks from stored on, in order; the last one may be incomplete
-	read    bool      // all blocks have been read from the source, or reading has failed
-	users   int
-	refused bool  // the entry did not take a block
-	done    bool  // nothing changes any more
-	err     error // why the flight ended before its end
+	queue   queue
+	read    bool // all blocks have been read from the source, or reading has failed
+	readers map[*follower]struct{}
+	hungry  int    // readers that wait for the next block
+	crc     uint64 // of the blocks up to summed, if the flight spans the content
+	summed  int64  // number of the next block to sum
+	proof   string // how the content that the flight brought was compared; empty if it was not
+	refused bool   // the entry did not take a block
+	done    bool   // nothing changes any more
+	err     error  // why the flight ended before its end
 }
 
-// block is one block in memory. All fields are protected by flight.mu. Bytes up to have do not change any more.
-type block struct {
-	data  []byte
-	have  int
-	users int  // readers that copy from the block now
-	gone  bool // the flight does not need the block any more
+// changed signals a change to everybody. The caller holds mu.
+func (f *flight) changed() {
+	f.moved.Broadcast()
+	f.room.Broadcast()
 }
 
-var blocks = sync.Pool{New: func() any {
-	b := make([]byte, blockSize)
-	return &b
-}}
+// spans reports whether the flight brings the whole content. The caller holds mu, or nobody else knows the flight.
+func (f *flight) spans() bool { return f.first == 0 && f.end == blockCount(f.v.id.Size) }
 
-func newBlock(n int64) *block { return &block{data: (*blocks.Get().(*[]byte))[:n]} }
+// asksPeer reports whether the flight waits for a neighbour. Another node must not wait for such a flight: the two nodes
+// could wait for each other.
+func (f *flight) asksPeer() bool { return f.from == object.ServedPeer && !f.alone.Load() }
 
-// free gives the memory back when nobody uses the block.
-func (b *block) free() {
-	if b.gone && b.users == 0 && b.data != nil {
-		whole := b.data[:blockSize]
-		blocks.Put(&whole)
-		b.data = nil
-	}
+// goAlone records that the flight reads from the upstream itself. From now on, other nodes may need its blocks.
+func (f *flight) goAlone() {
+	f.alone.Store(true)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keeps = true
 }
 
 // covers reports whether the flight brings the block.
 func (f *flight) covers(n int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.done && n >= f.first && n < f.end
+	return f.brings(n)
 }
 
-// join counts one more reader, and reports whether the flight still brings the block. A flight that has failed, but still
-// writes blocks to the disk, counts: its readers look at the disk when it is done.
-func (f *flight) join(n int64) bool {
+// has reports whether the memory of the flight has the whole block.
+func (f *flight) has(n int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.done || n < f.first || n >= f.end {
-		return false
-	}
-	f.users++
-	return true
+	return !f.done && f.err == nil && f.queue.whole(n) != nil
 }
 
-// leave counts one reader less. A flight without readers ends soon.
-func (f *flight) leave() {
+// brings reports whether a reader can get the block from the flight. The caller holds mu.
+func (f *flight) brings(n int64) bool {
+	return !f.done && n >= f.first && n < f.end && !f.queue.isLeft(n)
+}
+
+// bringsFrom returns the number of the first block from n on that the flight brings, or none if there is no such block.
+func (f *flight) bringsFrom(n, none int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.users--
-	if f.users > 0 || f.done {
-		return
+	n = f.queue.left.after(max(n, f.first))
+	if f.done || n >= f.end {
+		return none
 	}
-	if now := f.stored + int64(len(f.recent)); f.end-now > finishing {
-		f.end = max(now, f.first+1)
-		f.moved.Broadcast()
+	return n
+}
+
+// join adds a reader from block n on, or returns nil if the flight does not bring that block. A flight that has failed,
+// but still writes blocks to the disk, counts: its readers look at the disk when it is done.
+func (f *flight) join(n int64) *follower {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.brings(n) {
+		return nil
 	}
+	return f.add(n)
+}
+
+// add adds a reader. The caller holds mu, or nobody else knows the flight.
+func (f *flight) add(n int64) *follower {
+	r := &follower{f: f, at: n}
+	f.readers[r] = struct{}{}
+	return r
 }
 
 // run reads the source to its end, in the goroutine of the flight.
 func (f *flight) run(ctx context.Context, src io.ReadCloser) {
 	defer f.v.b.s.running.Done()
-	stored := make(chan struct{})
-	go func() {
-		defer close(stored)
-		f.store(ctx)
-	}()
+	var sums, stores sync.WaitGroup
+	stores.Go(func() { f.store(ctx) })
+	f.mu.Lock()
+	if f.spans() {
+		sums.Go(f.count)
+	} else {
+		f.queue.unsummed = false
+	}
+	f.mu.Unlock()
 	err := f.fetch(ctx, src)
 	_ = src.Close() // only read from
 	f.mu.Lock()
@@ -118,8 +145,13 @@ func (f *flight) run(ctx context.Context, src io.ReadCloser) {
 	f.read = true
 	f.moved.Broadcast()
 	f.mu.Unlock()
-	<-stored
+	sums.Wait()
+	f.judge()
+	stores.Wait()
 	f.ends()
+	f.mu.Lock()
+	f.queue.drop()
+	f.mu.Unlock()
 	f.v.landed(f)
 }
 
@@ -130,14 +162,14 @@ func (f *flight) fetch(ctx context.Context, src io.Reader) error {
 		if b == nil {
 			return nil
 		}
-		data := b.data // the writer to the disk gives a complete block back
-		for b.have < len(data) {
+		for data, have := b.data, 0; have < len(data); { // the memory may be given back with the last byte
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			k, err := src.Read(data[b.have:])
+			k, err := src.Read(data[have:])
+			have += k
 			f.mu.Lock()
-			b.have += k
+			b.have = have
 			f.moved.Broadcast()
 			stop := f.err
 			f.mu.Unlock()
@@ -145,9 +177,13 @@ func (f *flight) fetch(ctx context.Context, src io.Reader) error {
 				return stop
 			}
 			if k > 0 {
-				f.v.b.received(f.from, k)
+				from := object.ServedUpstream
+				if f.asksPeer() {
+					from = object.ServedPeer
+				}
+				f.v.b.received(from, k)
 			}
-			if err != nil && b.have < len(data) {
+			if err != nil && have < len(data) {
 				if errors.Is(err, io.EOF) {
 					err = io.ErrUnexpectedEOF
 				}
@@ -157,58 +193,110 @@ func (f *flight) fetch(ctx context.Context, src io.Reader) error {
 	}
 }
 
-// begin adds block n to the blocks in memory, and waits while there are too many of them. begin returns nil if the
-// flight ends before block n.
+// begin adds block n to the blocks in memory. If there are too many of them, begin waits for the disk. If a reader waits
+// for block n, begin leaves out blocks instead. begin returns nil if the flight ends before block n.
 func (f *flight) begin(n int64) *block {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for len(f.recent) >= queued && f.err == nil && n < f.end {
-		f.moved.Wait()
+	for f.err == nil && n < f.end {
+		if b := f.queue.grow(f.v.length(n)); b != nil {
+			return b
+		}
+		if f.hungry == 0 || f.keeps || !f.leaveOut() {
+			f.room.Wait()
+		}
 	}
-	if f.err != nil || n >= f.end {
-		return nil
+	return nil
+}
+
+// leaveOut frees the memory of blocks that no reader needs any more and the disk has not taken yet. It reports whether
+// there was one. The caller holds mu.
+func (f *flight) leaveOut() bool {
+	before := f.end
+	for r := range f.readers {
+		before = min(before, r.at)
 	}
-	b := newBlock(f.v.length(n))
-	f.recent = append(f.recent, b)
-	return b
+	n := f.queue.leave(before)
+	f.v.b.s.counts.left.Add(n)
+	return n > 0
+}
+
+// count computes the checksums of whole content, block by block.
+func (f *flight) count() {
+	join := f.v.b.s.join
+	for {
+		f.mu.Lock()
+		b := f.queue.whole(f.summed)
+		for b == nil && !f.read {
+			f.moved.Wait()
+			b = f.queue.whole(f.summed)
+		}
+		if b == nil || !f.spans() {
+			f.queue.forgo()
+			f.changed()
+			f.mu.Unlock()
+			return
+		}
+		f.mu.Unlock()
+		sum := checksum.Of(b.data)
+		if f.sum != nil {
+			f.sum.Write(b.data)
+		}
+		f.mu.Lock()
+		f.crc = join.After(f.crc, int64(len(b.data))) ^ sum
+		f.summed++
+		f.queue.counted(b)
+		f.changed()
+		f.mu.Unlock()
+	}
+}
+
+// judge compares the whole content, so that its last block can be given to readers before the disk has all blocks.
+func (f *flight) judge() {
+	f.mu.Lock()
+	whole := f.err == nil && f.spans() && f.summed == f.end
+	f.mu.Unlock()
+	if !whole {
+		return
+	}
+	how, err := f.v.prove(f.crc, f.sum)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.proof = how
+	if f.err == nil {
+		f.err = err
+	}
+	f.moved.Broadcast()
 }
 
 // store writes complete blocks to the entry, in order.
 func (f *flight) store(ctx context.Context) {
 	for {
 		f.mu.Lock()
-		for !f.read && (f.refused || len(f.recent) == 0 || f.recent[0].have < len(f.recent[0].data)) {
+		n, b := f.queue.next()
+		for b == nil && !f.read && !f.refused {
 			f.moved.Wait()
+			n, b = f.queue.next()
 		}
-		if len(f.recent) == 0 || f.recent[0].have < len(f.recent[0].data) || f.refused {
-			for _, b := range f.recent {
-				b.gone = true
-				b.free()
-			}
-			f.recent = nil
+		if b == nil || f.refused {
 			f.mu.Unlock()
 			return
 		}
-		b, n := f.recent[0], f.stored
+		b.storing = true
 		f.mu.Unlock()
-		if f.sum != nil {
-			f.sum.Write(b.data)
-		}
 		err := f.v.entry.Put(context.WithoutCancel(ctx), n, b.data)
 		if err != nil {
 			err = f.v.unkept(n, err) // locks the version, which is locked before a flight
 		}
 		f.mu.Lock()
+		b.storing = false
 		if err != nil {
 			f.err, f.refused = err, true
 			f.ends() // the source may be silent
 		} else {
-			f.stored++
-			f.recent = f.recent[1:]
-			b.gone = true
-			b.free()
+			f.queue.kept(n)
 		}
-		f.moved.Broadcast()
+		f.changed()
 		f.mu.Unlock()
 	}
 }
@@ -223,46 +311,3 @@ func (f *flight) finish(err error) {
 	f.done = true
 	f.moved.Broadcast()
 }
-
-// wait copies bytes at the position pos to p as soon as there are any. If the block at pos is in the entry, wait returns
-// the end of the blocks in the entry instead. If whole is true, wait returns no bytes from memory: it waits until the
-// flight is done.
-func (f *flight) wait(ctx context.Context, pos int64, p []byte, whole bool) (n int, upTo int64, err error) {
-	stop := context.AfterFunc(ctx, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.moved.Broadcast()
-	})
-	defer stop()
-	k, in := pos/blockSize, int(pos%blockSize)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for {
-		switch at := k - f.stored; {
-		case whole && !f.done:
-		case at < 0 && (!whole || f.done):
-			return 0, min(f.stored*blockSize, f.v.id.Size), nil
-		case !whole && at >= 0 && at < int64(len(f.recent)) && f.recent[at].have > in && !f.done:
-			b := f.recent[at]
-			b.users++
-			have := b.have
-			f.mu.Unlock()
-			n = copy(p, b.data[in:have])
-			f.mu.Lock()
-			b.users--
-			b.free()
-			return n, 0, nil
-		case f.done && f.err != nil: // until then, blocks in memory may still go to the disk
-			return 0, 0, f.err
-		case f.done || k >= f.end:
-			return 0, 0, errPassed
-		}
-		if ctx.Err() != nil {
-			return 0, 0, context.Cause(ctx)
-		}
-		f.moved.Wait()
-	}
-}
-
-// errPassed means that the flight does not bring the block any more.
-var errPassed = errors.New("the flight has ended before the block")

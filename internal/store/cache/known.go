@@ -39,6 +39,7 @@ type found struct {
 	about   upstream.About
 	checked time.Time
 	stale   bool // the upstream does not answer, and the description is older than the rules allow otherwise
+	full    bool // the description came with a reply about the whole content
 }
 
 // wanted is a question about an object. If open is set, and nothing is known about the object, the answer also begins to
@@ -55,7 +56,7 @@ type opened struct {
 	v    *version // with one user
 	body io.ReadCloser
 	off  int64 // of body
-	f    *flight
+	f    *follower
 }
 
 // drop gives up what came with an answer.
@@ -107,6 +108,9 @@ func (b *bucket) find(ctx context.Context, w *wanted) (found, error) {
 		if f, ok, err := b.fresh(w.ref, k, known); ok {
 			return f, err
 		}
+		if known && w.open && !k.Absent && b.lacks(k.Identity, w.rng) {
+			known = false // one request brings the description and the bytes
+		}
 		b.mu.Lock()
 		at := askKey{key, version, b.changes[stripe(key)], w.open && !known}
 		q := b.asks[at]
@@ -132,6 +136,24 @@ func (b *bucket) find(ctx context.Context, w *wanted) (found, error) {
 		}
 		return q.found, q.err
 	}
+}
+
+// lacks reports whether no block of a range is on the disk, and nobody fetches the content now.
+func (b *bucket) lacks(id object.Identity, r object.Range) bool {
+	if v := b.s.shelf.reading(id); v != nil {
+		v.release()
+		return false
+	}
+	e, ok := b.s.files.Peek(id)
+	if !ok {
+		return true
+	}
+	defer e.Release()
+	if r.N < 0 || r.N > id.Size-r.Off {
+		r.N = max(id.Size-r.Off, 0)
+	}
+	missing := e.Missing(r)
+	return len(missing) == 1 && missing[0].Off <= r.Off && missing[0].Off+missing[0].N >= r.Off+r.N
 }
 
 // fresh returns what is known if it counts without a question to the upstream.
@@ -170,7 +192,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 	}
 	var body io.ReadCloser
 	var err error
-	off := int64(0)
+	off, full := int64(0), true
 	if w.open && !known {
 		off = w.rng.Off / blockSize * blockSize
 		n := int64(-1)
@@ -178,9 +200,16 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 			n = blockCount(w.rng.Off+w.rng.N)*blockSize - off
 		}
 		about, body, err = b.openStream(ctx, w.ref, off, n)
+		full = off == 0 && n < 0
 		if errors.Is(err, object.ErrInvalidRange) { // the front end needs the size for its reply
 			body = nil
 			about, err = b.From.Stat(ctx, key, version, "")
+			full = true
+		}
+	} else if known && b.servable(w, k) {
+		var late bool
+		if about, late, err = b.askSoon(ctx, w.ref, old, changes); late {
+			return found{about: old, checked: k.Checked, stale: true}, nil
 		}
 	} else {
 		about, err = b.From.Stat(ctx, key, version, old.Identity.ETag)
@@ -190,13 +219,13 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 	}
 	switch {
 	case err == nil && about.NotModified && known:
-		about = old
+		about, full = old, false
 		b.s.counts.validated.Add(1)
 	case errors.Is(err, object.ErrNoSuchKey) && !about.Marker && version == "":
 		b.remember(key, changes, cachefile.Known{Absent: true, Checked: asked})
 		return found{}, err
 	case unanswered(err) && known:
-		if age := b.s.now().Sub(k.Checked); b.Rules.NeverChanges(key) || fixed(version) || age <= b.Rules.StaleIfError {
+		if b.mayBeStale(w.ref, k) {
 			return found{about: old, checked: k.Checked, stale: true}, nil
 		}
 		return found{}, err
@@ -215,9 +244,9 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		b.remember(knownKey(key, version), changes, cachefile.Known{Identity: about.Identity, About: about.Encode(),
 			Checked: asked})
 	}
-	f := found{about: about, checked: asked}
+	f := found{about: about, checked: asked, full: full}
 	if body != nil {
-		w.first = b.receive(ctx, &about, w, body, off)
+		w.first = b.receive(ctx, &f, w, body, off)
 	}
 	return f, nil
 }
@@ -281,7 +310,8 @@ func (b *bucket) remember(key string, changes uint64, k cachefile.Known) {
 }
 
 // receive makes a flight of a body that came with an answer.
-func (b *bucket) receive(ctx context.Context, a *upstream.About, w *wanted, body io.ReadCloser, off int64) *opened {
+func (b *bucket) receive(ctx context.Context, found *found, w *wanted, body io.ReadCloser, off int64) *opened {
+	a := &found.about
 	id := a.Identity
 	n := w.rng.N
 	if n < 0 {
@@ -290,6 +320,9 @@ func (b *bucket) receive(ctx context.Context, a *upstream.About, w *wanted, body
 	v, kept, _ := b.s.shelf.take(ctx, b, id, a, n, true)
 	if !kept {
 		return &opened{body: body, off: off}
+	}
+	if found.full {
+		v.fullyDescribed()
 	}
 	first, end := off/blockSize, blockCount(min(id.Size, w.rng.Off+n))
 	missing := v.entry.Missing(object.Range{Off: off, N: min(end*blockSize, id.Size) - off})

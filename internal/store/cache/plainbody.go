@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"hash/crc32"
 	"io"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
@@ -42,6 +43,8 @@ func newPlainBody(ctx context.Context, b *bucket, id object.Identity, about *ups
 	p.small = about != nil && id.Size <= blockSize && r.N > 0
 	if (p.whole || p.small) && looksLikeMD5(id.ETag) && (id.Size <= alsoMD5 || !about.HasCRC64) && !b.otherETags() {
 		p.sum = md5.New() //nolint:gosec // compared with the upstream's own MD5
+	} else if p.whole && about.HasCRC32C && !about.HasCRC64 {
+		p.sum = crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	}
 	return p
 }

@@ -3,7 +3,6 @@
 package cache
 
 import (
-	"context"
 	"crypto/md5" //nolint:gosec // S3 servers name content by its MD5
 	"encoding/hex"
 	"fmt"
@@ -34,15 +33,23 @@ const proving = 10 * time.Second
 // content, the MD5 costs little, and it also shows a wrong ETag.
 const alsoMD5 = 8 * blockSize
 
+// waitMD5 is the largest size in bytes of content whose readers of ranges wait for the comparison of its MD5. An MD5 is
+// computed at about 0.6 GB/s, slower than content arrives. Readers of the whole content always wait.
+const waitMD5 = 16 * blockSize
+
+// mostComparing is the largest number of large contents on the disk that are compared at the same time.
+const mostComparing = 2
+
 // sumFor returns the hash that has to be computed while the content arrives, or nil if the checksums of the blocks are
 // enough or nothing can be compared. The caller holds v.mu.
-func (v *version) sumFor() hash.Hash {
+func (c *comparison) sumFor() hash.Hash {
+	v := c.v
 	if v.id.Size == 0 {
 		return nil
 	}
 	a := v.about
 	known := a != nil && (a.HasCRC64 || a.HasCRC32C)
-	if looksLikeMD5(v.id.ETag) && (!known || v.id.Size <= alsoMD5) && !v.b.otherETags() {
+	if v.md5ETag() && (v.id.Size <= alsoMD5 || !known) {
 		return md5.New() //nolint:gosec // compared with the upstream's own MD5
 	}
 	if a != nil && a.HasCRC32C && !a.HasCRC64 {
@@ -50,6 +57,9 @@ func (v *version) sumFor() hash.Hash {
 	}
 	return nil
 }
+
+// md5ETag reports whether the ETag should be the MD5 of the content.
+func (c *comparison) md5ETag() bool { return looksLikeMD5(c.v.id.ETag) && !c.v.b.otherETags() }
 
 // otherETags reports whether the ETags of the upstream are known to be no MD5s.
 func (b *bucket) otherETags() bool {
@@ -61,50 +71,6 @@ func (b *bucket) otherETags() bool {
 // looksLikeMD5 reports whether an ETag can be the MD5 of the content.
 func looksLikeMD5(etag string) bool {
 	return len(etag) == 2*md5.Size && strings.Trim(etag, "0123456789abcdef") == ""
-}
-
-// prove compares the whole content with what the upstream says about it. If the content is wrong, prove drops the entry
-// and returns the reason. The parameter f is the flight that made the content whole.
-func (v *version) prove(f *flight) error {
-	v.mu.Lock()
-	a := v.about
-	v.mu.Unlock()
-	if a == nil || !a.HasCRC64 && !a.HasCRC32C && !v.asked {
-		// A neighbour asked by the identity alone, or the description came with a range: servers name the checksum of the
-		// whole only in replies about the whole.
-		v.asked = true
-		ctx, cancel := context.WithTimeout(v.b.s.fetches, proving)
-		defer cancel()
-		got, err := v.b.From.Stat(ctx, v.id.Key, v.id.Version, "")
-		switch {
-		case err == nil && got.Identity == v.id:
-			a = &got
-			v.mu.Lock()
-			v.about = a
-			v.mu.Unlock()
-		case a == nil || err != nil && f.sum == nil:
-			v.asked = false
-			return nil // there is nothing to compare with yet
-		}
-	}
-	how, err := v.compare(a, f.sum)
-	if err != nil {
-		v.b.s.counts.wrong.Add(1)
-		return v.condemn(err)
-	}
-	if how != "" {
-		v.entry.Proven(how)
-	}
-	return nil
-}
-
-// compare returns how the content was compared, or an error of kind Corrupt if it is wrong.
-func (v *version) compare(a *upstream.About, sum hash.Hash) (string, error) {
-	crc, err := v.crc64()
-	if err != nil {
-		return "", nil // a block was dropped in the meantime: the content is not whole
-	}
-	return v.b.judge(a, crc, sum)
 }
 
 // judge compares the CRC-64/NVME and another hash of whole content with what the upstream says about the content. The

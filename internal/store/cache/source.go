@@ -12,7 +12,8 @@ import (
 )
 
 // source reads a range of one content from a neighbour or the upstream. If a neighbour fails, the source goes on with the
-// upstream, which resumes a broken read itself.
+// upstream, which resumes a broken read itself. If another flight reads the same blocks from the upstream already, for a
+// third node, the source ends with errPassed, and its readers follow that flight.
 type source struct {
 	ctx      context.Context
 	v        *version
@@ -38,6 +39,10 @@ func (s *source) Read(p []byte) (int, error) {
 				return n, nil
 			}
 			s.alone = true
+			if s.v.bringsElsewhere(s.f, s.pos/blockSize) {
+				return 0, errPassed // another fetch reads the upstream already
+			}
+			s.f.goAlone()
 			continue
 		}
 		n, err := s.readFar(p)

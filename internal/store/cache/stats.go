@@ -15,7 +15,7 @@ import (
 
 // counts counts events of all upstream buckets since the start.
 type counts struct {
-	fills, validated, wrong, unkept, damaged, peerFailures atomic.Int64
+	fills, validated, wrong, unkept, left, damaged, peerFailures atomic.Int64
 }
 
 // bucketCounts counts the reads of one upstream bucket since the start.
@@ -93,20 +93,22 @@ type BucketStats struct {
 
 // Stats holds the statistics of the cache and of all upstream buckets since the start.
 type Stats struct {
-	Files        cachefile.Stats `json:"files"`
-	Buckets      []BucketStats   `json:"buckets"`
-	Fills        int64           `json:"fills"`     // fetches of missing blocks
-	Validated    int64           `json:"validated"` // answers of upstreams that an object has not changed
-	Wrong        int64           `json:"wrong"`     // contents that differed from the upstream's checksum
-	Unkept       int64           `json:"unkept"`    // fetches whose blocks did not fit on the disk
-	Damaged      int64           `json:"damaged"`   // damaged blocks on the disk that were fetched again
-	PeerFailures int64           `json:"peer_failures"`
+	Files     cachefile.Stats `json:"files"`
+	Buckets   []BucketStats   `json:"buckets"`
+	Fills     int64           `json:"fills"`     // fetches of missing blocks
+	Validated int64           `json:"validated"` // answers of upstreams that an object has not changed
+	Wrong     int64           `json:"wrong"`     // contents that differed from the upstream's checksum
+	Unkept    int64           `json:"unkept"`    // fetches whose blocks did not fit on the disk
+	// LeftOut counts blocks that went to readers and not to the disk, because the disk was slower than the upstream.
+	LeftOut      int64 `json:"left_out"`
+	Damaged      int64 `json:"damaged"` // damaged blocks on the disk that were fetched again
+	PeerFailures int64 `json:"peer_failures"`
 }
 
 // Stats returns the current statistics.
 func (s *Store) Stats() Stats {
 	out := Stats{Files: s.files.Stats(), Fills: s.counts.fills.Load(), Validated: s.counts.validated.Load(),
-		Wrong: s.counts.wrong.Load(), Unkept: s.counts.unkept.Load(), Damaged: s.counts.damaged.Load(),
+		Wrong: s.counts.wrong.Load(), Unkept: s.counts.unkept.Load(), LeftOut: s.counts.left.Load(), Damaged: s.counts.damaged.Load(),
 		PeerFailures: s.counts.peerFailures.Load()}
 	for _, b := range s.buckets {
 		one := BucketStats{Name: b.Name, Origin: b.origin, State: b.From.State(), Hits: b.served.hits.Load(),

@@ -35,11 +35,11 @@ type version struct {
 	entry *cachefile.Entry
 	users int // protected by shelf.mu
 
+	comparison
+
 	mu      sync.Mutex
-	about   *upstream.About // nil if only the identity is known
-	asked   bool            // the upstream was asked for the checksum of the whole; used by one flight at a time
 	flights []*flight
-	proved  sync.Cond   // signals the end of a flight
+	proved  sync.Cond   // signals the end of a flight, of a question and of a comparison
 	dead    atomic.Bool // broken is set
 	broken  error       // why the content is not usable: it differs from the upstream's checksum
 }
@@ -98,11 +98,23 @@ func (h *shelf) take(ctx context.Context, b *bucket, id object.Identity, about *
 		entry.Release()
 		return h.take(ctx, b, id, about, -1, admit)
 	}
-	v := &version{b: b, id: id, hash: key, entry: entry, users: 1, about: about}
-	v.proved.L = &v.mu
+	v := &version{b: b, id: id, hash: key, entry: entry, users: 1, comparison: comparison{about: about}}
+	v.proved.L, v.v = &v.mu, v
 	h.all[key] = v
 	h.mu.Unlock()
 	return v, true, nil
+}
+
+// reading returns the version of id with one more user if somebody reads it now, or nil.
+func (h *shelf) reading(id object.Identity) *version {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v := h.all[id.Hash()]
+	if v == nil || !v.alive() {
+		return nil
+	}
+	v.users++
+	return v
 }
 
 // release counts one user less. The last one gives the entry back.
@@ -131,25 +143,6 @@ func (v *version) hold() {
 // alive reports whether the content is usable. alive takes no lock: the order of locks is version, flight, shelf.
 func (v *version) alive() bool { return !v.dead.Load() }
 
-// learn records what the upstream says about the version.
-func (v *version) learn(about *upstream.About) {
-	if about == nil {
-		return
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.about == nil {
-		v.about = about
-	}
-}
-
-// described returns what the upstream says about the version, or nil if only the identity is known.
-func (v *version) described() *upstream.About {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.about
-}
-
 // length returns the length of a block in bytes.
 func (v *version) length(n int64) int64 { return min(blockSize, v.id.Size-n*blockSize) }
 
@@ -158,18 +151,18 @@ func blockCount(end int64) int64 { return (end + blockSize - 1) / blockSize }
 
 // follow returns a flight that brings block n, with the caller as one of its readers. If there is none, follow starts a
 // flight that reaches up to block end at most. If own is true, the flight asks the upstream and no neighbour.
-func (v *version) follow(n, end int64, own bool) (*flight, error) {
+func (v *version) follow(n, end int64, own bool) (*follower, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.broken != nil {
 		return nil, v.broken
 	}
 	for _, f := range v.flights {
-		if own && f.from == object.ServedPeer {
+		if own && f.asksPeer() {
 			continue
 		}
-		if f.join(n) {
-			return f, nil
+		if r := f.join(n); r != nil {
+			return r, nil
 		}
 	}
 	// Blocks may have arrived since the caller looked.
@@ -179,12 +172,12 @@ func (v *version) follow(n, end int64, own bool) (*flight, error) {
 	}
 	end = min(end, blockCount(missing[0].Off+missing[0].N))
 	for _, f := range v.flights { // do not fetch what another flight brings
-		if !(own && f.from == object.ServedPeer) && f.covers(f.first) && f.first > n {
-			end = min(end, f.first)
+		if !(own && f.asksPeer()) {
+			end = min(end, f.bringsFrom(n, end))
 		}
 	}
 	from := object.ServedUpstream
-	if near := v.b.s.neighbours(); near != nil && !own {
+	if near := v.b.s.neighboursOf(v.id); near != nil && !own {
 		extent := n * blockSize / object.Extent
 		end = min(end, (extent+1)*(object.Extent/blockSize)) // an extent has one owner
 		if !near.Mine(v.id, extent) {
@@ -194,15 +187,26 @@ func (v *version) follow(n, end int64, own bool) (*flight, error) {
 	return v.start(n, max(end, n+1), from, nil), nil
 }
 
+// bringsElsewhere reports whether another flight than f reads block n from the upstream, or has stored it.
+func (v *version) bringsElsewhere(f *flight, n int64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.ContainsFunc(v.flights, func(g *flight) bool { return g != f && !g.asksPeer() && g.covers(n) }) ||
+		len(v.entry.Missing(object.Range{Off: n * blockSize, N: 1})) == 0
+}
+
 // start starts a flight with one reader. If src is nil, the flight opens its source itself. The caller holds v.mu.
-func (v *version) start(first, end int64, from string, src io.ReadCloser) *flight {
+func (v *version) start(first, end int64, from string, src io.ReadCloser) *follower {
 	s := v.b.s
 	ctx, cancel := context.WithCancel(s.fetches)
-	f := &flight{v: v, from: from, first: first, end: min(end, blockCount(v.id.Size)), stored: first, users: 1, ends: cancel}
-	f.moved.L = &f.mu
-	if first == 0 && f.end == blockCount(v.id.Size) {
+	f := &flight{v: v, from: from, first: first, end: min(end, blockCount(v.id.Size)), ends: cancel,
+		keeps: from == object.ServedUpstream && s.neighbours() != nil, readers: map[*follower]struct{}{}}
+	f.queue = queue{budget: &s.budget, unsummed: true, first: first}
+	f.moved.L, f.room.L = &f.mu, &f.mu
+	if f.spans() {
 		f.sum = v.sumFor()
 	}
+	r := f.add(first)
 	v.flights = append(v.flights, f)
 	v.hold()
 	s.running.Add(1)
@@ -213,61 +217,47 @@ func (v *version) start(first, end int64, from string, src io.ReadCloser) *fligh
 		}
 		f.run(ctx, src)
 	}()
-	return f
+	return r
 }
 
 // landed removes a flight that has ended, and compares the content when it has become whole.
 func (v *version) landed(f *flight) {
+	f.mu.Lock()
+	left, judged := f.queue.left, f.proof
+	f.mu.Unlock()
 	var err error
-	if v.entry.Whole() && v.entry.Proof() == "" {
-		err = v.prove(f)
+	if v.alive() && v.entry.Whole() && v.entry.Proof() == "" {
+		err = v.conclude(judged, f.crc)
+	}
+	if len(left) > 0 && v.alive() { // before the flight is removed, so that readers can wait for all blocks
+		v.b.s.refills.add(v, left)
 	}
 	v.mu.Lock()
-	for i, g := range v.flights {
-		if g == f {
-			v.flights = append(v.flights[:i], v.flights[i+1:]...)
-			break
-		}
-	}
+	v.flights = slices.DeleteFunc(v.flights, func(g *flight) bool { return g == f })
 	v.proved.Broadcast()
 	v.mu.Unlock()
 	f.finish(err)
 	v.release()
 }
 
-// settle waits until whole content has been compared, if a flight is about to compare it. settle fails if the content is
-// wrong.
-func (v *version) settle(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.proved.Broadcast()
-	})
-	defer stop()
+// absent returns the parts of a range that neither the entry nor the memory of a flight has. Each part has whole blocks.
+func (v *version) absent(r object.Range) []object.Range {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for len(v.flights) > 0 && v.broken == nil && v.entry.Whole() && v.entry.Proof() == "" {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+	var out []object.Range
+	for _, gap := range v.entry.Missing(r) {
+		for n := gap.Off / blockSize; n < blockCount(gap.Off+gap.N); n++ {
+			if slices.ContainsFunc(v.flights, func(f *flight) bool { return f.has(n) }) {
+				continue
+			}
+			if last := len(out) - 1; last >= 0 && out[last].Off+out[last].N == n*blockSize {
+				out[last].N += v.length(n)
+			} else {
+				out = append(out, object.Range{Off: n * blockSize, N: v.length(n)})
+			}
 		}
-		v.proved.Wait()
 	}
-	if v.broken == nil && v.entry.Whole() && v.entry.Proof() == "" {
-		v.proveLate()
-	}
-	return v.broken
-}
-
-// proveLate compares whole content that was never compared: the process ended, or the upstream did not answer, when the
-// content became whole. Other readers wait. The caller holds v.mu, which proveLate releases meanwhile.
-func (v *version) proveLate() {
-	f := &flight{v: v} // without blocks
-	v.flights = append(v.flights, f)
-	v.mu.Unlock()
-	_ = v.prove(f) // sets v.broken
-	v.mu.Lock()
-	v.flights = slices.DeleteFunc(v.flights, func(g *flight) bool { return g == f })
-	v.proved.Broadcast()
+	return out
 }
 
 // unkept returns the error for a block that the entry did not take.
@@ -300,6 +290,9 @@ func (v *version) condemn(why error) error {
 	why = v.broken
 	v.mu.Unlock()
 	s := v.b.s
+	if s.neighbours() != nil {
+		s.alone.add(v.id, s.now())
+	}
 	s.log.Error("wrong content from the upstream was dropped", "bucket", v.b.Name, "key", v.id.Key, "etag", v.id.ETag,
 		"error", why)
 	if err := v.entry.Drop(); err != nil {

@@ -4,7 +4,6 @@ package cache
 
 import (
 	"context"
-	"io"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -22,8 +21,8 @@ type Warmed struct {
 	Version  string `json:"version,omitempty"`
 	ETag     string `json:"etag"`
 	Size     int64  `json:"size"`
-	Cached   int64  `json:"cached"` // bytes on the disk
-	Whole    bool   `json:"whole"`
+	Cached   int64  `json:"cached"`             // bytes on the disk
+	Whole    bool   `json:"whole"`              // all bytes are on the disk, and no comparison is in progress
 	Verified string `json:"verified,omitempty"` // how the whole was compared
 	Pinned   bool   `json:"pinned"`
 	Running  bool   `json:"running"` // a fetch is in progress or waits for its turn
@@ -64,7 +63,8 @@ func (s *Store) Warm(ctx context.Context, ref object.Ref, pin *time.Time) (Warme
 		failed, running = nil, true
 	}
 	if there {
-		out.Cached, out.Whole, out.Verified, out.Pinned = info.Bytes, info.Whole, info.Proof, info.Pinned
+		out.Cached, out.Verified, out.Pinned = info.Bytes, info.Proof, info.Pinned
+		out.Whole = info.Whole && (info.Proof != "" || !running) // a fetch ends when the content has been compared
 	}
 	out.Running = running
 	if failed != nil && !out.Whole {
@@ -87,14 +87,12 @@ func (s *Store) fetchAll(b *bucket, f found) error {
 		return errs.New(errs.IO, "warm", b.name(id.Key), "the cache has no room for the object").
 			WithFix("raise cache.capacity, evict something (nebulaio cache evict), or pin the object")
 	}
-	all := &body{ctx: s.fetches, v: v, end: id.Size}
-	defer all.Close()
-	for _, gap := range v.entry.Missing(object.Range{N: id.Size}) {
-		part := &body{ctx: s.fetches, v: v, pos: gap.Off, end: gap.Off + gap.N}
-		v.hold()
-		_, err := io.Copy(io.Discard, struct{ io.Reader }{part})
-		_ = part.Close() // only read from
-		if err != nil {
+	defer v.release()
+	if err := v.fetchGaps(object.Range{N: id.Size}); err != nil {
+		return err
+	}
+	if v.arrive(s.fetches) {
+		if err := v.settle(s.fetches); err != nil {
 			return err
 		}
 	}

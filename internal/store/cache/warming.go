@@ -63,6 +63,7 @@ func (w *warming) start(s *Store, b *bucket, f found) {
 		defer w.mu.Unlock()
 		delete(w.running, id)
 		if err != nil {
+			s.log.Info("an object was not fetched to the cache as a whole", "bucket", b.Name, "key", id.Key, "error", err)
 			if len(w.failed) >= mostFailures {
 				clear(w.failed)
 			}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/plain"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
@@ -118,6 +120,7 @@ type Object struct {
 	notes   map[string]int // how often each cause was noted
 	content *content       // nil: Object compares nothing itself
 	trusted bool           // the caller wants no comparison
+	served  []vfs.Served   // how replies were served, each once
 	ahead   int            // bytes that the kernel may receive ahead of a reader; 0: as many as it likes
 }
 
@@ -189,6 +192,30 @@ func (o *Object) Notes() []string {
 	return out
 }
 
+// Served returns the different ways in which the server got the bytes of replies so far, as vfs.Sourced describes.
+func (o *Object) Served() []vfs.Served {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.served)
+}
+
+// mostServed limits the number of different ways that are kept.
+const mostServed = 64
+
+// tell records how a reply was served. Only servers that keep objects of other servers tell it.
+func (o *Object) tell(h http.Header) {
+	s := vfs.Served{From: plain.Text(h.Get("x-nebulaio-cache")), Verified: plain.Text(h.Get("x-nebulaio-verified"))}
+	if s.From == "" {
+		return
+	}
+	s.Age, _ = strconv.ParseInt(h.Get("x-nebulaio-cache-age"), 10, 64)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !slices.Contains(o.served, s) && len(o.served) < mostServed {
+		o.served = append(o.served, s)
+	}
+}
+
 // mostNotes limits the number of distinct causes.
 const mostNotes = 8
 
@@ -249,6 +276,7 @@ func (c *Client) Get(ctx context.Context, bucket, key, version string, limit int
 			fmt.Sprintf("has %d bytes, expected at most %d", resp.ContentLength, limit))
 	}
 	o.info = infoOf(bucket, key, resp.Header, resp.ContentLength)
+	o.tell(resp.Header)
 	o.content = newContent(o.info.kept, o.info.Size, c.join)
 	r := &reader{ctx: ctx, o: o, end: o.info.Size, tries: t, body: resp.Body}
 	defer r.Close()

@@ -111,6 +111,7 @@ func (r *reader) open() error {
 		}
 		if err = r.check(resp); err == nil {
 			r.body = resp.Body
+			r.o.tell(resp.Header)
 			return nil
 		}
 		resp.Body.Close()

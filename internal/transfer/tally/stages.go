@@ -42,20 +42,20 @@ func (l *stages) add(name string, a *Account) {
 
 func (l *stages) copies(s *Sums) {
 	if s.Copying.Chunks > 0 {
-		*l = append(*l, s.Copying.Stage("copy"), report.Stage{Stage: "wait_copy", Busy: s.CopyWait.Seconds()})
+		*l = append(*l, s.Copying.Stage(StageCopy), report.Stage{Stage: StageWaitCopy, Busy: s.CopyWait.Seconds()})
 	}
 }
 
 // LoadStages lists the stages of a load in the order in which a chunk passes them.
 func (s *Sums) LoadStages() []report.Stage {
-	out := stages{{Stage: "plan", Busy: s.PlanTime.Seconds()}}
-	out.add("read_cache", &s.Cached)
-	out.add("read_direct", &s.Direct)
-	out.add("read_network", &s.Network)
-	out.add("read_cufile", &s.CuFile)
+	out := stages{{Stage: StagePlan, Busy: s.PlanTime.Seconds()}}
+	out.add(StageReadCache, &s.Cached)
+	out.add(StageReadDirect, &s.Direct)
+	out.add(StageReadNetwork, &s.Network)
+	out.add(StageReadCuFile, &s.CuFile)
 	out.add("read_extra", &s.Extra)
-	out.add("verify", &s.Verify)
-	out.add("pack", &s.Packing)
+	out.add(StageVerify, &s.Verify)
+	out.add(StagePack, &s.Packing)
 	out.copies(s)
 	return out
 }
@@ -69,8 +69,8 @@ func (s *Sums) SaveStages(steps []report.Stage) []report.Stage {
 		out, steps = append(out, steps[0]), steps[1:]
 	}
 	out.copies(s)
-	out.add("checksum", &s.Verify)
-	out.add("write", &s.Writing)
+	out.add(StageChecksum, &s.Verify)
+	out.add(StageWrite, &s.Writing)
 	return append(out, steps...)
 }
 
@@ -79,7 +79,7 @@ func (s *Sums) SaveStages(steps []report.Stage) []report.Stage {
 func (s *Sums) UploadStages(complete time.Duration) []report.Stage {
 	out := stages{}
 	out.copies(s)
-	out.add("write_network", &s.Network)
+	out.add(StageSend, &s.Network)
 	if complete > 0 {
 		out = append(out, report.Stage{Stage: "complete", Busy: complete.Seconds()})
 	}
@@ -89,8 +89,8 @@ func (s *Sums) UploadStages(complete time.Duration) []report.Stage {
 // PutStages lists the stages of a write to a range of an open file.
 func (s *Sums) PutStages() []report.Stage {
 	out := stages{}
-	out.add("copy", &s.Copying)
-	out.add("write", &s.Writing)
+	out.add(StageCopy, &s.Copying)
+	out.add(StageWrite, &s.Writing)
 	return out
 }
 

@@ -14,6 +14,8 @@ import (
 // Tally collects the counts of one transfer while it runs. All methods of a Tally are safe for concurrent use. The
 // zero value is ready to use.
 type Tally struct {
+	tracer Tracer
+
 	mu     sync.Mutex
 	routes map[report.RouteTaken]*Account
 	sums   Sums // without Routes, Padding and Dirty
@@ -69,9 +71,9 @@ func (y *Tally) route(r report.RouteTaken) *Account {
 	return y.routes[r]
 }
 
-// Read counts n bytes that were read by route r between the time `start` and now. If the parameter `extra` is set, the
+// Read counts n bytes that were read by route r since `start`. If the parameter `extra` is set, the
 // bytes were read only for checksums.
-func (y *Tally) Read(extra bool, r report.RouteTaken, n int64, start time.Time) {
+func (y *Tally) Read(extra bool, r report.RouteTaken, n int64, start Start) {
 	stage := &y.sums.Cached
 	switch r {
 	case report.RouteTakenDirect, report.RouteTakenDirectUnproven:
@@ -83,64 +85,65 @@ func (y *Tally) Read(extra bool, r report.RouteTaken, n int64, start time.Time) 
 }
 
 // ReadParts counts one O_DIRECT read of n bytes, whose parts took several routes.
-func (y *Tally) ReadParts(extra bool, n int64, parts []Part, start time.Time) {
+func (y *Tally) ReadParts(extra bool, n int64, parts []Part, start Start) {
 	y.noteRead(extra, n, start, &y.sums.Direct, parts...)
 }
 
 // ReadBuffered counts a read through the page cache. missed is the route of the bytes that were not cached.
-func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTaken, start time.Time) {
+func (y *Tally) ReadBuffered(extra bool, b vfs.Buffered, missed report.RouteTaken, start Start) {
 	y.noteRead(extra, b.Cached+b.Missed, start, &y.sums.Cached,
 		Part{Route: report.RouteTakenCache, Bytes: b.Cached}, Part{Route: missed, Bytes: b.Missed})
 }
 
 // noteRead adds a read of n bytes that took from start until now to the account of its stage, and its parts to their
 // routes. Extra bytes only count as extra.
-func (y *Tally) noteRead(extra bool, n int64, start time.Time, stage *Account, parts ...Part) {
-	end := time.Now()
+func (y *Tally) noteRead(extra bool, n int64, start Start, stage *Account, parts ...Part) {
+	end := start.end()
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if extra {
-		y.sums.Extra.Note(n, start, end)
+		y.sums.Extra.Note(n, start.at, end)
 		return
 	}
 	for _, p := range parts {
 		if p.Bytes > 0 {
-			y.route(p.Route).Note(p.Bytes, start, end)
+			y.route(p.Route).Note(p.Bytes, start.at, end)
 		}
 	}
-	stage.Note(n, start, end)
+	stage.Note(n, start.at, end)
 }
 
 // ReadByCuFile counts n bytes that libcufile read. The counters of libcufile show their route later.
-func (y *Tally) ReadByCuFile(n int64, start time.Time) { y.note(n, start, &y.sums.CuFile) }
+func (y *Tally) ReadByCuFile(n int64, start Start) { y.note(n, start, &y.sums.CuFile) }
 
 // Padded counts n unwanted bytes that were read because of alignment or gaps.
 func (y *Tally) Padded(n int64) { y.padding.Add(n) }
 
 // Verified counts n bytes whose checksum the CPU computed since start.
-func (y *Tally) Verified(n int64, start time.Time) { y.note(n, start, &y.sums.Verify) }
+func (y *Tally) Verified(n int64, start Start) { y.note(n, start, &y.sums.Verify) }
 
 // VerifiedOnDevice counts n bytes whose checksum the device computed. The time between the time `start` and now is
 // counted as CPU time, not as the device's time.
-func (y *Tally) VerifiedOnDevice(n int64, start time.Time) {
-	end := time.Now()
+func (y *Tally) VerifiedOnDevice(n int64, start Start) {
+	end := start.end()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.sums.Verify.Note(n, start, end)
+	y.sums.Verify.Note(n, start.at, end)
 	y.sums.OnDevice += n
 }
 
 // Packed counts n wanted bytes that were packed together since start.
-func (y *Tally) Packed(n int64, start time.Time) { y.note(n, start, &y.sums.Packing) }
+func (y *Tally) Packed(n int64, start Start) { y.note(n, start, &y.sums.Packing) }
 
 // Copied counts a copy of n bytes that has just ended. The parameter `queued` is the time at which the copy was
 // queued. The parameter `waited` is the time at which a worker began to wait for the copy.
-func (y *Tally) Copied(n int64, queued, waited time.Time) {
-	end := time.Now()
+func (y *Tally) Copied(n int64, queued, waited Start) {
+	end := queued.end()
+	wait := waited.Drop()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.sums.Copying.Note(n, queued, end)
-	y.sums.CopyWait += end.Sub(waited)
+	y.sums.Copying.Note(n, queued.at, end)
+	y.sums.CopyWait += wait
 }
 
 // Planned records the time that the plan took.
@@ -154,35 +157,35 @@ func (y *Tally) Planned(d time.Duration) {
 func (y *Tally) FoundDirty(n int64) { y.dirty.Add(n) }
 
 // Wrote counts n bytes that were written to a file by route r.
-func (y *Tally) Wrote(r report.RouteTaken, n int64, start time.Time) {
+func (y *Tally) Wrote(r report.RouteTaken, n int64, start Start) {
 	y.noteRoute(n, start, r, &y.sums.Writing)
 }
 
 // WroteByCuFile counts n bytes that libcufile wrote to a file.
-func (y *Tally) WroteByCuFile(n int64, start time.Time) {
+func (y *Tally) WroteByCuFile(n int64, start Start) {
 	y.note(n, start, &y.sums.CuFile, &y.sums.Writing)
 }
 
 // Sent counts n bytes that were sent between the time `start` and now and that the server has acknowledged.
-func (y *Tally) Sent(n int64, start time.Time) {
+func (y *Tally) Sent(n int64, start Start) {
 	y.noteRoute(n, start, report.RouteTakenNetwork, &y.sums.Network)
 }
 
 // note adds n bytes that took from start until now to each account.
-func (y *Tally) note(n int64, start time.Time, accounts ...*Account) {
-	end := time.Now()
+func (y *Tally) note(n int64, start Start, accounts ...*Account) {
+	end := start.end()
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, a := range accounts {
-		a.Note(n, start, end)
+		a.Note(n, start.at, end)
 	}
 }
 
 // noteRoute adds n bytes that took from start until now to route r and to the account of their stage.
-func (y *Tally) noteRoute(n int64, start time.Time, r report.RouteTaken, stage *Account) {
-	end := time.Now()
+func (y *Tally) noteRoute(n int64, start Start, r report.RouteTaken, stage *Account) {
+	end := start.end()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.route(r).Note(n, start, end)
-	stage.Note(n, start, end)
+	y.route(r).Note(n, start.at, end)
+	stage.Note(n, start.at, end)
 }

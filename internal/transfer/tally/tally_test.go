@@ -25,7 +25,7 @@ func TestRoutesAddUp(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			now := time.Now()
+			now := Ago(0)
 			y.Read(false, report.RouteTakenDirect, 10, now)
 			y.ReadParts(false, 7, []Part{{report.RouteTakenCache, 3}, {report.RouteTakenDirect, 4}}, now)
 			y.ReadBuffered(false, vfs.Buffered{Cached: 1, Missed: 2}, report.RouteTakenBuffered, now)
@@ -53,7 +53,7 @@ func TestRoutesAddUp(t *testing.T) {
 // Stages come in the order of the flow, and only those that did something.
 func TestStagesInTheOrderOfTheFlow(t *testing.T) {
 	var y Tally
-	now := time.Now()
+	now := Ago(0)
 	y.Copied(1, now, now)
 	y.Verified(1, now)
 	y.Wrote(report.RouteTakenDirect, 1, now)
