@@ -109,7 +109,7 @@ func (d *directories) admit(a *asked) error {
 	if why := unsupported(a); why != nil {
 		return why
 	}
-	if err := d.expected(a); err != nil {
+	if err := a.expects(d.s.opts.Store); err != nil {
 		return err
 	}
 	s := a.by.session
@@ -125,13 +125,13 @@ func (d *directories) admit(a *asked) error {
 	return d.sameBucket(a, s)
 }
 
-// expected refuses a request that expects another owner of the bucket.
-func (d *directories) expected(a *asked) error {
+// expects refuses a request that expects another owner of the bucket.
+func (a *asked) expects(buckets object.Buckets) error {
 	owner := a.rctx.Request.Header.Peek("X-Amz-Expected-Bucket-Owner")
 	if len(owner) == 0 {
 		return nil
 	}
-	bk, err := d.s.opts.Store.Bucket(patient(a.rctx), a.bucket)
+	bk, err := buckets.Bucket(patient(a.rctx), a.bucket)
 	if err == nil && bk.Owner != string(owner) {
 		return s3err.GetAPIError(s3err.ErrAccessDenied)
 	}
