@@ -320,6 +320,11 @@ bench-misses: build ## Reads that a node does not have beside reads from MinIO i
 
 VENV_TRANSFERS := $(ROOT)/.venv-transfers
 
+.PHONY: bench-express
+bench-express: build ## Small reads and writes of a directory bucket beside an ordinary bucket, by CPU of the server; ARGS="-rounds 9 -profile build/bench-express"
+	$(GO) build -o build/bench-express-client ./bench/express
+	build/bench-express-client -program $(BIN) $(ARGS)
+
 .PHONY: bench-transfers
 bench-transfers: build venv-transfers ## nebulaio cp and sync from MinIO beside s5cmd, rclone, aws-cli, the CRT and obstore; ARGS="--rounds 5 --out docs/benchmarks/DATE-transfers"
 	$(GO) build -o build/serve ./test/upstreams/serve

@@ -31,7 +31,7 @@ var floors = map[string]int{
 	"internal/store/filecopy": 5, "internal/store/metadb": 5, "internal/store/witness": 5,
 	"internal/store/fence": 6, "internal/store/metascan": 6, "internal/store/quarantine": 6,
 	"internal/store/backup": 7, "internal/store/check": 7, "internal/store/cachefile": 7, "internal/store/disk": 8, "internal/store/salvage": 8,
-	"internal/s3api/policy": 5, "internal/s3api/conn": 1, "internal/s3api/ktls": 2, "internal/s3api/xmldoc": 1,
+	"internal/s3api/policy": 5, "internal/s3api/express": 5, "internal/s3api/conn": 1, "internal/s3api/ktls": 2, "internal/s3api/xmldoc": 1,
 	"report":          3, // public: what a transfer reports
 	"internal/object": 3, "internal/config": 3, "internal/gpudirect/wire": 3,
 	"internal/cluster":        4,
@@ -55,7 +55,7 @@ var floors = map[string]int{
 var outside = []string{"internal/device/fakegpu", "internal/nvtx/fakeprofiler", "internal/device/devicetest", "internal/vfs/vfstest", "test/closing",
 	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
-	"test/routes", "test/peers/samples", "bench/s3", "bench/misses", "bench/door/objects",
+	"test/routes", "test/peers/samples", "bench/s3", "bench/express", "bench/misses", "bench/door/objects",
 	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder",
 	"test/s3suite/player", "test/upstreams", "test/upstreams/programs", "test/upstreams/serve", "test/upstreams/liar"}
 

@@ -106,9 +106,6 @@ func printConfig(w io.Writer, c *config.Config) {
 		if v.Key.Flag() != "" {
 			fmt.Fprintf(w, ", --%s", v.Key.Flag())
 		}
-		if v.Key.Later {
-			fmt.Fprint(w, "; not in this version yet")
-		}
 		fmt.Fprint(w, "\n\n")
 	}
 	for _, note := range c.Notes() {

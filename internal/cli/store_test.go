@@ -187,7 +187,7 @@ func TestConfigExplainsEveryValue(t *testing.T) {
 	r.want(t, 0, "region = mars-1  ["+file+":1]", "address = 127.0.0.1:7000  [$NEBULAIO_ADDRESS]",
 		"etag = crc64nvme  [--etag]", "access_log = true  [--access-log]",
 		"verify_reads = first  [default]", "root_password = ********  [$NEBULAIO_ROOT_PASSWORD]",
-		"NEBULAIO_LIMITS_IDLE, --limits-idle", "not in this version yet")
+		"NEBULAIO_LIMITS_IDLE, --limits-idle")
 	if strings.Contains(r.out, "do-not-show") {
 		t.Error("a secret is shown")
 	}
@@ -198,8 +198,8 @@ func TestConfigExplainsEveryValue(t *testing.T) {
 		t.Errorf("%d values", len(all.Values))
 	}
 	run(t, []string{"config", "--inline-size", "1GiB"}).want(t, 2, `--inline-size: "1GiB" is out of range`)
-	run(t, []string{"config", "--config", writeFile(t, "x.yaml", []byte("s3_express:\n  enabled: true\n"))}).want(t, 2,
-		"x.yaml:2", "not in this version yet")
+	run(t, []string{"config", "--config", writeFile(t, "x.yaml", []byte("s3_express:\n  zones: [a]\n"))}).want(t, 0,
+		"note: s3_express.zones is set and has no effect, because s3_express.enabled is false")
 	run(t, []string{"config", "--config", writeFile(t, "x.yaml", []byte("rdma:\n  enabled: true\n"))}).want(t, 0,
 		"rdma.enabled = true", "note: rdma.enabled is true, and there is no RDMA transport")
 	run(t, []string{"config", "now"}).want(t, 2, `unknown argument "now"`)

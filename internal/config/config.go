@@ -56,9 +56,10 @@ type Config struct {
 	AccessLog bool
 	PProf     bool
 
-	GPUDirect       GPUDirect
-	Cluster         Cluster
-	S3Express, RDMA bool
+	GPUDirect GPUDirect
+	S3Express S3Express
+	Cluster   Cluster
+	RDMA      bool
 
 	Cache Cache
 	// Upstream holds the settings of the buckets that other S3 servers keep, by the names of the local buckets.
@@ -155,6 +156,7 @@ func (c *Config) Notes() []string {
 	if c.RDMA {
 		all = append(all, "rdma.enabled is true, and "+NoRDMA)
 	}
+	all = append(all, c.expressNotes()...)
 	chosen := func(key string) bool { return c.Source(key).Origin != FromDefault }
 	g := &c.GPUDirect
 	if g.BufferPoolSize > ClientPoolSize && chosen("gpudirect.buffer_pool_size") {

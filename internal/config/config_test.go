@@ -104,14 +104,12 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 		"cluster.name": "node-7", "cluster.address": ":7002", "cluster.gossip_address": ":7003",
 		"cluster.advertise": "10.0.0.7", "cluster.seeds": "a,b:7000", "cluster.key_file": "/etc/cluster.key",
 		"cluster.zone": "rack-7", "cluster.weight": "7",
+		"s3_express.enabled": "true", "s3_express.zones": "use1-az4,z2", "s3_express.session_duration": "7m",
 		"rdma.enabled": "true", "cache.directory": "/nvme/cache", "cache.capacity": "10GiB", "cache.high_watermark": "95",
 		"cache.low_watermark": "50",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]
-		if k.Later {
-			continue
-		}
 		if !ok {
 			t.Errorf("%s is not tested", k.Name)
 			continue
@@ -219,14 +217,19 @@ func TestWhatIsRefusedSaysWhereAndWhat(t *testing.T) {
 		{"etag_buckets:\n  a: sha1\n", `etag_buckets has "sha1" for "a"; expected md5 or crc64nvme`},
 		{"etag_buckets:\n  a: md5\n  a: md5\n", `:3: "etag_buckets" names "a" twice`},
 		{"root_password: secretsecret\n", `:1: "root_password" is not accepted in a file`},
-		{"s3_express:\n  enabled: true\n", `:2: s3_express.enabled "true" is not in this version yet`},
+		{"s3_express:\n  enabled: maybe\n", `:2: "s3_express.enabled" is the text "maybe"; expected true or false`},
+		{"s3_express:\n  zones: [use1-az4, A]\n", `s3_express.zones has the item "A", which is no zone; expected lower-case`},
+		{"s3_express:\n  zones: ['a--b']\n", `has the item "a--b", which is no zone`},
+		{"s3_express:\n  session_duration: 100ms\n",
+			`:2: s3_express.session_duration "100ms" is out of range; expected 1s to 1h`},
+		{"s3_express:\n  session_duration: 300\n", `:2: s3_express.session_duration "300" is not a duration; expected`},
+		{"s3_express:\n  default_zone: x\n", `:2: unknown key "s3_express.default_zone"`},
 		{"gpudirect:\n  depth: 64\n", `:2: unknown key "gpudirect.depth"`},
 		{"gpudirect:\n  queue_depth: 0\n", "expected a whole number from 1 to 4096"},
 		{"gpudirect:\n  device_ids: [0, x]\n", `has the item "x", which is no index of a GPU`},
 		{"gpudirect:\n  device_ids: [-1]\n", "is no index of a GPU"},
 		{"gpudirect:\n  socket: door.sock\n", "is no absolute path"},
 		{"gpudirect:\n  max_transfer_size: 10\n", "is out of range; expected 1MiB"},
-		{"s3_express:\n  enabled: true\n", "is not in this version yet"},
 		{"a: &x 1\nb: *x\n", ":1: anchors, aliases"},
 		{"<<: {region: a}\n", ":1: anchors, aliases"},
 		{"- a\n", ":1: the file is a list; expected KEY: VALUE lines"},
@@ -261,7 +264,10 @@ func TestFlagsAndVariablesThatAreRefused(t *testing.T) {
 		{config.Inputs{Flags: map[string]string{"root_password": "x"}}, "which this key does not have"},
 		{config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone"})},
 			"only one of NEBULAIO_ROOT_USER and NEBULAIO_ROOT_PASSWORD"},
-		{config.Inputs{Env: env(map[string]string{"NEBULAIO_S3_EXPRESS_ENABLED": "true"})}, "not in this version yet"},
+		{config.Inputs{Env: env(map[string]string{"NEBULAIO_S3_EXPRESS_ENABLED": "yes"})},
+			`NEBULAIO_S3_EXPRESS_ENABLED: is "yes", which is not accepted; expected true or false`},
+		{config.Inputs{Flags: map[string]string{"s3_express.session_duration": "2h"}},
+			`--s3-express-session-duration: "2h" is out of range; expected 1s to 1h`},
 		{config.Inputs{File: "does-not-exist.yaml"}, "does-not-exist.yaml"},
 	} {
 		if _, err := config.Load(c.in); err == nil || !strings.Contains(err.Error(), c.want) {

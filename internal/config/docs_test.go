@@ -86,9 +86,6 @@ and the first line of its standard output shows that port.
 			fl = "`--" + k.Flag() + "`"
 		}
 		help := k.Help
-		if k.Later {
-			help += " In this version, " + k.Name + " accepts only `false`."
-		}
 		if k.EnvOnly {
 			help += " " + k.Name + " can be set only in the environment."
 		}

@@ -39,9 +39,6 @@ type Key struct {
 	Secret  bool
 	// FileOnly allows the setting only in the file, because there is one for each upstream bucket.
 	FileOnly bool
-	// Later marks the setting of a feature that this version does not have. Load accepts only the default value of a
-	// setting that Later marks.
-	Later bool
 }
 
 // Env returns the name of the environment variable of the setting. Env returns "" if the setting has no variable.
@@ -55,7 +52,7 @@ func (k Key) Env() string {
 // Flag returns the name of the command-line flag of the setting, without leading dashes. Flag returns "" if the
 // setting has no flag.
 func (k Key) Flag() string {
-	if k.EnvOnly || k.Later || k.FileOnly {
+	if k.EnvOnly || k.FileOnly {
 		return ""
 	}
 	return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name)
@@ -92,7 +89,7 @@ const (
 
 // table returns all keys of the configuration except those of upstream buckets.
 func table() []field {
-	return slices.Concat(serverFields(), cacheFields(), clusterFields())
+	return slices.Concat(serverFields(), expressFields(), cacheFields(), clusterFields())
 }
 
 // serverFields returns the keys of the store, its addresses, its limits and the door.
@@ -317,9 +314,6 @@ func serverFields() []field {
 				"clients with the server's user ID can reopen a file for writing; the door warns such " +
 				"clients at login."},
 			bind: func(c *Config) any { return &c.GPUDirect.ReadOnlyMount }},
-		{Key: Key{Name: "s3_express.enabled", Type: Bool, Default: "false", Later: true,
-			Help: "Serve directory buckets as in Amazon S3 Express One Zone."},
-			bind: func(c *Config) any { return &c.S3Express }},
 		{Key: Key{Name: "rdma.enabled", Type: Bool, Default: "false",
 			Help: "Accepted and without effect: " + NoRDMA + "."},
 			bind: func(c *Config) any { return &c.RDMA }},

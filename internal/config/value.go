@@ -58,9 +58,6 @@ func (f field) set(c *Config, text string) (complaint string) {
 		if err != nil || text != "true" && text != "false" {
 			return "is not accepted; expected true or false"
 		}
-		if f.Later && b {
-			return "is not in this version yet; expected false"
-		}
 		*dst = b
 	case *int:
 		n, err := strconv.Atoi(text)

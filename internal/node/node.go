@@ -180,9 +180,14 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	if err != nil {
 		return err
 	}
+	directories, err := expressOf(ctx, c, st)
+	if err != nil {
+		return err
+	}
 	var counts ktls.Counts
 	front, err := s3api.New(s3api.Options{
-		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), KernelTLS: kernelTLS(c.TLS, log), TLSCounts: &counts,
+		Express: directories,
+		Store:   st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), KernelTLS: kernelTLS(c.TLS, log), TLSCounts: &counts,
 		Region: c.Region, Domains: c.Domains,
 		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
 		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests,

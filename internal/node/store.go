@@ -20,6 +20,7 @@ func storeExists(dir string) error { return layout.StoreAt(dir) }
 type store interface {
 	object.Store
 	object.Handles
+	object.Directories
 	// id returns the identity of the store, which never changes.
 	id() string
 	// canDraft returns why clients of the door cannot write objects, or nil if they can.

@@ -138,12 +138,14 @@ type Sealed struct {
 // Action is the S3 action of a request, named as in bucket policies: for example, "s3:GetObject".
 type Action string
 
-// Clients of the door can request the actions ActionGet, ActionGetVersion, ActionPut and ActionList.
+// Clients of the door can request the actions ActionGet, ActionGetVersion, ActionPut and ActionList. Sessions of directory
+// buckets need ActionDelete too.
 const (
 	ActionGet        Action = "s3:GetObject"
 	ActionGetVersion Action = "s3:GetObjectVersion"
 	ActionPut        Action = "s3:PutObject"
 	ActionList       Action = "s3:ListBucket"
+	ActionDelete     Action = "s3:DeleteObject"
 )
 
 // Access holds the properties of a request that decide whether the request is allowed.

@@ -38,6 +38,8 @@ var (
 	ErrChanged        error = sentinel{errs.IO, "the object was changed while it was read"}
 	ErrWrongReply     error = sentinel{errs.Corrupt, "another S3 server sent wrong bytes"}
 	ErrNotCached      error = sentinel{errs.Unsupported, "the object is not cached yet"}
+	ErrWriteOffset    error = sentinel{errs.Invalid, "the offset is not the size of the object"}
+	ErrTokenUsed      error = sentinel{errs.Invalid, "the token belongs to another request"}
 )
 
 type sentinel struct {

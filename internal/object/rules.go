@@ -40,10 +40,19 @@ func CheckNew(op, key string, attributes map[string]string) error {
 }
 
 // CheckBucket returns an error of kind Invalid if the kind of ETag or the versioning state of b is unknown. If b names no
-// kind of ETag, CheckBucket sets ETagMD5.
+// kind of ETag, CheckBucket sets ETagMD5, or ETagCRC64 for a directory bucket. CheckBucket refuses a directory bucket with
+// MD5 ETags or versions, because appends cannot extend them.
 func CheckBucket(op string, b *Bucket) error {
-	if b.ETag == "" {
+	dir := IsDirectory(b.Name)
+	switch {
+	case b.ETag == "" && dir:
+		b.ETag = ETagCRC64
+	case b.ETag == "":
 		b.ETag = ETagMD5
+	}
+	if dir && (b.ETag == ETagMD5 || b.Versioning != VersioningOff) {
+		return errs.New(errs.Invalid, op, b.Name, fmt.Sprintf("kind of ETag %q and versioning %q, expected %q and no "+
+			"versioning in a directory bucket", b.ETag, b.Versioning, ETagCRC64))
 	}
 	if b.ETag != ETagMD5 && b.ETag != ETagCRC64 {
 		return errs.New(errs.Invalid, op, b.Name,

@@ -103,6 +103,8 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	case object.ActionGet, object.ActionGetVersion:
 	case object.ActionPut:
 		permission, method = auth.PermissionWrite, fasthttp.MethodPut
+	case object.ActionDelete:
+		permission, method = auth.PermissionWrite, fasthttp.MethodDelete
 	case object.ActionList:
 		onKey = false
 	default:
@@ -124,7 +126,7 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	if err != nil {
 		return denied(op, name, fmt.Sprintf("account %q is not known here", x.Account), err)
 	}
-	if a.readOnly && x.Action == object.ActionPut {
+	if a.readOnly && permission == auth.PermissionWrite {
 		return denied(op, name, "the server is read-only", nil)
 	}
 	root := account.AccessKey == a.accounts.Root().AccessKey

@@ -189,7 +189,7 @@ func TestOtherDoorsFollowEveryChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(false, "an account that is gone")
-	x.Account, x.Action = rootKey, "s3:DeleteObject"
+	x.Account, x.Action = rootKey, "s3:PutBucketPolicy"
 	if err := a.Authorize(t.Context(), x); !errs.Is(err, errs.Invalid) {
 		t.Errorf("an action that no door asks for: %v", err)
 	}

@@ -88,3 +88,11 @@ func classOf(attrs map[string]string) string {
 	}
 	return string(types.StorageClassStandard)
 }
+
+// classIn returns the storage class of an object of a bucket. All objects of a directory bucket have the same one.
+func classIn(bucket string, attrs map[string]string) string {
+	if object.IsDirectory(bucket) {
+		return string(types.StorageClassExpressOnezone)
+	}
+	return classOf(attrs)
+}

@@ -36,6 +36,12 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 		return noSuchVersion(ref)
 	case errors.Is(err, object.ErrIsMarker):
 		return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
+	case errors.Is(err, object.ErrWriteOffset):
+		return refusal(http.StatusBadRequest, "InvalidWriteOffset",
+			"The write offset value that you specified does not match the current object size.")
+	case errors.Is(err, object.ErrTokenUsed):
+		return refusal(http.StatusBadRequest, "IdempotencyParameterMismatch",
+			"Parameters on this idempotent request are inconsistent with parameters used in previous request(s).")
 	case errors.Is(err, object.ErrPrecondition):
 		return s3err.GetPreconditionFailedErr(s3err.ConditionIfMatch)
 	case errors.Is(err, object.ErrInvalidName) && ref.Key == "":

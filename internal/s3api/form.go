@@ -24,6 +24,8 @@ import (
 	"github.com/versity/versitygw/s3api/middlewares"
 	"github.com/versity/versitygw/s3api/utils"
 	"github.com/versity/versitygw/s3err"
+
+	"github.com/nebulaio/nebulaio/internal/object"
 )
 
 // maxFields is the largest size in bytes of a form before its file. S3 allows 20 KiB.
@@ -48,6 +50,9 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 	watchEnd(ctx)
 	if err := s.prepare(rctx); err != nil {
 		return answer(ctx, err)
+	}
+	if bucket, _ := splitPath(rctx); object.IsDirectory(bucket) {
+		return answer(ctx, s3err.GetAPIError(s3err.ErrMethodNotAllowed)) // S3 has no forms there
 	}
 	if err := s.check(rctx, onBucket, true, plainQuery(rctx.QueryArgs())); err != nil {
 		return answer(ctx, err)

@@ -59,6 +59,9 @@ func (s *Server) build() error {
 	s.authorizer = newAuthorizer(o, b, app)
 	s.verifier = &verifier{accounts: o.Accounts, region: o.Region}
 	s.formHandler = s.newFormHandler(gateway, b)
+	if s.directories, err = newDirectories(s); err != nil {
+		return errs.Wrap("start the S3 front end", "", err)
+	}
 	handler := app.Handler()
 	s.http = app.Server()
 	s.http.Handler = s.observe(handler)

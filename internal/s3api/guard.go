@@ -101,6 +101,9 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	if err := s.prepare(rctx); err != nil {
 		return answer(ctx, err)
 	}
+	if done, err := s.directories.serve(ctx); done {
+		return err
+	}
 	at := levelOf(rctx)
 	plain := plainQuery(rctx.QueryArgs())
 	data := carriesData(rctx, at, plain)

@@ -97,7 +97,7 @@ func (w entries) object(b []byte, o *object.Info) []byte {
 	b = append(b, "<Size>"...)
 	b = strconv.AppendInt(b, o.Size, 10)
 	b = append(b, "</Size><StorageClass>"...)
-	b = appendText(b, classOf(o.Attributes))
+	b = appendText(b, classIn(o.Bucket, o.Attributes))
 	return append(b, "</StorageClass></Contents>"...)
 }
 

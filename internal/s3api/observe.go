@@ -110,7 +110,9 @@ func (s *Server) event(ctx *fasthttp.RequestCtx, start time.Time) Event {
 		e.Code = codeOf(err)
 	}
 	e.Served, _ = ctx.UserValue(servedKey).(string)
-	if a, ok := ctx.UserValue("account").(auth.Account); ok {
+	if access, ok := ctx.UserValue(accountKey).(string); ok {
+		e.Account = access
+	} else if a, ok := ctx.UserValue("account").(auth.Account); ok {
 		e.Account = strings.Clone(a.Access)
 	}
 	// The client of a refused request may not have sent the body.

@@ -66,6 +66,9 @@ type Options struct {
 	Limits Limits
 	// Drain is the time that requests in progress get to finish after the context of Serve has ended; 0 means 30 s.
 	Drain time.Duration
+	// Express, if not nil, makes the front end serve directory buckets of S3 Express. The Store must then implement
+	// object.Directories.
+	Express *Express
 	// Discovery, if not nil, returns the JSON reply to a signed request GET /.nebulaio/gpudirect. The JSON reply of
 	// Discovery tells clients on this host how to reach the GPUDirect door. The path /.nebulaio/gpudirect cannot
 	// conflict with a bucket, because bucket names do not begin with a dot.
@@ -159,6 +162,7 @@ type Server struct {
 	verifier    *verifier
 	signature   fiber.Handler // checks the signature of a request for which versitygw has no route
 	formHandler fiber.Handler
+	directories *directories  // nil without directory buckets
 	documents   chan struct{} // one entry for each large document in progress
 
 	inFlight atomic.Int64

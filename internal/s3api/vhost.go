@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/nebulaio/nebulaio/internal/object"
 )
 
 // hostedKey is the user value that holds the bucket from a request's host name, for mendLocation.
@@ -38,13 +40,27 @@ func bucketOfHost(host string, domains []string) string {
 	return strings.TrimSuffix(host, "."+best)
 }
 
+// directoryOfHost returns the directory bucket at the beginning of a Host header, or "". SDKs address a directory bucket as
+// BUCKET.HOST even if they are told to use paths. No other host name begins with the name of a directory bucket.
+func directoryOfHost(host string) string {
+	name, _, ok := strings.Cut(strings.ToLower(host), ".")
+	if !ok || !object.IsDirectory(name) {
+		return ""
+	}
+	return name
+}
+
 // rewriteHost turns a virtual-hosted request into a path-style request, before anything else reads its path. The
 // signature covers the original path, which versitygw finds under originalPath.
 func (s *Server) rewriteHost(ctx *fasthttp.RequestCtx) {
-	if len(s.opts.Domains) == 0 {
+	if len(s.opts.Domains) == 0 && s.opts.Express == nil {
 		return
 	}
-	bucket := bucketOfHost(string(ctx.Request.Header.Host()), s.opts.Domains)
+	host := string(ctx.Request.Header.Host())
+	bucket := bucketOfHost(host, s.opts.Domains)
+	if bucket == "" && s.opts.Express != nil {
+		bucket = directoryOfHost(host)
+	}
 	if bucket == "" {
 		return
 	}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A separate server for the tests of real clients, on a free port and a temporary directory."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -70,12 +71,19 @@ def server(tmp_path_factory):
     if given := os.environ.get("S3_ENDPOINT"):
         yield Server(given, os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"], REGION)
         return
+    with running(tmp_path_factory, "--domains", DOMAIN) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def running(tmp_path_factory, *settings: str):
+    """Run a server with these settings, and look at the end whether it stops as it should."""
     program = os.environ.get("NEBULAIO_CLI", str(ROOT / "bin" / "nebulaio"))
     data = tmp_path_factory.mktemp("server")
     log = open(data / "log", "wb")
     process = subprocess.Popen(
         [program, "server", "--json", "--data", str(data / "data"), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0",
-         "--domains", DOMAIN],
+         *settings],
         env=os.environ | {"NEBULAIO_ROOT_USER": ACCESS, "NEBULAIO_ROOT_PASSWORD": SECRET},
         stdout=subprocess.PIPE, stderr=log,
     )

@@ -32,6 +32,7 @@ import (
 type Local interface {
 	object.Store
 	object.Handles
+	object.Directories
 }
 
 // Upstream is one bucket of another S3 server. *upstream.Bucket implements Upstream.

@@ -43,7 +43,7 @@ func (f *Files) HandOut(id ID, size int64, sums func() ([]uint64, error)) (*Hand
 	o := &Handout{f: f, id: id, size: size, release: release}
 	err := o.begin(op)
 	if err == nil {
-		o.sums, err = h.load(sums)
+		o.sums, err = h.load(size, sums)
 	}
 	if err != nil {
 		_ = o.Close()
@@ -52,16 +52,17 @@ func (f *Files) HandOut(id ID, size int64, sums func() ([]uint64, error)) (*Hand
 	return o, nil
 }
 
-// load returns the sums, which are loaded once however many Handouts the file has.
-func (h *hold) load(sums func() ([]uint64, error)) ([]uint64, error) {
+// load returns the sums of the first size bytes, which are loaded once however many Handouts the file has. A file that has
+// grown since has other sums.
+func (h *hold) load(size int64, sums func() ([]uint64, error)) ([]uint64, error) {
 	h.sumsMu.Lock()
 	defer h.sumsMu.Unlock()
-	if !h.loaded {
+	if !h.loaded || h.of != size {
 		s, err := sums()
 		if err != nil {
 			return nil, err
 		}
-		h.sums, h.loaded = s, true
+		h.sums, h.loaded, h.of = s, true, size
 	}
 	return h.sums, nil
 }

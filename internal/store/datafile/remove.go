@@ -23,6 +23,7 @@ type hold struct {
 	sumsMu sync.Mutex
 	sums   []uint64 // shared by all Handouts of the file
 	loaded bool
+	of     int64 // the size of the content that the sums belong to
 }
 
 // Hold keeps the names of a file until the caller calls the returned function release; further calls of release do

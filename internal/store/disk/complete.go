@@ -226,7 +226,7 @@ func (s *Store) splice(ctx context.Context, op, key string, ch *chosen) (*record
 		return nil, nil, err
 	}
 	body := &partsReader{s: s, parts: ch.parts}
-	c, err := s.receiveFile(ctx, body, ch.size, false)
+	c, err := s.receiveFile(ctx, body, ch.size, false, false)
 	body.close()
 	if err == nil {
 		err = c.sync(ctx)

@@ -3,6 +3,7 @@
 package disk
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -70,19 +71,30 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	if err := s.space.check(op, c.Key, from.Size); err != nil {
 		return object.Info{}, err
 	}
-	cont, err := s.duplicate(ctx, open)
+	cont, err := s.duplicate(ctx, open, keepingOf(s, bk).inline)
 	if err != nil {
 		return object.Info{}, err
 	}
 	cont.parts = open.Info().Parts
-	v := cont.version(from.ETag, attrs)
+	etag := from.ETag
+	if object.IsDirectory(c.Bucket) {
+		etag = object.CRC64ETag(cont.CRC64, cont.Size, max(1, len(cont.parts)))
+	}
+	v := cont.version(etag, attrs)
 	return s.publish(ctx, publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}, v)
 }
 
-// duplicate copies content; the copy is durable if it is a file.
-func (s *Store) duplicate(ctx context.Context, from object.Content) (*content, error) {
+// duplicate copies content; the copy is durable if it is a file. Content of more than inline bytes becomes a file.
+func (s *Store) duplicate(ctx context.Context, from object.Content, inline int64) (*content, error) {
 	if in, ok := from.(*object.MemoryContent); ok {
 		i := in.Info()
+		if i.Size > inline {
+			c, err := s.receiveFile(ctx, bytes.NewReader(in.Bytes()), i.Size, false, true)
+			if err == nil {
+				err = c.sync(ctx)
+			}
+			return c, err
+		}
 		return &content{inline: in.Bytes(), Written: object.Written{Size: i.Size, CRC64: i.CRC64}}, nil
 	}
 	r := from.(*fileContent).r

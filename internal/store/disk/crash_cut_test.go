@@ -131,6 +131,9 @@ func cutRound(t *testing.T, seed uint64, round, n int) {
 	}
 	for i := range 4 {
 		b := fmt.Sprint("bucket", i)
+		if i >= 2 {
+			b = fmt.Sprintf("bucket%d--z1--x-s3", i) // whose objects are appended to and renamed
+		}
 		c.loads[b] = storetest.NewLoad(context.Background(), c.r.Uint64(), s, b, 1500)
 	}
 	c.armed.Store(true)

@@ -91,6 +91,29 @@ func remove(bucket, key, version string) action {
 	}}
 }
 
+// directory is the directory bucket of a scenario.
+const directory = "d--z1--x-s3"
+
+func makeDirectory() action {
+	return action{"create bucket " + directory, func(ctx context.Context, a *actor) error {
+		return a.s.CreateBucket(ctx, object.Bucket{Name: directory})
+	}}
+}
+
+func appendTo(key string, off int64, n int) action {
+	return action{fmt.Sprintf("append %d bytes to %s at %d", n, key, off), func(ctx context.Context, a *actor) error {
+		_, err := a.s.(object.Directories).Append(ctx, object.Append{Bucket: directory, Key: key, Offset: off, Size: int64(n),
+			Body: bytes.NewReader(storetest.Bytes(uint64(n), n))})
+		return err
+	}}
+}
+
+func renameTo(from, to string) action {
+	return action{"rename " + from + " to " + to, func(ctx context.Context, a *actor) error {
+		return a.s.(object.Directories).Rename(ctx, object.Rename{Bucket: directory, From: from, To: to, Token: from + to})
+	}}
+}
+
 // scenario does a little of everything that changes a store.
 var scenario = []action{
 	{"create bucket o", func(ctx context.Context, a *actor) error {
@@ -123,6 +146,8 @@ var scenario = []action{
 			{Ref: object.Ref{Key: "splice"}}})
 		return errors.Join(errs...)
 	}},
+	makeDirectory(), appendTo("log", 0, 100), appendTo("log", 100, 900), appendTo("log", 1000, 500), renameTo("log", "done"),
+	appendTo("done", 1500, 70_000), put(directory, "other", 2000), renameTo("other", "done"),
 	{"delete record", func(ctx context.Context, a *actor) error { return a.s.DeleteRecord(ctx, "kind", "n") }},
 	{"delete bucket", func(ctx context.Context, a *actor) error { return a.s.DeleteBucket(ctx, "empty") }},
 }

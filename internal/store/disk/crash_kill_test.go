@@ -33,7 +33,13 @@ func hashOf(state string) uint64 {
 	return h.Sum64()
 }
 
-func killBucket(round, i int) string { return fmt.Sprintf("round%d-%d", round, i) }
+// killBucket names the buckets of a round. The last one is a directory bucket, whose objects are appended to and renamed.
+func killBucket(round, i int) string {
+	if i == killLoads-1 {
+		return fmt.Sprintf("round%d--z%d--x-s3", round, i)
+	}
+	return fmt.Sprintf("round%d-%d", round, i)
+}
 
 // TestKillChild is the process that TestKills kills: it changes a store and
 // tells on descriptor 3 of every change before it begins and when it is acknowledged.

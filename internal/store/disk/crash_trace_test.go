@@ -76,7 +76,7 @@ func (r *trace) take() string {
 func TestOrderOfSteps(t *testing.T) {
 	ctx := context.Background()
 	prepared := []action{scenario[0], put("o", "small", 100), put("o", "large", 1000), begin("place"),
-		part("place", 1, 700)}
+		part("place", 1, 700), makeDirectory(), appendTo("log", 0, 1000)}
 	for _, x := range []struct {
 		name    string
 		do      action
@@ -90,6 +90,8 @@ func TestOrderOfSteps(t *testing.T) {
 		{"complete-in-place", complete("place", 1), false},
 		{"copy-large", copyTo("large", "copy", nil), false},
 		{"delete-small", remove("o", "small", ""), false},
+		{"append", appendTo("log", 1000, 500), false},
+		{"rename", renameTo("log", "done"), false},
 		{"delete-large", remove("o", "large", ""), false},
 	} {
 		t.Run(x.name, func(t *testing.T) {

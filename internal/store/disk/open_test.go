@@ -78,7 +78,7 @@ func TestSourceOfACopyMayGoMeanwhile(t *testing.T) {
 	_, err = s.Delete(t.Context(), object.Deletion{Ref: object.Ref{Bucket: "b", Key: "k"}})
 	must(t, err)
 	s.remover.wait()
-	got, err := s.duplicate(t.Context(), open)
+	got, err := s.duplicate(t.Context(), open, DefaultInline)
 	must(t, err)
 	if got.CRC64 != from.CRC || got.Size != from.Size {
 		t.Errorf("%+v", got.Written)

@@ -179,13 +179,13 @@ func (a *arriving) write(ctx context.Context) (object.Written, error) {
 			a.part.Sums = append(a.part.Sums, p.CRC64)
 		}
 	case a.p.Size == 0:
-		c, err := a.s.receive(ctx, a.op, a.p.Key, a.p.Body, 0, withMD5)
+		c, err := a.s.receive(ctx, a.op, a.p.Key, a.p.Body, 0, withMD5, keeping{inline: a.s.opts.Inline})
 		if err != nil {
 			return object.Written{}, err
 		}
 		return c.Written, nil
 	default:
-		c, err := a.s.receiveFile(ctx, a.p.Body, a.p.Size, withMD5)
+		c, err := a.s.receiveFile(ctx, a.p.Body, a.p.Size, withMD5, false)
 		if err != nil {
 			return object.Written{}, err
 		}

@@ -33,9 +33,9 @@ func (c *content) abort() {
 	}
 }
 
-// receive reads a body: small content into memory, larger content into a file that is not synced yet.
-func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, size int64, withMD5 bool) (*content,
-	error) {
+// receive reads a body: content of at most k.inline bytes into memory, larger content into a file that is not synced yet.
+func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, size int64, withMD5 bool,
+	k keeping) (*content, error) {
 	if size < -1 {
 		return nil, errs.New(errs.Invalid, op, name, fmt.Sprintf("size %d, expected -1 or more", size))
 	}
@@ -45,19 +45,19 @@ func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, si
 	if err := s.space.check(op, name, size); err != nil {
 		return nil, err
 	}
-	if size > s.opts.Inline {
-		return s.receiveFile(ctx, body, size, withMD5)
+	if size > k.inline {
+		return s.receiveFile(ctx, body, size, withMD5, k.pages)
 	}
 	// Reading one byte more than announced, or than fits, shows that the body has more.
 	limit := size
 	if size < 0 {
-		limit = s.opts.Inline
+		limit = k.inline
 	}
 	buf := make([]byte, limit+1)
 	n, err := readFull(body, buf)
 	switch {
 	case err == nil && size < 0:
-		return s.receiveFile(ctx, io.MultiReader(bytes.NewReader(buf), body), -1, withMD5)
+		return s.receiveFile(ctx, io.MultiReader(bytes.NewReader(buf), body), -1, withMD5, k.pages)
 	case err == nil:
 		return nil, object.Fail(op, name, object.ErrIncompleteBody, fmt.Sprintf("the body goes on after %d bytes", size))
 	case err != io.EOF:
@@ -92,7 +92,8 @@ func readFull(body io.Reader, p []byte) (n int, err error) {
 	return n, err
 }
 
-func (s *Store) receiveFile(ctx context.Context, body io.Reader, size int64, withMD5 bool) (*content, error) {
+// receiveFile reads a body into a file that is not synced yet. If pages is set, whole pages are reserved for it first.
+func (s *Store) receiveFile(ctx context.Context, body io.Reader, size int64, withMD5, pages bool) (*content, error) {
 	id, err := s.fileIDs.take(s)
 	if err != nil {
 		return nil, err
@@ -100,6 +101,11 @@ func (s *Store) receiveFile(ctx context.Context, body io.Reader, size int64, wit
 	w, err := s.files.Create(datafile.ID(id), size)
 	if err != nil {
 		return nil, err
+	}
+	if pages {
+		if err := w.Reserve(size); err != nil {
+			return nil, err
+		}
 	}
 	got, err := w.Fill(ctx, body, size, withMD5)
 	if err != nil {
@@ -143,7 +149,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		return object.Info{}, err
 	}
 	kind := bk.settings.Load().ETag
-	c, err := s.receive(ctx, op, p.Key, p.Body, p.Size, p.MD5 || kind == object.ETagMD5)
+	c, err := s.receive(ctx, op, p.Key, p.Body, p.Size, p.MD5 || kind == object.ETagMD5, keepingOf(s, bk))
 	if err != nil {
 		return object.Info{}, err
 	}
@@ -169,6 +175,9 @@ type publication struct {
 	c     *content
 	judge object.Judge      // may be nil
 	more  func(t *tx) error // adds to the change; may be nil
+	// expect, if not nil, is the sequence of the version that the content was made from, 0 for none. If the key has
+	// another version meanwhile, the publication fails with errMoved.
+	expect *uint64
 }
 
 // publish makes content the newest version of a key. It is the commit point of every write of an object. Content that
@@ -205,6 +214,9 @@ func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version
 	head, err := s.current(p.bk, p.key)
 	if err != nil {
 		return object.Info{}, err
+	}
+	if p.expect != nil && *p.expect != seqOf(head) {
+		return object.Info{}, errMoved
 	}
 	if err := holds(p.op, p.key, p.cond, head); err != nil {
 		return object.Info{}, err

@@ -107,7 +107,10 @@ type Store struct {
 	buckets  map[string]*bucket
 	changing sync.Mutex // one creation, change or deletion of a bucket at a time
 
+	directories
 	stripes stripes
+	tails   tails
+	tokens  tokens
 	uploads uploads
 	remover remover
 	space   space
@@ -250,7 +253,7 @@ func newStore(o Options) *Store {
 	s.fileIDs = numbers{key: record.MetaKey("files"), reserve: fileReserve}
 	s.seqs = numbers{key: record.MetaKey("sequences"), reserve: sequenceReserve}
 	s.bucketIDs = numbers{key: record.MetaKey("buckets"), reserve: bucketReserve}
-	s.ballast.s, s.tender.s, s.sweeper.s = s, s, s
+	s.ballast.s, s.tender.s, s.sweeper.s, s.directories.s = s, s, s, s
 	s.newFence()
 	s.remover.init(s)
 	s.uploads.init(s)

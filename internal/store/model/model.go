@@ -37,6 +37,7 @@ type bucket struct {
 	settings *object.Bucket
 	keys     map[string][]*version // newest first, never empty
 	uploads  map[string]*upload
+	tokens   map[string][2]string // keys of the renames by their tokens
 }
 
 // version is one version or delete marker. Its data is never changed.

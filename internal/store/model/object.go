@@ -274,6 +274,9 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	if c.Attributes != nil {
 		v.info.Attributes = maps.Clone(c.Attributes)
 	}
+	if object.IsDirectory(c.Bucket) {
+		v.info.ETag = object.CRC64ETag(v.info.CRC64, v.info.Size, max(1, len(v.info.Parts)))
+	}
 	return s.judged(op, b, c.Judge, v)
 }
 

@@ -150,6 +150,18 @@ func (j *journal) Put(ctx context.Context, p object.Put) (i object.Info, err err
 	return i, err
 }
 
+// Append implements object.Directories.
+func (j *journal) Append(ctx context.Context, a object.Append) (i object.Info, err error) {
+	j.during(func() { i, err = j.Store.(object.Directories).Append(ctx, a) })
+	return i, err
+}
+
+// Rename implements object.Directories.
+func (j *journal) Rename(ctx context.Context, r object.Rename) (err error) {
+	j.during(func() { err = j.Store.(object.Directories).Rename(ctx, r) })
+	return err
+}
+
 // Delete implements object.Store.
 func (j *journal) Delete(ctx context.Context, d object.Deletion) (out object.Deleted, err error) {
 	j.during(func() { out, err = j.Store.Delete(ctx, d) })

@@ -25,7 +25,7 @@ var sentinels = []error{
 	object.ErrInvalidPart,
 	object.ErrPartOrder, object.ErrPartTooSmall, object.ErrInvalidRange, object.ErrIncompleteBody, object.ErrDamaged,
 	object.ErrNoSpace,
-	object.ErrReadOnly, object.ErrBusy, object.ErrClosed, errMine, context.Canceled, context.DeadlineExceeded,
+	object.ErrReadOnly, object.ErrBusy, object.ErrWriteOffset, object.ErrTokenUsed, object.ErrClosed, errMine, context.Canceled, context.DeadlineExceeded,
 }
 
 // Sentinel returns the first sentinel error that err wraps, or err itself if it wraps none.
@@ -44,7 +44,7 @@ func Sentinel(err error) error {
 func Random(t *testing.T, seed uint64, steps int, target Target) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
 	defer cancel()
-	w := newWalk(ctx, seed, "a", "a", "b", "b", "c")
+	w := newWalk(ctx, seed, "a", "a", "b", "b", "c", randomDirectory, randomDirectory)
 	w.T, w.target, w.s = t, target, target.Open(t)
 	defer func() {
 		if err := w.s.Close(); err != nil {
@@ -96,6 +96,13 @@ type choice struct {
 
 // changes are the operations that change a bucket.
 func (w *walk) changes() []choice {
+	if slices.ContainsFunc(w.buckets, object.IsDirectory) {
+		return append(w.ordinary(), choice{20, w.append}, choice{8, w.rename})
+	}
+	return w.ordinary()
+}
+
+func (w *walk) ordinary() []choice {
 	return []choice{
 		{20, w.put}, {10, w.remove}, {3, w.removeMany}, {8, w.copy}, {4, w.attributes}, {4, w.createUpload}, {14, w.putPart},
 		{4, w.copyPart},

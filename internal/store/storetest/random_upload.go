@@ -167,7 +167,7 @@ func (w *walk) settings() error {
 
 func (w *walk) makeBucket() error {
 	b := object.Bucket{Name: w.bucketName(), Owner: "me", ETag: object.ETagMD5}
-	if b.Name == "c" {
+	if b.Name == "c" || object.IsDirectory(b.Name) {
 		b.ETag = object.ETagCRC64
 	}
 	w.note("create bucket %q", b.Name)

@@ -53,7 +53,7 @@ func RunSequential(t *testing.T, target Target) {
 	runGroups(t, target, []group{
 		{"records", recordTests}, {"objects", objectTests}, {"bodies", bodyTests}, {"conditions", conditionTests},
 		{"versions", versionTests}, {"deletes", deleteTests}, {"copies", copyTests}, {"uploads", uploadTests},
-		{"completions", completeTests},
+		{"completions", completeTests}, {"directories", directoryTests},
 	})
 }
 
@@ -67,8 +67,7 @@ func RunLists(t *testing.T, target Target) {
 func RunConcurrent(t *testing.T, target Target) {
 	runGroups(t, target, []group{
 		{"buckets", bucketTests}, {"races", raceTests}, {"judges", judgeTests}, {"handles", handleTests},
-		{"drafts", draftTests},
-		{"edits", editTests},
+		{"drafts", draftTests}, {"edits", editTests}, {"appenders", appenderTests},
 	})
 }
 
