@@ -510,8 +510,8 @@ most %s for the Challenge, and the server limits the time of a login. A client a
 runs the process that listens on the door's socket. A client refuses a listening process unless its user is root, the
 client's own user or the owner of the socket's file.
 
-Version 1 of the protocol had no binding, and version 2 did not tell how objects of other S3 servers were served. Both
-are not supported any more. If the client or the server supports only an old version, the server answers Hello with
+Version 1 of the protocol had no binding, and version 2 did not tell how objects of other S3 servers were served. The
+versions 1 and 2 are not supported any more. If the client or the server supports only an old version, the server answers Hello with
 Error Version.
 
 ## Messages
