@@ -124,7 +124,7 @@ native: lib ## Build the C and C++ tests and examples into build/native
 	for s in load save gather file data objects arguments; do $(PLACE) build/native/$${s}_c sh -c 'cc -std=c11 -D_GNU_SOURCE $(NATIVE) -o "$$STAGED" test/native/'$$s'.c $(LINK)' || exit 1; done
 	for s in load save gather file data objects; do $(PLACE) build/native/$${s}_cpp sh -c 'c++ -std=c++17 $(NATIVE) -o "$$STAGED" test/native/'$$s'.cpp $(LINK)' || exit 1; done
 	mkdir -p build/fake/cufile && $(PLACE) build/fake/cufile/libcufile.so.0 sh -c 'cc -shared -fPIC -pthread -O1 -Wl,-soname,libcufile.so.0 -o "$$STAGED" internal/device/fakegpu/csrc/libcufile.c'
-	$(PLACE) build/native/gpudirect_cpp sh -c 'c++ -std=c++17 $(NATIVE) -idirafter test/native/cuda -o "$$STAGED" test/native/gpudirect.cpp $(LINK) build/fake/cufile/libcufile.so.0'
+	for s in gpudirect handles; do $(PLACE) build/native/$${s}_cpp sh -c 'c++ -std=c++17 $(NATIVE) -idirafter test/native/cuda -o "$$STAGED" test/native/'$$s'.cpp $(LINK) build/fake/cufile/libcufile.so.0' || exit 1; done
 	for s in load save file_async; do $(PLACE) build/native/example_$$s sh -c 'c++ -std=c++17 $(NATIVE) -o "$$STAGED" examples/cpp/'$$s'.cpp $(LINK)' || exit 1; done
 
 .PHONY: test-native
@@ -250,16 +250,17 @@ clients: $(CLIENTS)/new/.ready $(CLIENTS)/old/.ready ## Install the S3 clients t
 $(CLIENTS)/%/.ready: test/clients/requirements-%.txt | venv
 	bash test/setup/venv.sh $(PYTHON) $(CLIENTS)/$* $<
 
-# The tests start MinIO, versitygw, moto and Ceph, and install or build what is missing: MinIO's first build takes six
-# minutes, Ceph's packages one. Ceph needs root.
+# The tests start MinIO, versitygw, moto and Ceph. What is missing is installed or built first, all at the same time:
+# MinIO's first build takes six minutes, the others one each. Ceph needs root and apt; else its tests are skipped.
 .PHONY: test-upstreams
 test-upstreams: build clients count ## Caches and transfers over real S3 servers (MinIO, versitygw, moto, Ceph) and a proxy that falsifies their replies
-	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -count=1 -vet=off -timeout 40m ./test/upstreams/...
+	$(GO) run ./test/upstreams/serve -prepare minio versitygw moto ceph
+	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -count=1 -vet=off -timeout 20m ./test/upstreams/...
 
-LONG_UPSTREAMS := TestNothingWrong|TestReplacedInMid|TestKilled|TestCopiesThroughLies|TestRestartIsWarm|TestThreeNodes|TestANodeDies|OSD
+LONG_UPSTREAMS := ThroughANode|TestNothingWrong|TestReplacedInMid|TestKilled|TestCopiesThroughLies|TestRestartIsWarm|TestThreeNodes|TestANodeDies|OSD
 .PHONY: test-upstreams-long
-test-upstreams-long: build ## Failing upstreams at length, about 40 minutes: 100,000 requests to a lying upstream, 200 replaced objects, 200 kills of nodes, 100 of copies, 1 GiB at three nodes and 100,000 cached objects
-	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) NEBULAIO_UPSTREAMS_LIES=100000 NEBULAIO_UPSTREAMS_REPLACED=200 NEBULAIO_UPSTREAMS_KILLS=200 NEBULAIO_UPSTREAMS_COPIES=100 NEBULAIO_UPSTREAMS_MIB=1024 NEBULAIO_UPSTREAMS_OBJECTS=100000 $(GO) test -count=1 -vet=off -timeout 120m -v -run '$(LONG_UPSTREAMS)' ./test/upstreams $(ARGS)
+test-upstreams-long: build clients ## Upstreams at length, about 50 minutes: the whole suite of versitygw, all flows of clients, 100,000 requests to a lying upstream, 200 replaced objects, 200 kills of nodes, 100 of copies, 1 GiB at three nodes and 100,000 cached objects
+	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) NEBULAIO_UPSTREAMS_LIES=100000 NEBULAIO_UPSTREAMS_REPLACED=200 NEBULAIO_UPSTREAMS_KILLS=200 NEBULAIO_UPSTREAMS_COPIES=100 NEBULAIO_UPSTREAMS_MIB=1024 NEBULAIO_UPSTREAMS_OBJECTS=100000 NEBULAIO_UPSTREAMS_SILENT=5 NEBULAIO_UPSTREAMS_ALL=1 $(GO) test -count=1 -vet=off -timeout 120m -v -run '$(LONG_UPSTREAMS)' ./test/upstreams $(ARGS)
 
 .PHONY: kernels
 kernels: ## Compile the GPU's part to PTX; needs clang, and no CUDA toolkit
@@ -322,6 +323,10 @@ $(VENV_TRANSFERS)/.ready: bench/transfers/requirements.txt
 bench-door: lib build venv ## Objects to memory and back beside what the machine gives; ARGS="--size 1GiB --rounds 5 warm cold"
 	$(GO) build -o build/objects ./bench/door/objects
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) bench/door/run.py --objects-program build/objects --workdir build --size 256MiB --cpu-bytes 4GiB $(ARGS)
+
+.PHONY: bench-handles
+bench-handles: ## Opening an object as a cuFile handle beside an older revision: REVISION=v0.1.0
+	bash bench/handles/run.sh $(REVISION)
 
 # What objects on their way to a GPU are compared with, for that machine's Python.
 GPU_PYTHON = 3.12

@@ -110,6 +110,17 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 }
 
 // TestLinksResolve checks that each link to a file and each anchor of the Markdown pages exists.
+// TestTheBlockOfThePageIsTested compares the code block of docs/cpp.md with the one that test/native/gpudirect.cpp runs.
+func TestTheBlockOfThePageIsTested(t *testing.T) {
+	block, err := os.ReadFile("test/native/documented.inc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(pages(t)["docs/cpp.md"], "```cpp\n"+string(block)+"```\n") {
+		t.Error("docs/cpp.md has another block than test/native/documented.inc, which the tests run")
+	}
+}
+
 func TestLinksResolve(t *testing.T) {
 	unraced.SingleThreaded(t)
 	all := pages(t)

@@ -541,6 +541,49 @@ int32_t nebulaio_object_create(uint64_t client, const char *bucket, const char *
                                const char *options_json, nebulaio_descriptors *out, uint64_t *object, char *err,
                                size_t errcap);
 
+/* Begins a draft that is a private copy of an open object, so that the program can
+ * overwrite a part of the object and extend it. object is a handle of
+ * nebulaio_object_open, which keeps the old bytes. The descriptors of the draft read and
+ * write. If the server's file system can share blocks between files, the copy takes no
+ * time and no space. The committed object keeps the headers, metadata and tags of the old
+ * one. out->size receives the largest size that is announced for the new object. If the
+ * account may only read the object, the call fails with NEBULAIO_ERR_PERMISSION. The
+ * handle of the object may be released before that of the draft. Options:
+ *   "size"     largest size of the new object in bytes at first; at least the size of the
+ *              object is taken. nebulaio_object_extend raises it
+ *   "replace"  true to commit even if the object was replaced or deleted after it was
+ *              opened. Without it, such a commit fails with NEBULAIO_ERR_INVALID, and
+ *              the newer object stays
+ *   "device"   as in nebulaio_object_open */
+int32_t nebulaio_object_edit(uint64_t object, const char *options_json, nebulaio_descriptors *out, uint64_t *draft,
+                             char *err, size_t errcap);
+
+/* Begins a draft whose file the program reads and writes. mode is one of
+ *   "r+"  the draft begins as a private copy of the current object
+ *   "w"   the draft begins empty; the commit makes the object or replaces it
+ *   "x"   the draft begins empty; the commit fails if the object exists
+ * To read an object only, call nebulaio_object_open. The options are those of
+ * nebulaio_object_edit. If the handle is released before the commit, the draft is
+ * discarded. */
+int32_t nebulaio_object_draft(uint64_t client, const char *bucket, const char *key, const char *mode,
+                              const char *options_json, nebulaio_descriptors *out, uint64_t *draft, char *err,
+                              size_t errcap);
+
+/* Announces that the file of a draft of nebulaio_object_edit or nebulaio_object_draft is
+ * going to have up to size bytes. The program calls it before it writes behind the size
+ * that was announced last. If the server refuses the size, the call fails with its
+ * reason. */
+int32_t nebulaio_object_extend(uint64_t draft, uint64_t size, char *err, size_t errcap);
+
+/* Tells a draft of nebulaio_object_edit that the program has overwritten size bytes at
+ * offset. The commit then does not compare the old bytes of blocks that are wholly
+ * overwritten with their checksums. This call is never necessary. */
+int32_t nebulaio_object_wrote(uint64_t draft, uint64_t offset, uint64_t size, char *err, size_t errcap);
+
+/* The size for nebulaio_object_commit_start that publishes the whole file of a draft of
+ * nebulaio_object_edit or nebulaio_object_draft. */
+#define NEBULAIO_WHOLE UINT64_MAX
+
 /* Starts a job that publishes the first size bytes of a new object's file. The job reads
  * these bytes once to compute their checksums, and closes the handle's descriptors. If
  * the job succeeds, the object is durable and visible. Before this call, the program must

@@ -646,8 +646,30 @@ class object : public handle {
 	 * size, as passed to create. */
 	uint64_t size() const noexcept { return files_.size; }
 
-	/* Starts to publish the first size bytes of a new object. See
-	 * nebulaio_object_commit_start. */
+	/* Begins a draft that is a private copy of an object of client::open. See
+	 * nebulaio_object_edit. */
+	object edit(const std::string &options = "") const
+	{
+		object out;
+		detail::call(nebulaio_object_edit, number_, detail::or_null(options), &out.files_, &out.number_);
+		return out;
+	}
+
+	/* Announces that the file of a draft is going to have up to size bytes. See
+	 * nebulaio_object_extend. */
+	void extend(uint64_t size)
+	{
+		detail::call(nebulaio_object_extend, number_, size);
+		if (size > files_.size)
+			files_.size = size;
+	}
+
+	/* Tells a draft that the program has overwritten size bytes at offset. See
+	 * nebulaio_object_wrote. */
+	void wrote(uint64_t offset, uint64_t size) { detail::call(nebulaio_object_wrote, number_, offset, size); }
+
+	/* Starts to publish the first size bytes of a new object, or the whole file of a
+	 * draft if size is NEBULAIO_WHOLE. See nebulaio_object_commit_start. */
 	job commit_start(uint64_t size)
 	{
 		uint64_t number = 0;
@@ -768,6 +790,18 @@ class client : public handle {
 		object out;
 		detail::call(nebulaio_object_open, number_, detail::c_text(bucket), detail::c_text(key), detail::or_null(version),
 		             detail::or_null(device), &out.files_, &out.number_);
+		return out;
+	}
+
+	/* Begins a draft whose file the program reads and writes: "r+" changes the object, "w"
+	 * makes or replaces it, and "x" makes it. The draft becomes visible with
+	 * object::commit. options: see nebulaio_object_edit. */
+	object draft(const std::string &bucket, const std::string &key, const std::string &mode,
+	             const std::string &options = "") const
+	{
+		object out;
+		detail::call(nebulaio_object_draft, number_, detail::c_text(bucket), detail::c_text(key), detail::c_text(mode),
+		             detail::or_null(options), &out.files_, &out.number_);
 		return out;
 	}
 

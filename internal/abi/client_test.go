@@ -43,6 +43,9 @@ func TestClientOptions(t *testing.T) {
 		"reads of it":    func() (uint64, error) { return table.StartObjectReads(system, nil, "") },
 		"writes of it":   func() (uint64, error) { return table.StartObjectWrite(system, nebulaio.ObjectWrite{}, "") },
 		"commits of it":  func() (uint64, error) { return table.StartCommit(client, 0) },
+		"edits of it":    func() (uint64, error) { h, _, err := abi.EditObject(&table, client, ""); return h, err },
+		"growth of it":   func() (uint64, error) { return 0, abi.ExtendObject(&table, client, 1) },
+		"writes to it":   func() (uint64, error) { return 0, abi.NoteWrite(&table, client, 0, 1) },
 	} {
 		if _, err := call(); !errs.Is(err, errs.Closed) {
 			t.Errorf("%s: %v", what, err)

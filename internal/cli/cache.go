@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/node"
 	"github.com/nebulaio/nebulaio/internal/store/cachefile"
+	"github.com/nebulaio/nebulaio/internal/store/upstream"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -164,15 +165,21 @@ func printCacheStats(w io.Writer, s node.CacheStats) {
 	field(w, "damaged", "%s", plural(int(s.Files.Damaged), "block"))
 	for _, b := range s.Buckets {
 		field(w, b.Name, "%d hits, %d misses, %d from neighbours, %d stale; %s from %s, which is %s", b.Hits, b.Misses, b.Peers,
-			b.Stale, units.Bytes(b.UpstreamBytes), printable(b.Origin), breakerText(b.State.Phase == "closed"))
+			b.Stale, units.Bytes(b.UpstreamBytes), printable(b.Origin), breakerText(b.State))
 	}
 }
 
-func breakerText(up bool) string {
-	if up {
-		return "reachable"
+// breakerText describes the state of an upstream.
+func breakerText(s upstream.State) string {
+	text := "reachable"
+	if s.Phase != upstream.Closed {
+		text = "not reachable"
 	}
-	return "not reachable"
+	if s.Failures > 0 {
+		text += fmt.Sprintf(": %d failures in a row since %s, the last one: %s", s.Failures,
+			s.Since.UTC().Format(time.RFC3339), printable(s.Last))
+	}
+	return text
 }
 
 func newCacheVerify(a *app) *cobra.Command {

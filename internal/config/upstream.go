@@ -42,7 +42,8 @@ type Upstream struct {
 	Write        string   // whether writes are allowed: "through" or "none"
 	StaleIfError time.Duration
 	FirstByte    time.Duration
-	Pin          []string // patterns of keys that are not evicted
+	Stall        time.Duration // 0 means twice FirstByte, and at least 1 s
+	Pin          []string      // patterns of keys that are not evicted
 }
 
 // BucketAt returns the name of the bucket at the endpoint for the local bucket with the given name.
@@ -169,6 +170,10 @@ func upstreamFields(bucket string) []field {
 			Help: "Time in which the endpoint must begin its reply. After that time the request fails. A cached object is " +
 				"served as stale after a fifth of that time, if stale_if_error allows it."},
 			bind: at(func(u *Upstream) any { return &u.FirstByte })},
+		{Key: Key{Name: "stall", Type: Duration, Default: "0s", Min: 0, Max: int64(10 * time.Minute),
+			Help: "Time in which further bytes of a reply or a request must pass between this server and the endpoint. " +
+				"After that time a read or a write fails. 0 means twice first_byte, and at least 1s."},
+			bind: at(func(u *Upstream) any { return &u.Stall })},
 		{Key: Key{Name: "pin", Type: List,
 			Help: "Patterns with * and ? of keys whose cached objects are not evicted."},
 			bind: at(func(u *Upstream) any { return &u.Pin }), check: keyPattern},

@@ -38,9 +38,11 @@ const (
 // console serves health, readiness and metrics on its own address. On the S3 address, their paths would be bucket
 // names.
 type console struct {
-	state   atomic.Value // state
-	store   func() error // returns why the store accepts no new content, or nil; only called in state ready
-	version string
+	state atomic.Value // state
+	store func() error // returns why the store accepts no new content, or nil; only called in state ready
+	// upstreams returns the state of the upstream of each upstream bucket; nil means that there is no such bucket.
+	upstreams func() []upstreamHealth
+	version   string
 	// endpoint is the URL of the S3 address, for clients that ask the console for objects.
 	endpoint string
 	pprof    bool
@@ -88,12 +90,18 @@ type health struct {
 	Reads  bool   `json:"reads"`
 	Writes bool   `json:"writes"`
 	Reason string `json:"reason,omitempty"`
+	// Upstreams are the servers that keep upstream buckets. They do not change whether this server is ready, because it
+	// goes on to serve what it has cached.
+	Upstreams []upstreamHealth `json:"upstreams,omitempty"`
 }
 
 // health returns the current state of the server. The server is ready if it accepts new content. With a full disk,
 // the server still answers reads.
 func (c *console) health() health {
 	h := health{State: c.now()}
+	if c.upstreams != nil {
+		h.Upstreams = c.upstreams()
+	}
 	if h.State != ready {
 		return h
 	}
@@ -136,6 +144,7 @@ func (c *console) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *console) index(w http.ResponseWriter, _ *http.Request) {
+	h := c.health()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	fmt.Fprintf(w, `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>NebulaIO</title>
@@ -145,8 +154,9 @@ func (c *console) index(w http.ResponseWriter, _ *http.Request) {
 <ul><li><a href="/healthz">/healthz</a> answers while the process lives</li>
 <li><a href="/readyz">/readyz</a> answers 200 while requests are accepted and content can be stored</li>
 <li><a href="/metrics">/metrics</a> for Prometheus</li></ul>
-<p>Objects are served on the S3 address, not on this one.</p></body></html>
-`, html.EscapeString(c.version), html.EscapeString(string(c.now())))
+`, html.EscapeString(c.version), html.EscapeString(string(h.State)))
+	writeUpstreams(w, h.Upstreams)
+	fmt.Fprint(w, "<p>Objects are served on the S3 address, not on this one.</p></body></html>\n")
 }
 
 // consoleConnections is the largest number of open connections to the console.

@@ -117,7 +117,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	s.metrics = newMetrics(o.Version, gauges{connections: s.connections, inflight: s.inFlight})
-	s.console = &console{store: s.refusing, version: o.Version, pprof: o.Config.PProf, metrics: s.metrics}
+	s.console = &console{store: s.refusing, upstreams: upstreamsOf(&s.store), version: o.Version,
+		pprof: o.Config.PProf, metrics: s.metrics}
 	s.console.set(starting)
 
 	// The server listens on both addresses before it opens the store: the most common mistake, a second server,

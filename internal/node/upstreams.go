@@ -268,7 +268,7 @@ func newUpstreamOf(c *config.Config, name string, o *upstream.Options) (*upstrea
 		o = &upstream.Options{}
 	}
 	o.Endpoint, o.Bucket, o.Prefix, o.Region = u.Endpoint, u.BucketAt(name), u.Prefix, u.Region
-	o.CAFile, o.InsecureTLS, o.FirstByte = u.CAFile, u.InsecureTLS, u.FirstByte
+	o.CAFile, o.InsecureTLS, o.FirstByte, o.Stall = u.CAFile, u.InsecureTLS, u.FirstByte, u.Stall
 	o.VirtualHost = u.AddressingStyle == "virtual"
 	b, err := upstream.New(*o)
 	if err != nil {

@@ -12,6 +12,7 @@ const (
 	AttrCache       = "cache-control"
 	AttrExpires     = "expires"
 	AttrRedirect    = "website-redirect"
+	AttrClass       = "storage-class" // name of the storage class on an upstream; missing means STANDARD
 	// AttrTags is a JSON object with the tags of the object.
 	AttrTags = "tags"
 	// AttrRetention is a JSON object with the fields Mode and RetainUntilDate.
@@ -27,3 +28,18 @@ const (
 	// AttrMeta begins the name of an attribute with user metadata. The name of the metadata follows in lower case.
 	AttrMeta = "meta:"
 )
+
+// ChangedAttributes returns the attributes that an object keeps when its content is changed: headers, user metadata and
+// tags. Checksums and parts belong to the old content, and a lock to the old version. The result shares no memory with
+// attributes.
+func ChangedAttributes(attributes map[string]string) map[string]string {
+	out := make(map[string]string, len(attributes))
+	for name, value := range attributes {
+		switch name {
+		case AttrRetention, AttrHold, AttrSumAlgo, AttrSumType, AttrSum, AttrUpload, AttrUploadParts:
+		default:
+			out[name] = value
+		}
+	}
+	return out
+}

@@ -4,7 +4,10 @@ package object
 
 import (
 	"context"
+	"fmt"
 	"os"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
 // This file is for doors, which hand out files instead of bytes. A client reads and writes the files itself, so that
@@ -60,13 +63,38 @@ type Draft struct {
 	Condition Condition
 	// Judge, if not nil, decides whether the draft may be committed.
 	Judge Judge
+	// Grows makes the draft a file that its client reads and writes, and that Drafting.Grow enlarges. The store reserves
+	// no disk space for a draft that grows.
+	Grows bool
+	// From, if not nil, is an open handle of the store, and Grows must be set. The draft begins as a private copy of the
+	// content of From. NewDraft copies the content before it returns, and does not compare it with its checksums. If the
+	// file system allows it, the two files share their blocks, so that the copy takes no time and no space.
+	From Handle
+}
+
+// Check returns an error of kind Invalid if the draft is impossible. A size must not be negative. A draft with a source
+// must grow, and its size must not be less than that of the source.
+func (d *Draft) Check(op string) error {
+	switch {
+	case d.Size < 0:
+		return errs.New(errs.Invalid, op, d.Key, fmt.Sprintf("size %d, expected 0 or more", d.Size))
+	case d.From == nil:
+		return nil
+	case !d.Grows:
+		return errs.New(errs.Invalid, op, d.Key, "the draft has a source and does not grow; expected one that grows")
+	case d.From.Info().Size > d.Size:
+		return errs.New(errs.Invalid, op, d.Key,
+			fmt.Sprintf("size %d, expected at least the %d bytes of the source", d.Size, d.From.Info().Size))
+	}
+	return nil
 }
 
 // Drafting is a draft: an object that a client is writing. No other client sees the draft before Commit, and nothing of
 // the draft remains after a crash or Abort. The methods Reserved, Abort and Remains are safe for concurrent use. Only
 // one goroutine at a time may call the other methods of Drafting.
 type Drafting interface {
-	// Open opens the draft's file for writing only, with O_DIRECT if direct is true. The draft's file has a name,
+	// Open opens the draft's file for writing only, with O_DIRECT if direct is true. If the draft grows, the file is open
+	// for reading too. The draft's file has a name,
 	// because cuFile refuses files without a name. The caller of Open sends the file's descriptor to the client, and
 	// then closes the file.
 	Open(direct bool) (*os.File, error)
@@ -75,6 +103,12 @@ type Drafting interface {
 	Reserved() int64
 	// Path returns the path of the draft's file, for use in messages.
 	Path() string
+	// Copied returns the number of bytes that were copied from Draft.From. Copied returns 0 if the draft shares the blocks
+	// of its source, or has none.
+	Copied() int64
+	// Grow raises the largest size that the object may have, in bytes. A smaller size changes nothing. Grow fails with
+	// ErrNoSpace if the disk has no room for the larger size, and the draft stays as it was.
+	Grow(ctx context.Context, size int64) error
 	// Commit publishes the first d.Size bytes of the draft's file as the object. When Commit returns nil, the
 	// object is durable and visible.
 	//

@@ -192,7 +192,7 @@ func checkParts(list []types.CompletedPart, have map[int]object.PartInfo, of che
 			return nil, s3err.GetInvalidPartErr(id, *p.PartNumber, quoted(part.ETag))
 		}
 		if !up.Forgotten {
-			if err := checkPartSum(p, &part, of.Algorithm, id); err != nil {
+			if err := checkPartSum(p, &part, of.Algorithm, up); err != nil {
 				return nil, err
 			}
 		}
@@ -201,8 +201,10 @@ func checkParts(list []types.CompletedPart, have map[int]object.PartInfo, of che
 	return out, nil
 }
 
-// checkPartSum compares the checksum of a part in a completion with the checksum of the uploaded part.
-func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.ChecksumAlgorithm, id string) error {
+// checkPartSum compares the checksum of a part in a completion with the checksum of the uploaded part. If an upstream
+// keeps no checksums of parts, the client need not repeat them: the reply to the part did not name one.
+func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.ChecksumAlgorithm, up *object.Upload) error {
+	id := up.ID
 	given := sums{
 		CRC32: p.ChecksumCRC32, CRC32C: p.ChecksumCRC32C, CRC64NVME: p.ChecksumCRC64NVME, SHA1: p.ChecksumSHA1,
 		SHA256: p.ChecksumSHA256,
@@ -219,7 +221,7 @@ func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.Chec
 	switch {
 	case count > 1:
 		return s3err.GetInvalidArgumentErr(s3err.InvalidArgChecksumPart, text)
-	case algo == "" && count == 0:
+	case (algo == "" || up.NoSums) && count == 0:
 		return nil
 	case algo == "":
 		return s3err.GetInvalidPartErr(id, *p.PartNumber, own(p.ETag))

@@ -110,7 +110,7 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 			return none, err
 		}
 	}
-	attrs, err := copyAttributes(&in, &src, bk, replace)
+	attrs, err := copyAttributes(ctx, &in, &src, bk, replace)
 	if err != nil {
 		return none, err
 	}
@@ -151,7 +151,7 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 }
 
 // copyAttributes returns the attributes of a copy, as its metadata and tagging directives require.
-func copyAttributes(in *s3response.CopyObjectInput, src *object.Info, bk *object.Bucket,
+func copyAttributes(ctx context.Context, in *s3response.CopyObjectInput, src *object.Info, bk *object.Bucket,
 	replace bool) (map[string]string, error) {
 	attrs := copied(src.Attributes)
 	if replace {
@@ -170,6 +170,9 @@ func copyAttributes(in *s3response.CopyObjectInput, src *object.Info, bk *object
 		}
 	} else if tags, ok := src.Attributes[attrTags]; ok {
 		attrs[attrTags] = tags
+	}
+	if err := addClass(ctx, attrs, bk); err != nil { // a copy does not have the class of its source
+		return nil, err
 	}
 	return attrs, askedLock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)
 }

@@ -236,7 +236,7 @@ func checkFields(fields map[string]string) error {
 			return invalid("The field " + name + " has control characters, which a header cannot have.")
 		}
 	}
-	if err := checkClass(fields["x-amz-storage-class"]); err != nil {
+	if err := checkClass(fields[classHeader], true); err != nil {
 		return err
 	}
 	return nil

@@ -45,7 +45,7 @@ func (b *backend) describe(ctx context.Context, in *s3.GetObjectInput, bk *objec
 		ContentType: some(a[attrType]), ContentEncoding: some(a[attrEncoding]), ContentDisposition: some(a[attrDisposition]),
 		ContentLanguage: some(a[attrLanguage]), CacheControl: some(a[attrCache]), ExpiresString: some(a[attrExpires]),
 		WebsiteRedirectLocation: some(a[attrRedirect]), ETag: ptr(quoted(info.ETag)), LastModified: &info.Modified,
-		Metadata: metadataOf(a), TagCount: tagCount(side), StorageClass: types.StorageClassStandard,
+		Metadata: metadataOf(a), TagCount: tagCount(side), StorageClass: types.StorageClass(classOf(a)),
 		VersionId: ptr(shownVersion(bk, info)),
 	}
 	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(side)

@@ -83,7 +83,7 @@ func (b *backend) contents(e encoder, p *object.Page, owner *types.Owner) []s3re
 		sum := full(o)
 		out[i] = s3response.Object{
 			Key: ptr(e.text(o.Key)), ETag: ptr(quoted(o.ETag)), LastModified: &o.Modified, Size: &o.Size, Owner: owner,
-			StorageClass: types.ObjectStorageClassStandard, ChecksumAlgorithm: sum.algorithms(), ChecksumType: sum.Type,
+			StorageClass: types.ObjectStorageClass(classOf(o.Attributes)), ChecksumAlgorithm: sum.algorithms(), ChecksumType: sum.Type,
 		}
 	}
 	return out
@@ -206,7 +206,7 @@ func (b *backend) ListObjectVersions(ctx context.Context,
 		out.Versions = append(out.Versions, s3response.ObjectVersion{
 			Key: ptr(e.text(o.Key)), VersionId: &o.Version, IsLatest: &o.Latest, LastModified: &o.Modified, Size: &o.Size,
 			ETag:  ptr(quoted(o.ETag)),
-			Owner: owner, StorageClass: types.ObjectVersionStorageClassStandard,
+			Owner: owner, StorageClass: types.ObjectVersionStorageClass(classOf(o.Attributes)),
 			ChecksumAlgorithm: sum.algorithms(), ChecksumType: sum.Type,
 		})
 	}

@@ -42,7 +42,7 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 	sum := full(&info)
 	s := sum.sums()
 	out = s3response.GetObjectAttributesResponse{
-		ETag: &info.ETag, ObjectSize: &info.Size, StorageClass: types.StorageClassStandard, LastModified: &info.Modified,
+		ETag: &info.ETag, ObjectSize: &info.Size, StorageClass: types.StorageClass(classOf(info.Attributes)), LastModified: &info.Modified,
 		VersionId: ptr(shownVersion(bk, &info)),
 		Checksum: &types.Checksum{
 			ChecksumType: sum.Type, ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME,

@@ -33,7 +33,7 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	if err != nil {
 		return none, err
 	}
-	attrs, err := putAttributes(&in, bk)
+	attrs, err := putAttributes(ctx, &in, bk)
 	if err != nil {
 		return none, err
 	}
@@ -109,7 +109,7 @@ func (b *backend) target(ctx context.Context, bucket, key *string) (object.Ref, 
 }
 
 // putAttributes returns the attributes of an object that a PUT makes in a bucket.
-func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string]string, error) {
+func putAttributes(ctx context.Context, in *s3response.PutObjectInput, bk *object.Bucket) (map[string]string, error) {
 	described := headers{
 		Type: in.ContentType, Encoding: storedEncoding(in.ContentEncoding), Disposition: in.ContentDisposition,
 		Language: in.ContentLanguage,
@@ -120,6 +120,9 @@ func putAttributes(in *s3response.PutObjectInput, bk *object.Bucket) (map[string
 	}
 	attrs := described.attributes()
 	if err := addTags(attrs, in.Tagging); err != nil {
+		return nil, err
+	}
+	if err := addClass(ctx, attrs, bk); err != nil {
 		return nil, err
 	}
 	return attrs, askedLock(attrs, bk, in.ObjectLockMode, in.ObjectLockRetainUntilDate, in.ObjectLockLegalHoldStatus)

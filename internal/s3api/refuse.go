@@ -126,7 +126,7 @@ func checkArgs(rctx *fasthttp.RequestCtx, h *noticed) s3err.S3Error {
 			}
 		}
 	}
-	return checkClass(string(class))
+	return checkClass(string(class), writesObject(rctx, resource))
 }
 
 // resources are the arguments that select the target of a request. A request may have at most one of them.
@@ -137,17 +137,6 @@ var resources = setOf("accelerate", "acl", "analytics", "attributes", "cors", "d
 	"publicAccessBlock", "replication", "requestPayment", "restore", "retention", "select", "tagging", "uploads",
 	"versioning",
 	"versions", "website")
-
-// checkClass returns an error for every storage class except STANDARD.
-func checkClass(class string) s3err.S3Error {
-	if class == "" || class == "STANDARD" {
-		return nil
-	}
-	return s3err.APIError{
-		Code: "InvalidStorageClass", HTTPStatusCode: http.StatusBadRequest,
-		Description: "The storage class you specified is not valid. This server offers STANDARD alone.",
-	}
-}
 
 // checkLength returns an error if content has no length or exceeds the limits of S3, before any byte is read.
 func checkLength(rctx *fasthttp.RequestCtx, decodedLength []byte) s3err.S3Error {

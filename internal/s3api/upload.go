@@ -34,7 +34,7 @@ func (b *backend) CreateMultipartUpload(ctx context.Context,
 	if err := objectACL(ctx, bk); err != nil {
 		return none, err
 	}
-	attrs, err := putAttributes(&s3response.PutObjectInput{
+	attrs, err := putAttributes(ctx, &s3response.PutObjectInput{
 		ContentType: in.ContentType, ContentEncoding: in.ContentEncoding, ContentDisposition: in.ContentDisposition,
 		ContentLanguage: in.ContentLanguage, CacheControl: in.CacheControl, Expires: in.Expires,
 		WebsiteRedirectLocation: in.WebsiteRedirectLocation, Metadata: in.Metadata, Tagging: in.Tagging,
@@ -114,7 +114,7 @@ func (b *backend) ListMultipartUploads(ctx context.Context,
 		u := &p.Uploads[i]
 		sum := checksumOf(u.Attributes)
 		out.Uploads = append(out.Uploads, s3response.Upload{
-			Key: e.text(u.Key), UploadID: u.ID, Initiated: u.Started, StorageClass: types.StorageClassStandard,
+			Key: e.text(u.Key), UploadID: u.ID, Initiated: u.Started, StorageClass: types.StorageClass(classOf(u.Attributes)),
 			Owner: s3response.Owner{ID: bk.Owner}, Initiator: s3response.Initiator{ID: bk.Owner},
 			ChecksumAlgorithm: sum.Algorithm, ChecksumType: sum.Type,
 		})
@@ -142,7 +142,7 @@ func (b *backend) ListParts(ctx context.Context, in *s3.ListPartsInput) (s3respo
 	}
 	sum := checksumOf(up.Attributes)
 	out := s3response.ListPartsResult{
-		Bucket: ref.Bucket, Key: ref.Key, UploadID: id, StorageClass: types.StorageClassStandard, MaxParts: int(*in.MaxParts),
+		Bucket: ref.Bucket, Key: ref.Key, UploadID: id, StorageClass: types.StorageClass(classOf(up.Attributes)), MaxParts: int(*in.MaxParts),
 		PartNumberMarker: after, ChecksumAlgorithm: sum.Algorithm, ChecksumType: sum.Type,
 		Owner: s3response.Owner{ID: bk.Owner}, Initiator: s3response.Initiator{ID: bk.Owner},
 	}

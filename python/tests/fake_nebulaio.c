@@ -689,6 +689,32 @@ int32_t nebulaio_object_create(uint64_t client, const char *bucket, const char *
 	return fail(NEBULAIO_ERR_UNSUPPORTED, "create object: not in the stand-in", err, errcap);
 }
 
+int32_t nebulaio_object_edit(uint64_t object, const char *options, nebulaio_descriptors *out, uint64_t *draft, char *err,
+                             size_t errcap)
+{
+	(void)object, (void)options, (void)out, (void)draft;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "edit object: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_object_draft(uint64_t client, const char *bucket, const char *key, const char *mode, const char *options,
+                              nebulaio_descriptors *out, uint64_t *draft, char *err, size_t errcap)
+{
+	(void)client, (void)bucket, (void)key, (void)mode, (void)options, (void)out, (void)draft;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "open draft: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_object_extend(uint64_t draft, uint64_t size, char *err, size_t errcap)
+{
+	(void)draft, (void)size;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "extend object: not in the stand-in", err, errcap);
+}
+
+int32_t nebulaio_object_wrote(uint64_t draft, uint64_t offset, uint64_t size, char *err, size_t errcap)
+{
+	(void)draft, (void)offset, (void)size;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "note a write: not in the stand-in", err, errcap);
+}
+
 int32_t nebulaio_object_commit_start(uint64_t object, uint64_t size, uint64_t *job, char *err, size_t errcap)
 {
 	(void)object, (void)size, (void)job;

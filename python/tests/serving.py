@@ -72,6 +72,14 @@ class Server:
         said = subprocess.run([program(), "user", "add", name, "--data", str(self.data), "--json"], check=True, stdout=subprocess.PIPE)
         return {"access_key": name, "secret_key": json.loads(said.stdout)["secret_key"]}
 
+    def add_reader(self, name: str, bucket: str) -> dict[str, str]:
+        """Make an account that may read the objects of a bucket and no more; returns its keys."""
+        keys = self.add_user(name)
+        allow = {"Effect": "Allow", "Principal": {"AWS": [name]}, "Action": ["s3:GetObject"], "Resource": [f"arn:aws:s3:::{bucket}/*"]}
+        status, said = self.request("PUT", f"/{bucket}", json.dumps({"Version": "2012-10-17", "Statement": [allow]}).encode(), "policy=")
+        assert status in (200, 204), said
+        return keys
+
     def kill(self) -> None:
         """End the server at once, as a crash does."""
         self.killed = True
@@ -142,7 +150,9 @@ def serving(folder: Path, *, buckets: tuple[str, ...] = ("bucket", "my-bucket"),
 def main() -> int:
     # Not in memory: door-written objects need a file system that tells of writers.
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder, serving(Path(folder)) as server:
-        told = {"NEBULAIO_ENDPOINT": server.endpoint, "NEBULAIO_ACCESS_KEY": ACCESS, "NEBULAIO_SECRET_KEY": SECRET}
+        told = {"NEBULAIO_ENDPOINT": server.endpoint, "NEBULAIO_ACCESS_KEY": ACCESS, "NEBULAIO_SECRET_KEY": SECRET, "SERVER_DATA": str(server.data)}
+        reader = server.add_reader("reader", "my-bucket")
+        told |= {"READER_ACCESS_KEY": reader["access_key"], "READER_SECRET_KEY": reader["secret_key"]}
         return subprocess.run(sys.argv[1:], env={**os.environ, **told}).returncode
 
 

@@ -10,61 +10,65 @@
 
 #include <cerrno>
 #include <iostream>
+#include <utility>
 
 namespace {
 
 const memory *place;
 
+// What the block below has allocated, and the last content of what it has freed.
+void *allocated;
+std::string freed;
+
 // Functions of the CUDA runtime, implemented with the driver.
 int cudaMalloc(void **at, size_t size)
 {
-	*at = memory_take(place, size, 4096);
+	*at = allocated = memory_take(place, size, 4096);
 	return 0;
 }
+
+const size_t length = (5 << 20) + 4096;
+
 int cudaFree(void *at)
 {
+	freed.assign(length, '\0');
+	memory_read(place, &freed[0], at, length);
 	memory_give(place, at);
 	return 0;
 }
 
-const size_t size = (5 << 20) + 4096;
+// The size of the block's buffer. The block asks for the size three times: to allocate,
+// to read and to write. Before the write, the buffer is processed: each byte changes.
+struct {
+	std::string seen;
+	int asked = 0;
+	operator size_t()
+	{
+		if (++asked == 3) {
+			seen.assign(length, '\0');
+			memory_read(place, &seen[0], allocated, length);
+			std::string next = seen;
+			for (char &c : next)
+				c = static_cast<char>(c ^ 0x55);
+			memory_write(place, allocated, next.data(), length);
+		}
+		return length;
+	}
+} size;
 
-// The code block of GPUDirect's documentation. Only the endpoint and the last line,
-// which fetches the bytes for comparison, differ.
-std::string documented(const char *endpoint, ssize_t *read, ssize_t *written)
+// The block names localhost:9000, and the tests' server has a free port.
+std::string served;
+#define GPUDirectInit(descr, endpoint) GPUDirectInit(descr, std::string(endpoint) == "localhost:9000" ? served : "")
+
+// The code block of GPUDirect's documentation, unchanged.
+void documented(ssize_t *read, ssize_t *written)
 {
-	// Initialize GPUDirect
-	CUfileDescr_t cf_descr;
-	CUfileHandle_t cf_handle;
-	nebulaio::GPUDirectInit(&cf_descr, endpoint);
-
-	// Open object
-	nebulaio::GPUDirectOpen(&cf_handle, "my-bucket", "data.bin");
-
-	// Allocate GPU buffer
-	void* gpu_buffer;
-	cudaMalloc(&gpu_buffer, size);
-
-	// Direct read
-	ssize_t bytes_read = cuFileRead(cf_handle, gpu_buffer, size, 0, 0);
-
-	// Process...
-	EXPECT(cf_descr.handle.fd >= 0 && nebulaio::GPUDirectSize(cf_handle) == size);
-	std::string seen(size, '\0');
-	memory_read(place, &seen[0], gpu_buffer, size);
-
-	// Direct write
-	ssize_t bytes_written = cuFileWrite(cf_handle, gpu_buffer, size, 0, 0);
-
-	// Cleanup
-	cuFileHandleDeregister(cf_handle);
-	cudaFree(gpu_buffer);
+#include "documented.inc"
 
 	*read = bytes_read;
 	*written = bytes_written;
-	nebulaio::GPUDirectRelease(cf_handle);
-	return seen;
 }
+#undef GPUDirectInit
 
 // Reads the object with the library's own client, which verifies each block's checksum.
 std::string content(const nebulaio::system &sys, const char *endpoint, const std::string &key, size_t n)
@@ -77,42 +81,42 @@ std::string content(const nebulaio::system &sys, const char *endpoint, const std
 
 void create(const nebulaio::system &sys, const char *endpoint)
 {
-	const std::string bytes = random_bytes(size + 100, 31);
+	const std::string bytes = random_bytes(length + 100, 31);
 	block from(place, bytes);
 	void *base = from.address();
 	CUfileDescr_t descr;
 	CUfileHandle_t handle;
 	nebulaio::GPUDirectInit(&descr, endpoint, std::getenv("NEBULAIO_ACCESS_KEY"), std::getenv("NEBULAIO_SECRET_KEY"));
 
-	nebulaio::GPUDirectCreate(&handle, "my-bucket", "made.bin", 2 * size, "{\"content_type\":\"text/plain\"}");
-	EXPECT(cuFileWrite(handle, base, size, 0, 0) == static_cast<ssize_t>(size));
+	nebulaio::GPUDirectCreate(&handle, "my-bucket", "made.bin", 2 * length, "{\"content_type\":\"text/plain\"}");
+	EXPECT(cuFileWrite(handle, base, length, 0, 0) == static_cast<ssize_t>(length));
 	EXPECT(status_of([&] { nebulaio::GPUDirectOpen(&handle, "my-bucket", "made.bin"); }) == NEBULAIO_ERR_NOT_FOUND);
-	EXPECT(nebulaio::GPUDirectCommit(handle, size).find("\"etag\"") != std::string::npos);
-	EXPECT(content(sys, endpoint, "made.bin", size) == bytes.substr(0, size));
-	EXPECT(status_of([&] { nebulaio::GPUDirectCommit(handle, size); }) == NEBULAIO_ERR_CLOSED);
+	EXPECT(nebulaio::GPUDirectCommit(handle, length).find("\"etag\"") != std::string::npos);
+	EXPECT(content(sys, endpoint, "made.bin", length) == bytes.substr(0, length));
+	EXPECT(status_of([&] { nebulaio::GPUDirectCommit(handle, length); }) == NEBULAIO_ERR_CLOSED);
 
 	// Of one that was not committed there is no trace.
-	nebulaio::GPUDirectCreate(&handle, "my-bucket", "never.bin", size);
-	EXPECT(cuFileWrite(handle, base, size, 0, 0) == static_cast<ssize_t>(size));
+	nebulaio::GPUDirectCreate(&handle, "my-bucket", "never.bin", length);
+	EXPECT(cuFileWrite(handle, base, length, 0, 0) == static_cast<ssize_t>(length));
 	nebulaio::GPUDirectClose(handle);
 	EXPECT(status_of([&] { nebulaio::GPUDirectOpen(&handle, "my-bucket", "never.bin"); }) == NEBULAIO_ERR_NOT_FOUND);
 
 	// More than was written is not published.
-	nebulaio::GPUDirectCreate(&handle, "my-bucket", "never.bin", size);
-	EXPECT(status_of([&] { nebulaio::GPUDirectCommit(handle, size + 1); }) == NEBULAIO_ERR_INVALID);
+	nebulaio::GPUDirectCreate(&handle, "my-bucket", "never.bin", length);
+	EXPECT(status_of([&] { nebulaio::GPUDirectCommit(handle, length + 1); }) == NEBULAIO_ERR_INVALID);
 
 	// An object that is overwritten stays what it was for those who hold it.
 	CUfileHandle_t held;
 	nebulaio::GPUDirectOpen(&held, "my-bucket", "made.bin");
-	nebulaio::GPUDirectCreate(&handle, "my-bucket", "made.bin", size);
-	EXPECT(cuFileWrite(handle, static_cast<char *>(base), size - 4096, 0, 4096) == static_cast<ssize_t>(size - 4096));
-	nebulaio::GPUDirectCommit(handle, size - 4096);
-	block to(place, size);
-	EXPECT(cuFileRead(held, to.address(), size, 0, 0) == static_cast<ssize_t>(size));
-	EXPECT(to.read() == bytes.substr(0, size));
+	nebulaio::GPUDirectCreate(&handle, "my-bucket", "made.bin", length);
+	EXPECT(cuFileWrite(handle, static_cast<char *>(base), length - 4096, 0, 4096) == static_cast<ssize_t>(length - 4096));
+	nebulaio::GPUDirectCommit(handle, length - 4096);
+	block to(place, length);
+	EXPECT(cuFileRead(held, to.address(), length, 0, 0) == static_cast<ssize_t>(length));
+	EXPECT(to.read() == bytes.substr(0, length));
 	nebulaio::GPUDirectClose(held);
 	EXPECT(status_of([&] { nebulaio::GPUDirectClose(held); }) == NEBULAIO_ERR_CLOSED);
-	EXPECT(content(sys, endpoint, "made.bin", size - 4096) == bytes.substr(4096, size - 4096));
+	EXPECT(content(sys, endpoint, "made.bin", length - 4096) == bytes.substr(4096, length - 4096));
 }
 
 void refusals(const char *endpoint)
@@ -141,18 +145,24 @@ int main(int argc, char **argv)
 	const memory here = memory_of(argv[1]);
 	place = &here;
 	nebulaio::system sys;
-	const std::string bytes = random_bytes(size, 30);
+	const std::string bytes = random_bytes(length, 30);
 	{
 		nebulaio::client server(sys);
-		server.write({"my-bucket", "data.bin", bytes.data(), size});
+		server.write({"my-bucket", "data.bin", bytes.data(), length});
 	}
 	// "localhost:9000" of the documentation has no scheme.
 	const std::string host = std::string(endpoint).substr(std::string(endpoint).find("//") + 2);
+	served = host;
+	nebulaio::client keeper(sys);
+	const nebulaio::object old = keeper.open("my-bucket", "data.bin");
 	ssize_t read = 0, written = 0;
-	errno = 0;
-	EXPECT(documented(host.c_str(), &read, &written) == bytes && read == static_cast<ssize_t>(size));
-	// Objects do not change: the handle is one for reading, and cuFile says so.
-	EXPECT(written < 0 && content(sys, endpoint, "data.bin", size) == bytes);
+	documented(&read, &written);
+	EXPECT(size.seen == bytes && read == static_cast<ssize_t>(length) && written == read);
+	// The handle was deregistered, so what was written is the object now.
+	EXPECT(freed != bytes && content(sys, endpoint, "data.bin", length) == freed);
+	std::string kept(length, '\0');
+	EXPECT(pread(old.buffered(), &kept[0], length, 0) == static_cast<ssize_t>(length) && kept == bytes);
+	std::cout << "C++: the documented block read " << read << " bytes, wrote " << written << ", and the object is committed\n";
 	create(sys, endpoint);
 	refusals(endpoint);
 	nebulaio::GPUDirectShutdown();

@@ -180,6 +180,58 @@ static void descriptors(void)
 	MUST(nebulaio_release(job, err, sizeof err));
 }
 
+/* Changes an object in place, and makes objects in each mode. */
+static void drafts(void)
+{
+	enum { size = 70001 };
+	static unsigned char want[size + 5], got[size + 5];
+	nebulaio_descriptors d, w;
+	uint64_t object = 0, draft = 0, job = 0;
+	memset(&d, 0, sizeof d);
+	d.struct_size = sizeof d;
+	w = d;
+	fill(want, size, 43); /* what descriptors has written */
+	MUST(nebulaio_object_open(client, "bucket", "native/written", NULL, "host", &d, &object, err, sizeof err));
+	MUST(nebulaio_object_edit(object, "{\"device\":\"host\"}", &w, &draft, err, sizeof err));
+	EXPECT(w.size == size && pread(w.buffered, got, size + 5, 0) == size && memcmp(got, want, size) == 0);
+	MUST(nebulaio_object_extend(draft, size + 5, err, sizeof err));
+	memcpy(want + size, "extra", 5);
+	EXPECT(pwrite(w.buffered, "extra", 5, size) == 5 && pwrite(w.buffered, "changed", 7, 100) == 7);
+	MUST(nebulaio_object_wrote(draft, 100, 7, err, sizeof err));
+	MUST(nebulaio_object_commit_start(draft, NEBULAIO_WHOLE, &job, err, sizeof err));
+	free(report_of(job));
+	EXPECT(pread(d.buffered, got, size + 5, 0) == size && memcmp(got, want, size) == 0); /* as it was */
+	memcpy(want + 100, "changed", 7);
+	MUST(nebulaio_release(draft, err, sizeof err));
+	MUST(nebulaio_release(object, err, sizeof err));
+	MUST(nebulaio_object_open(client, "bucket", "native/written", NULL, "host", &d, &object, err, sizeof err));
+	EXPECT(d.size == size + 5 && pread(d.buffered, got, size + 5, 0) == size + 5 && memcmp(got, want, size + 5) == 0);
+
+	/* The object was replaced after it was opened. */
+	MUST(nebulaio_object_edit(object, NULL, &w, &draft, err, sizeof err));
+	uint64_t other = 0;
+	nebulaio_descriptors o = w;
+	MUST(nebulaio_object_draft(client, "bucket", "native/written", "w", NULL, &o, &other, err, sizeof err));
+	EXPECT(pwrite(o.buffered, "new", 3, 0) == 3);
+	MUST(nebulaio_object_commit_start(other, 3, &job, err, sizeof err));
+	free(report_of(job));
+	MUST(nebulaio_object_commit_start(draft, NEBULAIO_WHOLE, &job, err, sizeof err));
+	EXPECT(nebulaio_wait(job, -1, NULL, err, sizeof err) == NEBULAIO_ERR_INVALID && strstr(err, "replaced"));
+	MUST(nebulaio_release(job, err, sizeof err));
+	MUST(nebulaio_release(draft, err, sizeof err));
+	MUST(nebulaio_release(other, err, sizeof err));
+	MUST(nebulaio_release(object, err, sizeof err));
+
+	EXPECT(nebulaio_object_draft(client, "bucket", "native/written", "a", NULL, &w, &draft, err, sizeof err) ==
+	           NEBULAIO_ERR_INVALID && strstr(err, "\"a\"") && strstr(err, "r+"));
+	MUST(nebulaio_object_draft(client, "bucket", "native/written", "x", NULL, &w, &draft, err, sizeof err));
+	MUST(nebulaio_object_commit_start(draft, NEBULAIO_WHOLE, &job, err, sizeof err));
+	EXPECT(nebulaio_wait(job, -1, NULL, err, sizeof err) == NEBULAIO_ERR_INVALID);
+	MUST(nebulaio_release(job, err, sizeof err));
+	EXPECT(nebulaio_object_extend(draft, 1, err, sizeof err) == NEBULAIO_ERR_CLOSED);
+	MUST(nebulaio_release(draft, err, sizeof err));
+}
+
 static void refusals(const memory *m, const char *device)
 {
 	void *at = memory_take(m, 100, 4096);
@@ -214,6 +266,7 @@ int main(int argc, char **argv)
 	whole_objects(&m, argv[1]);
 	questions();
 	descriptors();
+	drafts();
 	refusals(&m, argv[1]);
 	MUST(nebulaio_release(client, err, sizeof err));
 	MUST(nebulaio_release(sys, err, sizeof err));

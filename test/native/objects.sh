@@ -16,3 +16,4 @@ if [ -z "${CUFILE:-}" ] && ldd "$folder/gpudirect_cpp" | grep -q 'libcufile.so.0
 	exit 0
 fi
 "$folder/gpudirect_cpp" "$device"
+"$folder/handles_cpp" "$device"

@@ -8,9 +8,36 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/nebulaio/nebulaio/test/upstreams/programs"
 )
+
+// Prepare installs or builds a server, so that Start needs only seconds. The error wraps ErrMissing if the server's
+// packages cannot be installed here.
+func Prepare(ctx context.Context, kind Kind) error {
+	var err error
+	switch kind {
+	case MinIO:
+		_, err = build(programs.MinIO())
+	case Versitygw:
+		_, err = build(programs.Versitygw())
+	case Moto:
+		_, err = moto(ctx)
+	case Ceph:
+		err = ceph(ctx)
+	default:
+		return unknown(kind)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", kind, err)
+	}
+	return nil
+}
+
+func unknown(kind Kind) error {
+	return fmt.Errorf("%q is no server: expected %s, %s, %s or %s", kind, MinIO, Versitygw, Moto, Ceph)
+}
 
 // commandOf returns the command line and the environment of a server, and installs or builds the server first.
 func commandOf(ctx context.Context, kind Kind, data string, ports []string) (argv, env []string, err error) {
@@ -49,10 +76,10 @@ func commandOf(ctx context.Context, kind Kind, data string, ports []string) (arg
 		if err := ceph(ctx); err != nil {
 			return nil, nil, err
 		}
-		return []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "bash",
-			filepath.Join(Root(), "test/upstreams/ceph.sh"), data, ports[1], ports[2], ports[0], Access, Secret}, nil, nil
+		return slices.Concat(inNamespace, []string{"bash", filepath.Join(Root(), "test/upstreams/ceph.sh"), data, ports[1],
+			ports[2], ports[0], Access, Secret}), nil, nil
 	}
-	return nil, nil, fmt.Errorf("%q is no server: expected %s, %s, %s or %s", kind, MinIO, Versitygw, Moto, Ceph)
+	return nil, nil, unknown(kind)
 }
 
 func build(p programs.Program) (string, error) {
@@ -76,10 +103,17 @@ func moto(ctx context.Context) (string, error) {
 	return filepath.Join(venv, "bin/moto_server"), nil
 }
 
+// inNamespace is the beginning of a command line that runs in a pid namespace of its own, with a /proc of its own.
+var inNamespace = []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"}
+
 // ceph installs Ceph's packages. They are Debian's, and both their installation and a pid namespace need root.
 func ceph(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: Ceph runs in a pid namespace, which needs root", ErrMissing)
+	}
+	// A container may withhold the right to make namespaces from root.
+	if out, err := exec.CommandContext(ctx, inNamespace[0], append(inNamespace[1:], "true")...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: Ceph runs in a pid namespace, which cannot be made here: %w\n%s", ErrMissing, err, out)
 	}
 	cmd := exec.CommandContext(ctx, "bash", filepath.Join(Root(), "test/setup/ceph.sh"))
 	if out, err := cmd.CombinedOutput(); err != nil {

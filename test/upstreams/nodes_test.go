@@ -87,7 +87,7 @@ func (n *node) sees(t *testing.T, count int) error {
 // TestThreeNodesReadOneObject: three nodes read one object at once, and the upstream sends it about once.
 func TestThreeNodesReadOneObject(t *testing.T) {
 	u := upstream(t, upstreams.MinIO)
-	bucket, size := newBucket(t, u), sizeOf(t, "NEBULAIO_UPSTREAMS_MIB", 320)<<20
+	bucket, size := newBucket(t, u), sizeOf(t, "NEBULAIO_UPSTREAMS_MIB", 192)<<20
 	data := content(60, size)
 	upload(t, u, bucket, "big", data)
 	var sent sends
@@ -111,7 +111,7 @@ func TestThreeNodesReadOneObject(t *testing.T) {
 // TestANodeDiesWhileThreeRead kills one of three nodes in the middle: the readers of the others get every byte.
 func TestANodeDiesWhileThreeRead(t *testing.T) {
 	u := upstream(t, upstreams.MinIO)
-	bucket, size := newBucket(t, u), sizeOf(t, "NEBULAIO_UPSTREAMS_MIB", 320)<<20
+	bucket, size := newBucket(t, u), sizeOf(t, "NEBULAIO_UPSTREAMS_MIB", 192)<<20
 	data := content(61, size)
 	upload(t, u, bucket, "big", data)
 	var passed atomic.Int64

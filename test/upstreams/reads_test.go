@@ -5,8 +5,10 @@ package upstreams_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,7 +114,7 @@ func TestCachedReadsGoOnWithoutTheOSD(t *testing.T) {
 	if err := u.KillOSD(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 5 {
+	for i := range sizeOf(t, "NEBULAIO_UPSTREAMS_SILENT", 2) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		get(ctx, ours, "models", "cached", 0, -1).expect(t, fmt.Sprint("stale read ", i), data, "stale")
 		get(ctx, ours, "models", "cached", 100, 199).expect(t, "stale range", data[100:200], "stale")
@@ -132,6 +134,7 @@ func TestCachedReadsGoOnWithoutTheOSD(t *testing.T) {
 		}
 		cancel()
 	}
+	n.saysWhatFails(t)
 	if err := u.StartOSD(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +147,36 @@ func TestCachedReadsGoOnWithoutTheOSD(t *testing.T) {
 		return a.err
 	})
 	get(t.Context(), ours, "models", "cached", 0, -1).expect(t, "fresh read", data, "hit")
+}
+
+// saysWhatFails checks that /readyz shows a ready node whose upstream does not answer, since when and why.
+func (n *node) saysWhatFails(t *testing.T) {
+	t.Helper()
+	resp, err := http.Get(n.console + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := readAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said struct {
+		Ready     bool
+		Upstreams []struct {
+			Bucket, Phase string
+			Failures      int
+			Since         time.Time
+			LastError     string `json:"last_error"`
+		}
+	}
+	if err := json.Unmarshal(text, &said); err != nil || len(said.Upstreams) != 1 {
+		t.Fatalf("/readyz says %s: %v", text, err)
+	}
+	if up := said.Upstreams[0]; !said.Ready || up.Phase == "closed" || up.Failures < 5 || up.Since.IsZero() ||
+		!strings.Contains(up.LastError, "deadline") {
+		t.Errorf("/readyz says %s, expected a ready server and an open breaker", text)
+	}
+	t.Logf("/readyz says %s", text)
 }
 
 // eventually repeats f until it succeeds, at most for a minute.

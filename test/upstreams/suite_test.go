@@ -14,6 +14,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -56,8 +57,34 @@ func play(t *testing.T, u *upstreams.Upstream, target player.Target, names []str
 // that passes must be removed from the list.
 var ours = map[upstreams.Kind]map[string]string{}
 
+// once are tests that have failed at the node alone before. They are always run.
+var once = []string{"CompleteMultipartUpload_racey_success", "DeleteObjects_empty_input", "PutObject_with_object_lock",
+	"UploadPartCopy_should_copy_the_checksum"}
+
+// share is the part of the suite that is run unless all tests are asked for: one test of so many.
+const share = 8
+
+// chosen returns the tests of the suite that are run.
+func chosen() []string {
+	names := slices.DeleteFunc(player.Names(), func(name string) bool { return !concerns.MatchString(name) })
+	if only := os.Getenv(enable + "_TESTS"); only != "" {
+		return strings.Split(only, ",")
+	}
+	if all() {
+		return names
+	}
+	some := slices.Clone(once)
+	for i := 0; i < len(names); i += share {
+		if !slices.Contains(some, names[i]) {
+			some = append(some, names[i])
+		}
+	}
+	return some
+}
+
 // TestSuiteThroughANode runs versitygw's suite at a node in front of an upstream, and the tests that fail there at the
-// upstream itself. What passes at the upstream must pass at the node: other failures are the upstream's own.
+// upstream itself. What passes at the upstream must pass at the node: other failures are the upstream's own. With
+// NEBULAIO_UPSTREAMS_ALL, all tests of the suite are run, and else a share of them.
 func TestSuiteThroughANode(t *testing.T) {
 	needsUpstreams(t)
 	t.Parallel()
@@ -65,10 +92,7 @@ func TestSuiteThroughANode(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			u := upstream(t, kind)
-			names := slices.DeleteFunc(player.Names(), func(name string) bool { return !concerns.MatchString(name) })
-			if only := os.Getenv(enable + "_TESTS"); only != "" {
-				names = strings.Split(only, ",")
-			}
+			names := chosen()
 			var list []bucketAt
 			for i := range bucketsOfSuite {
 				list = append(list, bucketAt{name: fmt.Sprintf("test-bucket-%d", i+1), endpoint: u.Endpoint})
@@ -105,6 +129,13 @@ func (c *comparison) run(t *testing.T, names []string) {
 	t.Logf("%d tests: %d pass at the node, %d fail at %s itself, %d fail at the node alone", len(names),
 		len(names)-len(theirs)-len(worse), len(theirs), c.kind, len(worse))
 	t.Logf("failures of %s itself: %s", c.kind, strings.Join(theirs, " "))
+	causes := map[string]string{}
+	for _, name := range theirs {
+		if causes[name] = "it did not run"; alone[name] != nil {
+			causes[name] = alone[name].Why
+		}
+	}
+	record(t, c.kind, "suite", causes)
 	for _, name := range worse {
 		if ours[c.kind][name] == "" {
 			why := "it did not run"
@@ -119,7 +150,7 @@ func (c *comparison) run(t *testing.T, names []string) {
 			t.Errorf("%s is listed as failing and does not fail: take it out of the list", name)
 		}
 	}
-	if passed := len(names) - len(theirs) - len(worse); passed < 100 && os.Getenv(enable+"_TESTS") == "" {
+	if passed := len(names) - len(theirs) - len(worse); passed < len(names)/2 && os.Getenv(enable+"_TESTS") == "" {
 		t.Errorf("only %d tests pass at the node", passed)
 	}
 }
@@ -240,6 +271,14 @@ func emptySuite(t *testing.T, u *upstreams.Upstream) {
 			continue
 		}
 		removeBucket(t.Context(), c, b.Name)
+		if u.Kind == upstreams.MinIO {
+			// Nobody may remove objects under compliance retention, so that the next test with this number would fail.
+			for _, dir := range []string{b.Name, filepath.Join(".minio.sys/buckets", b.Name)} {
+				if err := os.RemoveAll(filepath.Join(u.Dir, dir)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 	}
 }
 

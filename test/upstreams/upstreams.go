@@ -66,11 +66,26 @@ func Root() string {
 // Start starts a server with its data below dir and returns when the server answers. The error wraps ErrMissing if the
 // server's packages cannot be installed here. The caller stops the server.
 func Start(ctx context.Context, kind Kind, dir string) (*Upstream, error) {
+	var u *Upstream
+	var err error
+	for attempt := range 3 {
+		u, err = start(ctx, kind, filepath.Join(dir, fmt.Sprintf("%s-%d", kind, attempt)))
+		if !errors.Is(err, errEnded) {
+			break // else another process may have taken a port that was free
+		}
+	}
+	return u, err
+}
+
+// errEnded says that the process of a server has ended before it answered.
+var errEnded = errors.New("the server ended before it answered")
+
+// start starts a server once.
+func start(ctx context.Context, kind Kind, data string) (*Upstream, error) {
 	ports, err := freePorts(3)
 	if err != nil {
 		return nil, err
 	}
-	data := filepath.Join(dir, string(kind))
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		return nil, err
 	}
@@ -158,7 +173,7 @@ func (u *Upstream) ready(ctx context.Context, limit time.Duration) error {
 		}
 		select {
 		case <-u.died:
-			return errors.New("the server ended before it answered")
+			return errEnded
 		case <-ctx.Done():
 			return fmt.Errorf("the server has not answered: %w", ctx.Err())
 		case <-tick.C:
@@ -170,7 +185,10 @@ func (u *Upstream) ready(ctx context.Context, limit time.Duration) error {
 func (u *Upstream) expect(ctx context.Context, want string) error {
 	select {
 	case line, ok := <-u.lines:
-		if !ok || line != want {
+		if !ok {
+			return fmt.Errorf("ceph.sh said nothing, expected %q: %w", want, errEnded)
+		}
+		if line != want {
 			return fmt.Errorf("ceph.sh said %q, expected %q", line, want)
 		}
 		return nil

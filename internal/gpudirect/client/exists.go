@@ -3,8 +3,11 @@
 package client
 
 import (
+	"errors"
 	"io/fs"
+	"syscall"
 
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
@@ -25,4 +28,28 @@ func orExists(ifNoneMatch string, err error) error {
 		return existsError{err}
 	}
 	return err
+}
+
+// conflictError is the error of a commit if the object was replaced or deleted after it was opened.
+type conflictError struct{ error }
+
+// Unwrap returns the wrapped error, so that errs.KindOf finds its kind.
+func (e conflictError) Unwrap() error { return e.error }
+
+// Is reports whether target is syscall.ESTALE.
+func (e conflictError) Is(target error) bool { return target == syscall.ESTALE }
+
+// orConflict turns err into a conflictError if the object that an edit began with is not the current one any more.
+func (f *DraftFile) orConflict(err error) error {
+	var c *CodeError
+	if f.edit == nil || f.edit.sums == nil || !errors.As(err, &c) ||
+		c.Code != wire.CodePreconditionFailed && c.Code != wire.CodeNoSuchKey {
+		return err
+	}
+	cause := *c.err
+	cause.Fix = "" // ours says more
+	return conflictError{&errs.Error{Kind: errs.Invalid, Op: "commit", Name: f.Name(),
+		Msg: "the object was replaced or deleted after it was opened, so the change was not published",
+		Err: &CodeError{Code: c.Code, err: &cause},
+		Fix: "open the object again and repeat the change, or replace the other's object on purpose"}}
 }

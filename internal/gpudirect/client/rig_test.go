@@ -30,11 +30,11 @@ const (
 	testStore  = "store-under-test"
 )
 
-// judge allows everything but what lies under "forbidden/".
+// judge allows everything but what lies under "forbidden/", and writes below "readonly/".
 type judge struct{}
 
 func (judge) Authorize(_ context.Context, a object.Access) error {
-	if strings.HasPrefix(a.Key, "forbidden/") {
+	if strings.HasPrefix(a.Key, "forbidden/") || a.Action == object.ActionPut && strings.HasPrefix(a.Key, "readonly/") {
 		return errs.New(errs.Permission, string(a.Action), a.Bucket+"/"+a.Key, "a policy does not allow it")
 	}
 	return nil

@@ -139,8 +139,11 @@ type draft struct {
 
 // create asks the door for a file to write into.
 func (d *door) create(ctx context.Context, w *Write, dev device.Device) (*draft, error) {
-	const op = "write"
-	name := urlOf(w.Bucket, w.Key)
+	return d.draft(ctx, urlOf(w.Bucket, w.Key), w.request(dev), nil)
+}
+
+// request returns the message that begins a draft for the write.
+func (w *Write) request(dev device.Device) *wire.Create {
 	req := &wire.Create{Bucket: w.Bucket, Key: w.Key, Size: w.Size, Device: deviceOf(dev),
 		Want:        wire.WantBuffered | wire.WantDirect,
 		ContentType: w.ContentType, IfMatch: w.IfMatch, IfNoneMatch: w.IfNoneMatch}
@@ -148,9 +151,14 @@ func (d *door) create(ctx context.Context, w *Write, dev device.Device) (*draft,
 		req.Metadata = append(req.Metadata, wire.Pair{Name: k, Value: v})
 	}
 	sort.Slice(req.Metadata, func(i, j int) bool { return req.Metadata[i].Name < req.Metadata[j].Name })
+	return req
+}
+
+// draft begins a draft over the connection on, or over any connection if on is nil. A draft with a source takes as long
+// as its copy.
+func (d *door) draft(ctx context.Context, name string, req *wire.Create, on *conn) (*draft, error) {
 	f := &draft{d: d, name: name, fds: [2]int{-1, -1}}
-	var err error
-	f.c, err = d.ask(ctx, asking{op: op, name: name, req: req, each: func(m wire.Message, fds []int) error {
+	a := asking{op: "write", name: name, req: req, each: func(m wire.Message, fds []int) error {
 		r, ok := m.(*wire.Created)
 		if !ok {
 			closeAll(fds)
@@ -164,7 +172,17 @@ func (d *door) create(ctx context.Context, w *Write, dev device.Device) (*draft,
 		}
 		closeAll(fds)
 		return nil
-	}})
+	}}
+	var err error
+	if on == nil {
+		f.c, err = d.ask(ctx, a)
+	} else {
+		f.c, a.patience = on, commitPatience
+		on.slow.Add(1)
+		err = d.askOn(ctx, on, a)
+		on.slow.Add(-1)
+		d.nudge()
+	}
 	if err != nil {
 		closeAll(f.fds[:])
 		return nil, err
@@ -182,14 +200,14 @@ func (f *draft) abort() {
 	f.c.drafts.Add(-1)
 }
 
-// grant announces the ranges that will be written, each at most MaxTransferSize bytes.
-func (f *draft) grant(ctx context.Context, dev device.Device, size int64) error {
+// grant announces the ranges from at to size that will be written, each at most MaxTransferSize bytes.
+func (f *draft) grant(ctx context.Context, dev device.Device, at, size int64) error {
 	step := f.d.settings().MaxTransferSize
 	if step <= 0 {
 		return errs.New(errs.Invalid, "read door message", "Greeting",
 			fmt.Sprintf("max_transfer_size is %d, expected more than 0", step))
 	}
-	for at := int64(0); at < size; {
+	for at < size {
 		m := &wire.Move{Handle: f.id, Device: deviceOf(dev)}
 		for at < size && len(m.Ranges) < wire.MaxRanges {
 			k := min(step, size-at)
@@ -270,7 +288,7 @@ func (c *Client) writeDoor(ctx context.Context, d *door, m *Move, w *Write, dev 
 			f.c.drafts.Add(-1)
 		}
 	}()
-	if err := f.grant(ctx, dev, w.Size); err != nil {
+	if err := f.grant(ctx, dev, 0, w.Size); err != nil {
 		return true, err
 	}
 	if f.fds[0] < 0 {

@@ -92,7 +92,8 @@ func (c *chatter) message() wire.Message {
 		return &wire.Close{Handles: []uint64{handle, handle + 1}, Reports: c.reports()}
 	case 7, 8:
 		return &wire.Create{Bucket: c.text("b", "nope"), Key: c.text("new", "readonly/x", "full"), Size: c.number(),
-			Device: c.device(), Want: uint8(c.r.IntN(5)), IfNoneMatch: c.text("", "*")}
+			Device: c.device(), Want: uint8(c.r.IntN(5)), IfNoneMatch: c.text("", "*"), Source: uint64(c.r.IntN(3)),
+			Grows: c.r.IntN(2) == 0}
 	case 9:
 		return &wire.AddSums{Handle: handle, First: c.number(), Sums: c.sums()}
 	case 10:

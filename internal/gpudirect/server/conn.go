@@ -345,7 +345,7 @@ func (c *conn) serve(ctx context.Context, h wire.Header, m wire.Message) error {
 	case *wire.Open:
 		return c.open(ctx, h, m)
 	case *wire.Move:
-		answer = c.move(m)
+		answer = c.move(ctx, m)
 	case *wire.Sums:
 		answer = c.sums(m)
 	case *wire.Close:

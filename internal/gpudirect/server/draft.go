@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -19,44 +20,43 @@ import (
 type draft struct {
 	d           object.Drafting
 	bucket, key string
-	size        int64 // the announced size, which the object must not exceed
+	size        atomic.Int64 // the announced size, which the object must not exceed
+	grows       bool         // a Move behind the end raises the announced size
 	sums        []uint64
 	// Bytes on disk when the draft was deleted because it grew too large; 0 if it was not.
 	dead atomic.Int64
 }
 
-func (d *draft) blocks() int64 { return (d.size + object.SumBlock - 1) / object.SumBlock }
+func (d *draft) blocks() int64 { return (d.size.Load() + object.SumBlock - 1) / object.SumBlock }
 
 // create answers a Create: it begins a draft. The returned files are sent with the reply.
 func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.File) {
 	if e := c.mayCreate(ctx, m); e != nil {
 		return e, nil
 	}
-	about := object.Description{ContentType: m.ContentType}
-	if len(m.Metadata) > 0 {
-		about.Metadata = make(map[string]string, len(m.Metadata))
-		for _, p := range m.Metadata {
-			if _, twice := about.Metadata[p.Name]; twice {
-				return invalid(wire.CodeInvalidArgument, "give each name once", "the metadata has %q twice", p.Name), nil
-			}
-			about.Metadata[p.Name] = p.Value
+	var source object.Handle
+	if m.Source != 0 {
+		h, ok := c.held[m.Source]
+		if !ok {
+			return noHandle(m.Source), nil
 		}
+		source = h.Handle
 	}
-	attributes, err := c.s.opts.Authorizer.Describe(ctx, m.Bucket, about)
-	if err != nil {
-		return failure(err), nil
+	attributes, e := attributesOf(ctx, c.s.opts.Authorizer, m, source)
+	if e != nil {
+		return e, nil
 	}
 	if e := c.reserve(m.Size); e != nil {
 		return e, nil
 	}
 	d, err := c.s.opts.Store.NewDraft(ctx, object.Draft{Bucket: m.Bucket, Key: m.Key, Size: m.Size, Attributes: attributes,
 		Condition: object.Condition{IfMatch: unquote(m.IfMatch), IfNoneMatch: unquote(m.IfNoneMatch)},
-		Judge:     c.s.opts.Authorizer.JudgeWrite()})
+		Judge:     c.s.opts.Authorizer.JudgeWrite(), Grows: m.Grows, From: source})
 	if err != nil {
 		c.client.unreserve(m.Size)
 		return failure(err), nil
 	}
-	out := &wire.Created{Path: cut(d.Path(), wire.MaxText)}
+	out := &wire.Created{Path: cut(d.Path(), wire.MaxText), Copied: d.Copied()}
 	var files []*os.File
 	if files, out.Has, out.Refused, err = descriptions(d.Open, m.Want, nil); err != nil {
 		closeAll(files)
@@ -65,13 +65,37 @@ func (c *conn) create(ctx context.Context, m *wire.Create) (wire.Message, []*os.
 		return failure(err), nil
 	}
 	out.Handle = c.newHandle()
-	made := &draft{d: d, bucket: m.Bucket, key: m.Key, size: m.Size}
+	made := &draft{d: d, bucket: m.Bucket, key: m.Key, grows: m.Grows}
+	made.size.Store(m.Size)
 	c.drafts[out.Handle] = made
 	c.s.follow(made, c)
 	c.s.count.created.Add(1)
 	c.trace("draft begun", m.Bucket, m.Key, m.Size)
 	c.s.count.drafting(1, m.Size)
 	return out, files
+}
+
+// attributesOf returns the attributes of a new object: those of the request, or those that the source keeps.
+func attributesOf(ctx context.Context, a object.Authorizer, m *wire.Create, source object.Handle) (map[string]string,
+	*wire.Error) {
+	if source != nil && m.ContentType == "" && len(m.Metadata) == 0 {
+		return object.ChangedAttributes(source.Info().Attributes), nil
+	}
+	about := object.Description{ContentType: m.ContentType}
+	if len(m.Metadata) > 0 {
+		about.Metadata = make(map[string]string, len(m.Metadata))
+		for _, p := range m.Metadata {
+			if _, twice := about.Metadata[p.Name]; twice {
+				return nil, invalid(wire.CodeInvalidArgument, "give each name once", "the metadata has %q twice", p.Name)
+			}
+			about.Metadata[p.Name] = p.Value
+		}
+	}
+	attributes, err := a.Describe(ctx, m.Bucket, about)
+	if err != nil {
+		return nil, failure(err)
+	}
+	return attributes, nil
 }
 
 // mayCreate returns the reason why a Create is refused, or nil. It creates nothing.
@@ -83,6 +107,8 @@ func (c *conn) mayCreate(ctx context.Context, m *wire.Create) *wire.Error {
 		return badMessage("Create wants %#x, expected a description through (1) or past (2) the page cache, or both", m.Want)
 	case m.Size < 0:
 		return badMessage("Create has size %d", m.Size)
+	case m.Source != 0 && !m.Grows:
+		return badMessage("Create has the source %d and does not grow, expected a draft that grows", m.Source)
 	case m.IfMatch == `""`: // without its quotes it would be no condition at all
 		return failure(object.Fail("create", m.Bucket+"/"+m.Key, object.ErrPrecondition,
 			"if match is an empty ETag, which no object has"))
@@ -137,7 +163,29 @@ func (cl *client) unreserve(size int64) {
 func (c *conn) forget(id uint64, d *draft) {
 	delete(c.drafts, id)
 	c.s.bury(d, c.client)
-	c.s.count.drafting(-1, -d.size)
+	c.s.count.drafting(-1, -d.size.Load())
+}
+
+// grow raises the announced size of a draft to hold a range, and counts the difference for the access key.
+func (d *draft) grow(ctx context.Context, c *conn, r wire.Range) *wire.Error {
+	if r.Off < 0 || r.N < 0 || r.Off > math.MaxInt64-r.N {
+		return c.within(r, d.size.Load())
+	}
+	more := r.Off + r.N - d.size.Load()
+	if more <= 0 || !d.grows {
+		return nil
+	}
+	if c.client.drafts.Add(more) > c.s.opts.Limits.DraftBytes {
+		c.client.drafts.Add(-more)
+		return c.draftTooLarge(more)
+	}
+	if err := d.d.Grow(ctx, r.Off+r.N); err != nil {
+		c.client.drafts.Add(-more)
+		return failure(err)
+	}
+	d.size.Add(more)
+	c.s.count.drafting(0, more)
+	return nil
 }
 
 // addSums stores block checksums that a client sends before Commit.
@@ -177,10 +225,10 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 		c.giveUp(m.Handle, d)
 		return outgrown(d)
 	}
-	if m.Size < 0 || m.Size > d.size {
+	if most := d.size.Load(); m.Size < 0 || m.Size > most {
 		c.giveUp(m.Handle, d)
 		return invalid(wire.CodeInvalidRange, "commit at most what was asked for",
-			"%d bytes are to be committed of a draft of %d", m.Size, d.size)
+			"%d bytes are to be committed of a draft of %d", m.Size, most)
 	}
 	if e := d.follows(m.First, m.Sums); e != nil {
 		return e

@@ -409,19 +409,25 @@ func (c *conn) release(id uint64) bool {
 }
 
 // move answers a Move: it checks the ranges that the client is going to transfer.
-func (c *conn) move(m *wire.Move) wire.Message {
+func (c *conn) move(ctx context.Context, m *wire.Move) wire.Message {
 	if e := c.s.device(m.Device); e != nil {
 		return e
 	}
-	var size int64
-	if h, ok := c.held[m.Handle]; ok {
-		size = h.size
-	} else if d, ok := c.drafts[m.Handle]; ok {
-		size = d.size
-	} else {
+	h, held := c.held[m.Handle]
+	d, drafted := c.drafts[m.Handle]
+	if !held && !drafted {
 		return noHandle(m.Handle)
 	}
 	for _, r := range m.Ranges {
+		var size int64
+		if held {
+			size = h.size
+		} else {
+			if e := d.grow(ctx, c, r); e != nil {
+				return e
+			}
+			size = d.size.Load()
+		}
 		if e := c.within(r, size); e != nil {
 			return e
 		}

@@ -81,9 +81,9 @@ func TestLogin(t *testing.T) {
 	}
 
 	// Versions.
-	for _, v := range [][2]uint16{{0, 0}, {1, 1}, {2, 2}, {4, 9}, {9, 3}} {
+	for _, v := range [][2]uint16{{0, 0}, {1, 1}, {2, 2}, {3, 3}, {5, 9}, {9, 4}} {
 		if m, _ := d.dial().ask(&wire.Hello{Min: v[0], Max: v[1]}); !isError(m, wire.CodeVersion) ||
-			!strings.Contains(m.(*wire.Error).Message, "3 to 3") {
+			!strings.Contains(m.(*wire.Error).Message, "4 to 4") {
 			t.Errorf("versions %v: %+v", v, m)
 		}
 	}

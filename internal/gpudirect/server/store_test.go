@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -241,10 +242,21 @@ func (s *files) NewDraft(_ context.Context, d object.Draft) (object.Drafting, er
 	if d.Key == "full" {
 		return nil, object.Fail("create", d.Key, object.ErrNoSpace, "")
 	}
+	var first []byte
+	if d.From != nil {
+		f, err := d.From.Open(false)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if first, err = io.ReadAll(f); err != nil {
+			return nil, err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := s.name()
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	if err := os.WriteFile(path, first, 0o600); err != nil {
 		return nil, err
 	}
 	s.drafts++
@@ -252,10 +264,24 @@ func (s *files) NewDraft(_ context.Context, d object.Draft) (object.Drafting, er
 }
 
 func (d *fileDraft) Open(direct bool) (*os.File, error) {
+	if d.d.Grows {
+		return d.s.openFile(d.path, os.O_RDWR, direct)
+	}
 	return d.s.openFile(d.path, os.O_WRONLY, direct)
 }
-func (d *fileDraft) Reserved() int64 { return d.d.Size }
-func (d *fileDraft) Path() string    { return d.path }
+func (d *fileDraft) Reserved() int64 {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	return d.d.Size
+}
+func (d *fileDraft) Copied() int64 { return 0 }
+func (d *fileDraft) Grow(_ context.Context, size int64) error {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	d.d.Size = max(d.d.Size, size)
+	return nil
+}
+func (d *fileDraft) Path() string { return d.path }
 func (d *fileDraft) Commit(_ context.Context, sealed object.Sealed) (object.Info, error) {
 	f, err := os.Open(d.path)
 	if err != nil {

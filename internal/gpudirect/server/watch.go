@@ -19,6 +19,9 @@ const watchEvery = time.Second
 // allocate whole blocks and store their own metadata.
 const draftSlack = 4 << 20
 
+// most returns the largest disk space in bytes that a draft of an announced size may use.
+func most(size int64) int64 { return size + size/64 + draftSlack }
+
 // watched holds the drafts of all connections. A client writes to a draft's file directly, and the kernel does not
 // limit the file's size. So the server checks the sizes of the files.
 type watched struct {
@@ -59,7 +62,7 @@ func (s *Server) lookAtDrafts() {
 	}
 	s.watched.mu.Unlock()
 	for d, c := range live {
-		if takes := d.d.Reserved(); takes > d.size+d.size/64+draftSlack && d.dead.CompareAndSwap(0, takes) {
+		if takes := d.d.Reserved(); takes > most(d.size.Load()) && d.dead.CompareAndSwap(0, takes) {
 			// condemn runs in its own goroutine, because it waits for a commit that has just begun.
 			s.condemning.Go(func() { s.condemn(c, d, takes) })
 		}
@@ -75,7 +78,7 @@ func (s *Server) lookAtDrafts() {
 func (s *Server) condemn(c *conn, d *draft, takes int64) {
 	s.opts.Log.Warn("a draft grew beyond its announced size: the draft was removed and its connection closed", "bucket",
 		d.bucket, "key", d.key,
-		"announced", d.size, "takes", takes, "file", d.d.Path(), "access_key", c.account, "pid", c.peer.PID, "uid",
+		"announced", d.size.Load(), "takes", takes, "file", d.d.Path(), "access_key", c.account, "pid", c.peer.PID, "uid",
 		c.peer.UID)
 	if err := d.d.Abort(); err != nil {
 		s.opts.Log.Error("removing a draft failed", "bucket", d.bucket, "key", d.key, "file", d.d.Path(), "error", err)
@@ -86,7 +89,8 @@ func (s *Server) condemn(c *conn, d *draft, takes int64) {
 // outgrown returns the error for requests about a draft that exceeded its announced size.
 func outgrown(d *draft) *wire.Error {
 	return refusal(errs.Invalid, wire.CodeTooLarge,
-		fmt.Sprintf("the draft of %s/%s has grown to %d bytes; %d were announced", d.bucket, d.key, d.dead.Load(), d.size),
+		fmt.Sprintf("the draft of %s/%s has grown to %d bytes; %d were announced", d.bucket, d.key, d.dead.Load(),
+			d.size.Load()),
 		"announce the size of the object in Create, and write within it")
 }
 
@@ -113,7 +117,7 @@ func (s *Server) bury(d *draft, cl *client) {
 		s.mu.Unlock()
 		return
 	}
-	cl.unreserve(d.size)
+	cl.unreserve(d.size.Load())
 }
 
 // gone stops counting an ended draft, because no process can write to its file any more.
@@ -122,7 +126,7 @@ func (s *Server) gone(d *draft) {
 	cl := s.watched.remains[d]
 	delete(s.watched.remains, d)
 	s.watched.mu.Unlock()
-	cl.unreserve(d.size)
+	cl.unreserve(d.size.Load())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cl.remains--

@@ -174,6 +174,8 @@ func (m *Create) code(c *coder) {
 	})
 	c.text(&m.IfMatch, MaxName)
 	c.text(&m.IfNoneMatch, MaxName)
+	c.u64(&m.Source)
+	c.bool(&m.Grows)
 }
 
 // Type is TypeCreated.
@@ -183,6 +185,7 @@ func (m *Created) code(c *coder) {
 	c.u8(&m.Has)
 	c.text(&m.Refused, MaxText)
 	c.text(&m.Path, MaxText)
+	c.i64(&m.Copied)
 }
 
 // Type is TypeAddSums.

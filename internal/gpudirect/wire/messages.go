@@ -156,7 +156,8 @@ type OpenedItem struct {
 type Range struct{ Off, N int64 }
 
 // Move announces the ranges of an open object or a draft that the client is going to transfer. Each range of a Move
-// is one transfer of at most MaxTransferSize bytes. The server answers a Move with Ack.
+// is one transfer of at most MaxTransferSize bytes. A range behind the end of a draft that grows raises the largest size
+// of the draft. The server answers a Move with Ack.
 type Move struct {
 	Handle uint64
 	Device Device
@@ -207,6 +208,12 @@ type Create struct {
 	Metadata    []Pair
 	IfMatch     string
 	IfNoneMatch string
+	// Source is the handle of an open object of the connection, or 0. The draft begins as a private copy of that object,
+	// and Grows must be set. Without a content type and metadata of its own, the new object keeps those of the source.
+	Source uint64
+	// Grows makes the descriptors readable too. A draft that grows is as long as its source, or empty without one, and a
+	// Move beyond Size raises Size.
+	Grows bool
 }
 
 // Created is the reply to Create.
@@ -215,6 +222,9 @@ type Created struct {
 	Has     uint8
 	Refused string
 	Path    string // the path of the draft's file on the server, for error messages
+	// Copied is the number of bytes that the server copied from the source. Copied is 0 if the file system lets both
+	// files share their blocks.
+	Copied int64
 }
 
 // AddSums sends block checksums of a draft before Commit, if there are more checksums than one Commit can hold. The

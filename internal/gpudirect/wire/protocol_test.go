@@ -158,7 +158,8 @@ func forms() []form {
 					{"verified", "text", "how the whole content was compared, such as `crc64nvme`", nil}}}}},
 		{&Move{Handle: 1, Device: Device{Index: -1}, Ranges: []Range{{1 << 20, 1 << 20}}}, "client",
 			"Move announces ranges of a draft, or ranges of an open object beyond " +
-				"the range of its Open, before the client transfers them.",
+				"the range of its Open, before the client transfers them. A range behind the end of a draft that grows raises " +
+				"the largest size of the draft.",
 			"Ack", []field{
 				{"handle", "u64", "", nil}, device[0], device[1],
 				{"ranges", "list", "", []field{{"offset", "i64", "", nil},
@@ -176,8 +177,9 @@ func forms() []form {
 			[]field{
 				{"handles", "list", "", []field{{"handle", "u64", "", nil}}}, reports}},
 		{&Create{Bucket: "models", Key: "new.bin", Size: 1 << 20, Device: Device{Index: -1}, Want: 3,
-			ContentType: "application/octet-stream", Metadata: []Pair{{"step", "7"}}, IfNoneMatch: "*"}, "client",
-			"Create begins a draft, which is a new object that the client writes and later commits.", "Created",
+			ContentType: "application/octet-stream", Metadata: []Pair{{"step", "7"}}, IfNoneMatch: "*", Source: 1, Grows: true},
+			"client", "Create begins a draft, which is a new object that the client writes and later commits. A draft with a " +
+				"source begins as a private copy of an open object.", "Created",
 			[]field{{"bucket", "text", "", nil}, {"key", "text", "", nil},
 				{"size", "i64", "largest size of the new object in bytes; the server reserves as much disk space", nil},
 				device[0], device[1],
@@ -188,8 +190,14 @@ func forms() []form {
 					"entry of the user metadata, without `x-amz-meta-`", nil},
 					{"value", "text", "", nil}}},
 				{"if match", "text", "ETag that the current object must have at Commit; empty for no condition", nil},
-				{"if none match", "text", "`*` if Commit must fail when an object with this key exists", nil}}},
-		{&Created{Handle: 2, Has: 1, Refused: "no O_DIRECT", Path: "/data/tmp/2"}, "server",
+				{"if none match", "text", "`*` if Commit must fail when an object with this key exists", nil},
+				{"source", "u64", "handle of an open object of the connection, whose content the draft begins with; 0 for an " +
+					"empty draft. If the fields content type and metadata are empty, the new object keeps the headers, metadata " +
+					"and tags of the source", nil},
+				{"grows", "bool", "1 if the descriptors read and write, and if a Move behind the end raises the largest size of " +
+					"the draft; must be 1 with a source. A draft that grows is as long as its source, and the server reserves no " +
+					"disk space for it", nil}}},
+		{&Created{Handle: 2, Has: 1, Refused: "no O_DIRECT", Path: "/data/tmp/2", Copied: 1 << 20}, "server",
 			"Created has the handle of a new draft. The file descriptors of the " +
 				"new draft come with the Created packet.", "", []field{
 				{"handle", "u64", "number that names the draft in later requests", nil},
@@ -197,7 +205,9 @@ func forms() []form {
 					"of bits: 1 for the page cache, 2 for O_DIRECT", nil},
 				{"refused", "text", "reason why the server sent no descriptor " +
 					"with O_DIRECT, although the client asked for one", nil},
-				{"path", "text", "path of the draft's file, for error messages", nil}}},
+				{"path", "text", "path of the draft's file, for error messages", nil},
+				{"copied", "i64", "number of bytes that the server copied from the source; 0 if the file system lets the two " +
+					"files share their blocks", nil}}},
 		{&AddSums{Handle: 2, First: 0, Sums: []uint64{1}}, "client",
 			"AddSums sends block checksums of a draft before Commit, in the order of " +
 				"the blocks, if not all fit into the Commit.", "Ack",
@@ -510,9 +520,9 @@ most %s for the Challenge, and the server limits the time of a login. A client a
 runs the process that listens on the door's socket. A client refuses a listening process unless its user is root, the
 client's own user or the owner of the socket's file.
 
-Version 1 of the protocol had no binding, and version 2 did not tell how objects of other S3 servers were served. The
-versions 1 and 2 are not supported any more. If the client or the server supports only an old version, the server answers Hello with
-Error Version.
+Version 1 of the protocol had no binding. Version 2 did not tell how objects of other S3 servers were served. Drafts of
+version 3 could not begin as a copy of an object. The three are not supported any more. If the client or the server
+supports only an old version, the server answers Hello with Error Version.
 
 ## Messages
 

@@ -40,8 +40,8 @@ import (
 
 // Version is the protocol version that this package speaks, and MinVersion is the oldest version that it accepts.
 const (
-	Version    = 3
-	MinVersion = 3
+	Version    = 4
+	MinVersion = 4
 )
 
 // HeaderSize to MaxNotes are the sizes and bounds of messages.

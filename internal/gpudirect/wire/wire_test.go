@@ -180,7 +180,7 @@ func TestBounds(t *testing.T) {
 	for _, typ := range []Type{0, TypeError + 1, 255} {
 		b := make([]byte, HeaderSize)
 		b[0] = byte(typ)
-		if _, _, err := Decode(b); err == nil || !strings.Contains(err.Error(), "version 3") {
+		if _, _, err := Decode(b); err == nil || !strings.Contains(err.Error(), "version 4") {
 			t.Errorf("%v: %v", typ, err)
 		}
 	}

@@ -223,7 +223,7 @@ func (b *body) recover(err error) error {
 	b.turns++
 	passed := errors.Is(err, errPassed)
 	switch {
-	case b.ctx.Err() != nil, b.far != nil:
+	case b.ctx.Err() != nil, b.far != nil, upstream.Silent(err): // another attempt would take another deadline
 	case passed && b.turns < mostTurns*4:
 		b.drop() // the flights of later blocks go on
 		return nil

@@ -199,6 +199,9 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 
 // written remembers an object that this node has just written, as the upstream is going to describe it.
 func (b *bucket) written(id object.Identity, info object.Info, crc uint64) {
+	if info.Attributes[object.AttrClass] != "" {
+		return // some upstreams choose another class than the one that was asked for: the next read asks
+	}
 	a := upstream.About{Identity: id, Modified: info.Modified, Attributes: info.Attributes, CRC64: crc,
 		HasCRC64: !info.NoCRC64}
 	b.mu.Lock()

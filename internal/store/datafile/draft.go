@@ -27,7 +27,9 @@ import (
 type Draft struct {
 	f    *Files
 	w    *Writer
-	size int64 // reserved size in bytes
+	size int64 // reserved or announced size in bytes
+	// grows is set if the file has no reserved space, and if its descriptors read and write.
+	grows bool
 	// look is open for reading from the beginning: its sync returns every write error of the kernel, whoever made the
 	// write.
 	look   vfs.File
@@ -61,6 +63,11 @@ func (ds *drafts) reserved() (n int, bytes int64) {
 // at once, because concurrent writes that extend a file wait for each other. NewDraft fails with kind Unsupported if
 // the file system cannot tell whether anybody can still write to a file.
 func (f *Files) NewDraft(id ID, size int64) (*Draft, error) {
+	return beginDraft(f, id, size, false, func(fd int) error { return reserve(fd, size) })
+}
+
+// beginDraft creates the file of a draft; fill gives the file its first content or its space.
+func beginDraft(f *Files, id ID, size int64, grows bool, fill func(fd int) error) (*Draft, error) {
 	const op = "create draft"
 	name := f.tmpName(id)
 	if !f.native {
@@ -70,8 +77,8 @@ func (f *Files) NewDraft(id ID, size int64) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Draft{f: f, w: w, size: size}
-	if err := d.begin(op); err != nil {
+	d := &Draft{f: f, w: w, size: size, grows: grows}
+	if err := d.begin(op, fill); err != nil {
 		_ = d.Abort()
 		return nil, err
 	}
@@ -84,8 +91,8 @@ func (f *Files) NewDraft(id ID, size int64) (*Draft, error) {
 	return d, nil
 }
 
-// begin reserves the file's space, and closes our only description that can write.
-func (d *Draft) begin(op string) error {
+// begin fills the file or reserves its space, and closes our only description that can write.
+func (d *Draft) begin(op string, fill func(fd int) error) error {
 	f, w := d.f, d.w
 	if err := checkSize(op, w.name, 0, d.size); err != nil {
 		return err
@@ -94,7 +101,7 @@ func (d *Draft) begin(op string) error {
 	if err := blind(op, w.name, fd); err != nil {
 		return err
 	}
-	if err := reserve(int(fd), d.size); err != nil {
+	if err := fill(int(fd)); err != nil {
 		return fail(op, w.name, err)
 	}
 	var err error
@@ -144,14 +151,17 @@ func (d *Draft) Reserved() int64 {
 	return st.Blocks * 512
 }
 
-// Open returns a new write-only descriptor of the draft's file; the caller closes it. If direct is set, the descriptor
-// has O_DIRECT. Open fails with kind Unsupported if direct is set and the file system does not support O_DIRECT.
+// Open returns a new write-only descriptor of the draft's file, or one that also reads if the draft grows. The caller
+// closes the descriptor. If direct is set, the descriptor has O_DIRECT. Open fails with kind Unsupported if direct is set and the file system does not support O_DIRECT.
 func (d *Draft) Open(direct bool) (*os.File, error) {
 	const op = "open draft"
 	if d.ended {
 		return nil, errs.New(errs.Closed, op, d.w.name, "the draft has ended")
 	}
 	flags := unix.O_WRONLY
+	if d.grows {
+		flags = unix.O_RDWR
+	}
 	if direct {
 		flags |= unix.O_DIRECT
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -23,7 +24,9 @@ type draft struct {
 	as    map[string]string
 	cond  object.Condition
 	judge object.Judge
-	size  int64
+	size  atomic.Int64
+
+	copied int64
 
 	mu    sync.Mutex
 	file  *datafile.Draft
@@ -41,8 +44,8 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 	if err := object.CheckNew(op, d.Key, d.Attributes); err != nil {
 		return nil, err
 	}
-	if d.Size < 0 {
-		return nil, errs.New(errs.Invalid, op, d.Key, fmt.Sprintf("size %d, expected 0 or more", d.Size))
+	if err := d.Check(op); err != nil {
+		return nil, err
 	}
 	bk, err := s.find(op, d.Bucket)
 	if err != nil {
@@ -55,7 +58,7 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 	if err != nil {
 		return nil, err
 	}
-	file, err := s.files.NewDraft(datafile.ID(id), d.Size)
+	file, copied, err := draftFile(ctx, s.files, datafile.ID(id), &d)
 	if err != nil {
 		return nil, &errs.Error{Op: op, Name: d.Key, Err: err}
 	}
@@ -65,8 +68,28 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 		_ = file.Abort() // the refusal itself is told
 		return nil, err
 	}
-	return &draft{s: s, bk: bk, key: d.Key, as: object.MergeAttributes(d.Attributes, nil), cond: copyCondition(d.Condition),
-		judge: d.Judge, size: d.Size, file: file}, nil
+	out := &draft{s: s, bk: bk, key: d.Key, as: object.MergeAttributes(d.Attributes, nil), cond: copyCondition(d.Condition),
+		judge: d.Judge, copied: copied, file: file}
+	out.size.Store(d.Size)
+	return out, nil
+}
+
+// draftFile creates the file of a draft, with the content of the handle that it begins with.
+func draftFile(ctx context.Context, files *datafile.Files, id datafile.ID, d *object.Draft) (file *datafile.Draft, copied int64,
+	err error) {
+	if !d.Grows {
+		file, err = files.NewDraft(id, d.Size)
+		return file, 0, err
+	}
+	if d.From == nil {
+		return files.NewGrowingDraft(ctx, id, nil, 0)
+	}
+	from, err := d.From.Open(false)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = from.Close() }() // nothing was written through it
+	return files.NewGrowingDraft(ctx, id, from, d.From.Info().Size)
 }
 
 // copyCondition returns a copy of a condition, which is checked later.
@@ -92,13 +115,42 @@ func (d *draft) Open(direct bool) (*os.File, error) {
 // Reserved implements object.Drafting. Reserved does not wait for a commit in progress.
 func (d *draft) Reserved() int64 {
 	if !d.mu.TryLock() {
-		return d.size
+		return d.size.Load()
 	}
 	defer d.mu.Unlock()
 	if d.ended {
 		return 0
 	}
 	return d.file.Reserved()
+}
+
+// Copied implements object.Drafting.
+func (d *draft) Copied() int64 { return d.copied }
+
+// Grow implements object.Drafting.
+func (d *draft) Grow(ctx context.Context, size int64) error {
+	const op = "grow draft"
+	end, err := d.s.begin(ctx, op, d.key)
+	if err != nil {
+		return err
+	}
+	defer end()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return errs.New(errs.Closed, op, d.key, "the draft has ended")
+	}
+	if size <= d.size.Load() {
+		return nil
+	}
+	if err := d.s.space.check(op, d.key, size-d.size.Load()); err != nil {
+		return err
+	}
+	if err := d.file.Grow(size); err != nil {
+		return err
+	}
+	d.size.Store(size)
+	return nil
 }
 
 // Path implements object.Drafting.
@@ -142,9 +194,9 @@ func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 
 // believable refuses impossible values without reading the file.
 func (d *draft) believable(op string, c object.Sealed) error {
-	if c.Size < 0 || c.Size > d.size {
+	if most := d.size.Load(); c.Size < 0 || c.Size > most {
 		return object.Fail(op, d.key, object.ErrTooLarge,
-			fmt.Sprintf("%d bytes, the draft was made for at most %d", c.Size, d.size))
+			fmt.Sprintf("%d bytes, the draft was made for at most %d", c.Size, most))
 	}
 	if n := record.BlocksOf(c.Size); int64(len(c.Sums)) != n {
 		return object.Fail(op, d.key, object.ErrInvalidSums, fmt.Sprintf("%d sums, %d bytes have %d", len(c.Sums), c.Size, n))

@@ -170,8 +170,8 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 	if err := object.CheckNew(op, d.Key, d.Attributes); err != nil {
 		return nil, err
 	}
-	if d.Size < 0 {
-		return nil, errs.New(errs.Invalid, op, d.Key, fmt.Sprintf("size %d, expected 0 or more", d.Size))
+	if err := d.Check(op); err != nil {
+		return nil, err
 	}
 	if err := s.enter(ctx, op, d.Bucket); err != nil {
 		return nil, err
@@ -188,21 +188,31 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 	if err != nil {
 		return nil, errs.Wrap(op, d.Key, err)
 	}
-	if err = errors.Join(f.Truncate(d.Size), f.Close()); err != nil {
+	first, copied := f.Truncate, int64(0)
+	if d.Grows {
+		first = func(int64) error { return nil }
+	}
+	if from, ok := d.From.(*handle); ok {
+		copied = int64(len(from.data))
+		first = func(int64) error { _, err := f.Write(from.data); return err }
+	}
+	if err = errors.Join(first(d.Size), f.Close()); err != nil {
 		_ = os.Remove(f.Name())
 		return nil, errs.Wrap(op, f.Name(), err)
 	}
 	d.Attributes = maps.Clone(d.Attributes)
-	return &draft{s: s, b: b, d: d, path: f.Name()}, nil
+	return &draft{s: s, b: b, d: d, copied: copied, path: f.Name()}, nil
 }
 
 // draft is an object that a client writes.
 type draft struct {
-	s     *Store
-	b     *bucket
-	d     object.Draft
-	path  string
-	ended bool
+	s    *Store
+	b    *bucket
+	d    object.Draft
+	path string
+	// copied is the number of bytes of the source.
+	copied int64
+	ended  bool
 }
 
 // Open implements object.Drafting.
@@ -211,7 +221,23 @@ func (w *draft) Open(direct bool) (*os.File, error) {
 	if w.ended {
 		return nil, errs.New(errs.Closed, op, w.d.Key, "the draft has ended")
 	}
-	return describe(op, w.path, unix.O_WRONLY, direct)
+	flags := unix.O_WRONLY
+	if w.d.Grows {
+		flags = unix.O_RDWR
+	}
+	return describe(op, w.path, flags, direct)
+}
+
+// Copied implements object.Drafting.
+func (w *draft) Copied() int64 { return w.copied }
+
+// Grow implements object.Drafting.
+func (w *draft) Grow(ctx context.Context, size int64) error {
+	if w.ended {
+		return errs.New(errs.Closed, "grow draft", w.d.Key, "the draft has ended")
+	}
+	w.d.Size = max(w.d.Size, size)
+	return context.Cause(ctx)
 }
 
 // Reserved implements object.Drafting.

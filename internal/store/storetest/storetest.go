@@ -68,6 +68,7 @@ func RunConcurrent(t *testing.T, target Target) {
 	runGroups(t, target, []group{
 		{"buckets", bucketTests}, {"races", raceTests}, {"judges", judgeTests}, {"handles", handleTests},
 		{"drafts", draftTests},
+		{"edits", editTests},
 	})
 }
 

@@ -28,10 +28,9 @@ type About struct {
 	CRC32C    uint32 `json:"crc32c,omitempty"`
 	HasCRC32C bool   `json:"has_crc32c,omitempty"`
 	// Parts is the number of parts of a multipart object; 0 if the object was written in one request, or if unknown.
-	Parts        int    `json:"parts,omitempty"`
-	StorageClass string `json:"storage_class,omitempty"` // empty means STANDARD
-	Restore      string `json:"restore,omitempty"`       // state of a restore from an archive
-	Encryption   string `json:"encryption,omitempty"`    // kind of encryption on the upstream, such as "aws:kms"
+	Parts      int    `json:"parts,omitempty"`
+	Restore    string `json:"restore,omitempty"`    // state of a restore from an archive
+	Encryption string `json:"encryption,omitempty"` // kind of encryption on the upstream, such as "aws:kms"
 	// NotModified means that the ETag is the one of ifNoneMatch. Then only Identity.ETag and Identity.Key are set.
 	NotModified bool `json:"-"`
 	// Marker means that the version is a delete marker. Then only the identity and Modified are set.

@@ -26,8 +26,8 @@ const (
 type State struct {
 	Phase    Phase     `json:"phase"`
 	Failures int       `json:"failures"`             // in a row
-	Since    time.Time `json:"since"`                // time of the first of the failures in a row; zero if there are none
-	Retry    time.Time `json:"retry"`                // while open: when the next request will be sent
+	Since    time.Time `json:"since,omitzero"`       // time of the first of the failures in a row; zero if there are none
+	Retry    time.Time `json:"retry,omitzero"`       // while open: when the next request will be sent
 	Last     string    `json:"last_error,omitempty"` // the last failure
 }
 

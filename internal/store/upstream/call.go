@@ -97,8 +97,7 @@ func (r *reply) Read(p []byte) (int, error) {
 		if cause := context.Cause(r.ctx); cause != nil {
 			err = cause
 		}
-		var s *silence
-		if errors.As(err, &s) {
+		if Silent(err) {
 			r.b.breaker.failed(r.number, err)
 		}
 	}
@@ -175,8 +174,11 @@ func (b *Bucket) send(ctx context.Context, q *call) (*reply, error) {
 	w.expect(0, "")
 	if err == nil {
 		b.breaker.succeeded(number)
-		// The reply to a change can begin before the change is done.
-		return &reply{Response: resp, b: b, w: w, number: number, end: end, ctx: own, stall: max(b.o.Stall, b.patience(q))}, nil
+		stall := b.o.Stall
+		if q.change || q.assembles { // the reply can begin before the change is done
+			stall = max(stall, b.patience(q))
+		}
+		return &reply{Response: resp, b: b, w: w, number: number, end: end, ctx: own, stall: stall}, nil
 	}
 	end()
 	return nil, b.failure(ctx, q, number, err)

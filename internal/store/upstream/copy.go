@@ -5,6 +5,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 
@@ -62,7 +63,8 @@ func (t *Through) Copy(ctx context.Context, c object.Copy) (object.Info, error) 
 		return object.Info{}, object.Fail(op, t.b.label(c.From.Key), object.ErrPrecondition, "the source has another ETag")
 	}
 	if c.Attributes == nil {
-		c.Attributes = src.Attributes
+		c.Attributes = maps.Clone(src.Attributes)
+		delete(c.Attributes, object.AttrClass) // a copy does not have the class of its source
 	}
 	if src.Size > mostWhole || !t.b.pinnable(ctx, c.From, src.ETag) {
 		return t.copyThrough(ctx, c, src)

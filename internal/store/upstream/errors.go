@@ -24,6 +24,13 @@ var (
 	ErrUnavailable error = sentinel{"the upstream is not available"}
 )
 
+// Silent reports whether err means that the upstream was silent until a deadline had passed. Another attempt can take as
+// long again.
+func Silent(err error) bool {
+	var s *silence
+	return errors.As(err, &s)
+}
+
 // sentinel is an error of kind IO that errors.Is can compare.
 type sentinel struct{ text string }
 

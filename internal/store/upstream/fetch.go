@@ -128,8 +128,7 @@ func (r *reader) resume(err error) {
 	}
 	r.failed++
 	r.breaks++
-	var s *silence
-	if r.failed > mostResumes || r.breaks > mostBreaks || errors.As(err, &s) {
+	if r.failed > mostResumes || r.breaks > mostBreaks || Silent(err) {
 		r.err = unavailable("get", r.name(), fmt.Errorf("%w (at byte %d)", explain(err), r.off))
 	}
 }

@@ -20,7 +20,7 @@ func FuzzListing(f *testing.F) {
 	f.Add([]byte(`<Error><Code>NoSuchBucket</Code></Error>`))
 	b := &Bucket{o: Options{Prefix: "p/"}}
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		if len(doc) > 8<<10 { // longer documents take time and reach no other code
+		if len(doc) > 1<<10 { // the fuzzer grows its inputs, and longer ones only take time
 			return
 		}
 		var x listDocument

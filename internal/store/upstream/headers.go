@@ -22,7 +22,7 @@ var plainHeaders = [...]struct{ attr, header string }{
 	{object.AttrType, "Content-Type"}, {object.AttrEncoding, "Content-Encoding"},
 	{object.AttrDisposition, "Content-Disposition"}, {object.AttrLanguage, "Content-Language"},
 	{object.AttrCache, "Cache-Control"}, {object.AttrExpires, "Expires"},
-	{object.AttrRedirect, "X-Amz-Website-Redirect-Location"},
+	{object.AttrRedirect, "X-Amz-Website-Redirect-Location"}, {object.AttrClass, "X-Amz-Storage-Class"},
 }
 
 // algorithms are the checksums of S3 with their lengths in bytes. Those that can cover the content of a multipart object
@@ -39,14 +39,16 @@ const (
 	metaHeader = "X-Amz-Meta-"
 	sumHeader  = "X-Amz-Checksum-"
 	fullObject = "FULL_OBJECT"
+
+	standard     = "STANDARD" // the storage class of objects that have no other
+	longestClass = 64         // length in bytes of the longest name of a storage class
 )
 
 // aboutOf reads the description of an object of size bytes from the headers of a reply.
 func (b *Bucket) aboutOf(key, version string, h http.Header, size int64) (About, error) {
 	a := About{Identity: object.Identity{Origin: b.origin, Key: key, Version: h.Get("x-amz-version-id"),
 		ETag: unquote(h.Get("ETag")), Size: size}, Attributes: map[string]string{},
-		StorageClass: h.Get("x-amz-storage-class"), Restore: h.Get("x-amz-restore"),
-		Encryption: h.Get("x-amz-server-side-encryption")}
+		Restore: h.Get("x-amz-restore"), Encryption: h.Get("x-amz-server-side-encryption")}
 	if c := h.Get("x-amz-server-side-encryption-customer-algorithm"); c != "" {
 		a.Encryption = "customer:" + c
 	}
@@ -66,6 +68,9 @@ func (b *Bucket) aboutOf(key, version string, h http.Header, size int64) (About,
 			a.Attributes[p.attr] = v
 		}
 	}
+	if a.Attributes[object.AttrClass] == standard {
+		delete(a.Attributes, object.AttrClass) // servers may name it or not
+	}
 	if kinds := strings.Split(a.Attributes[object.AttrEncoding], ","); strings.TrimSpace(kinds[0]) == "aws-chunked" {
 		// Some servers keep the encoding of the request although they have decoded it.
 		if rest := strings.TrimSpace(strings.Join(kinds[1:], ",")); rest != "" {
@@ -83,6 +88,14 @@ func (b *Bucket) aboutOf(key, version string, h http.Header, size int64) (About,
 	a.addSums(h)
 	a.Parts = partsOf(a.Identity.ETag, h.Get("x-amz-mp-parts-count"))
 	return a, object.CheckAttributes("look at", b.label(key), a.Attributes)
+}
+
+// addClass adds the storage class of a document to attributes, if the document names one, and returns the attributes.
+func addClass(attrs map[string]string, class string) map[string]string {
+	if class != "" && class != standard && len(class) <= longestClass {
+		attrs[object.AttrClass] = class
+	}
+	return attrs
 }
 
 func cutFold(s, prefix string) (string, bool) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -23,7 +24,8 @@ const mostPages = 100
 // listed is an object, an upload or a common prefix of a listing.
 type listed struct {
 	key   string
-	group bool // whether key is a common prefix
+	id    string // version or upload ID; empty if a key has one entry
+	group bool   // whether key is a common prefix
 	info  object.Info
 	up    object.Upload
 }
@@ -40,29 +42,35 @@ type lister struct {
 	op     string
 	prefix string
 	after  string // the caller's position
-	within bool   // whether the position is inside the entries of the key after
+	within string // ID of the entry of the key after at which the caller is; empty means behind all of them
 	limit  int
 	many   bool // whether a key can have several entries
 	fetch  func(ctx context.Context, at cursor, n int) ([]listed, cursor, bool, error)
 }
 
 // page reads entries until the limit is reached or the listing ends. The entries come in byte order, and none comes
-// twice.
+// twice. The upstream's pages may be shorter or longer than the pages that were asked for, and may begin with the entry
+// at which the page before has ended.
 func (l *lister) page(ctx context.Context, at cursor) (entries []listed, more bool, err error) {
-	last := ""
+	last, ids := "", map[string]bool{} // the last key and the IDs of its entries
+	extra := 0
 	for range mostPages {
-		found, next, follows, err := l.fetch(ctx, at, l.limit-len(entries))
+		found, next, follows, err := l.fetch(ctx, at, l.limit-len(entries)+extra)
 		if err != nil {
 			return nil, false, err
 		}
-		if len(found) > l.limit {
-			return nil, false, nonsense(l.op, l.b.label(l.prefix), fmt.Sprintf("the upstream sends %d entries, asked for %d",
-				len(found), l.limit-len(entries)))
+		group := len(found) > 0 && found[len(found)-1].group
+		for i := range found {
+			if l.within != "" && found[i].key == l.after && found[i].id == l.within {
+				found = found[i+1:] // the caller has the entries up to this one
+				break
+			}
 		}
 		for i := range found {
 			e := &found[i]
 			switch {
-			case e.key == l.after && (e.group || !l.within), e.group && e.key == last:
+			case e.key == l.after && (e.group || l.within == ""), e.key == last && (e.group || e.key == at.after && !l.many),
+				e.key == last && l.many && ids[e.id]:
 				continue // the caller has it already
 			case e.key < last, e.key == last && !l.many, e.key < l.after && !(e.group && strings.HasPrefix(l.after, e.key)):
 				return nil, false, &disorder{nonsense(l.op, l.b.label(l.prefix),
@@ -70,8 +78,16 @@ func (l *lister) page(ctx context.Context, at cursor) (entries []listed, more bo
 			case !strings.HasPrefix(e.key, l.prefix):
 				return nil, false, nonsense(l.op, l.b.label(l.prefix), fmt.Sprintf("the upstream lists %.64q", e.key))
 			}
-			last = e.key
+			if e.key != last {
+				last = e.key
+				clear(ids)
+			}
+			ids[e.id] = true
 			entries = append(entries, *e)
+		}
+		if follows && next == at && at.token == "" && group {
+			// The upstream takes the common prefix for a key in front of the keys below the prefix.
+			next.after += string(unicode.MaxRune)
 		}
 		switch {
 		case len(entries) > l.limit:
@@ -80,6 +96,8 @@ func (l *lister) page(ctx context.Context, at cursor) (entries []listed, more bo
 			return entries, false, nil
 		case len(entries) == l.limit:
 			return entries, true, nil
+		case next == at && extra == 0:
+			extra = 1 // one more than the entry at the position, with which this upstream begins its pages
 		case next == at:
 			return nil, false, nonsense(l.op, l.b.label(l.prefix), "the upstream repeats a page of the listing")
 		}
@@ -111,7 +129,7 @@ func (t *Through) List(ctx context.Context, l object.List) (object.Page, error) 
 	var err error
 	switch {
 	case l.Versions:
-		run.within, run.many = l.AfterVersion != "", true
+		run.within, run.many = l.AfterVersion, true
 		run.fetch = func(ctx context.Context, at cursor, n int) ([]listed, cursor, bool, error) {
 			return t.b.versionsPage(ctx, &l, at, n)
 		}
@@ -203,6 +221,10 @@ func (b *Bucket) objectsPage(ctx context.Context, l *object.List, at cursor, n i
 		return nil, at, false, errNotV2
 	case len(found) > 0:
 		next.after = found[len(found)-1].key
+	case x.NextMarker != "":
+		if next.after, err = positionOf(b.o.Prefix, x.EncodingType, x.NextMarker); err != nil {
+			return nil, at, false, nonsense("list", b.label(l.Prefix), err.Error())
+		}
 	default:
 		return nil, at, false, nonsense("list", b.label(l.Prefix), "the upstream says that more follows, and sends no entry")
 	}
@@ -232,14 +254,29 @@ func (b *Bucket) versionsPage(ctx context.Context, l *object.List, at cursor, n 
 	}
 	next := cursor{}
 	if x.IsTruncated {
-		if len(found) == 0 {
+		switch {
+		case len(found) > 0:
+			next.after, next.version = found[len(found)-1].key, found[len(found)-1].id
+		case x.NextKeyMarker != "":
+			if next.after, err = positionOf(b.o.Prefix, x.EncodingType, x.NextKeyMarker); err != nil {
+				return nil, at, false, nonsense("list", b.label(l.Prefix), err.Error())
+			}
+			next.version = x.NextVersionID
+		default:
 			return nil, at, false, nonsense("list", b.label(l.Prefix), "the upstream says that more follows, and sends no entry")
-		}
-		if next.after = found[len(found)-1].key; !found[len(found)-1].group {
-			next.version = found[len(found)-1].info.Version
 		}
 	}
 	return found, next, x.IsTruncated, nil
+}
+
+// positionOf returns the position that a reply names for the next page, as a key below a prefix.
+func positionOf(prefix, encoding, text string) (string, error) {
+	full, err := plainer(encoding == "url").text(text)
+	key, ok := strings.CutPrefix(full, prefix)
+	if err != nil || !ok || len(full) > 4*object.MaxKey {
+		return "", fmt.Errorf("the reply names %.64q as the position of the next page", text)
+	}
+	return key, nil
 }
 
 // document sends a GET of the bucket and reads the XML document of its reply.

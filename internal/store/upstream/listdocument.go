@@ -15,6 +15,9 @@ type listDocument struct {
 	EncodingType          string
 	IsTruncated           bool
 	NextContinuationToken string
+	NextMarker            string // of the first version of the listing
+	NextKeyMarker         string // of versions, with NextVersionID
+	NextVersionID         string `xml:"NextVersionIdMarker"`
 	// Entries are objects, versions, delete markers and common prefixes, in the order of the document.
 	Entries []listEntry `xml:",any"`
 }
@@ -26,6 +29,7 @@ type listEntry struct {
 	IsLatest     bool
 	LastModified string
 	ETag         string
+	StorageClass string
 	Size         int64
 	Prefix       string
 }
@@ -62,12 +66,15 @@ func (b *Bucket) entriesOf(x *listDocument) ([]listed, error) {
 		}
 		info := object.Info{Key: key, Version: e.VersionID, Latest: e.IsLatest, Marker: e.XMLName.Local == "DeleteMarker",
 			Size: e.Size, ETag: unquote(e.ETag), NoCRC64: true, Modified: parseTime(e.LastModified)}
+		if e.StorageClass != standard {
+			info.Attributes = addClass(map[string]string{}, e.StorageClass)
+		}
 		if e.XMLName.Local == "Contents" {
 			info.Latest, info.Version = true, "" // a listing of current objects does not name versions
 		} else if info.Version == "" {
 			info.Version = object.NullVersion
 		}
-		out = append(out, listed{key: key, info: info})
+		out = append(out, listed{key: key, id: info.Version, info: info})
 	}
 	sorted(out)
 	return out, nil

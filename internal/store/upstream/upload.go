@@ -107,6 +107,7 @@ func (t *Through) upload(ctx context.Context, key, id string) (upload, error) {
 		u.algorithm, u.kind, u.upstream, u.forgotten = x.ChecksumAlgorithm, x.ChecksumType, true, false
 		u.attributes[object.AttrSumAlgo], u.attributes[object.AttrSumType] = u.algorithm, u.kind
 	}
+	addClass(u.attributes, x.StorageClass)
 	if len(x.Parts) > 0 {
 		u.started = parseTime(x.Parts[0].LastModified)
 	}
@@ -158,6 +159,7 @@ func (t *Through) PutPart(ctx context.Context, p object.PutPart) (object.PartInf
 // partsDocument is the reply to ListParts.
 type partsDocument struct {
 	IsTruncated       bool
+	StorageClass      string
 	ChecksumAlgorithm string
 	ChecksumType      string
 	Parts             []partEntry `xml:"Part"`
@@ -274,6 +276,7 @@ type uploadEntry struct {
 	Key               string
 	UploadID          string `xml:"UploadId"`
 	Initiated         string
+	StorageClass      string
 	ChecksumAlgorithm string
 	ChecksumType      string
 }
@@ -287,7 +290,7 @@ func (t *Through) ListUploads(ctx context.Context, l object.UploadList) (object.
 	if l.Limit <= 0 || l.Limit > 1000 {
 		l.Limit = 1000
 	}
-	run := lister{b: t.b, op: op, prefix: l.Prefix, after: l.AfterKey, within: l.AfterID != "", limit: l.Limit, many: true,
+	run := lister{b: t.b, op: op, prefix: l.Prefix, after: l.AfterKey, within: l.AfterID, limit: l.Limit, many: true,
 		fetch: func(ctx context.Context, at cursor, n int) ([]listed, cursor, bool, error) {
 			return t.b.uploadsPage(ctx, &l, at, n)
 		}}
@@ -351,7 +354,8 @@ func (b *Bucket) uploadsPage(ctx context.Context, l *object.UploadList, at curso
 		if e.ChecksumAlgorithm != "" {
 			up.Attributes[object.AttrSumAlgo], up.Attributes[object.AttrSumType] = e.ChecksumAlgorithm, e.ChecksumType
 		}
-		found = append(found, listed{key: key, up: up})
+		addClass(up.Attributes, e.StorageClass)
+		found = append(found, listed{key: key, id: up.ID, up: up})
 	}
 	for _, g := range x.CommonPrefixes {
 		full, err := enc.text(g.Prefix)
@@ -364,11 +368,18 @@ func (b *Bucket) uploadsPage(ctx context.Context, l *object.UploadList, at curso
 	sorted(found)
 	next := cursor{}
 	if x.IsTruncated {
-		if len(found) == 0 {
+		switch {
+		case len(found) > 0:
+			next = cursor{after: found[len(found)-1].key, version: found[len(found)-1].id}
+		case x.NextKeyMarker != "":
+			at, err := positionOf(b.o.Prefix, x.EncodingType, x.NextKeyMarker)
+			if err != nil {
+				return bad(err.Error())
+			}
+			next = cursor{after: at, version: x.NextUploadIdMarker}
+		default:
 			return bad("the upstream says that more follows, and sends no entry")
 		}
-		last := &found[len(found)-1]
-		next = cursor{after: last.key, version: last.up.ID}
 	}
 	return found, next, x.IsTruncated, nil
 }

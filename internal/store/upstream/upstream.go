@@ -37,8 +37,8 @@ type Options struct {
 
 	// FirstByte is the longest time from a request without content to the first byte of its reply; 0 means 5 s.
 	FirstByte time.Duration
-	// Stall is the longest time in which neither side moves a byte of a body; 0 means 10 s. Time in which the caller
-	// does not read or supply bytes does not count.
+	// Stall is the longest time in which neither side moves a byte of a body; 0 means twice FirstByte, and at least 1 s.
+	// Time in which the caller does not read or supply bytes does not count.
 	Stall time.Duration
 	// Commit is the longest time from the last byte of a change to the first byte of its reply; 0 means three times
 	// FirstByte. Completions of uploads and copies may take 30 s, because the upstream may have to copy content.
@@ -68,10 +68,12 @@ func (o Options) LogValue() slog.Value { return slog.StringValue(o.String()) }
 // The Default constants are the values of fields of Options that are zero.
 const (
 	DefaultFirstByte   = 5 * time.Second
-	DefaultStall       = 10 * time.Second
 	DefaultConcurrency = 128
 	DefaultBreaker     = 5
 )
+
+// shortestStall is the smallest Stall that is not set explicitly.
+const shortestStall = time.Second
 
 // assembleTime is the least time that completions and copies may take.
 const assembleTime = 30 * time.Second
@@ -111,14 +113,17 @@ func New(o Options) (*Bucket, error) {
 		name  string
 		value *time.Duration
 		usual time.Duration
-	}{{"first byte", &o.FirstByte, DefaultFirstByte}, {"stall", &o.Stall, DefaultStall}, {"commit", &o.Commit, 0}} {
+	}{{"first byte", &o.FirstByte, DefaultFirstByte}, {"stall", &o.Stall, 0}, {"commit", &o.Commit, 0}} {
 		if *d.value < 0 {
 			return nil, errs.New(errs.Invalid, op, o.Bucket,
-				fmt.Sprintf("deadline %s of %s, expected a positive time, or 0 for %s", d.name, *d.value, d.usual))
+				fmt.Sprintf("deadline %s of %s, expected a positive time, or 0 for the default", d.name, *d.value))
 		}
 		if *d.value == 0 {
 			*d.value = d.usual
 		}
+	}
+	if o.Stall == 0 {
+		o.Stall = max(2*o.FirstByte, shortestStall)
 	}
 	if o.Commit == 0 {
 		o.Commit = 3 * o.FirstByte

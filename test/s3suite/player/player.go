@@ -100,16 +100,29 @@ func runSome(names []string, n int, conf *integration.S3Conf) {
 	wait.Wait()
 }
 
-// runOne runs one test, which prints what became of it. A test that panics, because a server's reply lacks what the test
-// expects, has failed.
+// runOne runs one test and prints what became of it. The test prints that too, but some tests print the names of others. A
+// test that panics, because a server's reply lacks what the test expects, has failed.
 func runOne(name string, f integration.IntTest, conf *integration.S3Conf) {
+	var err error
 	defer func() {
 		if why := recover(); why != nil {
-			fmt.Printf("FAIL %s: panic: %v\n", name, why)
+			err = fmt.Errorf("panic: %v", why)
 		}
+		if err == nil {
+			fmt.Printf("\n%s %s\n", ended, name)
+			return
+		}
+		why := strings.ReplaceAll(err.Error(), "\n", " ")
+		if before, after, ok := strings.Cut(why, ": "); ok && strings.Contains(before, "_") && !strings.Contains(before, " ") {
+			why = after // behind the name that the test gives itself
+		}
+		fmt.Printf("\n%s %s: %s\n", ended, name, why)
 	}()
-	_ = f(conf)
+	err = f(conf)
 }
+
+// ended begins a line about a test that has ended, with its name, and with a reason if it has failed.
+const ended = "ENDED"
 
 // Run runs the suite in its own process, with the command line that the suite calls. only names some tests, separated by
 // commas, of which target.AtOnce run at the same time.
@@ -150,6 +163,8 @@ func Run(t *testing.T, target Target, only string) map[string]*Result {
 type Result struct {
 	Ran, Passed, Failed int
 	Why                 string // of the last that failed
+
+	ended bool // the result is final
 }
 
 // OK reports whether a test with the name passed and none failed. Ran may be too small: tests that run at the same time
@@ -162,21 +177,26 @@ func read(lines *bufio.Scanner) map[string]*Result {
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		kind, rest, _ := strings.Cut(strip(lines.Text()), " ")
-		if kind != "RUN" && kind != "PASS" && kind != "FAIL" {
+		if kind != "RUN" && kind != "PASS" && kind != "FAIL" && kind != ended {
 			continue
 		}
-		name, why, _ := strings.Cut(strings.TrimSpace(rest), ":")
+		name, why, failed := strings.Cut(strings.TrimSpace(rest), ":")
 		r := all[name]
 		if r == nil {
 			r = &Result{}
 			all[name] = r
 		}
-		switch kind {
-		case "RUN":
+		switch {
+		case kind == ended && failed:
+			*r = Result{Ran: 1, Failed: 1, Why: strings.TrimSpace(why), ended: true}
+		case kind == ended:
+			*r = Result{Ran: 1, Passed: 1, ended: true}
+		case r.ended: // another test with the same name in its output
+		case kind == "RUN":
 			r.Ran++
-		case "PASS":
+		case kind == "PASS":
 			r.Passed++
-		case "FAIL":
+		case kind == "FAIL":
 			r.Failed++
 			r.Why = strings.TrimSpace(why)
 		}
