@@ -35,6 +35,14 @@ def test_routes_are_one_thing() -> None:
     assert Report(b"{}").routes == [] and Report(b"{}").routes == {}
 
 
+def test_a_report_tells_how_the_server_got_the_bytes() -> None:
+    served = {"from": "peer", "age_seconds": 7, "verified": "crc64nvme"}
+    report = Report(json.dumps({**RAW, "via": "http", "served": served}).encode())
+    assert report.via == "http" and report.served == served == report["served"]
+    plain = Report(json.dumps(RAW).encode())
+    assert plain.via == "" and plain.served == {}
+
+
 def test_a_report_is_json_as_it_is() -> None:
     def made() -> Report:  # each use meets one that nothing has read yet
         return Report(json.dumps(RAW).encode())

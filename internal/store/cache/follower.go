@@ -47,7 +47,10 @@ func (r *follower) wait(ctx context.Context, w wish) (b *block, p []byte, upTo i
 	k, in := w.pos/blockSize, int(w.pos%blockSize)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r.at = k
+	if r.at != k {
+		r.at = k
+		f.room.Broadcast() // this reader may have been the last one that needed the blocks before k
+	}
 	var stop func() bool
 	defer func() {
 		if stop != nil {
