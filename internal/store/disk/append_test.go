@@ -4,6 +4,7 @@ package disk
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -204,5 +205,75 @@ func TestTokensOfRenamesAreForgotten(t *testing.T) {
 	names, err := s.RecordNames(t.Context(), tokenKind)
 	if err != nil || len(names) != 2 {
 		t.Errorf("%d tokens, expected those of the last hour: %q, %v", len(names), names, err)
+	}
+}
+
+// TestOldContentAfterAnAppend reads content that was opened before an append, whose sums are too many for the record and
+// were rewritten by the append. A scrub and a backup run across appends, and find no damage.
+func TestOldContentAfterAnAppend(t *testing.T) {
+	s := openReal(t, filepath.Join(t.TempDir(), "s"))
+	defer closed(t, s)
+	makeBucket(t, s, object.Bucket{Name: testDirectory})
+	all := storetest.Bytes(5, 10<<20+500_000)
+	old := all[:10<<20+1000]
+	appended(t, s, "log", 0, old)
+	ref := object.Ref{Bucket: testDirectory, Key: "log"}
+	fresh, err := s.Open(t.Context(), ref) // whose blocks were not compared yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := storetest.Read(t.Context(), s, ref); err != nil {
+		t.Fatal(err)
+	}
+	known, err := s.Open(t.Context(), ref) // whose blocks were all compared
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for size := len(old); ; size += 1000 {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			if size+1000 > len(all) {
+				done <- nil
+				return
+			}
+			if _, err := s.Append(t.Context(), object.Append{Bucket: testDirectory, Key: "log", Offset: int64(size), Size: 1000,
+				Body: bytes.NewReader(all[size : size+1000])}); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	for n := range 3 {
+		if r, err := s.Scrub(t.Context(), ScrubOptions{}); err != nil || r.Damaged > 0 {
+			t.Errorf("scrub: %+v, %v", r, err)
+		}
+		to := filepath.Join(t.TempDir(), fmt.Sprint("backup", n))
+		if _, err := s.Backup(t.Context(), backup.Options{To: to, Verify: true}); err != nil {
+			t.Errorf("backup: %v", err)
+		}
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []object.Content{fresh, known} {
+		for _, open := range []func(object.Range) (object.Body, error){c.Section, c.(object.Stricter).Strict} {
+			body, err := open(object.Range{Off: 9 << 20, N: int64(len(old) - 9<<20)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(body)
+			if err != nil || !bytes.Equal(got, old[9<<20:]) {
+				t.Errorf("%d bytes of the old tail: %v", len(got), err)
+			}
+			_ = body.Close()
+		}
+		_ = c.Close()
 	}
 }
