@@ -71,7 +71,7 @@ func beginDraft(f *Files, id ID, size int64, grows bool, fill func(fd int) error
 	const op = "create draft"
 	name := f.tmpName(id)
 	if !f.native {
-		return nil, f.foreign(op, name)
+		return nil, foreign(op, name)
 	}
 	w, err := f.Create(id, -1)
 	if err != nil {

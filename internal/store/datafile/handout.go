@@ -155,7 +155,7 @@ func (o *Handout) Open(direct bool) (*os.File, error) {
 	case o.closed:
 		return nil, errs.New(errs.Closed, op, o.f.Path(o.id), "the handle is closed")
 	case !o.f.native:
-		return nil, o.f.foreign(op, o.f.Path(o.id))
+		return nil, foreign(op, o.f.Path(o.id))
 	}
 	if file := o.take(); file != nil {
 		if !direct {
@@ -225,7 +225,7 @@ func undirected(op, name string, direct bool, err error) error {
 }
 
 // foreign returns the error for files without descriptors.
-func (f *Files) foreign(op, name string) error {
+func foreign(op, name string) error {
 	return errs.New(errs.Unsupported, op, name, "the store's files are not the operating system's, and have no "+
 		"descriptors").
 		WithFix("read and write the bytes through the store")
@@ -241,7 +241,7 @@ func (f *Files) Spill(id ID, content []byte, sums []uint64) (*Handout, error) {
 	const op = "spill"
 	name := f.tmpName(id)
 	if !f.native {
-		return nil, f.foreign(op, name)
+		return nil, foreign(op, name)
 	}
 	w, err := f.Create(id, int64(len(content)))
 	if err != nil {
