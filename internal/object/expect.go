@@ -25,7 +25,7 @@ func ExpectedRange(ctx context.Context) Range {
 type Served struct {
 	From     string // one of the Served constants
 	Age      int64  // seconds since the other server was asked about the object last
-	Verified string // how the whole content was compared: "crc64nvme", "crc32c", "md5" or "length+etag"
+	Verified string // how the whole content was compared: "crc64nvme", "crc32c", "crc32", "md5" or "length+etag"
 }
 
 // The values of Served.From.

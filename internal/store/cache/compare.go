@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/md5" //nolint:gosec // S3 servers name content by its MD5
 	"hash"
-	"hash/crc32"
 	"io"
 
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -61,7 +60,7 @@ func (c *comparison) describe() (*upstream.About, bool) {
 	for v.asking { // for `proving` at most
 		v.proved.Wait()
 	}
-	if a := v.about; a != nil && (a.HasCRC64 || a.HasCRC32C || v.asked) {
+	if a := v.about; a != nil && (a.Sums() || v.asked) {
 		return a, true
 	}
 	// A neighbour asked by the identity alone, or the description came with a range: servers name the checksum of the
@@ -179,7 +178,7 @@ func (c *comparison) unheld() bool {
 func (c *comparison) tellsNothing() bool {
 	v := c.v
 	a := v.about
-	return a != nil && v.asked && !a.HasCRC64 && !a.HasCRC32C
+	return a != nil && v.asked && !a.Sums()
 }
 
 // comparedBy returns how the whole content was compared, or "" if it was not.
@@ -209,20 +208,22 @@ func (c *comparison) fullyDescribed() {
 }
 
 // comparesOnDisk begins to compare content on the disk in the background, if the upstream tells something that needs all
-// of its bytes: a CRC-32C or an MD5. The parameter is the CRC-64/NVME of the content. If the content is wrong, the entry
+// of its bytes: a CRC-32C, a CRC-32 or an MD5. The parameter is the CRC-64/NVME of the content. If the content is wrong, the entry
 // is dropped. Until the end, the entry counts as not compared.
 func (c *comparison) comparesOnDisk(crc uint64) bool {
 	v := c.v
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	var sum hash.Hash
-	switch {
-	case v.comparing:
+	if v.comparing {
 		return true
-	case v.id.Size == 0 || v.about == nil:
+	}
+	if v.id.Size == 0 || v.about == nil {
 		return false
-	case v.about.HasCRC32C:
-		sum = crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	}
+	var sum hash.Hash
+	switch s, ok := v.about.Sum32(); {
+	case ok:
+		sum = s.New()
 	case v.md5ETag():
 		sum = md5.New() //nolint:gosec // compared with the upstream's own MD5
 	default:

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"sync"
@@ -31,17 +32,19 @@ type far struct {
 
 	mu      sync.Mutex
 	down    bool
-	refuses error           // the answer to every question; nil: none
-	noSum   bool            // the server names no checksum
-	flip    int64           // byte of the content that arrives wrong; -1: none
-	before  func(at int64)  // called before the byte at this offset is sent
-	breakAt map[int64]error // errors by offset, each once
-	silent  chan struct{}   // if not nil, questions about objects wait until it is closed
+	refuses error                // the answer to every question; nil: none
+	noSum   bool                 // the server names no checksum
+	sum32   string               // the checksum that the server names besides: "crc32c" or "crc32"
+	crcs    map[string][2]uint32 // CRC-32C and CRC-32 by ETag
+	flip    int64                // byte of the content that arrives wrong; -1: none
+	before  func(at int64)       // called before the byte at this offset is sent
+	breakAt map[int64]error      // errors by offset, each once
+	silent  chan struct{}        // if not nil, questions about objects wait until it is closed
 }
 
 func newFar(t *testing.T) *far {
 	t.Helper()
-	f := &far{Store: model.New(), flip: -1, breakAt: map[int64]error{}}
+	f := &far{Store: model.New(), flip: -1, breakAt: map[int64]error{}, crcs: map[string][2]uint32{}}
 	if err := f.CreateBucket(t.Context(), object.Bucket{Name: bucket, ETag: object.ETagMD5}); err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +109,9 @@ func (f *far) about(ctx context.Context, key, version, ifNoneMatch string) (upst
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	crc := f.crcs[id.ETag]
 	return upstream.About{Identity: id, Modified: i.Modified, Attributes: i.Attributes, CRC64: i.CRC64,
-		HasCRC64: !f.noSum}, nil
+		HasCRC64: !f.noSum, CRC32C: crc[0], HasCRC32C: f.sum32 == "crc32c", CRC32: crc[1], HasCRC32: f.sum32 == "crc32"}, nil
 }
 
 func (f *far) Open(ctx context.Context, key, version string, off, n int64) (upstream.About, io.ReadCloser, error) {
@@ -260,10 +264,14 @@ func content(seed uint64, n int) []byte {
 
 func (f *far) put(t *testing.T, key string, data []byte) {
 	t.Helper()
-	if _, err := f.Store.Put(t.Context(), object.Put{Bucket: bucket, Key: key, Size: int64(len(data)),
-		Body: bytes.NewReader(data), Attributes: map[string]string{"content-type": "text/plain"}}); err != nil {
+	i, err := f.Store.Put(t.Context(), object.Put{Bucket: bucket, Key: key, Size: int64(len(data)),
+		Body: bytes.NewReader(data), Attributes: map[string]string{"content-type": "text/plain"}})
+	if err != nil {
 		t.Fatal(err)
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.crcs[i.ETag] = [2]uint32{crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)), crc32.ChecksumIEEE(data)}
 }
 
 // get reads a range of an object through the store, and returns how it was served. An n of -1 means all.

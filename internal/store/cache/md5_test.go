@@ -24,15 +24,25 @@ func (r *rig) cut(t *testing.T, what string) {
 	}
 }
 
-// TestAWholeReadIsCutIfTheMD5IsWrong reads wrong content of which only the MD5 is known. A read of the whole content
-// ends with an error, however the bytes came: by one fetch, by several, or past the cache.
-func TestAWholeReadIsCutIfTheMD5IsWrong(t *testing.T) {
+// TestAWholeReadIsCutIfItIsWrong reads wrong content of which only the MD5, or a checksum of 32 bits, is known. A read of
+// the whole content ends with an error, however the bytes came: by one fetch, by several, or past the cache.
+func TestAWholeReadIsCutIfItIsWrong(t *testing.T) {
+	for _, sum32 := range []string{"", "crc32c", "crc32"} {
+		how := sum32
+		if how == "" {
+			how = "md5"
+		}
+		t.Run(how, func(t *testing.T) { testCut(t, sum32, how) })
+	}
+}
+
+func testCut(t *testing.T, sum32, how string) {
 	data := content(40, large)
 	prepare := func(t *testing.T) (*far, *rig) {
 		f := newFar(t)
 		f.put(t, "b", content(41, 100))
 		f.put(t, "a", data)
-		f.set(func() { f.noSum = true })
+		f.set(func() { f.noSum, f.sum32 = true, sum32 })
 		r := newRig(t, f, cache.Rules{})
 		r.want(t, "b", content(41, 100), object.ServedUpstream) // the ETags of this upstream are MD5s
 		f.set(func() { f.flip = 9*mib + 1 })
@@ -44,7 +54,7 @@ func TestAWholeReadIsCutIfTheMD5IsWrong(t *testing.T) {
 		r.cut(t, "second read")
 		f.set(func() { f.flip = -1 })
 		r.want(t, "a", data, object.ServedUpstream)
-		r.whole(t, "a", "md5")
+		r.whole(t, "a", how)
 	})
 	t.Run("several fetches", func(t *testing.T) {
 		f, r := prepare(t)
@@ -56,7 +66,7 @@ func TestAWholeReadIsCutIfTheMD5IsWrong(t *testing.T) {
 		r.cut(t, "read of what ranges left")
 		f.set(func() { f.flip = -1 })
 		r.want(t, "a", data, object.ServedUpstream)
-		r.whole(t, "a", "md5")
+		r.whole(t, "a", how)
 	})
 	t.Run("ranges alone", func(t *testing.T) {
 		f, r := prepare(t)

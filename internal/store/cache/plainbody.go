@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"hash/crc32"
 	"io"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
@@ -41,10 +40,13 @@ func newPlainBody(ctx context.Context, b *bucket, id object.Identity, about *ups
 	p := &plainBody{b: b, id: id, about: about, ctx: ctx, pos: r.Off, end: r.Off + r.N, src: src}
 	p.whole = about != nil && r.Off == 0 && r.N == id.Size && r.N > 0
 	p.small = about != nil && id.Size <= blockSize && r.N > 0
-	if (p.whole || p.small) && looksLikeMD5(id.ETag) && (id.Size <= alsoMD5 || !about.HasCRC64) && !b.otherETags() {
+	if !p.whole && !p.small {
+		return p
+	}
+	if looksLikeMD5(id.ETag) && (id.Size <= alsoMD5 || !about.Sums()) && !b.otherETags() {
 		p.sum = md5.New() //nolint:gosec // compared with the upstream's own MD5
-	} else if p.whole && about.HasCRC32C && !about.HasCRC64 {
-		p.sum = crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	} else if s, ok := about.Sum32(); ok && !about.HasCRC64 {
+		p.sum = s.New()
 	}
 	return p
 }

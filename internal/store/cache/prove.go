@@ -20,8 +20,7 @@ import (
 
 // Ways in which the whole content was compared, as x-nebulaio-verified shows them.
 const (
-	byCRC64  = "crc64nvme"
-	byCRC32C = "crc32c"
+	byCRC64  = "crc64nvme" // or "crc32c" or "crc32": upstream.Sum32 has their names
 	byMD5    = "md5"
 	byLength = "length+etag"
 )
@@ -48,12 +47,14 @@ func (c *comparison) sumFor() hash.Hash {
 		return nil
 	}
 	a := v.about
-	known := a != nil && (a.HasCRC64 || a.HasCRC32C)
+	known := a != nil && a.Sums()
 	if v.md5ETag() && (v.id.Size <= alsoMD5 || !known) {
 		return md5.New() //nolint:gosec // compared with the upstream's own MD5
 	}
-	if a != nil && a.HasCRC32C && !a.HasCRC64 {
-		return crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	if a != nil && !a.HasCRC64 {
+		if s, ok := a.Sum32(); ok {
+			return s.New()
+		}
 	}
 	return nil
 }
@@ -92,10 +93,11 @@ func (b *bucket) judge(a *upstream.About, crc uint64, sum hash.Hash) (string, er
 	}
 	got := hex.EncodeToString(sum.Sum(nil))
 	if sum.Size() == crc32.Size {
-		if want := fmt.Sprintf("%08x", a.CRC32C); a.HasCRC32C && got != want {
-			return "", wrong(byCRC32C, got, want)
+		s, ok := a.Sum32()
+		if want := s.String(); ok && got != want {
+			return "", wrong(s.Name, got, want)
 		}
-		return byCRC32C, nil
+		return s.Name, nil
 	}
 	want, isMD5 := a.MD5()
 	if !isMD5 {
@@ -134,8 +136,8 @@ func (b *bucket) plausible(a *upstream.About) error {
 		return nil
 	}
 	empty := md5.New() //nolint:gosec // compared with the upstream's own MD5
-	if a.HasCRC32C && a.CRC32C != 0 {
-		return wrongReply(b.name(a.Identity.Key), "the length is 0, and the crc32c is that of other content")
+	if s, ok := a.Sum32(); ok && s.Value != 0 {
+		return wrongReply(b.name(a.Identity.Key), "the length is 0, and the "+s.Name+" is that of other content")
 	}
 	_, err := b.judge(a, 0, empty)
 	return err

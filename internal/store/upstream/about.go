@@ -27,6 +27,9 @@ type About struct {
 	// CRC32C is the CRC-32C of the whole content; valid if HasCRC32C is set.
 	CRC32C    uint32 `json:"crc32c,omitempty"`
 	HasCRC32C bool   `json:"has_crc32c,omitempty"`
+	// CRC32 is the CRC-32 of the whole content; valid if HasCRC32 is set. Most clients send this one unless told otherwise.
+	CRC32    uint32 `json:"crc32,omitempty"`
+	HasCRC32 bool   `json:"has_crc32,omitempty"`
 	// Parts is the number of parts of a multipart object; 0 if the object was written in one request, or if unknown.
 	Parts      int    `json:"parts,omitempty"`
 	Restore    string `json:"restore,omitempty"`    // state of a restore from an archive

@@ -163,6 +163,9 @@ func (a *About) addSums(h http.Header) {
 		if whole && algo.name == "CRC32C" {
 			a.CRC32C, a.HasCRC32C = binary.BigEndian.Uint32(raw), true
 		}
+		if whole && algo.name == "CRC32" {
+			a.CRC32, a.HasCRC32 = binary.BigEndian.Uint32(raw), true
+		}
 		if _, have := a.Attributes[object.AttrSum]; !have {
 			a.Attributes[object.AttrSumAlgo], a.Attributes[object.AttrSumType], a.Attributes[object.AttrSum] = algo.name, of, value
 		}
