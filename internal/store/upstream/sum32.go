@@ -14,7 +14,7 @@ type Sum32 struct {
 	Value uint32
 }
 
-// Sum32 returns the checksum of 32 bits that the upstream named for the whole content. It returns false if the upstream
+// Sum32 returns the checksum of 32 bits that the upstream named for the whole content. Sum32 returns false if the upstream
 // named none.
 func (a About) Sum32() (Sum32, bool) {
 	switch {
