@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import sys
 import time
 import urllib.error
@@ -222,20 +223,21 @@ def test_multipart(s3, bucket):
     s3.abort_multipart_upload(Bucket=bucket, Key="m/other", UploadId=other)
 
 
-def test_presigned_urls(s3, bucket, express):
-    if express.endpoint.startswith("https"):
-        pytest.skip("urllib compares the certificate; the URLs are the same over http")
+def test_presigned_urls(s3, bucket):
+    def ask(what):
+        return urllib.request.urlopen(what, context=ssl._create_unverified_context())  # the certificate is made by the server
+
     s3.put_object(Bucket=bucket, Key="a b", Body=b"by URL")
     url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "a b"}, ExpiresIn=60)
     assert "X-Amz-S3session-Token=" in url
-    assert urllib.request.urlopen(url).read() == b"by URL"
+    assert ask(url).read() == b"by URL"
     for spoilt in (url.replace("a%20b", "other"), url[:-1] + ("0" if url[-1] != "0" else "1")):
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(spoilt)
+            ask(spoilt)
         assert caught.value.code == 403
     url = s3.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "put"}, ExpiresIn=60)
     request = urllib.request.Request(url, data=b"written by URL", method="PUT", headers={"Content-Type": "application/octet-stream"})
-    assert urllib.request.urlopen(request).status == 200
+    assert ask(request).status == 200
     assert body_of(s3, bucket, "put") == b"written by URL"
 
 
