@@ -72,8 +72,8 @@ def test_iterable_datasets_and_no_batches() -> None:
         def __iter__(self) -> Iterator[int]:
             return iter(range(64))
 
-    for size in (4, None):
-        found = profile(lambda: DataLoader(Numbers(), batch_size=size), pause(0.01), workers=1, seconds=0.05)
+    for size in (4, None):  # a long step, beside which the pauses of a busy machine are short
+        found = profile(lambda: DataLoader(Numbers(), batch_size=size), pause(0.05), workers=1, seconds=0.25)
         assert found.verdict == "compute-bound", str(found)
         assert found.variants[1].name == "num_workers=1"
 
