@@ -29,7 +29,8 @@ type wire struct {
 	sent    int64
 	at      int64 // of replied
 	reached func()
-	open    sync.WaitGroup // connections
+	open    int // connections
+	ended   *sync.Cond
 }
 
 func startWire(t *testing.T, server string) *wire {
@@ -39,6 +40,7 @@ func startWire(t *testing.T, server string) *wire {
 		t.Fatal(err)
 	}
 	w := &wire{address: "http://" + l.Addr().String()}
+	w.ended = sync.NewCond(&w.mu)
 	var group sync.WaitGroup
 	t.Cleanup(func() {
 		l.Close()
@@ -50,9 +52,9 @@ func startWire(t *testing.T, server string) *wire {
 			if err != nil {
 				return
 			}
-			w.open.Add(1)
+			w.count(1)
 			group.Go(func() {
-				defer w.open.Done()
+				defer w.count(-1)
 				w.serve(client, strings.TrimPrefix(server, "http://"))
 			})
 		}
@@ -114,7 +116,21 @@ func (w *wire) replies() int64 {
 }
 
 // settled waits until all connections of killed commands have passed what they had sent. No command may be running.
-func (w *wire) settled() { w.open.Wait() }
+func (w *wire) settled() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.open > 0 {
+		w.ended.Wait()
+	}
+}
+
+// count adds to the number of open connections.
+func (w *wire) count(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open += n
+	w.ended.Broadcast()
+}
 
 func (w *wire) requests() int64 {
 	w.mu.Lock()
