@@ -52,7 +52,8 @@ var floors = map[string]int{
 
 // outside lists packages that are not part of the product: programs that show
 // its use, and what only tests import. The product cannot import them.
-var outside = []string{"internal/device/fakegpu", "internal/nvtx/fakeprofiler", "internal/device/devicetest", "internal/vfs/vfstest", "test/closing",
+var outside = []string{"internal/device/fakegpu", "internal/nvtx/fakeprofiler",
+	"internal/device/devicetest", "internal/vfs/vfstest", "test/closing",
 	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
 	"test/routes", "test/peers/samples", "bench/s3", "bench/express", "bench/misses", "bench/door/objects",

@@ -40,7 +40,8 @@ const (
 	version = 3
 )
 
-// Domain is the name under which a profiler groups the stages. All methods are safe for concurrent use.
+// Domain is a connection to the profiler that runs the program. The profiler shows the ranges of a Domain under one name,
+// apart from those of other libraries. All methods are safe for concurrent use.
 type Domain struct {
 	tables *tables
 	handle uintptr
@@ -119,7 +120,7 @@ func (d *Domain) End(number uint64) {
 	}
 }
 
-// name returns the profiler's handle of a stage name.
+// name returns the handle that the profiler gave to the name of a stage. The first call registers the name.
 func (d *Domain) name(stage string) uintptr {
 	d.mu.Lock()
 	defer d.mu.Unlock()

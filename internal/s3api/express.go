@@ -27,8 +27,8 @@ type Express struct {
 }
 
 // directories serves the requests for directory buckets. It verifies their signatures itself, because versitygw knows
-// neither sessions nor the service s3express. It answers reads and writes of objects itself; for other requests, it signs
-// the request again for the account of the session, and versitygw answers.
+// neither sessions nor the service s3express. It answers reads and writes of objects itself. Other
+// requests it passes on to versitygw, with a new signature of the account that began the session.
 type directories struct {
 	s        *Server
 	o        Express

@@ -33,7 +33,7 @@ const proving = 10 * time.Second
 const alsoMD5 = 8 * blockSize
 
 // waitMD5 is the largest size in bytes of content whose readers of ranges wait for the comparison of its MD5. An MD5 is
-// computed at about 0.6 GB/s, slower than content arrives. Readers of the whole content always wait.
+// computed at about 0.7 GB/s, slower than content arrives. Readers of the whole content always wait.
 const waitMD5 = 16 * blockSize
 
 // mostComparing is the largest number of large contents on the disk that are compared at the same time.

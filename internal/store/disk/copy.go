@@ -84,7 +84,8 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	return s.publish(ctx, publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}, v)
 }
 
-// duplicate copies content; the copy is durable if it is a file. Content of more than inline bytes becomes a file.
+// duplicate copies content. Content of at most inline bytes stays in memory, and larger content becomes a file, which is
+// durable when duplicate returns.
 func (s *Store) duplicate(ctx context.Context, from object.Content, inline int64) (*content, error) {
 	if in, ok := from.(*object.MemoryContent); ok {
 		i := in.Info()

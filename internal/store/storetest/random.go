@@ -25,7 +25,8 @@ var sentinels = []error{
 	object.ErrInvalidPart,
 	object.ErrPartOrder, object.ErrPartTooSmall, object.ErrInvalidRange, object.ErrIncompleteBody, object.ErrDamaged,
 	object.ErrNoSpace,
-	object.ErrReadOnly, object.ErrBusy, object.ErrWriteOffset, object.ErrTokenUsed, object.ErrClosed, errMine, context.Canceled, context.DeadlineExceeded,
+	object.ErrReadOnly, object.ErrBusy, object.ErrWriteOffset, object.ErrTokenUsed, object.ErrClosed, errMine,
+	context.Canceled, context.DeadlineExceeded,
 }
 
 // Sentinel returns the first sentinel error that err wraps, or err itself if it wraps none.

@@ -191,7 +191,8 @@ func (p *pager) write(w http.ResponseWriter, kind string, q url.Values, out []ro
 	_, _ = w.Write([]byte(b.String())) // the client has gone if it fails
 }
 
-// newPager makes a bucket of random keys below the prefix of the tests. With several, keys have several entries.
+// newPager makes a bucket with random keys. If several is set, a key can have more than one entry, as a key with several
+// versions or uploads has.
 func newPager(random *rand.Rand, several bool) *pager {
 	coin := func() bool { return random.IntN(2) == 0 }
 	p := &pager{random: random, second: coin(), most: 2 + random.IntN(9), ignores: random.IntN(4) == 0, repeats: coin(),
