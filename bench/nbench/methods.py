@@ -141,14 +141,14 @@ def _torch_gds(device: Device) -> Method:
             file.load_storage(whole.untyped_storage(), 0)
         finally:
             del file
-        tensors = {t.name: _view(torch, whole, t) for t in header.tensors}
+        tensors = {t.name: view(torch, whole, t) for t in header.tensors}
         device.sync()
         return tensors
 
     return Method("torch_gds", load, unavailable=why)
 
 
-def _view(torch: Any, whole: Any, tensor: stfile.Tensor) -> Any:
+def view(torch: Any, whole: Any, tensor: stfile.Tensor) -> Any:
     """Return a tensor as a view of the file's bytes."""
     dtypes = {
         "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,

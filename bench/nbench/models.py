@@ -44,12 +44,22 @@ def _qwen(layers: int, hidden: int, inner: int, vocab: int, q: int, kv: int, *,
     return [*shapes, ("model.norm.weight", (hidden,))]
 
 
+def _experts(layers: int, experts: int, rows: int, columns: int) -> Shapes:
+    """Return the tensors of a mixture of experts: thousands of equal, small matrices."""
+    return [
+        (f"model.layers.{layer}.mlp.experts.{expert}.{part}_proj.weight", (rows, columns))
+        for layer in range(layers)
+        for expert in range(experts)
+        for part in ("down", "gate", "up")
+    ]
+
+
 @dataclass(frozen=True)
 class Model:
     """A model, by its name in rows."""
 
     name: str
-    generator: str  # its name for `nebulaio generate --shapes`
+    generator: str  # its name for `nebulaio generate --shapes`; "" if only this harness makes it
     shapes: Callable[[], Shapes]
 
     def bytes(self) -> int:
@@ -60,6 +70,7 @@ class Model:
 MODELS = {
     "tiny": Model("tiny", "tiny", lambda: _qwen(4, 512, 1536, 16384, 512, 256, head_norm=128)),
     "0.6b": Model("0.6b", "qwen3-0.6b", lambda: _qwen(28, 1024, 3072, 151936, 2048, 1024, head_norm=128)),
+    "moe": Model("moe", "", lambda: _experts(24, 128, 512, 512)),  # 9,216 tensors of 512 KiB
     "7b": Model("7b", "qwen2.5-7b", lambda: _qwen(28, 3584, 18944, 152064, 3584, 512, bias=True)),
 }
 
@@ -90,7 +101,7 @@ class Library:
         self._room(model.bytes(), path)
         self.log(f"making {path.name} ({model.bytes() / 1e9:.2f} GB)")
         # numpy has no bfloat16: without torch the harness writes float16 itself.
-        if self.cli is None or self.device.torch is None:
+        if self.cli is None or self.device.torch is None or not model.generator:
             stfile.write(path, model.shapes(), seed=seed, dtype="F16" if self.device.torch is None else "BF16")
             return path
         part = path.with_name(path.name.replace(".safetensors", ".part.safetensors"))

@@ -22,8 +22,10 @@
 #include <shared_mutex>
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace nebulaio {
@@ -293,12 +295,52 @@ struct NEBULAIO_SHARED gpudirect {
 			std::fprintf(stderr, "%s\n", failed.c_str());
 	}
 
+	/* Reports whether a descriptor is that of a draft. */
+	static bool of_draft(const gpudirect &all, int fd)
+	{
+		struct stat a {}, b {};
+		if (fstat(fd, &a) != 0)
+			return false;
+		for (const auto &one : all.lent) {
+			const int mine = one.second->fds[0] >= 0 ? one.second->fds[0] : one.second->fds[1];
+			if (mine >= 0 && mine != fd && fstat(mine, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+				return true;
+		}
+		return false;
+	}
+
+	/* Closes the duplicates of the drafts' descriptors that libcufile holds. The list of
+	 * descriptors is read without the C library, whose locks a forked child cannot trust. */
+	static void close_duplicates(const gpudirect &all)
+	{
+		const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (folder < 0)
+			return;
+		alignas(8) char entries[4096];
+		long n;
+		while ((n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
+			for (long at = 0; at < n;) {
+				/* struct linux_dirent64: inode and offset of 8 bytes, the length, the type, the name */
+				unsigned short length;
+				__builtin_memcpy(&length, entries + at + 16, sizeof length);
+				int fd = 0;
+				const char *name = entries + at + 19;
+				for (; *name >= '0' && *name <= '9'; name++)
+					fd = 10 * fd + (*name - '0');
+				if (name != entries + at + 19 && fd != folder && of_draft(all, fd))
+					close(fd);
+				at += length;
+			}
+		close(folder);
+	}
+
 	/* A forked child has no threads of the library and must not commit. It closes its copies
 	 * of the drafts' descriptors, which would keep the parent from committing. */
 	static void in_child()
 	{
 		gpudirect &all = only();
 		all.forked = true;
+		close_duplicates(all);
 		for (const auto &one : all.lent)
 			for (std::atomic<int> &fd : one.second->fds) {
 				const int number = fd.exchange(-1);

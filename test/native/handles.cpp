@@ -125,12 +125,16 @@ void queued()
 	block from(place, piece), to(place, 4096);
 	size_t n = 4096;
 	off_t at = 8192, none = 0;
-	ssize_t done = 0;
-	EXPECT(cuFileWriteAsync(handle, from.address(), &n, &at, &none, &done, nullptr).err == CU_FILE_SUCCESS);
-	EXPECT(cuFileReadAsync(handle, to.address(), &n, &at, &none, &done, nullptr).err == CU_FILE_SUCCESS);
+	ssize_t wrote = 0, got = 0;
+	EXPECT(cuFileWriteAsync(handle, from.address(), &n, &at, &none, &wrote, nullptr).err == CU_FILE_SUCCESS);
+	EXPECT(cuFileReadAsync(handle, to.address(), &n, &at, &none, &got, nullptr).err == CU_FILE_SUCCESS);
 	if (place->cuda)
 		EXPECT(place->stream_wait(nullptr) == 0);
-	EXPECT(done == 4096 && to.read() == piece);
+	if (wrote != 4096 || got != 4096)
+		std::cerr << "queued: wrote " << wrote << " bytes, read " << got << '\n';
+	EXPECT(wrote == 4096);
+	EXPECT(got == 4096);
+	EXPECT(to.read() == piece);
 	CUfileBatchHandle_t batch;
 	EXPECT(cuFileBatchIOSetUp(&batch, 1).err == CU_FILE_SUCCESS);
 	CUfileIOParams_t io{};

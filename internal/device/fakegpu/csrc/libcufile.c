@@ -68,7 +68,7 @@ typedef struct { void *cookie; int status; size_t ret; } io_event;
 _Static_assert(sizeof(descr) == 24 && sizeof(props) == 56 && sizeof(level1) == 512 && sizeof(level2) == 1024, "layout");
 _Static_assert(sizeof(gpu_stats) == 248 && sizeof(level3) == 5000 && sizeof(io_params) == 64 && sizeof(io_event) == 24, "layout");
 
-struct handle { int fd, live; struct handle *next; };
+struct handle { int fd, live; struct handle *next; int copy; };
 struct buffer { uintptr_t lo; size_t size; struct buffer *next; };
 struct failure { char fn[48]; long skip, times; int code, cuda, in_errno; struct failure *next; };
 
@@ -165,7 +165,7 @@ result cuFileHandleRegister(void **out, descr *d)
 	for (struct handle *h = handles; h; h = h->next)
 		if (h->live && h->fd == d->u.fd) return leave(5028, 0);
 	struct handle *h = calloc(1, sizeof *h);
-	*h = (struct handle){d->u.fd, 1, handles};
+	*h = (struct handle){d->u.fd, 1, handles, fcntl(d->u.fd, F_DUPFD_CLOEXEC, 0)}; /* 1.15 keeps a duplicate, too */
 	*out = handles = h;
 	n.handles++;
 	return OK;
@@ -176,7 +176,7 @@ void cuFileHandleDeregister(void *fh)
 	pthread_mutex_lock(&mu);
 	if (current && !current()) n.context_errors++;
 	for (struct handle *h = handles; h; h = h->next)
-		if (h == fh && h->live) { h->live = 0; n.handles--; }
+		if (h == fh && h->live) { h->live = 0; close(h->copy); n.handles--; }
 	pthread_mutex_unlock(&mu);
 }
 
