@@ -74,14 +74,7 @@ class Loading:
                 objects = self._objects(first)
                 waiting = [segment for _, _, segment in objects if segment is not None]
                 for group in self._groups(tensors, keys, counts):
-                    wanted = [(place, item, self._sources.wants(item)) for place, item in group]
-                    self._sources.find(want for _, _, wants in wanted for want in wants)
-                    some: list[Wish] = []
-                    for place, item, wants in wanted:
-                        requests.append((item, target := self._target(item)))
-                        some += self._wishes(place, item, wants, target)
-                    self._read_direct([wish for wish in some if wish.is_direct], waiting, running)
-                    wishes += [wish for wish in some if not wish.is_direct]
+                    wishes += self._begin(group, requests, waiting, running)
                     waiting = []
                 self._sources.forget()
             # Everything up to the end of the reads costs no time, such as the collections that are due now.
@@ -104,6 +97,22 @@ class Loading:
         if commits(self._planner):
             for item, target in requests:
                 self._planner.commit_tensor(item, target)
+
+    def _begin(
+        self, group: Sequence[tuple[int, Any]], requests: list[tuple[Any, Any]], others: Sequence[tuple[str, Any]], running: Running
+    ) -> list[Wish]:
+        """Begin to read a group of items, and add its tensors to `requests`. Return what has to be read in other ways.
+
+        What only the start needs, such as a view for each part, is freed here, while the reads are running.
+        """
+        wanted = [(place, item, self._sources.wants(item)) for place, item in group]
+        self._sources.find(want for _, _, wants in wanted for want in wants)
+        some: list[Wish] = []
+        for place, item, wants in wanted:
+            requests.append((item, target := self._target(item)))
+            some += self._wishes(place, item, wants, target)
+        self._read_direct([wish for wish in some if wish.is_direct], others, running)
+        return [wish for wish in some if not wish.is_direct]
 
     def _groups(
         self, tensors: Sequence[tuple[int, Any]], keys: Sequence[Any], counts: Sequence[int]
@@ -136,9 +145,7 @@ class Loading:
                 f"load {fqn!r}: the planner's tensor has shape {list(target.size())}, and the plan wants {list(item.lengths)}"
             )
         if target.device.type == "meta":
-            raise InvalidError(
-                f"load {fqn!r}: its tensor is on meta, which has no memory (fix: materialise the model first)"
-            )
+            raise InvalidError(f"load {fqn!r}: its tensor is on meta, which has no memory (fix: materialise the model first)")
         return target
 
     def _wishes(self, place: int, item: Any, wants: Sequence[Want], target: Any) -> Iterator[Wish]:
@@ -317,8 +324,7 @@ class Loading:
 
     def report(self, seconds: float) -> dict[str, Any]:
         """Return the report of the load so far."""
-        moving = self._seconds
-        size = sum(int(report["bytes"]) for report in self._jobs)
+        size, moving = sum(int(report["bytes"]) for report in self._jobs), self._seconds
         notes = []
         if self._shared.ranks > 1 and self._counts["shared"]:
             notes.append(
@@ -326,9 +332,7 @@ class Loading:
                 "through the page cache, so that storage delivers them once"
             )
         if self._counts["by_torch"]:
-            notes.append(
-                f"{self._counts['by_torch']} items are no plain tensors and were read by torch.load in host memory"
-            )
+            notes.append(f"{self._counts['by_torch']} items are no plain tensors and were read by torch.load in host memory")
         return {
             "op": "load",
             "path": self._place.path,

@@ -30,6 +30,16 @@ class Source(NamedTuple):
     begin: int = 0  # offset of the values in the file
 
 
+class _Begun(NamedTuple):
+    """A parser of an archive, with the ranges that it needs next, and their bytes once they are read."""
+
+    want: Want
+    info: Any
+    parser: _zips.Parser
+    ranges: list[_zips.Range]
+    pieces: list[bytes] | None = None
+
+
 class Sources:
     """The places of all items of a plan."""
 
@@ -41,6 +51,8 @@ class Sources:
         self._infos = {(index.fqn, index.offset): info for index, info in metadata.storage_data.items()}
         self._found: dict[tuple[str, Any], Source] = {}
         self._file_sizes: dict[str, int] = {}
+        self._layouts = _zips.Layouts()
+        self._begun: dict[tuple[str, Any], _Begun] = {}
         self.jobs: list[Any] = []
         """The reports of the jobs that have read small ranges."""
 
@@ -77,7 +89,7 @@ class Sources:
         self._file_sizes = self._check_sizes({name: (end, last[name]) for name, end in ends.items()})
         if self._manifest is None:
             # Now: a look into the data files would wait behind reads of tensors.
-            self.find([want for item in items for want in self.wants(item)])
+            self._look_ahead([want for item in items for want in self.wants(item)])
         return keys[: len(items)], counts[: len(items)]
 
     def wants(self, item: Any) -> list[Want]:
@@ -114,7 +126,7 @@ class Sources:
             else:
                 self._found[key] = found
                 known.append(want)
-        self._look_inside(unknown, self._file_sizes)
+        self._look_inside(unknown)
         for want in [*known, *(want for want, _ in unknown)]:
             self._check(want, self._found[want.fqn, want.at])
 
@@ -192,20 +204,39 @@ class Sources:
             return {name: size for name, size in found.items() if size is not None}
         return self._place.sizes()
 
-    def _look_inside(self, unknown: Sequence[tuple[Any, Any]], sizes: Mapping[str, int]) -> None:
+    def _parser(self, want: Want, info: Any) -> _Begun:
+        parser = _zips.locate(info.length, self._file_sizes[info.relative_path] - info.offset, want.fqn, self._layouts)
+        return _Begun(want, info, parser, next(parser))
+
+    def _look_ahead(self, wants: Sequence[Want]) -> None:
+        """Read the first ranges that the parsers of archives need. `find` parses them, while tensors are read."""
+        begun = {}
+        for want in wants:
+            info = self._infos[want.fqn, want.at]
+            if not isinstance(info, _hf.Stored):
+                begun[want.fqn, want.at] = self._parser(want, info)
+        if sum(size for one in begun.values() for _, size in one.ranges) > _ROUND:
+            self.find(wants)  # so many that their bytes are not kept
+            return
+        for (key, one), pieces in zip(begun.items(), self._read(list(begun.values()))):
+            self._begun[key] = one._replace(pieces=pieces)
+
+    def _look_inside(self, unknown: Sequence[tuple[Any, Any]]) -> None:
         """Run the parsers of archives together: each round is one job with the ranges that they need next."""
-        layouts = _zips.Layouts()
         running = []
         for want, info in unknown:
-            parser = _zips.locate(info.length, sizes[info.relative_path] - info.offset, want.fqn, layouts)
-            running.append((want, info, parser, next(parser)))
+            key = want.fqn, want.at
+            running.append(self._begun.pop(key) if key in self._begun else self._parser(want, info))
         while running:
             going = []
             for batch in _in_batches(running):
-                for (want, info, parser, _), pieces in zip(batch, self._read(batch)):
+                if any(one.pieces is None for one in batch):
+                    batch = [one._replace(pieces=pieces) for one, pieces in zip(batch, self._read(batch))]
+                for want, info, parser, _, pieces in batch:
+                    assert pieces is not None
                     key = want.fqn, want.at
                     try:
-                        going.append((want, info, parser, parser.send(pieces)))
+                        going.append(_Begun(want, info, parser, parser.send(pieces)))
                     except StopIteration as end:
                         begin = info.offset + end.value.offset
                         self._found[key] = Source(info.relative_path, info.offset, info.length, end.value, begin)
@@ -218,15 +249,15 @@ class Sources:
                         ) from cause
             running = going
 
-    def _read(self, batch: Sequence[tuple[Any, Any, Any, list[_zips.Range]]]) -> list[list[bytes]]:
+    def _read(self, batch: Sequence[_Begun]) -> list[list[bytes]]:
         """Read the ranges that parsers need."""
-        total = sum(size for _, _, _, ranges in batch for _, size in ranges)
+        total = sum(size for one in batch for _, size in one.ranges)
         memory = bytearray(total)
         base = address_of(memory)
-        names = {name: number for number, name in enumerate(sorted({info.relative_path for _, info, _, _ in batch}))}
+        names = {name: number for number, name in enumerate(sorted({one.info.relative_path for one in batch}))}
         segments, out, at = [], [], 0
         view = memoryview(memory)
-        for want, info, _, ranges in batch:
+        for want, info, _, ranges, _ in batch:
             pieces = []
             for offset, size in ranges:
                 if size:
@@ -257,11 +288,11 @@ class Sources:
             )
 
 
-def _in_batches(running: Sequence[Any]) -> Iterable[list[Any]]:
-    batch: list[Any] = []
+def _in_batches(running: Sequence[_Begun]) -> Iterable[list[_Begun]]:
+    batch: list[_Begun] = []
     size = 0
     for one in running:
-        more = sum(length for _, length in one[3])
+        more = sum(length for _, length in one.ranges)
         if batch and size + more > _ROUND:
             yield batch
             batch, size = [], 0

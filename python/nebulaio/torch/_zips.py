@@ -53,10 +53,24 @@ class _Record(NamedTuple):
 
 
 class Layouts:
-    """The layouts of tensors by their data.pkl. Equal tensors have equal ones, so each is parsed once."""
+    """The layouts of tensors by their data.pkl, and the records of their archives. Equal ones are parsed once.
+
+    Archives of equal tensors have the same directory, except for the checksums of their records.
+    """
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[Any, ...]] = {}
+        self._directories: dict[tuple[int, int, int], tuple[bytearray, list[int], dict[str, _Record]]] = {}
+
+    def records(self, directory: bytes, count: int, length: int) -> dict[str, _Record]:
+        """Return the records of a zip directory by name, without the archive's own folder. Nobody may change them."""
+        key = length, count, len(directory)
+        known = self._directories.get(key)
+        if known is not None and _without_sums(directory, known[1]) == known[0]:
+            return known[2]
+        found, sums = _records(directory, count, length)
+        self._directories[key] = _without_sums(directory, sums), sums, found
+        return found
 
     def of(self, pickled: bytes) -> tuple[Any, ...]:
         """Return (storage key, dtype, elements of the storage, first element, shape, strides) of a data.pkl."""
@@ -87,7 +101,7 @@ def locate(length: int, room: int, fqn: str, layouts: Layouts) -> Parser:
     directory = tail[ends.offset - (length - tail_size) :][: ends.size] if ends.offset >= length - tail_size else b""
     if not directory:
         (directory,) = yield [(ends.offset, ends.size)]
-    records = _records(directory, ends.records, length)
+    records = layouts.records(directory, ends.records, length)
     pickles = _only(records, "data.pkl")
     header = head[pickles.header : pickles.header + 30]
     if len(header) < 30:
@@ -143,9 +157,18 @@ class _End(NamedTuple):
         return cls(count, size, offset)
 
 
-def _records(directory: bytes, count: int, length: int) -> dict[str, _Record]:
-    """Return the records of a zip directory by name, without the archive's own folder."""
+def _without_sums(directory: bytes, sums: list[int]) -> bytearray:
+    """Return a directory whose checksums, which begin at these offsets, are zero."""
+    out = bytearray(directory)
+    for at in sums:
+        out[at : at + 4] = b"\0\0\0\0"
+    return out
+
+
+def _records(directory: bytes, count: int, length: int) -> tuple[dict[str, _Record], list[int]]:
+    """Return the records of a zip directory by name, and the offsets of their checksums."""
     found: dict[str, _Record] = {}
+    sums: list[int] = []
     at = 0
     for _ in range(count):
         entry = directory[at : at + 46]
@@ -163,8 +186,9 @@ def _records(directory: bytes, count: int, length: int) -> dict[str, _Record]:
         if header + 30 > length or size > length:
             raise CorruptError(f"its zip directory has a record of {size} bytes at {header}, and the item has {length} bytes")
         found[name.decode("utf-8", "replace").partition("/")[2]] = _Record(header, size)
+        sums.append(at + 16)
         at += 46 + name_size + extra_size + comment_size
-    return found
+    return found, sums
 
 
 def _far_sizes(extra: bytes, size: int, packed: int, header: int) -> tuple[int, int, int]:
