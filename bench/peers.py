@@ -6,8 +6,13 @@
 
 Every round starts a new process for each loader. Before anything is timed, the process has imported its loader and
 made its CUDA context. The loaders then take turns: each loads the warm file three times. `first` is the first load of
-the process and `steady` the third. With --cold, each loader also loads the file once, in the process that has loaded
-it before, after the page cache was dropped. The sums of all tensors are compared once per loader and model.
+the process and `steady` the third. With --cold, rounds with a cold page cache follow, one load in each new process.
+The sums of all tensors are compared once per loader and model. A loader that takes more than --slow times as long as
+NebulaIO has one round only.
+
+The first two reads of a cached page are slower than later ones, because the kernel then moves the page between its
+lists. So the file is read three times before the warm rounds. After the end of a process, the next one waits for
+--settle seconds: copies are slower while the driver clears the freed memory.
 
 --fresh leaves torch's allocator empty, so that the first load also takes memory from the driver. Otherwise memory for
 the model is in torch's allocator before the first load, for every loader.
@@ -34,6 +39,7 @@ from nbench.models import MODELS, Library
 
 CEILING, RAW = "ceiling_pinned", "ceiling_raw"
 SETTINGS = (ceilings.Setting(16, 1 << 20), ceilings.Setting(8, 4 << 20), ceilings.Setting(16, 4 << 20))
+PIECE = 4 << 20  # bytes of a read that warms a file
 Cells = dict[str, dict[str, list[float]]]  # seconds by phase and loader
 
 
@@ -104,8 +110,7 @@ def child(name: str, path: Path, device_name: str, results: int) -> int:
                 device.prepare(size)
                 say({})
             elif order == "sum":
-                sums = {key: int(t.view(device.torch.uint8).to(device.torch.int64).sum()) for key, t in kept.items()}
-                say({"tensors": len(sums), "sum": sum(sums.values())})
+                say({"tensors": len(kept), "sum": sum(bytes_of(device, tensor) for tensor in kept.values())})
             elif name == RAW:
                 say({"seconds": raw(path)})
             else:
@@ -117,6 +122,13 @@ def child(name: str, path: Path, device_name: str, results: int) -> int:
         except Exception as problem:  # noqa: BLE001
             say({"error": in_words(problem)})
     return 0
+
+
+def bytes_of(device: Device, tensor: Any) -> int:
+    """Return the sum of the bytes of a tensor."""
+    if device.torch is None:
+        return int(tensor.view("uint8").sum(dtype="int64"))
+    return int(tensor.view(device.torch.uint8).sum(dtype=device.torch.int64))
 
 
 def raw(path: Path) -> float:
@@ -142,51 +154,54 @@ def one_round(names: list[str], path: Path, given: argparse.Namespace, cold: boo
         if "error" in ready:
             problems[worker.name] = ready["error"]
     for worker in workers:
-        orders = [] if worker.name in problems else ["load"] * 3
-        if orders and not given.fresh:
+        name, took = worker.name, []
+        if name not in problems and not given.fresh:
             worker.ask("prepare")
-        took = []
-        for order in orders if worker.name != RAW else []:
-            cache.warm(path)
-            found = worker.ask(order)
-            if "error" in found:
-                problems[worker.name] = found["error"]
-                break
-            took.append(found["seconds"])
-        if len(took) == 3:
-            cells["first"][worker.name], cells["steady"][worker.name] = [took[0]], [took[2]]
-            if check and worker.name != CEILING:
-                sums[worker.name] = worker.ask("sum")
-        if cold and worker.name not in problems and worker.name != CEILING:
-            cache.drop(path, everything=given.drop == "all")
+        for _ in range(0 if name in problems else 1 if cold else 3):
+            if cold:
+                cache.drop(path, everything=given.drop == "all")
             found = worker.ask("load")
             if "error" in found:
-                problems[worker.name] = found["error"]
-            else:
-                cells["cold"][worker.name] = [found["seconds"]]
+                problems[name] = found["error"]
+                break
+            took.append(found["seconds"])
+        if name not in problems:
+            for phase, seconds in [("cold", took[0])] if cold else [("first", took[0]), ("steady", took[-1])]:
+                cells[phase][name] = [seconds]
+            if check and name not in (CEILING, RAW):
+                sums[name] = worker.ask("sum")
         worker.end()
-        print(f"  {worker.name}: {problems.get(worker.name) or ', '.join(f'{t:.3f}' for t in took)} s"
-              + "".join(f", cold {t:.3f} s" for t in cells["cold"].get(worker.name, [])), flush=True)  # fmt: skip
+        time.sleep(given.settle)
+        print(f"  {name}: {problems.get(name) or ', '.join(f'{t:.4f}' for t in took)} s", flush=True)
     return cells, sums
 
 
 def measure(model: str, path: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Measure all loaders at one model."""
-    cold = model in given.cold.split(",")
-    names = [CEILING, *([RAW] if cold else []), *given.methods.split(",")]
+    methods = given.methods.split(",")
     problems: dict[str, str] = {}
     cells: Cells = {}
     sums: dict[str, Any] = {}
-    for number in range(given.rounds):
-        if time.monotonic() > given.until:
-            break
-        print(f"{model}, round {number + 1}", flush=True)
-        shift = number * len(names) // given.rounds
-        found, some = one_round(names[shift:] + names[:shift], path, given, cold, number == 0, problems)
-        sums.update(some)
-        for phase, row in found.items():
-            for name, seconds in row.items():
-                cells.setdefault(phase, {}).setdefault(name, []).extend(seconds)
+    for cold in [False, True] if model in given.cold.split(",") else [False]:
+        names, limit = [RAW if cold else CEILING, *methods], "cold" if cold else "steady"
+        if not cold:
+            cache.warm(path)
+            for _ in range(2):
+                size = path.stat().st_size
+                cache.read_ranges(path, [(at, min(at + PIECE, size)) for at in range(0, size, PIECE)])
+        for number in range(given.rounds):
+            if time.monotonic() > given.until:
+                break
+            row = cells.get(limit, {})
+            most = given.slow * statistics.median(row["nebulaio"]) if "nebulaio" in row else float("inf")
+            turn = [name for name in names if name not in row or row[name][0] <= most]
+            shift = number * len(turn) // given.rounds
+            print(f"{model}, {'cold' if cold else 'warm'}, round {number + 1}", flush=True)
+            found, some = one_round(turn[shift:] + turn[:shift], path, given, cold, not number and not cold, problems)
+            sums.update(some)
+            for phase, values in found.items():
+                for name, seconds in values.items():
+                    cells.setdefault(phase, {}).setdefault(name, []).extend(seconds)
     wrong = {name: got for name, got in sums.items() if got != sums.get("nebulaio", got)}
     return {"model": model, "bytes": path.stat().st_size, "cells": cells, "problems": problems, "wrong": wrong}
 
@@ -220,6 +235,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--fresh", action="store_true", help="first loads also take memory from the driver")
+    parser.add_argument("--slow", type=float, default=5, help="loaders slower than this, by NebulaIO, have one round")
+    parser.add_argument("--settle", type=float, default=1.5, help="seconds between two processes")
     parser.add_argument("--drop", choices=("all", "file"), default="all", help="how a file is made cold")
     parser.add_argument("--budget", type=float, default=540, help="seconds after which no round is started")
     parser.add_argument("--workdir", type=Path, default=Path("/var/tmp/nebulaio-bench"))

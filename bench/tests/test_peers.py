@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the comparison with the loaders of other projects, in host memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import peers
+import pytest
+from nbench import peermethods, stfile
+from nbench.device import Device
+from nbench.models import MODELS
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a working directory whose file of the model 0.6b is small."""
+    stfile.write(tmp_path / "0.6b-1.safetensors", [(f"t{n}", (64, 64)) for n in range(8)], seed=1, dtype="F16")
+    return tmp_path
+
+
+def test_our_loader_is_measured_and_others_say_why_not(folder: Path) -> None:
+    """Loads of new processes are timed in every phase, and a loader that is not installed gives a reason."""
+    out = folder / "out"
+    code = peers.main(["--models", "0.6b", "--methods", "nebulaio,runai", "--cold", "0.6b", "--rounds", "2", "--device",
+                       "host", "--drop", "file", "--settle", "0", "--slow", "1e9", "--workdir", str(folder), "--out", str(out)])  # fmt: skip
+    (found,) = json.loads((out / "peers.json").read_text())
+    assert code == 0 and found["wrong"] == {}
+    for phase in ("first", "steady", "cold"):
+        assert len(found["cells"][phase]["nebulaio"]) == 2, found
+    if peermethods.build(Device("host"), "runai").unavailable:
+        assert "runai" in found["problems"]
+    assert "| nebulaio |" in (out / "peers.md").read_text()
+
+
+def test_a_loader_that_loads_other_bytes_is_told() -> None:
+    """The table names it, and the exit code is not 0."""
+    found = {"model": "0.6b", "bytes": 10, "cells": {"first": {"nebulaio": [1.0], "other": [2.0]}}, "problems": {},
+             "wrong": {"other": {"tensors": 1, "sum": 3}}}  # fmt: skip
+    text = peers.table(found)
+    assert "other loaded other bytes" in text and "| other | 2.000 (2.000 to 2.000) | 1 |" in text and "2.00 (2.00 to 2.00)" in text
+
+
+def test_the_mixture_of_experts_has_thousands_of_small_tensors() -> None:
+    """It has 9,216 tensors of 512 KiB."""
+    shapes = MODELS["moe"].shapes()
+    assert len(shapes) == len(dict(shapes)) == 9216 and MODELS["moe"].bytes() == 9216 * (512 << 10)
