@@ -204,6 +204,8 @@ type bucket struct {
 	origin string
 	opener Opener // nil if an open needs two requests
 
+	records [256]sync.Mutex // held while a record of a key is read or written, by hash of the key; taken before mu
+
 	mu      sync.Mutex
 	asks    map[askKey]*ask
 	overdue int         // questions without an answer for longer than Rules.StaleAfter

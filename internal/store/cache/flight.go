@@ -39,7 +39,8 @@ type flight struct {
 	alone atomic.Bool // the neighbour has failed, and the flight reads from the upstream itself
 
 	mu      sync.Mutex
-	moved   sync.Cond // signals every change to readers and to the goroutines that store and count
+	moved   sync.Cond // signals every change to readers
+	works   sync.Cond // signals whole blocks, and the end, to the goroutines that store and count
 	room    sync.Cond // signals to the goroutine that fetches that it may go on
 	first   int64     // number of the first block
 	end     int64     // number of the block after the last one; becomes smaller if all readers leave
@@ -58,6 +59,7 @@ type flight struct {
 // changed signals a change to everybody. The caller holds mu.
 func (f *flight) changed() {
 	f.moved.Broadcast()
+	f.works.Broadcast()
 	f.room.Broadcast()
 }
 
@@ -128,15 +130,17 @@ func (f *flight) add(n int64) *follower {
 func (f *flight) run(ctx context.Context, src io.ReadCloser) {
 	defer f.v.b.s.running.Done()
 	var sums, stores sync.WaitGroup
-	stores.Go(func() { f.store(ctx) })
-	f.mu.Lock()
-	if f.spans() {
-		sums.Go(f.count)
-	} else {
-		f.queue.unsummed = false
-	}
-	f.mu.Unlock()
-	err := f.fetch(ctx, src)
+	// Readers get the first bytes before the goroutines begin that only work on whole blocks.
+	err := f.fetch(ctx, src, func() {
+		stores.Go(func() { f.store(ctx) })
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.spans() {
+			sums.Go(f.count)
+		} else {
+			f.queue.forgo()
+		}
+	})
 	_ = src.Close() // only read from
 	f.mu.Lock()
 	if f.err == nil {
@@ -144,6 +148,7 @@ func (f *flight) run(ctx context.Context, src io.ReadCloser) {
 	}
 	f.read = true
 	f.moved.Broadcast()
+	f.works.Broadcast()
 	f.mu.Unlock()
 	sums.Wait()
 	f.judge()
@@ -155,8 +160,8 @@ func (f *flight) run(ctx context.Context, src io.ReadCloser) {
 	f.v.landed(f)
 }
 
-// fetch reads the source block by block.
-func (f *flight) fetch(ctx context.Context, src io.Reader) error {
+// fetch reads the source block by block. It calls the function begun once, after the first bytes.
+func (f *flight) fetch(ctx context.Context, src io.Reader, begun func()) error {
 	for n := f.first; ; n++ {
 		b := f.begin(n)
 		if b == nil {
@@ -171,8 +176,15 @@ func (f *flight) fetch(ctx context.Context, src io.Reader) error {
 			f.mu.Lock()
 			b.have = have
 			f.moved.Broadcast()
+			if have == len(data) {
+				f.works.Broadcast()
+			}
 			stop := f.err
 			f.mu.Unlock()
+			if begun != nil && k > 0 {
+				begun()
+				begun = nil
+			}
 			if stop != nil {
 				return stop
 			}
@@ -228,7 +240,7 @@ func (f *flight) count() {
 		f.mu.Lock()
 		b := f.queue.whole(f.summed)
 		for b == nil && !f.read {
-			f.moved.Wait()
+			f.works.Wait()
 			b = f.queue.whole(f.summed)
 		}
 		if b == nil || !f.spans() {
@@ -275,7 +287,7 @@ func (f *flight) store(ctx context.Context) {
 		f.mu.Lock()
 		n, b := f.queue.next()
 		for b == nil && !f.read && !f.refused {
-			f.moved.Wait()
+			f.works.Wait()
 			n, b = f.queue.next()
 		}
 		if b == nil || f.refused {

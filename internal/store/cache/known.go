@@ -5,7 +5,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"io"
 	"time"
 
@@ -17,8 +16,6 @@ import (
 
 // absentFor is the time for which the answer that a key does not exist counts.
 const absentFor = time.Second
-
-var seed = maphash.MakeSeed()
 
 // askKey identifies questions that one answer serves. Questions before and after a change by this node differ.
 type askKey struct {
@@ -75,36 +72,15 @@ func (o *opened) drop() {
 	}
 }
 
-// knownKey returns the name under which the cache remembers a version of a key.
-func knownKey(key, version string) string {
-	if version == "" {
-		return key
-	}
-	return key + "\x00" + version
-}
-
 // fixed reports whether a version never changes. The null version can be replaced.
 func fixed(version string) bool { return version != "" && version != object.NullVersion }
-
-// stripe returns the index of the change counter of a key.
-func stripe(key string) uint8 { return uint8(maphash.String(seed, key)) }
-
-// changed records that this node changes an object. What is known about the object does not count any more.
-func (b *bucket) changed(key string) {
-	b.mu.Lock()
-	b.changes[stripe(key)]++
-	b.mu.Unlock()
-	if err := b.s.files.Forget(b.origin, key); err != nil {
-		b.s.log.Error("the cache cannot forget a key", "bucket", b.Name, "key", key, "error", err)
-	}
-}
 
 // find returns what is known about an object, by the rules of the bucket. find asks the upstream if the rules require
 // it.
 func (b *bucket) find(ctx context.Context, w *wanted) (found, error) {
 	key, version := w.ref.Key, w.ref.Version
 	for {
-		k, known := b.s.files.Known(b.origin, knownKey(key, version))
+		k, known := b.recall(key, version)
 		if f, ok, err := b.fresh(w.ref, k, known); ok {
 			return f, err
 		}
@@ -222,7 +198,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		about, full = old, false
 		b.s.counts.validated.Add(1)
 	case errors.Is(err, object.ErrNoSuchKey) && !about.Marker && version == "":
-		b.remember(key, changes, cachefile.Known{Absent: true, Checked: asked})
+		b.remember(w.ref, changes, cachefile.Known{Absent: true, Checked: asked})
 		return found{}, err
 	case unanswered(err) && known:
 		if b.mayBeStale(w.ref, k) {
@@ -241,8 +217,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		return found{}, err
 	}
 	if !about.Marker {
-		b.remember(knownKey(key, version), changes, cachefile.Known{Identity: about.Identity, About: about.Encode(),
-			Checked: asked})
+		b.rememberSoon(w.ref, changes, about, asked)
 	}
 	f := found{about: about, checked: asked, full: full}
 	if body != nil {
@@ -290,23 +265,6 @@ func (b *bucket) openStream(ctx context.Context, ref object.Ref, off, n int64) (
 		return about, nil, err
 	}
 	return about, &stream{body, cancel}, nil
-}
-
-// remember records an answer, unless this node has changed the object since the question.
-func (b *bucket) remember(key string, changes uint64, k cachefile.Known) {
-	name := key
-	if k.Identity.Key != "" {
-		name = k.Identity.Key
-	}
-	b.mu.Lock()
-	same := b.changes[stripe(name)] == changes
-	b.mu.Unlock()
-	if !same {
-		return
-	}
-	if err := b.s.files.Remember(b.origin, key, k); err != nil {
-		b.s.log.Warn("the cache cannot remember a key", "bucket", b.Name, "key", name, "error", err)
-	}
 }
 
 // receive makes a flight of a body that came with an answer.

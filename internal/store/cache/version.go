@@ -202,7 +202,7 @@ func (v *version) start(first, end int64, from string, src io.ReadCloser) *follo
 	f := &flight{v: v, from: from, first: first, end: min(end, blockCount(v.id.Size)), ends: cancel,
 		keeps: from == object.ServedUpstream && s.neighbours() != nil, readers: map[*follower]struct{}{}}
 	f.queue = queue{budget: &s.budget, unsummed: true, first: first}
-	f.moved.L, f.room.L = &f.mu, &f.mu
+	f.moved.L, f.works.L, f.room.L = &f.mu, &f.mu, &f.mu
 	if f.spans() {
 		f.sum = v.sumFor()
 	}
@@ -299,8 +299,6 @@ func (v *version) condemn(why error) error {
 		s.log.Error("an entry of the cache cannot be dropped", "bucket", v.b.Name, "key", v.id.Key, "error", err)
 	}
 	v.dead.Store(true) // after Drop, so that the next version of the content gets another entry
-	if err := s.files.Forget(v.id.Origin, v.id.Key); err != nil {
-		s.log.Error("the cache cannot forget a key", "bucket", v.b.Name, "key", v.id.Key, "error", err)
-	}
+	v.b.forget(object.Ref{Key: v.id.Key})
 	return why
 }

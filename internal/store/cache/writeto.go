@@ -24,6 +24,7 @@ var chunks = sync.Pool{New: func() any {
 // WriteTo implements io.WriterTo. Bytes on the disk go to a socket by sendfile.
 func (b *body) WriteTo(w io.Writer) (int64, error) {
 	var total int64
+	var sent bool
 	p := chunks.Get().(*[]byte)
 	defer chunks.Put(p)
 	for {
@@ -57,10 +58,23 @@ func (b *body) WriteTo(w io.Writer) (int64, error) {
 		}
 		n, err := b.pass(w, *p)
 		total += n
+		if n > 0 && !sent && err == nil {
+			sent = true
+			err = flush(w)
+			b.err = err
+		}
 		if err != nil {
 			return total, err
 		}
 	}
+}
+
+// flush sends the first bytes that came from elsewhere than the disk, if w has a buffer: the next ones may take long.
+func flush(w io.Writer) error {
+	if f, ok := w.(interface{ Flush() error }); ok {
+		return f.Flush()
+	}
+	return nil
 }
 
 // pass writes some bytes by the next way, or none if another way has to be tried. Bytes of a flight are written from the
