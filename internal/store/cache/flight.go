@@ -130,7 +130,7 @@ func (f *flight) add(n int64) *follower {
 func (f *flight) run(ctx context.Context, src io.ReadCloser) {
 	defer f.v.b.s.running.Done()
 	var sums, stores sync.WaitGroup
-	// Readers get the first bytes before the goroutines begin that only work on whole blocks.
+	// The goroutines that work on whole blocks begin after the first one, so that they do not delay its readers.
 	err := f.fetch(ctx, src, func() {
 		stores.Go(func() { f.store(ctx) })
 		f.mu.Lock()
@@ -160,7 +160,7 @@ func (f *flight) run(ctx context.Context, src io.ReadCloser) {
 	f.v.landed(f)
 }
 
-// fetch reads the source block by block. It calls the function begun once, after the first bytes.
+// fetch reads the source block by block. It calls the function begun once, after the first whole block.
 func (f *flight) fetch(ctx context.Context, src io.Reader, begun func()) error {
 	for n := f.first; ; n++ {
 		b := f.begin(n)
@@ -176,12 +176,13 @@ func (f *flight) fetch(ctx context.Context, src io.Reader, begun func()) error {
 			f.mu.Lock()
 			b.have = have
 			f.moved.Broadcast()
-			if have == len(data) {
+			whole := have == len(data)
+			if whole {
 				f.works.Broadcast()
 			}
 			stop := f.err
 			f.mu.Unlock()
-			if begun != nil && k > 0 {
+			if begun != nil && whole {
 				begun()
 				begun = nil
 			}
