@@ -169,6 +169,7 @@ func New(o Options) *Store {
 		}
 		at := &bucket{Bucket: b, s: s, origin: b.From.Origin(), asks: map[askKey]*ask{}}
 		at.opener, _ = b.From.(Opener)
+		at.records.b = at
 		at.firstByte.init()
 		s.buckets[b.Name], s.byOrigin[at.origin] = at, at
 	}
@@ -204,7 +205,7 @@ type bucket struct {
 	origin string
 	opener Opener // nil if an open needs two requests
 
-	records [256]sync.Mutex // held while a record of a key is read or written, by hash of the key; taken before mu
+	records records
 
 	mu      sync.Mutex
 	asks    map[askKey]*ask

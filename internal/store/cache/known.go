@@ -80,7 +80,7 @@ func fixed(version string) bool { return version != "" && version != object.Null
 func (b *bucket) find(ctx context.Context, w *wanted) (found, error) {
 	key, version := w.ref.Key, w.ref.Version
 	for {
-		k, known := b.recall(key, version)
+		k, known := b.records.recall(key, version)
 		if f, ok, err := b.fresh(w.ref, k, known); ok {
 			return f, err
 		}
@@ -198,7 +198,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		about, full = old, false
 		b.s.counts.validated.Add(1)
 	case errors.Is(err, object.ErrNoSuchKey) && !about.Marker && version == "":
-		b.remember(w.ref, changes, cachefile.Known{Absent: true, Checked: asked})
+		b.records.remember(w.ref, changes, cachefile.Known{Absent: true, Checked: asked})
 		return found{}, err
 	case unanswered(err) && known:
 		if b.mayBeStale(w.ref, k) {
@@ -217,7 +217,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 		return found{}, err
 	}
 	if !about.Marker {
-		b.rememberSoon(w.ref, changes, about, asked)
+		b.records.rememberSoon(w.ref, changes, about, asked)
 	}
 	f := found{about: about, checked: asked, full: full}
 	if body != nil {

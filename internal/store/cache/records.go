@@ -4,6 +4,7 @@ package cache
 
 import (
 	"hash/maphash"
+	"sync"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -11,8 +12,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/upstream"
 )
 
-// What the upstream said about a key is a record in the database of the cache. Records of one key are read and written
-// one after the other, in the order of the answers. So an answer can be recorded while its bytes already go to the client.
+// records is what the upstream said about keys of a bucket, in the database of the cache. Records of one key are read and
+// written one after the other, in the order of the answers. So an answer can be recorded while its bytes already go to the
+// client.
+type records struct {
+	b     *bucket
+	locks [256]sync.Mutex // by hash of the key; taken before bucket.mu
+}
 
 var seed = maphash.MakeSeed()
 
@@ -28,41 +34,41 @@ func recordName(key, version string) string {
 }
 
 // recall returns what is known about a version of a key. It waits for an answer that is being recorded.
-func (b *bucket) recall(key, version string) (cachefile.Known, bool) {
-	at := &b.records[stripe(key)]
+func (r *records) recall(key, version string) (cachefile.Known, bool) {
+	at := &r.locks[stripe(key)]
 	at.Lock()
 	defer at.Unlock()
-	return b.s.files.Known(b.origin, recordName(key, version))
+	return r.b.s.files.Known(r.b.origin, recordName(key, version))
 }
 
 // remember records an answer, unless this node has changed the object since the question.
-func (b *bucket) remember(ref object.Ref, changes uint64, k cachefile.Known) {
-	at := &b.records[stripe(ref.Key)]
+func (r *records) remember(ref object.Ref, changes uint64, k cachefile.Known) {
+	at := &r.locks[stripe(ref.Key)]
 	at.Lock()
 	defer at.Unlock()
-	b.write(ref, changes, k)
+	r.write(ref, changes, k)
 }
 
 // rememberSoon records an answer like remember, in the background. Everybody who asks for the record waits for it.
-func (b *bucket) rememberSoon(ref object.Ref, changes uint64, about upstream.About, asked time.Time) {
-	at := &b.records[stripe(ref.Key)]
+func (r *records) rememberSoon(ref object.Ref, changes uint64, about upstream.About, asked time.Time) {
+	at := &r.locks[stripe(ref.Key)]
 	at.Lock() // before rememberSoon returns, so that no later answer is recorded before this one
-	b.s.running.Go(func() {
+	r.b.s.running.Go(func() {
 		defer at.Unlock()
-		b.write(ref, changes, cachefile.Known{Identity: about.Identity, About: about.Encode(), Checked: asked})
+		r.write(ref, changes, cachefile.Known{Identity: about.Identity, About: about.Encode(), Checked: asked})
 	})
 }
 
 // write writes a record. The caller holds the lock of the key.
-func (b *bucket) write(ref object.Ref, changes uint64, k cachefile.Known) {
-	b.mu.Lock()
-	same := b.changes[stripe(ref.Key)] == changes
-	b.mu.Unlock()
+func (r *records) write(ref object.Ref, changes uint64, k cachefile.Known) {
+	r.b.mu.Lock()
+	same := r.b.changes[stripe(ref.Key)] == changes
+	r.b.mu.Unlock()
 	if !same {
 		return
 	}
-	if err := b.s.files.Remember(b.origin, recordName(ref.Key, ref.Version), k); err != nil {
-		b.s.log.Warn("the cache cannot remember a key", "bucket", b.Name, "key", ref.Key, "error", err)
+	if err := r.b.s.files.Remember(r.b.origin, recordName(ref.Key, ref.Version), k); err != nil {
+		r.b.s.log.Warn("the cache cannot remember a key", "bucket", r.b.Name, "key", ref.Key, "error", err)
 	}
 }
 
@@ -71,15 +77,15 @@ func (b *bucket) changed(key string) {
 	b.mu.Lock()
 	b.changes[stripe(key)]++
 	b.mu.Unlock()
-	b.forget(object.Ref{Key: key})
+	b.records.forget(object.Ref{Key: key})
 }
 
 // forget removes a record, also one that is being written.
-func (b *bucket) forget(ref object.Ref) {
-	at := &b.records[stripe(ref.Key)]
+func (r *records) forget(ref object.Ref) {
+	at := &r.locks[stripe(ref.Key)]
 	at.Lock()
 	defer at.Unlock()
-	if err := b.s.files.Forget(b.origin, recordName(ref.Key, ref.Version)); err != nil {
-		b.s.log.Error("the cache cannot forget a key", "bucket", b.Name, "key", ref.Key, "error", err)
+	if err := r.b.s.files.Forget(r.b.origin, recordName(ref.Key, ref.Version)); err != nil {
+		r.b.s.log.Error("the cache cannot forget a key", "bucket", r.b.Name, "key", ref.Key, "error", err)
 	}
 }

@@ -64,7 +64,7 @@ func (b *bucket) askSoon(ctx context.Context, ref object.Ref, old upstream.About
 			about = old
 		}
 		if tell && !about.Marker && b.plausible(&about) == nil {
-			b.remember(ref, changes, cachefile.Known{Identity: about.Identity, About: about.Encode(), Checked: asked})
+			b.records.remember(ref, changes, cachefile.Known{Identity: about.Identity, About: about.Encode(), Checked: asked})
 		}
 	})
 	timer := time.NewTimer(b.Rules.StaleAfter)

@@ -299,6 +299,6 @@ func (v *version) condemn(why error) error {
 		s.log.Error("an entry of the cache cannot be dropped", "bucket", v.b.Name, "key", v.id.Key, "error", err)
 	}
 	v.dead.Store(true) // after Drop, so that the next version of the content gets another entry
-	v.b.forget(object.Ref{Key: v.id.Key})
+	v.b.records.forget(object.Ref{Key: v.id.Key})
 	return why
 }

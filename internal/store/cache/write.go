@@ -98,8 +98,8 @@ func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(m
 	}
 	defer b.changing(ref.Key)()
 	if ref.Version != "" {
-		defer b.forget(ref)
-		b.forget(ref)
+		defer b.records.forget(ref)
+		b.records.forget(ref)
 	}
 	return b.Pass.SetAttributes(ctx, ref, change)
 }
@@ -208,5 +208,5 @@ func (b *bucket) written(id object.Identity, info object.Info, crc uint64) {
 	b.mu.Lock()
 	changes := b.changes[stripe(id.Key)]
 	b.mu.Unlock()
-	b.remember(object.Ref{Key: id.Key}, changes, cachefile.Known{Identity: id, About: a.Encode(), Checked: b.s.now()})
+	b.records.remember(object.Ref{Key: id.Key}, changes, cachefile.Known{Identity: id, About: a.Encode(), Checked: b.s.now()})
 }
