@@ -3,57 +3,47 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"net/url"
-	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-const (
-	access = "expressbench"
-	secret = "expressbench-secret"
-	region = "us-east-1"
-)
-
-// keys sign requests.
-type keys struct{ access, secret, token, service string }
-
-// bucket sends requests for one bucket, on one connection.
+// bucket sends requests for one bucket.
 type bucket struct {
-	endpoint, name string
-	keys           keys
-	key            []byte // signing key, and the day for which it was made
-	day            string
-	client         *http.Client
-	ends           time.Time // of the session
+	host, name string
+	signer     signer
+	ends       time.Time // of the session
 }
 
 // newBucket creates a bucket.
-func newBucket(endpoint, name string, directory bool) (*bucket, error) {
-	b := &bucket{endpoint: endpoint, name: name, keys: keys{access: access, secret: secret, service: "s3"},
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, DisableCompression: true}}}
-	if directory {
-		b.keys.service = "s3express"
-		if err := b.renew(); err != nil {
-			return nil, err
-		}
+func newBucket(endpoint, name string) (*bucket, error) {
+	b := &bucket{host: strings.TrimPrefix(endpoint, "http://"), name: name,
+		signer: signer{access: access, secret: secret, service: "s3"}}
+	if err := b.renew(); err != nil {
+		return nil, err
 	}
-	return b, b.send(http.MethodPut, "", nil, http.StatusOK)
+	_, err := b.once(http.MethodPut, "", http.StatusOK)
+	return b, err
 }
 
-// renew begins a session.
+// renew begins a session of a directory bucket, unless there is one that lasts for another two minutes.
 func (b *bucket) renew() error {
-	b.keys, b.day = keys{access: access, secret: secret, service: "s3express"}, ""
-	body, err := b.do(http.MethodGet, "", "session=", nil, http.StatusOK)
+	if !object.IsDirectory(b.name) || time.Until(b.ends) > 2*time.Minute {
+		return nil
+	}
+	b.signer = signer{access: access, secret: secret, service: "s3express"}
+	body, err := b.once(http.MethodGet, "session=", http.StatusOK)
 	if err != nil {
 		return err
 	}
@@ -64,106 +54,127 @@ func (b *bucket) renew() error {
 		return err
 	}
 	c := reply.Credentials
-	b.keys, b.day = keys{c.AccessKeyId, c.SecretAccessKey, c.SessionToken, "s3express"}, ""
-	b.ends = time.Now().Add(4 * time.Minute)
+	b.signer = signer{access: c.AccessKeyId, secret: c.SecretAccessKey, token: c.SessionToken, service: "s3express"}
+	b.ends = time.Now().Add(4 * time.Minute) // the session itself lasts 5 minutes
 	return nil
 }
 
-// send sends a request and expects a status.
-func (b *bucket) send(method, key string, body []byte, want int) error {
-	if b.keys.token != "" && time.Now().After(b.ends) {
-		if err := b.renew(); err != nil {
-			return err
-		}
-	}
-	_, err := b.do(method, key, "", body, want)
-	return err
-}
-
-func (b *bucket) do(method, key, query string, body []byte, want int) ([]byte, error) {
-	path := "/" + b.name
-	if key != "" {
-		path += "/" + key
-	}
-	r, err := http.NewRequest(method, b.endpoint+path, bytes.NewReader(body))
+// once sends a request for the bucket itself on a connection of its own.
+func (b *bucket) once(method, query string, want int) ([]byte, error) {
+	s, err := dial(b.host)
 	if err != nil {
 		return nil, err
 	}
-	r.URL.RawQuery = query
-	b.sign(r)
-	reply, err := b.client.Do(r)
+	defer s.close()
+	err = s.do(request{method: method, text: b.signer.head(method, b.host, "/"+b.name, query, 0), want: want, size: -1})
+	return s.body, err
+}
+
+// keysOfStream is the number of keys that one stream reads and writes in turn.
+const keysOfStream = 16
+
+// work holds connections with their signed requests.
+type work struct {
+	streams  []*stream
+	requests [][]request // by stream
+}
+
+// prepare signs the requests of a row and opens their connections, so that the clock runs for the requests alone.
+func (b *bucket) prepare(method string, o *options) (*work, error) {
+	if err := b.renew(); err != nil {
+		return nil, err
+	}
+	w := &work{}
+	content := bytes.Repeat([]byte("nebulaio"), o.Size/8+1)[:o.Size]
+	for i := range o.Streams {
+		s, err := dial(b.host)
+		if err != nil {
+			w.close()
+			return nil, err
+		}
+		w.streams = append(w.streams, s)
+		var list []request
+		for k := range keysOfStream {
+			r := request{method: method, want: http.StatusOK, size: -1}
+			path := "/" + b.name + "/s" + strconv.Itoa(i) + "/k" + strconv.Itoa(k)
+			if method == http.MethodPut {
+				r.text = append(b.signer.head(method, b.host, path, "", o.Size), content...)
+			} else {
+				r.text, r.size = b.signer.head(method, b.host, path, "", 0), o.Size
+			}
+			list = append(list, r)
+		}
+		w.requests = append(w.requests, list)
+	}
+	return w, nil
+}
+
+// send sends n requests on each connection.
+func (w *work) send(n int) error {
+	failures := make([]error, len(w.streams))
+	var wg sync.WaitGroup
+	for i, s := range w.streams {
+		wg.Go(func() {
+			for j := 0; j < n && failures[i] == nil; j++ {
+				failures[i] = s.do(w.requests[i][j%keysOfStream])
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(failures...)
+}
+
+func (w *work) close() {
+	for _, s := range w.streams {
+		s.close()
+	}
+}
+
+// request is a signed request with its expected reply.
+type request struct {
+	method string
+	text   []byte // header and body
+	want   int    // status
+	size   int    // bytes of the reply's body; -1 means any
+}
+
+// stream is one kept-alive connection. Its client is small, so that it takes little of the processors from the server.
+type stream struct {
+	conn net.Conn
+	in   *bufio.Reader
+	body []byte // of the last reply
+}
+
+func dial(host string) (*stream, error) {
+	c, err := net.Dial("tcp", host)
 	if err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(reply.Body)
-	_ = reply.Body.Close() // it was read
-	if err == nil && reply.StatusCode != want {
-		err = fmt.Errorf("%s %s: %s: %s", method, path, reply.Status, text)
-	}
-	return text, err
+	return &stream{conn: c, in: bufio.NewReaderSize(c, 16<<10)}, nil
 }
 
-// sign signs a request with version 4, without its body.
-func (b *bucket) sign(r *http.Request) {
-	now := time.Now().UTC()
-	date, day := now.Format("20060102T150405Z"), now.Format("20060102")
-	r.Header.Set("X-Amz-Date", date)
-	r.Header.Set("X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD")
-	signed := "host;x-amz-content-sha256;x-amz-date"
-	headers := "host:" + r.URL.Host + "\nx-amz-content-sha256:UNSIGNED-PAYLOAD\nx-amz-date:" + date + "\n"
-	if b.keys.token != "" {
-		r.Header.Set("X-Amz-S3session-Token", b.keys.token)
-		signed += ";x-amz-s3session-token"
-		headers += "x-amz-s3session-token:" + b.keys.token + "\n"
-	}
-	canonical := strings.Join([]string{r.Method, (&url.URL{Path: r.URL.Path}).EscapedPath(), r.URL.RawQuery, headers, signed,
-		"UNSIGNED-PAYLOAD"}, "\n")
-	sum := sha256.Sum256([]byte(canonical))
-	scope := day + "/" + region + "/" + b.keys.service + "/aws4_request"
-	if b.day != day {
-		b.day, b.key = day, []byte("AWS4"+b.keys.secret)
-		for _, part := range []string{day, region, b.keys.service, "aws4_request"} {
-			b.key = mac(b.key, part)
-		}
-	}
-	signature := mac(b.key, "AWS4-HMAC-SHA256\n"+date+"\n"+scope+"\n"+hex.EncodeToString(sum[:]))
-	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+b.keys.access+"/"+scope+", SignedHeaders="+signed+
-		", Signature="+hex.EncodeToString(signature))
-}
+func (s *stream) close() { _ = s.conn.Close() } // nothing is under way
 
-func mac(key []byte, text string) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write([]byte(text))
-	return h.Sum(nil)
-}
-
-// profile writes a processor profile of the server while it answers the requests of a row.
-func (s *server) profile(r *row, requests int, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+// do sends a request and reads its whole reply.
+func (s *stream) do(r request) error {
+	if _, err := s.conn.Write(r.text); err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	go func() {
-		reply, err := http.Get(s.console + "/debug/pprof/profile?seconds=5")
-		if err != nil {
-			done <- err
-			return
-		}
-		text, err := io.ReadAll(reply.Body)
-		_ = reply.Body.Close() // it was read
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(r.name, " ", "-")+".pprof"), text, 0o644)
-		}
-		done <- err
-	}()
-	for i := 0; ; i++ {
-		select {
-		case err := <-done:
-			return err
-		default:
-		}
-		if err := r.do(i % requests); err != nil {
-			return err
-		}
+	reply, err := http.ReadResponse(s.in, &http.Request{Method: r.method})
+	if err != nil {
+		return err
 	}
+	b := bytes.NewBuffer(s.body[:0])
+	_, err = io.Copy(b, reply.Body)
+	s.body = b.Bytes()
+	first, _, _ := strings.Cut(string(r.text[:min(len(r.text), 200)]), "\r")
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", first, err)
+	case reply.StatusCode != r.want:
+		return fmt.Errorf("%s: %s: %s", first, reply.Status, s.body)
+	case r.size >= 0 && len(s.body) != r.size:
+		return fmt.Errorf("%s: %d bytes, expected %d", first, len(s.body), r.size)
+	}
+	return nil
 }
