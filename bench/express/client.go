@@ -166,6 +166,7 @@ func (s *stream) do(r request) error {
 	}
 	b := bytes.NewBuffer(s.body[:0])
 	_, err = io.Copy(b, reply.Body)
+	_ = reply.Body.Close() // it was read
 	s.body = b.Bytes()
 	first, _, _ := strings.Cut(string(r.text[:min(len(r.text), 200)]), "\r")
 	switch {

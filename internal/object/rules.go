@@ -4,9 +4,12 @@ package object
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -100,7 +103,12 @@ func (c *Complete) CheckOrder(op string) error {
 
 // CRC64ETag returns the ETag of content in a bucket with ETags of kind ETagCRC64.
 func CRC64ETag(crc uint64, size int64, parts int) string {
-	return fmt.Sprintf("%016x%016x-%d", crc, size, parts)
+	var raw [16]byte
+	binary.BigEndian.PutUint64(raw[:], crc)
+	binary.BigEndian.PutUint64(raw[8:], uint64(size))
+	var text [64]byte
+	out := append(hex.AppendEncode(text[:0], raw[:]), '-')
+	return string(strconv.AppendInt(out, int64(parts), 10))
 }
 
 // ETagOf returns the ETag of content that was written in one request.

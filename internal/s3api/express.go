@@ -144,10 +144,15 @@ func (d *directories) sameBucket(a *asked, s *express.Session) error {
 	if err != nil {
 		return nil // the operation itself finds that there is no bucket
 	}
-	if s.Created != bk.Created.UnixMilli() && (s.Created != 0 || bk.Owner != s.Account) {
+	if !begunFor(s, bk) {
 		return refusal(http.StatusForbidden, "AccessDenied", "The session was begun for an earlier bucket of this name.")
 	}
 	return nil
+}
+
+// begunFor reports whether a session was begun for this bucket, or by its owner before it existed.
+func begunFor(s *express.Session, bk *object.Bucket) bool {
+	return s.Created == bk.Created.UnixMilli() || s.Created == 0 && bk.Owner == s.Account
 }
 
 // handlerOf returns the handler of a request that is not for versitygw.

@@ -50,13 +50,19 @@ func (w *world) expressRequest(p keyPair, hash, method, path string, body []byte
 	if p.token != "" {
 		r.Header.Set("X-Amz-S3session-Token", p.token)
 	}
+	signExpress(w.t, p, r, hash)
+	return r
+}
+
+// signExpress signs a request for the service s3express.
+func signExpress(t testing.TB, p keyPair, r *http.Request, hash string) {
+	t.Helper()
 	r.Header.Set("X-Amz-Content-Sha256", hash)
 	err := v4.NewSigner().SignHTTP(context.Background(), aws.Credentials{AccessKeyID: p.access, SecretAccessKey: p.secret}, r,
 		hash, express.Service, testRegion, time.Now(), func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return r
 }
 
 // expect fails the test if a reply has another status.

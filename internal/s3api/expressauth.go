@@ -106,7 +106,7 @@ func (d *directories) identify(c *caller) error {
 	if !c.session.Proves(d.sessions, account.Secret) {
 		return refusal(http.StatusBadRequest, "InvalidToken", "The keys of the account have changed since the session began.")
 	}
-	c.key = c.session.Key(s)
+	c.key = c.session.Key(s.Day, s.Region, s.Service)
 	return nil
 }
 

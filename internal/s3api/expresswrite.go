@@ -51,9 +51,19 @@ func (d *directories) put(a *asked) error {
 			return d.refuse(a.ctx, err)
 		}
 	}
-	var sum checksum
-	info, err := b.store.Put(patient(a.rctx), object.Put{
-		Bucket: a.bucket, Key: a.key, Size: w.size, Body: w.body, Attributes: w.attrs, Condition: w.cond,
+	etag, sum, err := w.keep(a.rctx, b.store, ref)
+	if err != nil {
+		return d.refuse(a.ctx, b.writeError("PutObject", ref, w.cond, err))
+	}
+	replyWrite(&a.rctx.Response.Header, etag, sum)
+	return nil
+}
+
+// keep writes an object, and returns its ETag and its checksum.
+func (w *writing) keep(rctx *fasthttp.RequestCtx, store object.Objects, ref object.Ref) (etag string, sum checksum,
+	err error) {
+	info, err := store.Put(patient(rctx), object.Put{
+		Bucket: ref.Bucket, Key: ref.Key, Size: w.size, Body: w.body, Attributes: w.attrs, Condition: w.cond,
 		SumAlgorithm: string(w.body.algo),
 		Finish: func(got object.Written) (map[string]string, error) {
 			var err error
@@ -66,12 +76,15 @@ func (d *directories) put(a *asked) error {
 		},
 	})
 	if err != nil {
-		return d.refuse(a.ctx, b.writeError("PutObject", ref, w.cond, clientError(w.body.failure(err))))
+		return "", sum, clientError(w.body.failure(err))
 	}
-	h := &a.rctx.Response.Header
-	h.Set("ETag", quoted(info.ETag))
+	return info.ETag, sum, nil
+}
+
+// replyWrite writes the reply to a write of an object.
+func replyWrite(h *fasthttp.ResponseHeader, etag string, sum checksum) {
+	h.Set("ETag", quoted(etag))
 	setSum(h, sum)
-	return nil
 }
 
 // clientError turns the refusal of a payload into an S3 error.

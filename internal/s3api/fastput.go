@@ -47,10 +47,10 @@ func (f fastPath) put(ctx fiber.Ctx) (served bool, err error) {
 		return false, nil
 	}
 	var h plainHeader
-	if !h.read(&rctx.Request.Header) {
+	if !h.read(&rctx.Request.Header) || h.has(1<<headerToken) {
 		return false, nil
 	}
-	var c claim
+	c := claim{service: "s3"}
 	if !c.read(rctx.QueryArgs(), &h) {
 		return false, nil
 	}

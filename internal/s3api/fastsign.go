@@ -39,6 +39,7 @@ const (
 	headerSumAlgorithm
 	headerFirstSum
 	headerLastSum = headerFirstSum + 4
+	headerToken   = headerLastSum + 1 // of a session of a directory bucket
 )
 
 // plainNames are the headers of a request on the fast path, as the HTTP server writes their names. Headers without a
@@ -46,7 +47,7 @@ const (
 var plainNames = [...]string{
 	"Host", "Content-Length", "Content-Type", "Authorization", "X-Amz-Date", "X-Amz-Content-Sha256",
 	"X-Amz-Sdk-Checksum-Algorithm", "X-Amz-Checksum-Crc32", "X-Amz-Checksum-Crc32c", "X-Amz-Checksum-Crc64nvme",
-	"X-Amz-Checksum-Sha1", "X-Amz-Checksum-Sha256",
+	"X-Amz-Checksum-Sha1", "X-Amz-Checksum-Sha256", "X-Amz-S3session-Token",
 	"Accept", "Accept-Encoding", "Amz-Sdk-Invocation-Id", "Amz-Sdk-Request", "Connection", "Expect", "User-Agent",
 	"X-Amz-User-Agent",
 }
@@ -57,8 +58,19 @@ type headerSet uint32
 const (
 	headerChecksums headerSet = 1<<(headerLastSum+1) - 1<<headerSumAlgorithm
 	// headerRequired are the headers that a signature has to cover if a request has them.
-	headerRequired = 1<<headerHost | 1<<headerDate | 1<<headerPayload | headerChecksums | 1<<(len(plainNames)-1)
+	headerRequired = 1<<headerHost | 1<<headerDate | 1<<headerPayload | headerChecksums | 1<<headerToken |
+		1<<(len(plainNames)-1)
 )
+
+// signedNames are plainNames in lower case, as a signature names them.
+var signedNames = lowered(plainNames)
+
+func lowered(names [len(plainNames)]string) [len(plainNames)]string {
+	for i := range names {
+		names[i] = strings.ToLower(names[i])
+	}
+	return names
+}
 
 // plainHeader holds the header of a request that has only headers of plainNames.
 type plainHeader struct {
@@ -122,8 +134,8 @@ func (h *plainHeader) appendSigned(b []byte, names string) ([]byte, bool) {
 
 // signedPosition returns the position of a header of this request by its name in lower case, or -1.
 func (h *plainHeader) signedPosition(name string) int {
-	for i := range plainNames {
-		if h.has(1<<i) && len(plainNames[i]) == len(name) && strings.ToLower(plainNames[i]) == name {
+	for i := range signedNames {
+		if h.has(1<<i) && signedNames[i] == name {
 			return i
 		}
 	}
@@ -132,6 +144,7 @@ func (h *plainHeader) signedPosition(name string) int {
 
 // claim is what a request says about its signature of version 4.
 type claim struct {
+	service             string // for which the request has to be signed, set before read
 	access, day, region string
 	stamp               string // time of the signature
 	names               string // signed headers
@@ -141,7 +154,7 @@ type claim struct {
 }
 
 // read reads the claim from the arguments of a presigned URL, or from the headers. It returns false if the claim is
-// malformed, expired, or for another service than s3.
+// malformed, expired, or for another service.
 func (c *claim) read(args *fasthttp.Args, h *plainHeader) bool {
 	if h.has(1 << headerAuthorization) {
 		return c.readHeader(args, h)
@@ -204,10 +217,10 @@ func (c *claim) readQuery(args *fasthttp.Args, h *plainHeader) bool {
 	return true
 }
 
-// readCredential reads ACCESS/DAY/REGION/s3/aws4_request.
+// readCredential reads ACCESS/DAY/REGION/SERVICE/aws4_request.
 func (c *claim) readCredential(text string) bool {
 	fields := strings.Split(text, "/")
-	if len(fields) != 5 || fields[3] != "s3" || fields[4] != "aws4_request" {
+	if len(fields) != 5 || fields[3] != c.service || fields[4] != "aws4_request" {
 		return false
 	}
 	c.access, c.day, c.region = fields[0], fields[1], fields[2]
@@ -240,21 +253,28 @@ func (v *verifier) account(c *claim, h *plainHeader, path []byte) (iam.Account, 
 	if err != nil {
 		return account, false
 	}
+	return account, c.madeBy(v.signingKey(account, c.day), h, path)
+}
+
+// madeBy reports whether a key has made the signature of a PUT. The path is the one that the client signed.
+func (c *claim) madeBy(key []byte, h *plainHeader, path []byte) bool {
 	request := make([]byte, 0, 1024)
 	request = append(append(append(request, "PUT\n"...), path...), '\n')
 	request = append(append(request, c.query...), '\n')
 	request, ok := h.appendSigned(request, c.names)
 	if !ok {
-		return account, false
+		return false
 	}
 	request = append(append(append(request, '\n'), c.names...), '\n')
 	sum := sha256.Sum256(append(request, c.payload...))
 	text := append(request[:0], algorithmV4+"\n"...)
 	text = append(append(text, c.stamp...), '\n')
-	text = append(append(append(append(text, c.day...), '/'), c.region...), "/s3/aws4_request\n"...)
+	text = append(append(append(append(text, c.day...), '/'), c.region...), '/')
+	text = append(append(text, c.service...), "/aws4_request\n"...)
 	text = hex.AppendEncode(text, sum[:])
-	want := hex.EncodeToString(authenticate(v.signingKey(account, c.day), text))
-	return account, hmac.Equal([]byte(want), []byte(c.signature))
+	var want [2 * sha256.Size]byte
+	hex.Encode(want[:], authenticate(key, text))
+	return hmac.Equal(want[:], []byte(c.signature))
 }
 
 func (v *verifier) signingKey(account iam.Account, day string) []byte {

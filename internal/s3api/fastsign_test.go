@@ -59,7 +59,7 @@ func (s *signers) judge(text []byte) (fast, library bool) {
 	path := rctx.URI().PathOriginal()
 	_, _, plain := plainPath(path)
 	var h plainHeader
-	var c claim
+	c := claim{service: "s3"}
 	if plain && rctx.IsPut() && h.read(&rctx.Request.Header) && c.read(rctx.QueryArgs(), &h) {
 		_, fast = s.fast.account(&c, &h, path)
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -46,9 +47,13 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 			refuseMethod(ctx)
 		} else {
 			s.rewriteHost(ctx)
-			next(ctx)
-			drain(ctx)
-			cleanHeaders(&ctx.Response.Header)
+			s.crowd.n.Add(1)
+			if !(quickPath{s.directories}).put(ctx) {
+				next(ctx)
+				drain(ctx)
+				cleanHeaders(&ctx.Response.Header)
+			}
+			s.crowd.n.Add(-1)
 		}
 		if c, ok := netConn(ctx).(*conn.Conn); ok {
 			c.EndChunks()
@@ -81,6 +86,15 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 		s.opts.Observe(e)
 	}
 }
+
+// crowd counts the requests in the handlers, unlike those whose reply is being sent.
+type crowd struct {
+	n    atomic.Int64
+	most int64
+}
+
+// full reports whether there are more requests than the limit. versitygw does not count those that quickPath answers.
+func (c *crowd) full() bool { return c.n.Load() > c.most }
 
 // hasBody reports whether a request has a body, by its Content-Length or in chunks.
 func hasBody(ctx *fasthttp.RequestCtx) bool {

@@ -8,6 +8,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -98,17 +99,21 @@ type failure struct{ error }
 
 // fail replies with an InternalError to a request that failed with an error unknown to S3, and logs that error.
 func (s *Server) fail(ctx fiber.Ctx, err error) error {
-	var known s3err.S3Error
+	return answer(ctx, known(s.opts.Log, ctx.RequestCtx(), err))
+}
+
+// known returns the S3 error of a failed request. It logs an error that is not one of S3.
+func known(log *slog.Logger, rctx *fasthttp.RequestCtx, err error) s3err.S3Error {
+	var s3 s3err.S3Error
 	switch {
 	case strings.HasPrefix(err.Error(), "accounts does not exist"):
-		return answer(ctx, invalidID())
-	case errors.As(err, &known):
-		return answer(ctx, known)
+		return invalidID()
+	case errors.As(err, &s3):
+		return s3
 	}
-	rctx := ctx.RequestCtx()
 	operation, _ := rctx.UserValue(operationKey).(string)
-	s.opts.Log.Error("the request failed", "operation", operation, "path", string(rctx.Path()), "error", err)
-	return answer(ctx, s3err.GetAPIError(s3err.ErrInternalError))
+	log.Error("the request failed", "operation", operation, "path", string(rctx.Path()), "error", err)
+	return s3err.GetAPIError(s3err.ErrInternalError)
 }
 
 // catch replies to a request that failed in versitygw or whose handler panicked, and logs a panic with its stack.
@@ -122,10 +127,14 @@ func (s *Server) catch(ctx fiber.Ctx, err *error) {
 		*err = s.fail(ctx, f.error)
 		return
 	}
-	rctx := ctx.RequestCtx()
-	s.opts.Log.Error("the request panicked", "method", string(rctx.Method()), "path", string(rctx.Path()),
-		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	logPanic(s.opts.Log, ctx.RequestCtx(), v)
 	*err = answer(ctx, s3err.GetAPIError(s3err.ErrInternalError))
+}
+
+// logPanic logs the panic v of a request's handler.
+func logPanic(log *slog.Logger, rctx *fasthttp.RequestCtx, v any) {
+	log.Error("the request panicked", "method", string(rctx.Method()), "path", string(rctx.Path()),
+		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 }
 
 // showPolicy puts the original text of a bucket's policy into a successful reply. versitygw has only the rewritten

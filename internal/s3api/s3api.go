@@ -166,6 +166,7 @@ type Server struct {
 	documents   chan struct{} // one entry for each large document in progress
 
 	inFlight atomic.Int64
+	crowd    crowd
 }
 
 // running reports whether this process has a Server. versitygw keeps state in package variables, which a second Server
@@ -204,7 +205,8 @@ func New(o Options) (*Server, error) {
 	}
 	o.Limits = o.Limits.withDefaults()
 	s := &Server{opts: o, conns: conn.NewTable(), documents: make(chan struct{}, documentSlots),
-		done: sync.OnceFunc(func() { running.Store(false) })}
+		crowd: crowd{most: int64(o.Limits.Requests)},
+		done:  sync.OnceFunc(func() { running.Store(false) })}
 	if err := s.build(); err != nil {
 		s.done()
 		return nil, err

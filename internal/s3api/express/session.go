@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -41,7 +42,7 @@ type Session struct {
 	Token  string `json:"-"`
 
 	mu   sync.Mutex
-	keys map[string][]byte // signing keys by scope, at most mostKeys
+	keys map[scope][]byte // signing keys, at most mostKeys
 	// proven is the secret that was compared with Proof last.
 	proven string
 }
@@ -49,22 +50,25 @@ type Session struct {
 // mostKeys limits the scopes for which a session keeps signing keys.
 const mostKeys = 8
 
-// Key returns the key that verifies a signature of the session.
-func (s *Session) Key(of *Signature) []byte {
-	scope := of.Scope()
+// scope names what a signing key is for.
+type scope struct{ day, region, service string }
+
+// Key returns the key that verifies the signatures of the session of a day, for a region and a service.
+func (s *Session) Key(day, region, service string) []byte {
+	of := scope{day, region, service}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if key, ok := s.keys[scope]; ok {
+	if key, ok := s.keys[of]; ok {
 		return key
 	}
 	if len(s.keys) >= mostKeys {
 		clear(s.keys)
 	}
 	if s.keys == nil {
-		s.keys = map[string][]byte{}
+		s.keys = map[scope][]byte{}
 	}
-	key := DeriveKey(s.Secret, of.Day, of.Region, of.Service)
-	s.keys[scope] = key
+	key := DeriveKey(s.Secret, day, region, service)
+	s.keys[scope{strings.Clone(day), strings.Clone(region), strings.Clone(service)}] = key
 	return key
 }
 
