@@ -32,3 +32,21 @@ def test_every_section(tmp_path: Path) -> None:
     assert found["notes"]["warm report"]["via"] == "door" and found["notes"]["http report"]["via"] == "http"
     assert found["notes"]["server CPU"]["bytes"] >= 10 << 20
     assert "**" in done.stdout and "read, warm" in done.stdout
+
+
+@pytest.mark.skipif("NEBULAIO_CLI" not in os.environ, reason="NEBULAIO_CLI names no server")
+def test_directory_buckets(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    env = {**os.environ, "PYTHONPATH": str(HERE.parents[1] / "python")}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "express.py"), "--device", "host", "--size", "5MiB", "--rounds", "2", "--workdir", str(tmp_path), "--json", str(out)],
+        env=env, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert found["compared"] == 8 and "8 reads compared, all bytes equal" in done.stdout
+    for row in ("warm", "cold"):
+        assert len(found["ratios"][row]) == 2
+        assert all(len(rounds) == 2 for rounds in found["seconds"][row].values()) and len(found["seconds"][row]) == 2
+    for report in found["reports"].values():
+        assert report["via"] == "door"
