@@ -79,7 +79,8 @@ func (q quickPath) put(rctx *fasthttp.RequestCtx) (done bool) {
 // signed reports whether a session that may write to the bucket has signed a request.
 func (q quickPath) signed(rctx *fasthttp.RequestCtx, c *claim, h *plainHeader, bucket string) bool {
 	d := q.d
-	if c.region != d.s.opts.Region {
+	if c.region != d.s.opts.Region ||
+		!bytes.Equal(rctx.Request.Header.Peek("Content-Length"), h.value(headerContentLength)) { // a length such as "05"
 		return false
 	}
 	session, err := d.sessions.Find(string(h.value(headerToken)))

@@ -3,13 +3,19 @@
 package s3api
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/valyala/fasthttp"
 
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -191,5 +197,71 @@ func TestAPanicOfAQuickPut(t *testing.T) {
 	}
 	if text := w.log.String(); !strings.Contains(text, "made-up fault") {
 		t.Errorf("the log has no panic: %s", text)
+	}
+}
+
+// judgeSession reports whether the quick path and the general path take the signature of a request.
+func judgeSession(d *directories, text []byte) (quick, general bool) {
+	read := func() *fasthttp.RequestCtx {
+		rctx := &fasthttp.RequestCtx{}
+		if rctx.Request.Read(bufio.NewReader(bytes.NewReader(text))) != nil || !rctx.IsPut() {
+			return nil
+		}
+		return rctx
+	}
+	a, b := read(), read()
+	if a == nil || b == nil {
+		return false, false
+	}
+	var h plainHeader
+	c := claim{service: express.Service}
+	bucket, _, ok := plainPath(a.URI().PathOriginal())
+	quick = ok && h.read(&a.Request.Header) && h.has(1<<headerToken) && h.has(1<<headerAuthorization) &&
+		c.read(a.QueryArgs(), &h) && quickPath{d}.signed(a, &c, &h, bucket)
+	r := &asked{rctx: b, at: onObject, plain: plainArgs(b)}
+	r.bucket, r.key = splitPath(b)
+	return quick, d.admit(r) == nil
+}
+
+// The quick path takes no signature that the general path refuses, whatever is changed in a request.
+func TestQuickSignaturesAreNoLooser(t *testing.T) {
+	w := startExpress(t)
+	w.express(rootPass(), http.MethodPut, testDirectory, nil).expect(t, http.StatusOK, "")
+	req := w.expressRequest(w.session(rootPass(), testDirectory), express.Unsigned, http.MethodPut, testDirectory+"/key", []byte("hello"))
+	req.URL.Opaque, req.URL.Path = "", testDirectory+"/key"
+	var base bytes.Buffer
+	if err := req.Write(&base); err != nil {
+		t.Fatal(err)
+	}
+	d := w.server.directories
+	if quick, general := judgeSession(d, base.Bytes()); !quick || !general {
+		t.Fatalf("unchanged: the quick path says %v, the general path %v\n%s", quick, general, base.Bytes())
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	pieces := []string{" ", "  ", ";", "&", "=", "/", "%20", "+", "0", "a", "A", "host;", "x-amz-date", "\r\n", ",",
+		"X-Amz-Date: 20200101T000000Z\r\n", "X-Amz-Checksum-Crc32: NhCmhg==\r\n", "Accept: a\r\n", "Host: a\r\n"}
+	head, taken := bytes.Index(base.Bytes(), []byte("\r\n\r\n")), 0
+	for range 5000 {
+		text := bytes.Clone(base.Bytes())
+		switch at := r.IntN(head); r.IntN(4) {
+		case 0:
+			text[at] ^= 1 << r.IntN(7)
+		case 1:
+			text = append(text[:at], text[at+1+r.IntN(3):]...)
+		case 2:
+			text = slices.Insert(text, at, []byte(pieces[r.IntN(len(pieces))])...)
+		default: // a line more
+			text = slices.Insert(text, bytes.Index(text, []byte("\r\n"))+2, []byte(pieces[15+r.IntN(4)])...)
+		}
+		quick, general := judgeSession(d, text)
+		if quick && !general {
+			t.Fatalf("only the quick path takes\n%s", text)
+		}
+		if quick {
+			taken++
+		}
+	}
+	if taken == 0 {
+		t.Error("no changed request was taken, so nothing was compared")
 	}
 }
