@@ -106,6 +106,14 @@ criu: ## Provide a criu that works on this kernel, by apt or built into build/cr
 test-dump: tools criu count ## Dump, kill and restore a process that holds 1 GiB, to a folder and to an object
 	NEBULAIO_TEST_DUMP_MIB=1024 $(COUNT) go -- $(GO) test -vet=off -timeout 30m -run 'Dump|Damaged|FailedRestores' ./internal/process ./internal/cli
 
+.PHONY: test-top
+test-top: build ## Stage a busy disk, cached reads, dirty pages, a throttled control group and nothing, and check what `nebulaio top` says; compare its rates with iostat's arithmetic, and count its processor time. For a machine that does nothing else
+	$(PYTHON) test/top/staged.py $(ROOT)/bin/nebulaio
+
+.PHONY: test-diagnose
+test-diagnose: venv-torch count ## The verdicts of nebulaio diagnose on made-up commands, gloo ranks over a limited network among them, RUNS times each, 20 by default; wants a quiet machine, and root for the network
+	NEBULAIO_DIAGNOSE_RUNS=$(or $(RUNS),20) NEBULAIO_TORCH_PYTHON=$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(COUNT) go -- $(GO) test -vet=off -count=1 -timeout 60m -run TestMadeUpCommands ./internal/diagnose
+
 .PHONY: crash
 crash: tools ## Crash tests at length: 1,000 power cuts of the store and of the cache, 200 kills of each, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
 	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 NEBULAIO_CRASH_FLIPS=500 NEBULAIO_CRASH_REPAIRS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf|TestEachFlip|TestEachMissing|TestRepair' -v ./internal/store/disk
@@ -173,6 +181,7 @@ test-torch: lib build clients venv-torch venv-safetensors count ## Torch and tra
 	NEBULAIO_LIBRARY=$(LIB) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q bench/tests/test_checkpoint_torch.py
 	cd examples && $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m unittest -q # with real DataLoaders
 	$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(SNIPPETS) --needs torch
+	NEBULAIO_TORCH_PYTHON=$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(COUNT) go -- $(GO) test -vet=off -count=1 -run TestMadeUpCommands/gloo ./internal/diagnose
 
 # torch is about 6 GB: it has an environment of its own, and pip keeps no second copy.
 .PHONY: venv-torch
@@ -375,7 +384,7 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/clients --no-deps --python-version $(GPU_PYTHON) --only-binary=:all: $$(grep '^awscli==' test/clients/requirements-new.txt) $(AWSCLI)
 	cd build/gpu/clients && rm -rf bin awscli/examples awscli/topics && cd awscli/botocore/data && find . -mindepth 1 -maxdepth 1 -type d $(AWS_SERVICES:%=! -name %) -exec rm -rf {} +
 	mkdir -p build/gpu/docs build/gpu/test/native && cp docs/*.md build/gpu/docs/ && cp -r test/snippets build/gpu/test/ && cp -r test/native/cuda build/gpu/test/native/
-	cp test/gpu/run.sh test/gpu/cudacopy.cu build/gpu/ && find build/gpu \( -name __pycache__ -o -name '.*_cache' \) -prune -exec rm -rf {} +
+	cp test/gpu/run.sh test/gpu/cudacopy.cu test/gpu/top.py build/gpu/ && find build/gpu \( -name __pycache__ -o -name '.*_cache' \) -prune -exec rm -rf {} +
 	for s in peers clients; do tar -C build/gpu -czf build/gpu/$$s.tgz $$s && rm -rf build/gpu/$$s || exit 1; done
 	gzip -f build/gpu/nebulaio build/gpu/gpu.test build/gpu/objects build/gpu/libnebulaio.so
 	@du -sh build/gpu && test $$(du -sm build/gpu | cut -f1) -le 60 || { echo "build/gpu is larger than 60 MiB"; exit 1; }

@@ -44,15 +44,18 @@ var floors = map[string]int{
 	"internal/data/tfrecord": 3, "internal/data/megatron": 4, "internal/data/npy": 4, "internal/data/order": 3,
 	"internal/data/dataset": 3, "internal/data/pack": 5, "internal/data/tokens": 4,
 	"internal/data/tokens/charset": 2, "internal/data/tokens/pattern": 3,
-	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3,
+	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3, "internal/meters": 4,
 	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2,
 	"internal/plain": 2, "internal/nearest": 2, "internal/nvtx": 3, "internal/checksum": 2,
+	"internal/top": 9,
+	"internal/diagnose": 5, "internal/bottleneck": 3, "internal/blocklatency": 3, "internal/device/dcgm": 4,
 	"internal/errs": 1, "fault": 0, // fault is public: the errors
 }
 
 // outside lists packages that are not part of the product: programs that show
 // its use, and what only tests import. The product cannot import them.
 var outside = []string{"internal/device/fakegpu", "internal/nvtx/fakeprofiler",
+	"internal/meters/fakemachine",
 	"internal/device/devicetest", "internal/vfs/vfstest", "test/closing",
 	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
@@ -75,8 +78,12 @@ var doors = map[string]struct{ by, why string }{
 		"everyone else speaks device and cannot know what is behind it"},
 	"internal/device/cufile": {"internal/device/open",
 		"everyone else speaks device and cannot know what is behind it"},
+	"internal/device/dcgm": {"internal/device/open",
+		"everyone else speaks device and cannot know what is behind it"},
+	"github.com/cilium/ebpf":                  {"internal/blocklatency", "programs in the kernel are loaded in one place"},
 	"github.com/ebitengine/purego":            {"internal/dl", "native libraries are called through one layer"},
 	"github.com/spf13/cobra":                  {"internal/cli", "commands are a face, nothing below knows them"},
+	"charm.land/bubbletea/v2":                 {"internal/top", "one view draws whole screens"},
 	"golang.org/x/term":                       {"internal/cli", "only a face has a terminal"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"internal/bench", "latencies are gathered in one place"},
 	"github.com/minio/crc64nvme":              {"internal/checksum", "what a block's sum is, is said in one place"},

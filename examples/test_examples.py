@@ -40,7 +40,7 @@ ANSWERS = {
     "ceilings": {"limits": [{"id": "storage_read", "name": "storage", "gbps": 3.4}, {"id": "h2d_pinned", "name": "link", "gbps": 50}]},
     "train": {"train": {"step": "spin kernel on cuda:0", "batch": 8, "sample_bytes": 4 << 20, "batch_bytes": 32 << 20, "workers": 1, "prefetch": 2,
                         "memory": "pinned", "route": "direct", "isolated_seconds": 0.004, "copy_seconds": 0.001, "target_seconds": 0.005,
-                        "idle_seconds": 0, "au": 0.99, "gbps": 6.6, "bound": "gpu-bound", "why": "it is busy", "next": ["nothing"]}},
+                        "idle_seconds": 0, "au": 0.99, "gbps": 6.6, "bound": "compute-bound", "why": "it is busy", "next": ["nothing"]}},
 }
 
 COMMAND = """#!{python}
@@ -137,7 +137,7 @@ class Examples(unittest.TestCase):
         done = self.call("storage_io_optimization.py", ANSWERS, "--quick")
         self.assertEqual(done.returncode, 0, done.stderr)
         text = " ".join(done.stdout.split())
-        for part in ("storage (3.40 GB/s) is the narrow place", "reads of 1 MiB and more", "2 batches ahead", "gpu-bound: it is busy",
+        for part in ("storage (3.40 GB/s) is the narrow place", "reads of 1 MiB and more", "2 batches ahead", "compute-bound: it is busy",
                      "DataLoader(num_workers=1, prefetch_factor=2, pin_memory=True", "no setting is enough"):
             self.assertIn(part, text)
 
@@ -181,7 +181,7 @@ class Examples(unittest.TestCase):
             self.assertIn("The search took", text)
         # The last output is that of storage_io_optimization.py.
         self.assertIn("DataLoader(num_workers=", text)
-        self.assertRegex(text, "=> (loader|decode|copy|compute)-bound: of ")
+        self.assertRegex(text, "=> (storage|cpu|copy|compute)-bound: of ")
 
     def test_what_is_missing_is_named(self):
         for example, name, path, field in (

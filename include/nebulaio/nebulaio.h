@@ -779,6 +779,17 @@ int32_t nebulaio_report(uint64_t job, char *buf, size_t cap, size_t *need, char 
  * with NEBULAIO_ERR_INVALID. */
 int32_t nebulaio_release(uint64_t handle, char *err, size_t errcap);
 
+/* Judges what holds a training loop back, and returns the verdict as JSON: {"bound","why",
+ * "next":[],"step":{"number","title","do"},"agree"}. "bound" is "compute-bound",
+ * "storage-bound", "copy-bound", "cpu-bound" or "no clear verdict", and "agree" is the
+ * share of the rounds that gave this verdict. loop_json has the measured times of the loop,
+ * in seconds: {"rounds":[{"batches","wait","copy","step"}],"variants":[{"name","alone",
+ * "together","wait","copy","step"}],"loader_alone","in_process","decode","read",
+ * "step_alone","copy_alone","copy_pinned","copy_pageable","tolerated_idle"}. The times of a
+ * round are sums over its batches, and all other times are means per batch. A time that was
+ * not measured is null. The first variant is the loop as configured. */
+int32_t nebulaio_judge_loop(const char *loop_json, char *buf, size_t cap, size_t *need, char *err, size_t errcap);
+
 #ifdef __cplusplus
 }
 #endif

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/bench/train"
+	"github.com/nebulaio/nebulaio/internal/bottleneck"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
@@ -143,7 +144,7 @@ func prefetchAnswer(all []record.Train) string {
 	case first.Prefetch < all[len(all)-1].Prefetch:
 		text += " More gains nothing but uses memory."
 	}
-	if best.AU < 0.9 && best.Bound != record.Unclear {
+	if best.AU < 0.9 && best.Bound != string(bottleneck.Unclear) {
 		text += fmt.Sprintf(" The device still waits: it is %s.", best.Bound)
 	}
 	return text

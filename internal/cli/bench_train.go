@@ -42,7 +42,7 @@ GPU.
 The command reads batches into device memory while simulated training steps of a
 fixed duration run. On a GPU, a simulated step is a kernel that keeps the GPU
 busy; on the host, it is a sleep. The result is the accelerator utilisation, a
-diagnosis (loader-bound, copy-bound or gpu-bound) and the setting to change next.
+diagnosis (compute-bound, storage-bound or copy-bound) and the setting to change next.
 The flag --workload selects an MLPerf Storage benchmark and uses its batch size,
 sample size and step time.`,
 		Args: somePaths,

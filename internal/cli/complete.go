@@ -93,6 +93,7 @@ func fileFlags() map[string]completer {
 		"csv": ofFiles("csv"), "html": ofFiles("html",
 			"htm"), "ceilings": results, "baseline": results, "root": ofFiles("tar"),
 		"ca-file": certificate, "tls-cert": certificate, "tls-key": certificate,
+		"record": anyFile, "replay": ofFiles("jsonl", "json"), "server": ofWords("auto", "off"),
 		"secret-file": anyFile, "cluster-key-file": anyFile, "gpudirect-socket": ofFiles("sock"),
 		"tokenizer": ofFiles("json"), "secret": ofWords("-"), "device": deviceNames, "door": ofWords("auto", "require", "off"),
 	}

@@ -28,9 +28,16 @@ func examples() map[string]string {
   nebulaio index s3://training/train-{0000..0099}.tar --json`,
 		"nebulaio devices": `  nebulaio devices
   nebulaio devices --devices require`,
+		"nebulaio top": `  nebulaio top
+  nebulaio top --once
+  nebulaio top --json --samples 10 --interval 500ms
+  nebulaio top --record slow.jsonl
+  nebulaio top --replay slow.jsonl --speed 4`,
 		"nebulaio doctor": `  nebulaio doctor /data/models
   nebulaio doctor /data/models --fix-script
   nebulaio doctor --root capture.tar`,
+		"nebulaio diagnose": `  nebulaio diagnose -- python train.py --epochs 1
+  nebulaio diagnose --json -- torchrun --nproc-per-node 8 train.py`,
 		"nebulaio doctor capture": `  nebulaio doctor capture capture.tar /data/models`,
 		"nebulaio doctor prove":   `  nebulaio doctor prove model.safetensors --gpu 0`,
 		"nebulaio generate": `  nebulaio generate --shapes qwen3-0.6b --out qwen3.safetensors

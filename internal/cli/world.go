@@ -49,13 +49,17 @@ type World struct {
 	// SIGHUP does not reload the TLS certificate.
 	NotifyReload func(c chan<- os.Signal) (stop func())
 
+	// NotifyAll delivers the signals that people and programs send to a command to the channel c until the returned
+	// function is called. If NotifyAll is nil, diagnose passes no signals on.
+	NotifyAll func(c chan<- os.Signal) (stop func())
+
 	// Command returns a command that runs this program with the given arguments until ctx ends. If Command is nil, no
 	// process can be started.
 	Command func(ctx context.Context, args ...string) *exec.Cmd
 
-	// CUDALibrary, NVMLLibrary and CuFileLibrary, if not empty, replace the usual names of the libraries. Tests set
-	// them.
-	CUDALibrary, NVMLLibrary, CuFileLibrary string
+	// CUDALibrary, NVMLLibrary, CuFileLibrary and DCGMLibrary, if not empty, replace the usual names of the libraries.
+	// Tests set them.
+	CUDALibrary, NVMLLibrary, CuFileLibrary, DCGMLibrary string
 
 	// Progress, if not nil, receives the progress in bytes of a load, generate or inspect --checksum. Progress is
 	// called once with done 0 before the first byte, and then repeatedly.
@@ -83,6 +87,10 @@ func Process() World {
 		},
 		NotifyReload: func(c chan<- os.Signal) func() {
 			signal.Notify(c, syscall.SIGHUP)
+			return func() { signal.Stop(c) }
+		},
+		NotifyAll: func(c chan<- os.Signal) func() {
+			signal.Notify(c, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 			return func() { signal.Stop(c) }
 		},
 		Command: ownProcess(),

@@ -77,6 +77,15 @@ func (f Func) Call(args ...any) uintptr {
 	return r
 }
 
+// Bind sets *fptr, a variable of a Go function type, to a Go function that calls the C function f. Bind is for functions
+// with floating-point arguments, which Call does not pass. Bind panics if f is 0, or if C has no such function type.
+func (f Func) Bind(fptr any) {
+	if f == 0 {
+		panic("dl: bind of a symbol that was not found")
+	}
+	purego.RegisterFunc(fptr, uintptr(f))
+}
+
 // Callback returns the address of a C function that calls fn, a Go function whose arguments and result are integers,
 // pointers or unsafe.Pointer. A process can make about 2000 callbacks, and none is ever freed.
 func Callback(fn any) uintptr { return purego.NewCallback(fn) }

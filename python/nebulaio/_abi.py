@@ -201,6 +201,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "nebulaio_cancel": (_i32, (_u64, *_err)),
     "nebulaio_report": (_i32, (_u64, _out, _size, _size_p, *_err)),
     "nebulaio_release": (_i32, (_u64, *_err)),
+    "nebulaio_judge_loop": (_i32, (_text, _out, _size, _size_p, *_err)),
 }
 
 

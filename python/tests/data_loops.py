@@ -66,11 +66,11 @@ def pause(seconds: float) -> Callable[[Any], Any]:
 
 # Loops by their right verdict: the loader, the copy, the step, and further arguments of `profile`.
 LOOPS: dict[str, list[tuple[Callable[[], Callable[..., Any]], float, float, dict[str, Any]]]] = {
-    "decode-bound": [
+    "cpu-bound": [
         (lambda: maker(Samples(decode=0.01, burns=True)), 0.0, 0.001, {}),
         (lambda: maker(Samples(decode=0.02), workers=1), 0.0, 0.001, {"decode": "transform"}),
     ],
-    "loader-bound": [(lambda: maker(Samples(read=0.02), workers=1), 0.0, 0.001, {})],
+    "storage-bound": [(lambda: maker(Samples(read=0.02), workers=1), 0.0, 0.001, {})],
     "copy-bound": [(lambda: maker(Samples()), 0.06, 0.001, {})],
     "compute-bound": [(lambda: maker(Samples(), workers=1), 0.0, 0.1, {})],
 }

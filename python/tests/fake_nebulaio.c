@@ -745,3 +745,10 @@ int32_t nebulaio_model_find(uint64_t model, const char *name, uint64_t *index, c
 	(void)model, (void)name, (void)index;
 	return fail(NEBULAIO_ERR_UNSUPPORTED, "find: not in the stand-in", err, errcap);
 }
+
+/* Verdicts are tested with the real library alone. */
+int32_t nebulaio_judge_loop(const char *loop, char *buf, size_t cap, size_t *need, char *err, size_t errcap)
+{
+	(void)loop, (void)buf, (void)cap, (void)need;
+	return fail(NEBULAIO_ERR_UNSUPPORTED, "judge: not in the stand-in", err, errcap);
+}

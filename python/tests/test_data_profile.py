@@ -13,6 +13,7 @@ import pytest
 from nebulaio.data import _profile_clock, _profile_run, autotune, profile
 from nebulaio.data._autotune_result import Candidate
 from nebulaio.data._autotune_search import smallest
+from nebulaio.data._profile_result import Variant
 from nebulaio.data._profile_run import Measurement, Round
 from nebulaio.data._profile_split import Split
 from nebulaio.data._profile_verdict import judge
@@ -61,8 +62,8 @@ def pause(seconds: float) -> Callable[[Any], Any]:
 
 # Each slow part takes at least 20 times as long as the other parts.
 LOOPS = {
-    "decode-bound": ({"decode": decode_slowly}, 0.0, 0.0),
-    "loader-bound": ({"read": 0.02}, 0.0, 0.0),
+    "cpu-bound": ({"decode": decode_slowly}, 0.0, 0.0),
+    "storage-bound": ({"read": 0.02}, 0.0, 0.0),
     "copy-bound": ({}, 0.02, 0.0),
     "compute-bound": ({}, 0.0, 0.02),
 }
@@ -85,19 +86,19 @@ def test_the_slow_part_is_found(verdict: str) -> None:
 
 def test_a_decode_that_sleeps_is_found_by_its_name() -> None:
     source = Source(decode=pause(0.02))
-    assert profile(lambda: source, pause(0), seconds=0.05).verdict == "loader-bound"
+    assert profile(lambda: source, pause(0), seconds=0.05).verdict == "storage-bound"
     found = profile(lambda: source, pause(0), decode="decode", seconds=0.05)
-    assert found.verdict == "decode-bound"
+    assert found.verdict == "cpu-bound"
     assert "decode=" in found.figures["decode_by"]
     assert not hasattr(source.decode, "seconds"), "the source has its own function back"
 
 
 def test_a_decode_that_sleeps_is_found_as_an_argument() -> None:
     found = profile(lambda decode=None: Source(decode=decode), pause(0), decode=pause(0.02), seconds=0.05)
-    assert found.verdict == "decode-bound"
+    assert found.verdict == "cpu-bound"
     # The same time outside of the named function is not decode.
     slow = profile(lambda decode=None: Source(0.02, decode), pause(0), decode=pause(0), seconds=0.05)
-    assert slow.verdict == "loader-bound"
+    assert slow.verdict == "storage-bound"
 
 
 def test_without_a_copy_the_result_says_so() -> None:
@@ -152,6 +153,14 @@ def test_wrong_arguments_are_refused(call: Callable[[], Any], text: str) -> None
         call()
 
 
+def verdict_of(alone: Measurement, together: Measurement, loading: Split) -> str:
+    """What the library says about a loop with these rounds."""
+    variant = Variant("as configured", {}, 1.0, 0.0, 1.0, 0.5, 0.0, 0.5, 1.0, len(together.rounds))
+    said = judge(alone, together, loading, 0.1, [variant], {})
+    assert said.sentence.startswith(said.verdict + ": of 1.00 s per batch") and said.advice
+    return said.verdict
+
+
 def measured(*parts: tuple[float, float, float]) -> Measurement:
     """A loop whose rounds have these seconds of wait, copy and step."""
     return Measurement(0, rounds=[Round(1, wait + copy + step, copy, step) for wait, copy, step in parts])
@@ -164,23 +173,23 @@ DECODES, READS = Split(1, 0.9, 0.1, "", None), Split(1, 0.1, 0.9, "", None)
     ("rounds", "loading", "verdict"),
     [
         ([(0.04, 0.04, 0.92)], READS, "compute-bound"),
-        ([(0.2, 0.1, 0.7)], READS, "loader-bound"),
-        ([(0.2, 0.1, 0.7)], DECODES, "decode-bound"),
+        ([(0.2, 0.1, 0.7)], READS, "storage-bound"),
+        ([(0.2, 0.1, 0.7)], DECODES, "cpu-bound"),
         ([(0.1, 0.2, 0.7)], DECODES, "copy-bound"),
-        ([(0.0, 0.0, 1.0), (0.9, 0.0, 0.1), (0.9, 0.0, 0.1)], READS, "loader-bound"),
+        ([(0.0, 0.0, 1.0), (0.9, 0.0, 0.1), (0.9, 0.0, 0.1)], READS, "storage-bound"),
         ([(0.0, 0.0, 1.0), (0.9, 0.0, 0.1), (0.0, 0.9, 0.1)], READS, "no clear verdict"),
     ],
 )
 def test_verdicts(rounds: list[tuple[float, float, float]], loading: Split, verdict: str) -> None:
-    assert judge(measured(*rounds), measured(*rounds), loading, 0.1)[0] == verdict
+    assert verdict_of(measured(*rounds), measured(*rounds), loading) == verdict
 
 
 def test_a_short_wait_is_not_the_fault_of_fast_workers() -> None:
     loop = measured((0.2, 0.0, 0.8))
     fast, slow = Measurement(2, rounds=[Round(1, 0.3, 0, 0)]), Measurement(2, rounds=[Round(1, 0.9, 0, 0)])
-    assert judge(fast, loop, READS, 0.1)[0] == "compute-bound"
-    assert judge(slow, loop, READS, 0.1)[0] == "loader-bound"
-    assert judge(fast, measured((0.4, 0.0, 0.6)), READS, 0.1)[0] == "loader-bound"
+    assert verdict_of(fast, loop, READS) == "compute-bound"
+    assert verdict_of(slow, loop, READS) == "storage-bound"
+    assert verdict_of(fast, measured((0.4, 0.0, 0.6)), READS) == "storage-bound"
 
 
 def test_time_without_a_processor_is_no_wait_for_the_loader() -> None:

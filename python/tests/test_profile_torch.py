@@ -31,7 +31,7 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def cases() -> list[Any]:
-    names = {"decode-bound": 2, "loader-bound": 1, "copy-bound": 1, "compute-bound": 1}
+    names = {"cpu-bound": 2, "storage-bound": 1, "copy-bound": 1, "compute-bound": 1}
     return [pytest.param(name, number, id=f"{name}-{number}") for name, count in names.items() for number in range(count)]
 
 
@@ -59,7 +59,7 @@ def test_a_dataloader_is_built_anew_for_other_settings() -> None:
     loader = Taught(samples, batch_size=2, shuffle=True, num_workers=1, drop_last=True)
     found = profile(lambda: loader, pause(0.001), seconds=0.05)
     assert [each.name for each in found.variants] == ["as configured", "num_workers=0"]
-    assert found.verdict == "loader-bound"
+    assert found.verdict == "storage-bound"
     assert (loader.timeout, loader.num_workers, loader._iterator) == (0, 1, None), "the caller's loader is as it was"
     assert found.figures["batch_samples"] == 2
 

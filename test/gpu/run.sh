@@ -9,6 +9,7 @@
 #   build/gpu/run.sh door [run.py args]   the benchmark of objects
 #   build/gpu/run.sh data [data.py args]  the benchmark of loaders of training data
 #   build/gpu/run.sh checkpoint [checkpoint.py args]  the benchmark of checkpoints of torch
+#   build/gpu/run.sh top [top.py args]    nebulaio top beside nvidia-smi while the GPU works
 #   build/gpu/run.sh snippets [PAGE...]   the snippets of the documentation that need a GPU
 #   build/gpu/run.sh unpack               only unpacks the bundle, as every other word does first
 set -euo pipefail
@@ -51,6 +52,7 @@ bench) exec bash "$here/bench/run.sh" "$@" ;;
 door) PYTHONPATH=$PYTHONPATH:$here/peers exec python3 "$here/bench/door/run.py" --objects-program "$here/objects" --workdir "${WORKDIR:-/var/tmp}" "$@" ;;
 data) exec python3 "$here/bench/data.py" --workdir "${WORKDIR:-/var/tmp}/bench-data" "$@" ;;
 checkpoint) exec python3 "$here/bench/checkpoint.py" --workdir "${WORKDIR:-/var/tmp}/bench-checkpoint" "$@" ;;
+top) exec python3 "$here/top.py" "$here/nebulaio" "$@" ;;
 snippets)
 	ln -sf libnebulaio.so "$here/libnebulaio.so.3"
 	mkdir -p "$here/clients/bin"
@@ -67,7 +69,7 @@ snippets)
 	;;
 unpack) ;;
 *)
-	echo "run.sh: unknown word $what; expected test, bench, door, data, snippets or unpack" >&2
+	echo "run.sh: unknown word $what; expected test, bench, door, data, checkpoint, top, snippets or unpack" >&2
 	exit 2
 	;;
 esac

@@ -99,6 +99,7 @@ static const struct function {
     F(nebulaio_cancel, "hez", 'j'),
     F(nebulaio_report, "hbknez", 'j'),
     F(nebulaio_release, "hez", 'r'),
+    F(nebulaio_judge_loop, "tbknez", 0),
 #undef F
 };
 enum { FUNCTIONS = sizeof functions / sizeof functions[0] };
@@ -171,6 +172,17 @@ static uint64_t struct_of(const char *name, int argument)
 	return number_of(&descriptors);
 }
 
+/* A valid text for an argument of a function. */
+static const char *text_for(const char *name)
+{
+	if (strcmp(name, "nebulaio_file_open") == 0)
+		return "r";
+	if (strcmp(name, "nebulaio_judge_loop") == 0)
+		return "{\"rounds\":[{\"batches\":1,\"wait\":1,\"copy\":0,\"step\":1}],\"variants\":[{\"name\":\"x\"}],"
+		       "\"tolerated_idle\":0.1}";
+	return "text";
+}
+
 /* Sets valid arguments for a function. */
 static void good(const struct function *f, uint64_t arguments[MOST])
 {
@@ -187,7 +199,7 @@ static void good(const struct function *f, uint64_t arguments[MOST])
 			*a = number_of(strstr(f->name, "model") || strstr(f->name, "file") ? model_path
 			                                                                     : path_in(path, sizeof path, folder, "out.safetensors"));
 			break;
-		case TEXT: *a = number_of(strcmp(f->name, "nebulaio_file_open") ? "text" : "r"); break;
+		case TEXT: *a = number_of(text_for(f->name)); break;
 		case OPTIONAL: *a = number_of(NULL); break;
 		case STRUCTS:
 		case STRUCT: *a = struct_of(f->name, i); break;
@@ -280,8 +292,8 @@ static void try_all(const struct function *f)
 			for (int k = 0; k < 4; k++) {
 				good(f, a);
 				a[0] = f->kinds[0] == HANDLE ? 0 : a[0];
-				if (f->kinds[0] != HANDLE)
-					a[strcspn(f->kinds, "H")] = 0;
+				if (f->kinds[0] != HANDLE) /* the result, or else the first argument */
+					a[strchr(f->kinds, GIVEN) ? strcspn(f->kinds, "H") : 0] = 0;
 				a[i] = k == 0 ? 0 : a[i];
 				a[i + 1] = k == 1 ? 0 : k == 2 ? 1 : k == 3 ? SIZE_MAX : a[i + 1];
 				const int32_t status = made(f, a);

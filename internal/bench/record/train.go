@@ -2,21 +2,6 @@
 
 package record
 
-// Bound names the resource for which a run that simulates training waits.
-type Bound string
-
-const (
-	// LoaderBound means that even without copies, reading a batch takes longer than a training step.
-	LoaderBound Bound = "loader-bound"
-	// CopyBound means that the copy into device memory delays the training steps, alone or together with the reads.
-	CopyBound Bound = "copy-bound"
-	// GPUBound means that the accelerator hardly ever waits for data.
-	GPUBound Bound = "gpu-bound"
-	// Unclear means that the measured times of loader, copy and step differ by no more than they vary from round to
-	// round.
-	Unclear Bound = "no clear verdict"
-)
-
 // Train is the result of a run that simulates training: batches are loaded while simulated training steps run.
 type Train struct {
 	Workload    string  `json:"workload"` // "unet3d", "custom"
@@ -66,7 +51,9 @@ type Train struct {
 
 	Trace []StepAt `json:"trace,omitempty"`
 
-	Bound Bound    `json:"bound"`
+	// Bound is what held the run back, in a word of package bottleneck. Results of older versions have other words, which
+	// bottleneck.Current translates.
+	Bound string   `json:"bound"`
 	Why   string   `json:"why"`
 	Next  []string `json:"next"` // advice: settings to change, most promising first
 

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bottleneck"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
@@ -102,14 +103,14 @@ type LimitPair struct {
 
 // TrainPair compares two runs that simulate training.
 type TrainPair struct {
-	Workload string       `json:"workload"`
-	AUa      float64      `json:"a_au"`
-	AUb      float64      `json:"b_au"`
-	IdleA    float64      `json:"a_idle_seconds"`
-	IdleB    float64      `json:"b_idle_seconds"`
-	BoundA   record.Bound `json:"a_bound"`
-	BoundB   record.Bound `json:"b_bound"`
-	Rate     float64      `json:"samples_ratio"` // ratio of samples per second; 0 if result a had none
+	Workload string           `json:"workload"`
+	AUa      float64          `json:"a_au"`
+	AUb      float64          `json:"b_au"`
+	IdleA    float64          `json:"a_idle_seconds"`
+	IdleB    float64          `json:"b_idle_seconds"`
+	BoundA   bottleneck.Bound `json:"a_bound"`
+	BoundB   bottleneck.Bound `json:"b_bound"`
+	Rate     float64          `json:"samples_ratio"` // ratio of samples per second; 0 if result a had none
 }
 
 // Compare compares the benchmark results b with the benchmark results a. Two runs match if they have the same
@@ -308,7 +309,8 @@ func trainPair(a, b *record.Train) *TrainPair {
 	if a == nil || b == nil || a.Workload != b.Workload {
 		return nil
 	}
-	p := &TrainPair{a.Workload, a.AU, b.AU, a.Idle, b.Idle, a.Bound, b.Bound, 0}
+	p := &TrainPair{a.Workload, a.AU, b.AU, a.Idle, b.Idle, bottleneck.Current(a.Bound),
+		bottleneck.Current(b.Bound), 0}
 	if a.SamplesPerSec > 0 {
 		p.Rate = b.SamplesPerSec / a.SamplesPerSec
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bottleneck"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -235,7 +236,7 @@ func training() *record.File {
 		Memory:     "pinned", Route: "direct", Pattern: "random", Workers: 4, Prefetch: 2, Steps: 60, Warmup: 2,
 		AU: 0.872, WantedAU: 0.9, SamplesPerSec: 18.9, GBps: 2.77, Seconds: 22.2,
 		Isolated: 0.365, Copy: 0.0187, Target: 0.3231, Idle: 0.0473, IdleP99: 0.131, Timing: "device events",
-		Bound: record.LoaderBound, Why: "the loader alone needs 365 ms a batch, the step 323 ms",
+		Bound: string(bottleneck.Storage), Why: "the loader alone needs 365 ms a batch, the step 323 ms",
 		Next: []string{"8 workers instead of 4: storage read is at 0.70 of its limit",
 			"read sizes of 1 MiB instead of 256 KiB", "a second NVMe drive: the limit itself allows 0.96 AU"},
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bottleneck"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -56,7 +57,7 @@ func suite() *record.File {
 	}
 	f.Sweeps = []record.Sweep{workers, ahead}
 	t := training().Train
-	t.Workload, t.WantedAU, t.AU, t.Bound = "custom", 0, 0.9999, record.GPUBound
+	t.Workload, t.WantedAU, t.AU, t.Bound = "custom", 0, 0.9999, string(bottleneck.Compute)
 	t.Target, t.Isolated, t.Copy, t.Idle, t.IdleP99 = 0.02, 0.00965, 0.000617, 1.27e-6, 1.28e-6
 	t.Why, t.Next = "steps take 20.0 ms and wait 1 µs", []string{"nothing: the loader keeps up"}
 	at := 0.0

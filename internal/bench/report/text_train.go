@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bottleneck"
 )
 
 func (s *sheet) train(t *record.Train) {
@@ -36,7 +37,7 @@ func (s *sheet) train(t *record.Train) {
 	s.line("")
 	s.grid("  ", g)
 	s.line("")
-	s.field("", "bound", printable(string(t.Bound))+": "+printable(t.Why))
+	s.field("", "bound", printable(string(bottleneck.Current(t.Bound)))+": "+printable(t.Why))
 	for i, n := range t.Next {
 		s.field("", map[bool]string{true: "next"}[i == 0], fmt.Sprintf("%d. %s", i+1, printable(n)))
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bottleneck"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
@@ -161,18 +162,19 @@ func trainSentence(t *record.Train) string {
 	if name == "custom" || name == "" { // no name that a reader knows
 		name = "The training-shaped run"
 	}
-	s := fmt.Sprintf("%s is %s: the accelerator worked %s of the time", name, boundWords(t.Bound), percent(t.AU))
+	s := fmt.Sprintf("%s is %s: the accelerator worked %s of the time", name, boundWords(bottleneck.Current(t.Bound)), percent(t.AU))
 	if t.WantedAU > 0 {
 		s += fmt.Sprintf(", %s wanted", percent(t.WantedAU))
 	}
 	return s + fmt.Sprintf(", and waited %s between two steps of %s.", span(t.Idle), span(t.Target))
 }
 
-func boundWords(b record.Bound) string {
-	words := map[record.Bound]string{
-		record.LoaderBound: "held back by reading",
-		record.CopyBound:   "held back by the copy into device memory",
-		record.GPUBound:    "held back by the accelerator itself, as it should be",
+func boundWords(b bottleneck.Bound) string {
+	words := map[bottleneck.Bound]string{
+		bottleneck.Storage: "held back by reading",
+		bottleneck.Copy:    "held back by the copy into device memory",
+		bottleneck.CPU:     "held back by processors",
+		bottleneck.Compute: "held back by the accelerator itself, as it should be",
 	}
 	if w, ok := words[b]; ok {
 		return w

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bottleneck"
 )
 
 // healthy is a run that keeps its accelerator busy; cases change it.
@@ -20,81 +21,81 @@ func TestDiagnose(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*record.Train)
 		limits Limits
-		bound  record.Bound
+		bound  bottleneck.Bound
 		why    string
 		next   []string // texts in this order, the first in the first advice
 		not    string   // in no advice
 	}{
-		"all good": {func(t *record.Train) {}, Limits{}, record.GPUBound, "busy 99.0 %",
+		"all good": {func(t *record.Train) {}, Limits{}, bottleneck.Compute, "busy 99.0 %",
 			[]string{"nothing"}, "workers"},
 		"wanted utilisation is met": {func(t *record.Train) { t.AU, t.WantedAU, t.Idle = 0.92, 0.9, 0.0017 },
-			Limits{}, record.GPUBound, "90 % are wanted", []string{"nothing"}, ""},
+			Limits{}, bottleneck.Compute, "90 % are wanted", []string{"nothing"}, ""},
 		"wanted utilisation is missed": {func(t *record.Train) { t.AU, t.WantedAU, t.Idle = 0.8, 0.9, 0.005 },
-			Limits{}, record.CopyBound, "disturb", nil, ""},
-		"idle is what counts, not the phase before": {func(t *record.Train) { t.Isolated = 0.030 }, Limits{}, record.GPUBound,
+			Limits{}, bottleneck.Copy, "disturb", nil, ""},
+		"idle is what counts, not the phase before": {func(t *record.Train) { t.Isolated = 0.030 }, Limits{}, bottleneck.Compute,
 			"", nil, ""},
 		"too few workers": {func(t *record.Train) { t.Isolated, t.Idle = 0.050, 0.030 },
-			Limits{CPUs: 16}, record.LoaderBound, "50.0 ms", []string{"raise workers from 4 to 10", "engine",
+			Limits{CPUs: 16}, bottleneck.Storage, "50.0 ms", []string{"raise workers from 4 to 10", "engine",
 				"faster storage"}, "pack"},
 		"more workers than processors": {func(t *record.Train) { t.Isolated, t.Idle = 0.200, 0.180 },
-			Limits{CPUs: 16}, record.LoaderBound, "", []string{"from 4 to 16, all processors; 40 would be needed"}, ""},
+			Limits{CPUs: 16}, bottleneck.Storage, "", []string{"from 4 to 16, all processors; 40 would be needed"}, ""},
 		"all processors read": {func(t *record.Train) {
 			t.Isolated, t.Idle, t.Workers = 0.050, 0.030,
 				16
-		}, Limits{CPUs: 16}, record.LoaderBound, "", []string{"as many as there are processors (16)"}, "raise workers"},
+		}, Limits{CPUs: 16}, bottleneck.Storage, "", []string{"as many as there are processors (16)"}, "raise workers"},
 		"processors unknown": {func(t *record.Train) { t.Isolated, t.Idle = 0.200, 0.180 }, Limits{},
-			record.LoaderBound, "", []string{"from 4 to 40"}, ""},
+			bottleneck.Storage, "", []string{"from 4 to 40"}, ""},
 		"the disk is the limit": {func(t *record.Train) { t.Isolated, t.Idle = 0.0336, 0.014 },
-			Limits{CPUs: 16, StorageGBps: 1.0}, record.LoaderBound, "it would have to give 1.68 GB/s",
+			Limits{CPUs: 16, StorageGBps: 1.0}, bottleneck.Storage, "it would have to give 1.68 GB/s",
 			[]string{"1.00 GB/s and the storage gives 1.00 GB/s: more workers cannot help"}, "raise workers"},
 		"the disk has more": {func(t *record.Train) { t.Isolated, t.Idle = 0.0336, 0.014 },
-			Limits{CPUs: 16, StorageGBps: 3.0}, record.LoaderBound, "", []string{"raise workers from 4 to 7"}, "cannot help"},
+			Limits{CPUs: 16, StorageGBps: 3.0}, bottleneck.Storage, "", []string{"raise workers from 4 to 7"}, "cannot help"},
 		"small random reads at the disk's limit": {func(t *record.Train) {
 			t.Isolated, t.Idle, t.SampleBytes, t.Pattern = 0.0336, 0.014, 64<<10, Random
-		}, Limits{StorageGBps: 1.0}, record.LoaderBound, "", []string{"cannot help", "pack samples of 64.00 KiB"}, ""},
+		}, Limits{StorageGBps: 1.0}, bottleneck.Storage, "", []string{"cannot help", "pack samples of 64.00 KiB"}, ""},
 		"small random reads": {func(t *record.Train) {
 			t.Isolated, t.Idle, t.SampleBytes, t.Pattern, t.Route = 0.05, 0.03, 64<<10, Random, "buffered"
-		}, Limits{CPUs: 64}, record.LoaderBound, "", []string{"raise workers", "pack samples", "route direct", "engine"}, ""},
+		}, Limits{CPUs: 64}, bottleneck.Storage, "", []string{"raise workers", "pack samples", "route direct", "engine"}, ""},
 		"large random reads": {func(t *record.Train) { t.Isolated, t.Idle, t.Pattern = 0.05, 0.03, Random },
-			Limits{}, record.LoaderBound, "", nil, "pack"},
+			Limits{}, bottleneck.Storage, "", nil, "pack"},
 		"the engine reads": {func(t *record.Train) { t.Isolated, t.Idle, t.Memory = 0.05, 0.03, Engine },
-			Limits{CPUs: 16}, record.LoaderBound, "", []string{"queue depth"}, "workers"},
+			Limits{CPUs: 16}, bottleneck.Storage, "", []string{"queue depth"}, "workers"},
 		"a slow loader without prefetch": {func(t *record.Train) { t.Isolated, t.Idle, t.Prefetch = 0.05, 0.051, 0 },
-			Limits{}, record.LoaderBound, "", []string{"workers", "raise prefetch from 0 to 2"}, ""},
+			Limits{}, bottleneck.Storage, "", []string{"workers", "raise prefetch from 0 to 2"}, ""},
 		"no step at all": {func(t *record.Train) { t.Target, t.AU, t.Idle = 0, 0, 0.010 }, Limits{},
-			record.LoaderBound, "steps take no time", []string{"until the rate no longer grows"}, ""},
+			bottleneck.Storage, "steps take no time", []string{"until the rate no longer grows"}, ""},
 		"no step and a slow copy": {func(t *record.Train) { t.Target, t.AU, t.Idle, t.Copy = 0, 0, 0.030, 0.030 },
-			Limits{}, record.CopyBound, "slower than the step", nil, "workers"},
+			Limits{}, bottleneck.Copy, "slower than the step", nil, "workers"},
 		"a copy slower than step and loader": {func(t *record.Train) { t.Isolated, t.Copy, t.Idle = 0.025, 0.040, 0.020 },
-			Limits{}, record.CopyBound, "40.0 ms to copy", []string{"engine", "send fewer bytes"}, "prefetch"},
+			Limits{}, bottleneck.Copy, "40.0 ms to copy", []string{"engine", "send fewer bytes"}, "prefetch"},
 		"a loader slower than a slow copy": {func(t *record.Train) { t.Isolated, t.Copy, t.Idle = 0.045, 0.040, 0.025 },
-			Limits{}, record.LoaderBound, "", nil, ""},
+			Limits{}, bottleneck.Storage, "", nil, ""},
 		"pageable memory": {func(t *record.Train) { t.Memory, t.Copy, t.Idle = Pageable, 0.025, 0.006 },
-			Limits{}, record.CopyBound, "", []string{"pin the memory", "engine"}, ""},
+			Limits{}, bottleneck.Copy, "", []string{"pin the memory", "engine"}, ""},
 		"no prefetch": {func(t *record.Train) { t.Prefetch, t.Idle = 0, 0.011 }, Limits{},
-			record.CopyBound, "with prefetch 0 they do not overlap", []string{"raise prefetch from 0 to 2"}, ""},
+			bottleneck.Copy, "with prefetch 0 they do not overlap", []string{"raise prefetch from 0 to 2"}, ""},
 		"no prefetch, pageable": {func(t *record.Train) { t.Prefetch, t.Idle, t.Memory = 0, 0.011, Pageable },
-			Limits{}, record.CopyBound, "", []string{"raise prefetch from 0 to 2", "pin the memory"}, ""},
+			Limits{}, bottleneck.Copy, "", []string{"raise prefetch from 0 to 2", "pin the memory"}, ""},
 		"prefetch of one": {func(t *record.Train) {
 			t.Prefetch, t.Isolated, t.Copy, t.Idle = 1, 0.015,
 				0.010, 0.005
-		}, Limits{}, record.CopyBound, "one after the other they do not", []string{"raise prefetch from 1 to 2"}, ""},
+		}, Limits{}, bottleneck.Copy, "one after the other they do not", []string{"raise prefetch from 1 to 2"}, ""},
 		"prefetch of one is enough": {func(t *record.Train) { t.Prefetch, t.Idle, t.IdleP99 = 1, 0.005, 0.006 },
-			Limits{}, record.CopyBound, "disturb", []string{"engine", "raise prefetch"}, ""},
+			Limits{}, bottleneck.Copy, "disturb", []string{"engine", "raise prefetch"}, ""},
 		"a few long waits": {func(t *record.Train) { t.Idle, t.IdleP99 = 0.002, 0.100 }, Limits{},
-			record.CopyBound, "disturb", []string{"raise prefetch from 2 to 4: few steps wait long", "engine"}, ""},
+			bottleneck.Copy, "disturb", []string{"raise prefetch from 2 to 4: few steps wait long", "engine"}, ""},
 		"tiny batches": {func(t *record.Train) {
 			t.Idle, t.IdleP99, t.BatchBytes, t.Memory = 0.002,
 				0.003, 64<<10, Engine
-		}, Limits{}, record.CopyBound, "", []string{"larger batches: one of 64.00 KiB"}, "engine"},
+		}, Limits{}, bottleneck.Copy, "", []string{"larger batches: one of 64.00 KiB"}, "engine"},
 		"a loader without headroom": {func(t *record.Train) { t.Isolated, t.Idle, t.IdleP99 = 0.018, 0.002, 0.003 },
-			Limits{}, record.CopyBound, "disturb", []string{"headroom, with more workers or larger reads: alone it already " +
+			Limits{}, bottleneck.Copy, "disturb", []string{"headroom, with more workers or larger reads: alone it already " +
 				"takes 90 %", "engine"}, ""},
 		"a step of next to no time": {func(t *record.Train) { t.Target, t.AU, t.Idle = 1e-6, 0.0001, 0.010 },
-			Limits{CPUs: 8}, record.LoaderBound, "steps take no time", []string{"raise workers from 4 until"},
+			Limits{CPUs: 8}, bottleneck.Storage, "steps take no time", []string{"raise workers from 4 until"},
 			"would be needed"},
-		"one step": {func(t *record.Train) { t.Steps = 1 }, Limits{}, record.GPUBound, "", nil, ""},
-		"nothing measured": {func(t *record.Train) { t.Steps = 0 }, Limits{}, "", "no step was measured",
+		"one step": {func(t *record.Train) { t.Steps = 1 }, Limits{}, bottleneck.Compute, "", nil, ""},
+		"nothing measured": {func(t *record.Train) { t.Steps = 0 }, Limits{}, bottleneck.Unclear, "no step was measured",
 			[]string{"more steps"}, ""},
 	} {
 		r := healthy()

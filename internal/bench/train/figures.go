@@ -9,6 +9,13 @@ import (
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 )
 
+// median returns the middle value of all, or the mean of the two in the middle.
+func median(all []float64) float64 {
+	sorted := slices.Sorted(slices.Values(all))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
 // traceSteps is the number of steps that a result keeps as its time line.
 const traceSteps = 200
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bottleneck"
 )
 
 // waiting is a run with steps of 20 ms that wait 10 ms; cases change it.
@@ -25,39 +26,39 @@ func alone(t *record.Train, rounds ...float64) {
 func TestADifferenceWithinTheSpreadIsNoVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*record.Train)
-		bound  record.Bound
+		bound  bottleneck.Bound
 		why    string
 	}{
 		"every round is slower than a step": {func(t *record.Train) { alone(t, 0.029, 0.030, 0.031, 0.030, 0.029) },
-			record.LoaderBound, "it would have to give"},
+			bottleneck.Storage, "it would have to give"},
 		"every round is faster than a step": {func(t *record.Train) { alone(t, 0.015, 0.016, 0.014, 0.015, 0.016) },
-			record.CopyBound, "disturb"},
+			bottleneck.Copy, "disturb"},
 		"some rounds are slower than a step": {func(t *record.Train) { alone(t, 0.018, 0.023, 0.019, 0.024, 0.018) },
-			record.Unclear, "18.0 ms to 24.0 ms for a batch in 5 rounds"},
+			bottleneck.Unclear, "18.0 ms to 24.0 ms for a batch in 5 rounds"},
 		"the rounds agree, the step is too near": {func(t *record.Train) { alone(t, 0.0203, 0.0203, 0.0203) },
-			record.Unclear, "within the spread"},
+			bottleneck.Unclear, "within the spread"},
 		"alone slower than the loop beyond noise": {func(t *record.Train) { alone(t, 0.040, 0.041, 0.042, 0.040, 0.041) },
-			record.Unclear, "in the loop it gave one every 30.0 ms"},
+			bottleneck.Unclear, "in the loop it gave one every 30.0 ms"},
 		"alone slower than the loop within spread": {func(t *record.Train) { alone(t, 0.029, 0.033, 0.034, 0.030, 0.035) },
-			record.LoaderBound, ""},
+			bottleneck.Storage, ""},
 		"the copy is near the step": {func(t *record.Train) {
 			t.Copy, t.CopyRounds = 0.0205, []float64{0.019, 0.0205, 0.022}
-		}, record.Unclear, "the copy alone takes 19.0 ms to 22.0 ms"},
+		}, bottleneck.Unclear, "the copy alone takes 19.0 ms to 22.0 ms"},
 		"the copy is near the step, the loader slower than both": {func(t *record.Train) {
 			alone(t, 0.029, 0.030, 0.031)
 			t.Copy, t.CopyRounds = 0.0205, []float64{0.019, 0.0205, 0.022}
-		}, record.LoaderBound, ""},
+		}, bottleneck.Storage, ""},
 		"loader and copy are equally slow": {func(t *record.Train) {
 			alone(t, 0.028, 0.029, 0.030)
 			t.Copy, t.CopyRounds = 0.029, []float64{0.028, 0.029, 0.030}
-		}, record.Unclear, "both more than a step"},
+		}, bottleneck.Unclear, "both more than a step"},
 		"parts of the run wait and parts do not": {func(t *record.Train) {
 			t.Idle, t.IdleRounds = 0.0011, []float64{0, 0, 0.0035, 0.002, 0}
-		}, record.Unclear, "between 0 µs and 3.5 ms"},
+		}, bottleneck.Unclear, "between 0 µs and 3.5 ms"},
 		"one part waits once": {func(t *record.Train) { t.Idle, t.IdleRounds = 0.0001, []float64{0, 0, 0.0005, 0, 0} },
-			record.GPUBound, ""},
+			bottleneck.Compute, ""},
 		"the wanted share is met": {func(t *record.Train) { t.AU, t.WantedAU = 0.91, 0.9; alone(t, 0.018, 0.023, 0.019) },
-			record.GPUBound, "90 % are wanted"},
+			bottleneck.Compute, "90 % are wanted"},
 	} {
 		r := waiting()
 		c.change(&r)
@@ -65,7 +66,7 @@ func TestADifferenceWithinTheSpreadIsNoVerdict(t *testing.T) {
 		if bound != c.bound || !strings.Contains(why, c.why) || len(next) == 0 {
 			t.Errorf("%s: %q because %s; next %q", name, bound, why, next)
 		}
-		if bound == record.Unclear && !strings.Contains(next[0], "more steps") {
+		if bound == bottleneck.Unclear && !strings.Contains(next[0], "more steps") {
 			t.Errorf("%s: the advice is %q", name, next)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer"
-	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
@@ -235,5 +234,3 @@ func gbps(bytes int64, seconds float64) float64 {
 	}
 	return float64(bytes) / seconds / 1e9
 }
-
-func rate(bytes int64, seconds float64) string { return units.Rate(gbps(bytes, seconds)) }

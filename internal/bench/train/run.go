@@ -45,7 +45,8 @@ func run(ctx context.Context, c Config, h hooks) (record.Train, error) {
 		t.Routes = r.took.list()
 	}
 	t.Notes = r.notes
-	t.Bound, t.Why, t.Next = Diagnose(t, p.Limits)
+	bound, why, next := Diagnose(t, p.Limits)
+	t.Bound, t.Why, t.Next = string(bound), why, next
 	return t, err
 }
 

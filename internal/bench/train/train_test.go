@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
+	"github.com/nebulaio/nebulaio/internal/bottleneck"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
@@ -272,7 +273,7 @@ func TestASlowLoaderIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Bound != record.LoaderBound || got.Isolated < 3*3600 || got.Idle < 3*3600 || got.Target <= 0 ||
+	if got.Bound != string(bottleneck.Storage) || got.Isolated < 3*3600 || got.Idle < 3*3600 || got.Target <= 0 ||
 		got.Target > 1 || got.AU > 0.001 {
 		t.Errorf("%+v", got)
 	}

@@ -17,7 +17,7 @@ from ._profile_result import Profile, Variant
 from ._profile_run import Feed, Measurement, measure, repeat
 from ._profile_split import Split, hooked, one_thread, owner_of, split
 from ._profile_text import duration
-from ._profile_verdict import advise, explain, judge
+from ._profile_verdict import judge
 
 _CALL = "profile"
 
@@ -33,7 +33,7 @@ def profile(
     seconds: float = 1.0,
     max_seconds: float = 60.0,
 ) -> Profile:
-    """Measure a training loop and say what limits it: loader, decode, copy or compute.
+    """Measure a training loop and say what limits it: storage, processors, the copy or compute.
 
     `profile` measures the step alone on one kept batch, the copy alone, the loader alone and the whole
     loop. It does so as configured, with and without workers, and with a CUDA device also with and
@@ -61,7 +61,7 @@ def profile(
             step that run then, and by up to a second in which decode and read are told apart.
 
     Returns:
-        A `Profile` with the verdict, a sentence with the figures behind it, and all figures.
+        A `Profile` with the verdict, in the words of `nebulaio diagnose`, a sentence with the figures behind it, and all figures.
 
     Raises:
         InvalidError: An argument is wrong, or the loader gives no batch.
@@ -109,7 +109,7 @@ class _Session:
         figures = self._parts(batch)
         variants, found = self._variants(configured, workers)
         loading = self._split(found["as configured"][0])
-        verdict, agree = judge(*found["as configured"], loading, tolerated_idle)
+        said = judge(*found["as configured"], loading, tolerated_idle, variants, figures)
         first = variants[0]
         figures |= {
             "loader_alone": first.alone,
@@ -127,7 +127,7 @@ class _Session:
             "read": loading.read,
             "decode_by": loading.by,
             "storage_bytes": loading.storage,
-            "rounds_that_agree": agree,
+            "rounds_that_agree": said.agree,
             "timing": _clock.meter(None, None).timing,
         }
         if figures["queued"] > 0.05 * first.together:
@@ -135,10 +135,9 @@ class _Session:
                 f"this machine is loaded: for {duration(figures['queued'])} per batch the loop was ready to take a batch and had "
                 "no processor, which counts as no one's fault"
             )
-        if agree < 0.5:
-            self.notes.append(f"only {agree * 100:.0f} % of the rounds gave the same verdict: measure longer (seconds=)")
-        sentence = explain(verdict, first, loading, figures)
-        return Profile(verdict, sentence, _known(figures), tuple(variants), tuple(self.notes), advise(verdict, variants, figures))
+        if said.agree < 0.5:
+            self.notes.append(f"only {said.agree * 100:.0f} % of the rounds gave the same verdict: measure longer (seconds=)")
+        return Profile(said.verdict, said.sentence, _known(figures), tuple(variants), tuple(self.notes), said.advice)
 
     def _feed(self, settings: dict[str, Any], **more: Any) -> Feed:
         return Feed(lambda: self._factory.make(settings, **more), self._deadline, _CALL)

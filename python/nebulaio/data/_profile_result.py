@@ -36,7 +36,8 @@ class Variant:
 class Profile:
     """What limits a training loop.
 
-    `verdict` is "loader-bound", "decode-bound", "copy-bound", "compute-bound" or "no clear verdict".
+    `verdict` is "storage-bound", "cpu-bound", "copy-bound", "compute-bound" or "no clear verdict".
+    A loader that mostly waits makes a loop storage-bound, and one that mostly decodes cpu-bound.
     `sentence` explains the verdict with its figures. `figures` has all figures by name, in seconds
     per batch unless the name says otherwise; a figure that was not measured is None. `variants` are
     the settings that were measured; the first is the loader as configured. `notes` say what was not
