@@ -53,7 +53,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
-SLOW ?= test-torch test-dali test-peers test-serving test-upstreams test-release test-dump crash fuzz
+SLOW ?= test-torch test-dali test-peers test-serving test-upstreams test-console test-release test-dump crash fuzz
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
 
@@ -64,7 +64,7 @@ test: count ## Everything that CI runs on each change: lint and all tests but th
 	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: test-slow
-test-slow: count ## The slow suites: torch, DALI, vLLM and SGLang, other projects' data formats and S3 servers, a release, dumps of a process with 1 GiB, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
+test-slow: count ## The slow suites: torch, DALI, vLLM and SGLang, other projects' data formats and S3 servers, the console in a browser, a release, dumps of a process with 1 GiB, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
 	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
 
 .PHONY: ci
@@ -106,13 +106,13 @@ criu: ## Provide a criu that works on this kernel, by apt or built into build/cr
 test-dump: tools criu count ## Dump, kill and restore a process that holds 1 GiB, to a folder and to an object
 	NEBULAIO_TEST_DUMP_MIB=1024 $(COUNT) go -- $(GO) test -vet=off -timeout 30m -run 'Dump|Damaged|FailedRestores' ./internal/process ./internal/cli
 
+.PHONY: test-diagnose
+test-diagnose: venv-torch count ## The verdicts of nebulaio diagnose on made-up commands, gloo ranks over a limited network among them, RUNS times each, 20 by default; wants a quiet machine, and root for the network
+	NEBULAIO_TEST_DIAGNOSE_RUNS=$(or $(RUNS),20) NEBULAIO_TEST_TORCH_PYTHON=$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(COUNT) go -- $(GO) test -vet=off -count=1 -timeout 60m -run TestMadeUpCommands ./internal/diagnose
+
 .PHONY: test-top
 test-top: build ## Stage a busy disk, cached reads, dirty pages, a throttled control group and nothing, and check what `nebulaio top` says; compare its rates with iostat's arithmetic, and count its processor time. For a machine that does nothing else
 	$(PYTHON) test/top/staged.py $(ROOT)/bin/nebulaio
-
-.PHONY: test-diagnose
-test-diagnose: venv-torch count ## The verdicts of nebulaio diagnose on made-up commands, gloo ranks over a limited network among them, RUNS times each, 20 by default; wants a quiet machine, and root for the network
-	NEBULAIO_DIAGNOSE_RUNS=$(or $(RUNS),20) NEBULAIO_TORCH_PYTHON=$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(COUNT) go -- $(GO) test -vet=off -count=1 -timeout 60m -run TestMadeUpCommands ./internal/diagnose
 
 .PHONY: crash
 crash: tools ## Crash tests at length: 1,000 power cuts of the store and of the cache, 200 kills of each, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
@@ -181,7 +181,7 @@ test-torch: lib build clients venv-torch venv-safetensors count ## Torch and tra
 	NEBULAIO_LIBRARY=$(LIB) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q bench/tests/test_checkpoint_torch.py
 	cd examples && $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m unittest -q # with real DataLoaders
 	$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(SNIPPETS) --needs torch
-	NEBULAIO_TORCH_PYTHON=$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(COUNT) go -- $(GO) test -vet=off -count=1 -run TestMadeUpCommands/gloo ./internal/diagnose
+	NEBULAIO_TEST_TORCH_PYTHON=$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(COUNT) go -- $(GO) test -vet=off -count=1 -run TestMadeUpCommands/gloo ./internal/diagnose
 
 # torch is about 6 GB: it has an environment of its own, and pip keeps no second copy.
 .PHONY: venv-torch
@@ -265,6 +265,20 @@ $(CLIENTS)/%/.ready: test/clients/requirements-%.txt | venv
 test-upstreams: build clients count ## Caches and transfers over real S3 servers (MinIO, versitygw, moto, Ceph) and a proxy that falsifies their replies
 	$(GO) run ./test/upstreams/serve -prepare minio versitygw moto ceph
 	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -count=1 -vet=off -timeout 20m ./test/upstreams/...
+
+VENV_CONSOLE := $(ROOT)/.venv-console
+
+# Chromium comes from Debian; CHROMIUM=/path names another one. ARGS="-k upload" selects tests.
+.PHONY: test-console
+test-console: build venv-console count ## The console's pages in Chromium against a server of ours; pictures of each page in build/console
+	@test -n "$$CHROMIUM" || $(APT) chromium chromium || { echo "Chromium is needed: apt install chromium, or CHROMIUM=/path/of/a/browser"; exit 1; }
+	rm -rf $(ROOT)/build/console
+	cd test/console/browser && NEBULAIO_CLI=$(BIN) CONSOLE_SHOTS=$(ROOT)/build/console $(COUNT) pytest -- $(VENV_CONSOLE)/bin/python -m pytest -q -p no:cacheprovider $(ARGS)
+
+.PHONY: venv-console
+venv-console: $(VENV_CONSOLE)/.ready ## Make the Python environment of test-console, .venv-console
+$(VENV_CONSOLE)/.ready: test/console/browser/requirements.txt
+	bash test/setup/venv.sh $(PYTHON) $(VENV_CONSOLE) $<
 
 LONG_UPSTREAMS := ThroughANode|TestNothingWrong|TestReplacedInMid|TestKilled|TestCopiesThroughLies|TestRestartIsWarm|TestThreeNodes|TestANodeDies|OSD
 .PHONY: test-upstreams-long
@@ -383,7 +397,7 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	cd build/gpu/peers/botocore/data && find . -mindepth 1 -maxdepth 1 -type d ! -name s3 -exec rm -rf {} +
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/clients --no-deps --python-version $(GPU_PYTHON) --only-binary=:all: $$(grep '^awscli==' test/clients/requirements-new.txt) $(AWSCLI)
 	cd build/gpu/clients && rm -rf bin awscli/examples awscli/topics && cd awscli/botocore/data && find . -mindepth 1 -maxdepth 1 -type d $(AWS_SERVICES:%=! -name %) -exec rm -rf {} +
-	mkdir -p build/gpu/docs build/gpu/test/native && cp docs/*.md build/gpu/docs/ && cp -r test/snippets build/gpu/test/ && cp -r test/native/cuda build/gpu/test/native/
+	mkdir -p build/gpu/docs build/gpu/test/native && cp -r docs/*.md docs/guide build/gpu/docs/ && cp -r test/snippets build/gpu/test/ && cp -r test/native/cuda build/gpu/test/native/
 	cp test/gpu/run.sh test/gpu/cudacopy.cu test/gpu/top.py build/gpu/ && find build/gpu \( -name __pycache__ -o -name '.*_cache' \) -prune -exec rm -rf {} +
 	for s in peers clients; do tar -C build/gpu -czf build/gpu/$$s.tgz $$s && rm -rf build/gpu/$$s || exit 1; done
 	gzip -f build/gpu/nebulaio build/gpu/gpu.test build/gpu/objects build/gpu/libnebulaio.so
@@ -418,4 +432,4 @@ $(VENV)/.ready: python/tests/requirements.txt
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf build bin .venv .venv.lock .venv-clients $(foreach v,torch safetensors dali peers serving moto transfers,.venv-$(v) .venv-$(v).lock)
+	rm -rf build bin .venv .venv.lock .venv-clients $(foreach v,torch safetensors dali peers serving moto transfers console,.venv-$(v) .venv-$(v).lock)

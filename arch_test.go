@@ -47,8 +47,10 @@ var floors = map[string]int{
 	"internal/device": 3, "internal/format": 3, "internal/bench/record": 3, "internal/meters": 4,
 	"internal/units": 2, "internal/dl": 2, "internal/hostmem": 2, "internal/vfs": 2, "internal/uring": 2,
 	"internal/plain": 2, "internal/nearest": 2, "internal/nvtx": 3, "internal/checksum": 2,
-	"internal/top": 9,
+	"internal/top":      9,
 	"internal/diagnose": 5, "internal/bottleneck": 3, "internal/blocklatency": 3, "internal/device/dcgm": 4,
+	"internal/console": 8, "internal/console/machine": 7, "internal/console/inside": 5, "internal/console/session": 5,
+	"internal/console/preview": 5, "internal/console/transfers": 4, "internal/console/rates": 2, "internal/console/ui": 1,
 	"internal/errs": 1, "fault": 0, // fault is public: the errors
 }
 
@@ -61,7 +63,8 @@ var outside = []string{"internal/device/fakegpu", "internal/nvtx/fakeprofiler",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
 	"test/routes", "test/peers/samples", "bench/s3", "bench/express", "bench/misses", "bench/door/objects",
 	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder",
-	"test/s3suite/player", "test/upstreams", "test/upstreams/programs", "test/upstreams/serve", "test/upstreams/liar"}
+	"test/s3suite/player", "test/upstreams", "test/upstreams/programs", "test/upstreams/serve", "test/upstreams/liar",
+	"test/console/started", "test/console/attacks", "test/console/flow"}
 
 // storeParts are the packages of the store on disk that open its metadata or its files.
 const storeParts = "internal/store/metafile internal/store/metadb internal/store/metascan internal/store/fence " +

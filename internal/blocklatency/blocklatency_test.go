@@ -213,7 +213,7 @@ func TestTheProgramFindsTheSameBuckets(t *testing.T) {
 		code = append(code, asm.Mov.Reg(asm.R0, asm.R2), asm.Return())
 		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter, Instructions: code, License: "Apache-2.0"})
 		if err != nil && errs.Is(explained(err), errs.Permission) {
-			t.Skipf("this user may not load eBPF programs: %v", err)
+			t.Skipf("needs root: this user may not load eBPF programs: %v", err)
 		}
 		if err != nil {
 			t.Fatal(err)

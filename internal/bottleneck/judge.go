@@ -13,6 +13,7 @@ const (
 	gpuBusy       = 0.85 // of the time: the GPU waits so little that only faster steps help
 	fewMultis     = 0.30 // of the multiprocessors: kernels that only wait for other GPUs use no more
 	linkFull      = 0.50 // of the nominal rate of a PCIe link: headers, gaps and pageable copies take the rest
+	linkSaturated = 0.80 // of the nominal rate of a PCIe link: nothing but copies, whatever the driver says of the GPU
 	netFull       = 0.75 // of the nominal rate of a network interface
 	netUsed       = 0.25 // of the nominal rate: enough traffic to explain GPUs that wait
 	diskBusy      = 0.80 // of the time, while threads wait for it
@@ -46,9 +47,10 @@ type candidate struct {
 // Judge says what holds a machine or a command back. Judge never returns an empty Bound, and always returns the four
 // figures in the order of the constants FigureGPU to FigureCPU.
 //
-// A GPU that computes nearly all the time is the answer, whatever else is busy. Next come the limits that a job can only
-// reach by using them up: the CPU quota, the PCIe link and all processors. Only then do waits for storage and network
-// count, because a job that is held back elsewhere waits for them as well.
+// A GPU that computes nearly all the time is the answer, unless copies fill its link and no meter tells kernels from
+// copies. Next come the limits that a job can only reach by using them up: the CPU quota, the PCIe link and all
+// processors. Only then do waits for storage and network count, because a job that is held back elsewhere waits for
+// them as well.
 //
 // For a command that reaches none of these limits, the largest of three shares of its time decides. A thread runs, a
 // thread waits for storage, or the command waits for the network.
@@ -115,7 +117,7 @@ func compute(w Window) []candidate {
 	gpus := used(w)
 	busy := mean(gpus, func(g GPU) float64 { return g.Busy })
 	active := mean(gpus, func(g GPU) float64 { return g.Active })
-	if busy < gpuBusy {
+	if busy < gpuBusy || active < fewMultis && copiesOnly(gpus) {
 		return nil
 	}
 	c := candidate{bound: Compute, resource: namesOf(gpus), score: busy / gpuBusy,
@@ -135,13 +137,25 @@ func compute(w Window) []candidate {
 	return []candidate{c}
 }
 
+// copiesOnly reports whether copies fill the link of a GPU. The driver then calls the GPU busy even if no kernel runs.
+func copiesOnly(gpus []GPU) bool {
+	return slices.ContainsFunc(gpus, func(g GPU) bool { return ratio(g.PCIeGBps, g.LinkGBps) >= linkSaturated })
+}
+
 func copies(w Window) (all []candidate) {
 	for _, g := range w.GPUs {
-		if share := ratio(g.PCIeGBps, g.LinkGBps); share > 0 {
-			all = append(all, candidate{bound: Copy, resource: g.Name, score: share / linkFull, why: fmt.Sprintf(
-				"the PCIe link of %s carries %s of %s, while kernels run %s of the time", g.Name, rate(g.PCIeGBps),
-				rate(g.LinkGBps), percent(g.Busy))})
+		share := ratio(g.PCIeGBps, g.LinkGBps)
+		if !(share > 0) {
+			continue
 		}
+		c := candidate{bound: Copy, resource: g.Name, score: share / linkFull, why: fmt.Sprintf(
+			"the PCIe link of %s carries %s of %s, while ", g.Name, rate(g.PCIeGBps), rate(g.LinkGBps))}
+		if share >= linkSaturated && g.Busy >= gpuBusy {
+			c.why += fmt.Sprintf("the driver calls it busy %s of the time, copies included", percent(g.Busy))
+		} else {
+			c.why += fmt.Sprintf("kernels run %s of the time", percent(g.Busy))
+		}
+		all = append(all, c)
 	}
 	return all
 }

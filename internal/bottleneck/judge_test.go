@@ -47,6 +47,12 @@ func TestACommandIsJudged(t *testing.T) {
 		}, bottleneck.Compute, "", 3, "GPU 1"},
 		"a full PCIe link": {func(w *bottleneck.Window) { w.GPUs[0].Busy, w.GPUs[0].PCIeGBps = 0.3, 45 },
 			bottleneck.Copy, "", 5, "45.0 GB/s of 60.0 GB/s"},
+		"copies that the driver counts as work of the GPU": {func(w *bottleneck.Window) {
+			w.GPUs[0].Busy, w.GPUs[0].PCIeGBps = 1, 57
+		}, bottleneck.Copy, "", 5, "copies included"},
+		"kernels beside copies that fill the link": {func(w *bottleneck.Window) {
+			w.GPUs[0].Busy, w.GPUs[0].Active, w.GPUs[0].PCIeGBps = 1, 0.9, 57
+		}, bottleneck.Compute, "", 3, "100 %"},
 		"slow copies, and nothing else": {func(w *bottleneck.Window) { w.GPUs[0].Busy, w.GPUs[0].PCIeGBps = 0.3, 12 },
 			bottleneck.Copy, "", 5, ""},
 		"slow copies beside waits for storage": {func(w *bottleneck.Window) {

@@ -26,6 +26,7 @@ type Config struct {
 	Address        string
 	ConsoleAddress string
 	Region         string
+	Console        Console
 	// Domains are the host names of virtual-hosted requests. If Domains is empty, only path-style requests are
 	// accepted.
 	Domains []string
@@ -66,6 +67,14 @@ type Config struct {
 	Upstream map[string]*Upstream
 
 	sources map[string]Source
+}
+
+// Console holds the settings of the web console.
+type Console struct {
+	Enabled        bool
+	AllowPlainHTTP bool
+	Hosts          []string // names under which browsers reach the console over plain HTTP
+	Benchmarks     string   // directory with results of nebulaio bench; empty means none
 }
 
 // TLS names the certificate of the S3 address and the console address. Without a certificate, the S3 address and the

@@ -89,7 +89,7 @@ const (
 
 // table returns all keys of the configuration except those of upstream buckets.
 func table() []field {
-	return slices.Concat(serverFields(), expressFields(), cacheFields(), clusterFields())
+	return slices.Concat(serverFields(), consoleFields(), expressFields(), cacheFields(), clusterFields())
 }
 
 // serverFields returns the keys of the store, its addresses, its limits and the door.
@@ -105,8 +105,8 @@ func serverFields() []field {
 				"server chooses a free port and prints it at the start."},
 			bind: func(c *Config) any { return &c.Address }, check: hostPort},
 		{Key: Key{Name: "console_address", Type: Text, Default: "127.0.0.1:9001",
-			Help: "HOST:PORT of the console, which serves health checks, readiness checks and metrics over " +
-				"HTTP or HTTPS."},
+			Help: "HOST:PORT of the console, which serves health checks, readiness checks, metrics and the web " +
+				"console over HTTP or HTTPS."},
 			bind: func(c *Config) any { return &c.ConsoleAddress }, check: hostPort},
 		{Key: Key{Name: "region", Type: Text, Default: "us-east-1",
 			Help: "S3 region for which clients must sign their requests."},

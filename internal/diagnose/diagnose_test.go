@@ -79,10 +79,10 @@ func (m machine) run(t *testing.T, command ...string) diagnose.Result {
 	return r
 }
 
-// runs returns how many times each made-up command runs: once, or NEBULAIO_DIAGNOSE_RUNS times.
+// runs returns how many times each made-up command runs: once, or NEBULAIO_TEST_DIAGNOSE_RUNS times.
 func runs(t *testing.T) int {
 	t.Helper()
-	n, err := strconv.Atoi(os.Getenv("NEBULAIO_DIAGNOSE_RUNS"))
+	n, err := strconv.Atoi(os.Getenv("NEBULAIO_TEST_DIAGNOSE_RUNS"))
 	if err != nil || n < 1 {
 		return 1
 	}
@@ -185,13 +185,13 @@ func limitedNetwork(t *testing.T) []string {
 // torchPython returns a Python with torch. It skips the test if there is none.
 func torchPython(t *testing.T) string {
 	t.Helper()
-	python := os.Getenv("NEBULAIO_TORCH_PYTHON")
+	python := os.Getenv("NEBULAIO_TEST_TORCH_PYTHON")
 	if python == "" {
 		python = "python3"
 	}
 	if out, err := exec.CommandContext(t.Context(), python, "-c", "import torch.distributed as d; assert d.is_gloo_available()").
 		CombinedOutput(); err != nil {
-		t.Skipf("%s has no torch with gloo: %v: %.200s (set NEBULAIO_TORCH_PYTHON)", python, err, out)
+		t.Skipf("%s has no torch with gloo: %v: %.200s (set NEBULAIO_TEST_TORCH_PYTHON)", python, err, out)
 	}
 	return python
 }

@@ -45,6 +45,7 @@ type Collector struct {
 	opened time.Time
 	last   time.Time
 	clock  float64 // seconds since opened, at this sample; never 0
+	passed float64 // seconds since the last sample; 0 at the first
 	own    float64 // processor time of this process at the last sample
 
 	// What the last sample read.
@@ -101,7 +102,7 @@ func (c *Collector) Read(ctx context.Context) *Sample {
 	if c.reads > 0 {
 		s.Seconds = max(at.Sub(c.last).Seconds(), 0)
 	}
-	c.last, c.clock = at, at.Sub(c.opened).Seconds()
+	c.last, c.clock, c.passed = at, at.Sub(c.opened).Seconds(), s.Seconds
 	c.readCPU(s)
 	c.readPressure(s)
 	c.readMemory(s)

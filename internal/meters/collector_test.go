@@ -202,11 +202,17 @@ func TestRatesOfProcessesAndCaches(t *testing.T) {
 	if !found {
 		t.Error("a process that begins to read is not seen")
 	}
+	// A process that has just begun counts with everything that it did.
+	m.Processes[600] = &fakemachine.Process{Name: "short", Rchar: 3e9, ReadBytes: 2e9}
 	delete(m.Processes, 500)
 	m.Pass(time.Second, 0, 0, 0, 0)
 	m.Write()
-	if s := c.Read(t.Context()); slices.ContainsFunc(s.Processes, func(p meters.Process) bool { return p.PID == 500 }) {
+	s := c.Read(t.Context())
+	if slices.ContainsFunc(s.Processes, func(p meters.Process) bool { return p.PID == 500 }) {
 		t.Error("a process that has ended is still listed")
+	}
+	if p := s.Processes[0]; p.PID != 600 || p.ReadCallsRate != 3e9 || p.StorageReadRate != 2e9 {
+		t.Errorf("a new process: %+v", p)
 	}
 }
 

@@ -181,7 +181,11 @@ func (c *Collector) look(pid int, w *watched) *watched {
 	p.BusiestThread = -1
 	b, err = c.files.read(dir + "/io")
 	p.Unread = err != nil || !parsePIDIO(b, p)
-	if first || passed <= 0 {
+	if first {
+		// A process that was not there at the last sample has done everything since.
+		before, passed = Process{}, c.passed
+	}
+	if passed <= 0 {
 		return w
 	}
 	p.CPU, p.IOWait = ago(p.CPUSeconds, before.CPUSeconds, passed), ago(p.IODelay, before.IODelay, passed)

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	webconsole "github.com/nebulaio/nebulaio/internal/console"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
@@ -47,6 +48,7 @@ type console struct {
 	endpoint string
 	pprof    bool
 	metrics  *metrics
+	web      http.Handler // the web console; nil if it is turned off
 }
 
 func (c *console) now() state { return c.state.Load().(state) }
@@ -63,6 +65,9 @@ func (c *console) handler() http.Handler {
 		c.metrics.ready.Store(c.health().Ready)
 		scrape.ServeHTTP(w, r)
 	})
+	if c.web != nil {
+		mux.Handle(webconsole.Path, c.web)
+	}
 	if c.pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -143,7 +148,11 @@ func (c *console) readyz(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(h) // a client that disconnected needs no reply
 }
 
-func (c *console) index(w http.ResponseWriter, _ *http.Request) {
+func (c *console) index(w http.ResponseWriter, r *http.Request) {
+	if c.web != nil && browser(r) {
+		http.Redirect(w, r, webconsole.Path, http.StatusFound)
+		return
+	}
 	h := c.health()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	fmt.Fprintf(w, `<!doctype html>

@@ -119,7 +119,7 @@ func (s *server) openDoor(ctx context.Context, st store, accounts *iam.Service, 
 	limits := &c.GPUDirect
 	d.server, err = door.New(door.Options{
 		Store: st, StoreID: st.id(), Authorizer: judge, Drain: c.DrainTimeout, Log: component(s.log, "gpudirect"),
-		Devices: gpuIndex(),
+		Devices: gpuIndex(), Observe: s.web.observeDoor(),
 		Secret: func(accessKey string) (string, bool) {
 			a, err := accounts.Get(accessKey)
 			return a.Secret, err == nil

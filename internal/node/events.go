@@ -58,6 +58,7 @@ func (s *server) observe() func(s3api.Event) {
 	return func(e s3api.Event) {
 		s.served.Add(1)
 		s.metrics.observe(e.Operation, e.Status, e.In, e.Out, e.Duration)
+		s.web.observeRequest(&e)
 		level := slog.LevelDebug
 		switch {
 		case e.Status >= 500 && e.Status != 501 && e.Status != 503:

@@ -93,6 +93,7 @@ type server struct {
 	members atomic.Pointer[cluster.Node] // nil if the server is in no cluster
 	metrics *metrics
 	console *console
+	web     *web // nil if the web console is turned off
 	store   atomic.Pointer[store]
 	broken  atomic.Pointer[error] // why the store accepts no more changes
 	served  atomic.Int64          // requests answered
@@ -121,6 +122,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	s.console = &console{store: s.refusing, upstreams: upstreamsOf(&s.store), version: o.Version,
 		pprof: o.Config.PProf, metrics: s.metrics}
 	s.console.set(starting)
+	if s.web = newWeb(s); s.web != nil {
+		s.console.web = s.web.console
+	}
 
 	// The server listens on both addresses before it opens the store: the most common mistake, a second server,
 	// ends here.
@@ -185,9 +189,10 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		return err
 	}
 	var counts ktls.Counts
+	inKernel := kernelTLS(c.TLS, log)
 	front, err := s3api.New(s3api.Options{
-		Express: directories,
-		Store:   st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), KernelTLS: kernelTLS(c.TLS, log), TLSCounts: &counts,
+		Express: directories, Inside: s.web.inside(c.TLS.Enabled() && !inKernel),
+		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), KernelTLS: inKernel, TLSCounts: &counts,
 		Region: c.Region, Domains: c.Domains,
 		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
 		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests,
@@ -236,6 +241,12 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	if err := s.metrics.watchCache(cacheStats(st)); err != nil {
 		return err
 	}
+
+	detach, err := s.web.attach(ctx, st, accounts, front, admin)
+	if err != nil {
+		return err
+	}
+	defer detach()
 
 	// Requests end after the drain; background work ends at once.
 	serving, drain := context.WithCancel(context.WithoutCancel(ctx))

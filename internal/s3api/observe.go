@@ -104,11 +104,14 @@ func hasBody(ctx *fasthttp.RequestCtx) bool {
 
 // netConn returns the connection on which deadlines are set.
 func netConn(ctx *fasthttp.RequestCtx) net.Conn {
-	c := ctx.Conn()
-	if t, ok := c.(*ktls.Conn); ok {
-		return t.NetConn()
+	switch c := ctx.Conn().(type) {
+	case *ktls.Conn:
+		return c.NetConn()
+	case *trustedConn:
+		return c.Conn
+	default:
+		return c
 	}
-	return c
 }
 
 func (s *Server) event(ctx *fasthttp.RequestCtx, start time.Time) Event {

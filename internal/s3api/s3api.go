@@ -17,6 +17,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,11 @@ type Options struct {
 	// Listeners are the listeners on which the front end accepts connections. The caller opens at least one
 	// listener, and Serve closes all listeners.
 	Listeners []net.Listener
-	// TLS, if not nil, is the TLS configuration of every listener.
+	// Inside, if not nil, is a listener for requests of other parts of this process, such as the console. Serve closes
+	// Inside. The connections of Inside are not encrypted. If TLS is set, requests on Inside count as requests over TLS,
+	// because the part of the process that sends them received them over TLS.
+	Inside net.Listener
+	// TLS, if not nil, is the TLS configuration of every listener other than Inside.
 	TLS *tls.Config
 	// KernelTLS lets the kernel encrypt the replies of TLS 1.3 connections with AES-GCM, so that files are sent with
 	// sendfile. The caller has checked with ktls.Probe that the kernel can. Other connections stay in crypto/tls.
@@ -217,9 +222,17 @@ func New(o Options) (*Server, error) {
 // Close closes the listeners of a Server on which Serve was not called.
 func (s *Server) Close() {
 	defer s.done()
-	for _, l := range s.opts.Listeners {
+	for _, l := range listeners(&s.opts) {
 		_ = l.Close() // nothing was accepted from it
 	}
+}
+
+// listeners returns every listener of the front end.
+func listeners(o *Options) []net.Listener {
+	if o.Inside == nil {
+		return o.Listeners
+	}
+	return append(slices.Clone(o.Listeners), o.Inside)
 }
 
 // Ready reports whether the server accepts requests. The server accepts requests from the start of Serve until the
@@ -231,9 +244,16 @@ func (s *Server) Ready() bool { return s.ready.Load() }
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.done()
 	s.backend.tellFaults(ctx)
-	failed := make(chan error, len(s.opts.Listeners))
+	failed := make(chan error, len(s.opts.Listeners)+1)
 	for _, l := range s.opts.Listeners {
 		wrapped := s.conns.Wrap(l, s.opts.Limits.Stall, secure(&s.opts))
+		go func() { failed <- s.http.Serve(wrapped) }()
+	}
+	if l := s.opts.Inside; l != nil {
+		wrapped := s.conns.Wrap(l, s.opts.Limits.Stall, nil)
+		if s.opts.TLS != nil {
+			wrapped = trusted{wrapped}
+		}
 		go func() { failed <- s.http.Serve(wrapped) }()
 	}
 	s.ready.Store(true)
@@ -262,7 +282,7 @@ func secure(o *Options) func(net.Listener) net.Listener {
 // shutdown waits for requests in progress, and closes their connections after the drain time. A request without its
 // connection returns at its next read or write. The store must stay open until shutdown returns.
 func (s *Server) shutdown() {
-	for _, l := range s.opts.Listeners {
+	for _, l := range listeners(&s.opts) {
 		_ = l.Close() // an error means that the HTTP server has closed it already
 	}
 	done := make(chan struct{})

@@ -18,9 +18,10 @@ lay_out() {
 	install -D -m 644 "$dist/THIRD_PARTY_LICENSES.txt" "$doc/THIRD_PARTY_LICENSES.txt"
 	# The folders are those of the sources, so that the links between the pages hold.
 	install -m 644 "$root"/{README,ARCHITECTURE,CONTRIBUTING,CHANGELOG}.md "$doc/"
-	install -d "$doc/docs/design"
+	install -d "$doc/docs/design" "$doc/docs/guide"
 	install -m 644 "$root"/docs/*.md "$doc/docs/"
 	install -m 644 "$root"/docs/design/*.md "$doc/docs/design/"
+	install -m 644 "$root"/docs/guide/*.md "$doc/docs/guide/"
 }
 
 lay_out "$stage" "/usr/lib/$machine-linux-gnu"

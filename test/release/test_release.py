@@ -168,6 +168,7 @@ def test_deb_holds_everything(tmp_path: Path) -> None:
         "usr/share/doc/nebulaio/docs/README.md",
         "usr/share/doc/nebulaio/docs/server.md",
         "usr/share/doc/nebulaio/docs/design/store.md",
+        "usr/share/doc/nebulaio/docs/guide/install.md",
         "etc/nebulaio/nebulaio.yaml",
     ):
         assert (tmp_path / name).stat().st_size > 0, name

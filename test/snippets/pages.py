@@ -18,7 +18,8 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
-NEEDS = ("dali", "gpu", "install", "network", "root", "systemd", "torch")
+# Features of a machine. Of debian, rhel and sles, each means the distributions with its package manager.
+NEEDS = ("dali", "debian", "gpu", "install", "network", "nvme", "rdma", "rhel", "root", "sles", "systemd", "torch")
 SHELL = ("sh", "bash", "console")
 LANGUAGES = (*SHELL, "python", "go", "c", "cpp", "yaml", "json", "doctest")
 KINDS = ("run", "server", "server stopped", "output", "fragment")

@@ -257,6 +257,7 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 	}
 	c.forget(m.Handle, d)
 	c.s.count.committed.Add(1)
+	observe(c, Event{Bucket: d.bucket, Key: d.key, Objects: 1, Committed: true}, m.Reports)
 	c.trace("committed", d.bucket, d.key, m.Size)
 	return &wire.Committed{ETag: info.ETag, Modified: info.Modified, Version: versionOf(&info)}
 }

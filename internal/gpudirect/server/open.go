@@ -467,6 +467,9 @@ func (c *conn) sums(m *wire.Sums) wire.Message {
 // still closed.
 func (c *conn) close(m *wire.Close) wire.Message {
 	wrong := c.s.count.report(m.Reports)
+	if wrong == nil && c.s.opts.Observe != nil {
+		observe(c, objectsOf(c, m.Handles), m.Reports)
+	}
 	for _, id := range m.Handles {
 		if c.release(id) {
 			continue

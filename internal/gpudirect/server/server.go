@@ -57,6 +57,9 @@ type Options struct {
 	// Watch receives a tick whenever the door has to check the sizes of the drafts. If Watch is nil, the door checks
 	// the sizes of the drafts once a second. The door deletes a draft that exceeds its announced size.
 	Watch <-chan time.Time
+	// Observe, if not nil, is called for every message in which a client reports transfers. Observe must be quick,
+	// because it runs in the goroutine of the connection.
+	Observe func(Event)
 	// Reopenable, if not empty, is the reason why clients that run as root or as the server's user can reopen
 	// read-only files for writing. If Reopenable is not empty, the door warns clients that run as root or as the
 	// server's user at login, and logs a warning.
