@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command misses compares reads of objects that a node does not have with reads from the upstream itself. MinIO and the
-// node run on this machine. Each round reads new objects at both, in changing order. `make bench-misses` runs the command.
+// node run on this machine. Each round reads new objects at both, in changing order, and through a bare proxy, which shows
+// what any server in between costs. `make bench-misses` runs the command.
 package main
 
 import (
@@ -22,6 +23,7 @@ import (
 
 type options struct {
 	nebulaio, work, out, profile string
+	bare                         string // upstream of which this process is a bare proxy
 	rounds, small                int
 	size, part                   int64
 	delays                       []time.Duration
@@ -29,7 +31,11 @@ type options struct {
 
 func main() {
 	o, err := parse(os.Args[1:])
-	if err == nil {
+	switch {
+	case err != nil:
+	case o.bare != "":
+		err = serveBare(o.bare)
+	default:
 		err = run(context.Background(), o)
 	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -46,6 +52,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.work, "work", "build/bench-misses-data", "directory for the data of the servers, which is removed after the run")
 	f.StringVar(&o.out, "out", "", "JSON file for all figures; empty writes none")
 	f.StringVar(&o.profile, "profile", "", "file for a CPU profile of the node")
+	f.StringVar(&o.bare, "bare", "", "serve as a bare proxy of this URL until standard input ends; the command starts itself so")
 	f.IntVar(&o.rounds, "rounds", 9, "number of rounds in which each row is measured")
 	f.IntVar(&o.small, "small", 16, "number of objects of 8 MiB in each round, of which the median counts; 0 reads none")
 	f.Int64Var(&o.size, "size", 256<<20, "size in bytes of the large object of each round")
@@ -140,7 +147,16 @@ func measure(ctx context.Context, o options, u *upstreams.Upstream, delay time.D
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{o: o, direct: direct, near: near, node: n, delay: delay}
+	b, err := startBare(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	defer b.stop()
+	through, err := newClient(u.Endpoint, b.endpoint, upstreams.Access, upstreams.Secret, bucket)
+	if err != nil {
+		return nil, err
+	}
+	m := &meter{o: o, direct: direct, near: near, through: through, node: n, delay: delay}
 	for round := range o.rounds {
 		if err := m.round(ctx, round); err != nil {
 			return nil, err

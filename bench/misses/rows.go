@@ -20,46 +20,56 @@ type figure struct {
 	Delay  string    `json:"delay"`
 	Unit   string    `json:"unit"` // "ms" or "GB/s"
 	Direct []float64 `json:"direct"`
+	Bare   []float64 `json:"bare"` // through a bare proxy
 	Node   []float64 `json:"node"`
-	Ratios []float64 `json:"ratios"` // the node's value divided by that of the upstream itself, round by round
+	// The values of the proxy and of the node, divided by that of the upstream itself, round by round.
+	BareRatios []float64 `json:"bare_ratios"`
+	Ratios     []float64 `json:"ratios"`
 }
 
 // meter measures rounds.
 type meter struct {
-	o            options
-	direct, near *client
-	node         *node
-	delay        time.Duration
-	rows         []figure
+	o                     options
+	direct, near, through *client
+	node                  *node
+	delay                 time.Duration
+	rows                  []figure
 }
 
 // add adds the values of one round to a row.
-func (m *meter) add(name, unit string, direct, near float64) {
+func (m *meter) add(name, unit string, direct, bare, near float64) {
 	i := slices.IndexFunc(m.rows, func(f figure) bool { return f.Name == name })
 	if i < 0 {
 		i = len(m.rows)
 		m.rows = append(m.rows, figure{Name: name, Delay: m.delay.String(), Unit: unit})
 	}
 	f := &m.rows[i]
-	f.Direct, f.Node, f.Ratios = append(f.Direct, direct), append(f.Node, near), append(f.Ratios, near/direct)
+	f.Direct, f.Bare, f.Node = append(f.Direct, direct), append(f.Bare, bare), append(f.Node, near)
+	f.BareRatios, f.Ratios = append(f.BareRatios, bare/direct), append(f.Ratios, near/direct)
 }
 
-// pair reads an object at the upstream and at the node, in the given order. The node must read from the upstream.
-func (m *meter) pair(ctx context.Context, key string, size int64, sum uint64, nodeFirst bool) (direct, near read, err error) {
-	for i := range 2 {
-		if (i == 0) == nodeFirst {
-			near, err = m.near.get(ctx, key, size, sum)
-			if err == nil && near.from != "upstream" {
-				err = fmt.Errorf("the node served %s by %q, expected a miss", key, near.from)
+// reads are the reads of one object: at the upstream itself, through the bare proxy, and at the node.
+type reads struct{ direct, bare, near read }
+
+// all reads an object in three ways, of which the given one is the first. The node must read from the upstream.
+func (m *meter) all(ctx context.Context, key string, size int64, sum uint64, first int) (got reads, err error) {
+	ways := []func() error{
+		func() (err error) { got.direct, err = m.direct.get(ctx, key, size, sum); return err },
+		func() (err error) { got.bare, err = m.through.get(ctx, key, size, sum); return err },
+		func() (err error) {
+			got.near, err = m.near.get(ctx, key, size, sum)
+			if err == nil && got.near.from != "upstream" {
+				err = fmt.Errorf("the node served %s by %q, expected a miss", key, got.near.from)
 			}
-		} else {
-			direct, err = m.direct.get(ctx, key, size, sum)
-		}
-		if err != nil {
-			return direct, near, err
+			return err
+		},
+	}
+	for i := range ways {
+		if err := ways[(first+i)%len(ways)](); err != nil {
+			return got, err
 		}
 	}
-	return direct, near, nil
+	return got, nil
 }
 
 // round measures one round of all rows.
@@ -73,17 +83,18 @@ func (m *meter) round(ctx context.Context, round int) error {
 		if err := m.direct.put(ctx, key, data, kind.part); err != nil {
 			return err
 		}
-		direct, near, err := m.pair(ctx, key, m.o.size, sum, round%2 == 0)
+		got, err := m.all(ctx, key, m.o.size, sum, round)
 		if err != nil {
 			return err
 		}
-		m.add("throughput, "+kind.name, "GB/s", rate(m.o.size, direct.whole), rate(m.o.size, near.whole))
-		m.add("first byte, large, "+kind.name, "ms", ms(direct.first), ms(near.first))
+		m.add("throughput, "+kind.name, "GB/s", rate(m.o.size, got.direct.whole), rate(m.o.size, got.bare.whole),
+			rate(m.o.size, got.near.whole))
+		m.add("first byte, large, "+kind.name, "ms", ms(got.direct.first), ms(got.bare.first), ms(got.near.first))
 		if err := m.node.evict(key); err != nil {
 			return err
 		}
-		if again, near, err := m.pair(ctx, key, m.o.size, sum, round%2 == 1); err == nil {
-			m.add("first byte, evicted, "+kind.name, "ms", ms(again.first), ms(near.first))
+		if got, err := m.all(ctx, key, m.o.size, sum, round+1); err == nil { // the node may not keep what was just evicted
+			m.add("first byte, evicted, "+kind.name, "ms", ms(got.direct.first), ms(got.bare.first), ms(got.near.first))
 		}
 		if err := m.drop(ctx, key); err != nil {
 			return err
@@ -97,23 +108,25 @@ func (m *meter) smallReads(ctx context.Context, round int) error {
 	if m.o.small == 0 {
 		return nil
 	}
-	var direct, near []float64
+	var direct, bare, near []float64
 	for i := range m.o.small {
 		data, sum := content(int64(1000+100*round+i), smallSize)
 		key := fmt.Sprintf("small-%d-%d", round, i)
 		if err := m.direct.put(ctx, key, data, smallSize); err != nil {
 			return err
 		}
-		d, n, err := m.pair(ctx, key, smallSize, sum, (round+i)%2 == 0)
+		got, err := m.all(ctx, key, smallSize, sum, round+i)
 		if err != nil {
 			return err
 		}
-		direct, near = append(direct, ms(d.first)), append(near, ms(n.first))
+		direct, bare = append(direct, ms(got.direct.first)), append(bare, ms(got.bare.first))
+		near = append(near, ms(got.near.first))
 		if err := m.drop(ctx, key); err != nil {
 			return err
 		}
 	}
-	m.add(fmt.Sprintf("first byte, median of %d objects of 8 MiB", m.o.small), "ms", median(direct), median(near))
+	m.add(fmt.Sprintf("first byte, median of %d objects of 8 MiB", m.o.small), "ms", median(direct), median(bare),
+		median(near))
 	return nil
 }
 
@@ -138,10 +151,12 @@ func median(values []float64) float64 {
 // table returns the rows as Markdown.
 func table(rows []figure) string {
 	var b strings.Builder
-	b.WriteString("| read | delay | upstream itself | node, a miss | ratio, median (least to most) |\n|---|---|---|---|---|\n")
+	b.WriteString("| read | delay | upstream itself | bare proxy | node, a miss | bare proxy divided by upstream | " +
+		"node divided by upstream, median (least to most) |\n|---|---|---|---|---|---|---|\n")
 	for _, f := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %.2f %s | %.2f %s | **%.2f** (%.2f to %.2f) |\n", f.Name, f.Delay, median(f.Direct), f.Unit,
-			median(f.Node), f.Unit, median(f.Ratios), slices.Min(f.Ratios), slices.Max(f.Ratios))
+		fmt.Fprintf(&b, "| %s | %s | %.2f %s | %.2f %s | %.2f %s | %.2f (%.2f to %.2f) | **%.2f** (%.2f to %.2f) |\n", f.Name,
+			f.Delay, median(f.Direct), f.Unit, median(f.Bare), f.Unit, median(f.Node), f.Unit, median(f.BareRatios),
+			slices.Min(f.BareRatios), slices.Max(f.BareRatios), median(f.Ratios), slices.Min(f.Ratios), slices.Max(f.Ratios))
 	}
 	return b.String()
 }
