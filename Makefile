@@ -322,7 +322,7 @@ bench-gpu: lib build ## Benchmark on the GPU with the machine's own python3 (tor
 
 .PHONY: bench-peers
 bench-peers: lib build ## Model loads beside safetensors, fastsafetensors, InstantTensor, Run:ai's streamer and kvikio, those that python3 has, on the GPU; ARGS="--models 0.6b,7b,moe --cold 0.6b"
-	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(or $(PYTHON_TORCH),python3) bench/peers.py --out build/bench-peers $(ARGS)
+	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(or $(PYTHON_TORCH),python3) bench/modelpeers.py --out build/bench-peers $(ARGS)
 
 .PHONY: bench-s3
 bench-s3: build ## S3 against MinIO, versitygw and a bare server; ARGS="--keys 1000000 --out docs/benchmarks/DATE-s3"

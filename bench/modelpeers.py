@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares loads of model files by NebulaIO with the loaders of other projects.
 
-    python3 bench/peers.py --models 0.6b,7b,moe --rounds 3 --out build/bench-peers
+    python3 bench/modelpeers.py --models 0.6b,7b,moe --rounds 3 --out build/bench-peers
 
 Every round starts a new process for each loader. Before anything is timed, the process has imported its loader and
 made its CUDA context. The loaders then take turns: each loads the warm file three times. `first` is the first load of

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import peers
+import modelpeers as peers
 import pytest
 from nbench import peermethods, stfile
 from nbench.device import Device
