@@ -213,7 +213,8 @@ type bucket struct {
 	changes [256]uint64 // number of changes by this node, by hash of the key
 	md5     bool        // an ETag of this upstream has been the MD5 of its content
 	noMD5   bool        // ETags of this upstream are no MD5s
-	suspect suspect     // content whose MD5 was not its ETag, seen last
+	// suspects are contents whose MD5 was not their ETag, while no ETag of this upstream was known to be an MD5.
+	suspects map[object.Identity]suspect
 
 	firstByte histogram
 	served    bucketCounts

@@ -107,26 +107,48 @@ func (b *bucket) judge(a *upstream.About, crc uint64, sum hash.Hash) (string, er
 	defer b.mu.Unlock()
 	switch {
 	case got == want:
-		b.md5, b.noMD5 = true, false
+		b.md5, b.noMD5, b.suspects = true, false, nil
 		if how == byLength {
 			how = byMD5
 		}
 		return how, nil
 	case b.noMD5:
 		return how, nil
-	case !b.md5 && b.suspect == suspect{a.Identity, crc}:
-		// A second read gave the same bytes, and no ETag of this upstream has ever been an MD5: this one is none either.
-		b.noMD5 = true
+	case !b.md5 && b.doubts(a.Identity, crc):
+		b.noMD5, b.suspects = true, nil
 		return how, nil
 	}
-	b.suspect = suspect{a.Identity, crc}
 	return "", wrong(byMD5, got, want)
 }
 
+// A server whose ETags look like MD5s and are none is recognized by several contents: a fault on the way may damage one
+// content in the same way at each read.
+const (
+	enoughSuspects = 3  // contents that came twice with the same bytes, and have another MD5 than their ETag
+	mostSuspects   = 64 // contents that are remembered
+)
+
 // suspect is content whose MD5 is not its ETag.
 type suspect struct {
-	id  object.Identity
-	crc uint64
+	crc   uint64 // of the bytes that came last
+	again bool   // a second read gave the same bytes
+}
+
+// doubts records content whose MD5 is not its ETag, and reports whether the ETags of this upstream are no MD5s. The caller
+// holds b.mu.
+func (b *bucket) doubts(id object.Identity, crc uint64) bool {
+	before, seen := b.suspects[id]
+	if b.suspects == nil || !seen && len(b.suspects) >= mostSuspects {
+		b.suspects = map[object.Identity]suspect{}
+	}
+	b.suspects[id] = suspect{crc, seen && before.crc == crc}
+	n := 0
+	for _, s := range b.suspects {
+		if s.again {
+			n++
+		}
+	}
+	return n >= enoughSuspects
 }
 
 // plausible returns an error if the description of empty content contradicts itself: a reply with a wrong length of 0
