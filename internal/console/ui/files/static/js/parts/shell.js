@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame around every page: navigation, who is logged in, the state of the connection, and keys.
 
-import { html, useEffect, useRef, useState } from '../html.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
 import { connection, logOut, session } from '../api.js';
 import { Icon, Logo } from '../icons.js';
 import { useObservable } from '../observable.js';
@@ -23,7 +23,7 @@ const mayTypeHere = (e) => e.target.closest?.('input, textarea, select, [content
 
 /** Listens to the keys of the whole console: "/" searches, "?" shows the keys, "g" and a letter opens a page. */
 function useKeys(allowed, showKeys) {
-  useEffect(() => {
+  useLayoutEffect(() => { // before the page can be seen: a key that is pressed then must not be lost
     let pending = 0;
     const keys = (e) => {
       if (!keysOn.get() || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || mayTypeHere(e)) return;
