@@ -218,12 +218,19 @@ func TestScriptsEndHonest(t *testing.T) {
 
 // TestPassedSeesEachPiece: a test can replace an object at a chosen byte of a reply.
 func TestPassedSeesEachPiece(t *testing.T) {
-	var last, calls atomic.Int64
-	p := proxy(t, Options{Passed: func(_ *http.Request, sent int64) { last.Store(sent); calls.Add(1) }})
+	var calls atomic.Int64
+	whole := make(chan struct{})
+	p := proxy(t, Options{Passed: func(_ *http.Request, sent int64) {
+		calls.Add(1)
+		if sent == int64(len(object())) {
+			close(whole)
+		}
+	}})
 	if r := get(t, p, http.MethodGet, ""); r.err != nil {
 		t.Fatal(r.err)
 	}
-	if last.Load() != int64(len(object())) || calls.Load() < 3 {
-		t.Errorf("%d bytes in %d calls", last.Load(), calls.Load())
+	<-whole // the client may have the last piece before the proxy tells of it
+	if calls.Load() < 3 {
+		t.Errorf("the object came in %d calls", calls.Load())
 	}
 }
