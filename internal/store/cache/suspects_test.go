@@ -12,8 +12,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/upstream"
 )
 
-// TestETagsThatAreNoMD5s: an upstream whose ETags look like MD5s is believed to make them in another way only after three
-// contents came twice with the same bytes. One content that is always damaged in the same way stays wrong.
+// TestETagsThatAreNoMD5s: an upstream whose ETags look like MD5s is believed to make them in another way only after
+// three contents came twice with the same bytes. One content that is always damaged in the same way stays wrong.
 func TestETagsThatAreNoMD5s(t *testing.T) {
 	about := func(key string) *upstream.About {
 		etag := md5.Sum([]byte("not the content of " + key)) //nolint:gosec // as above
@@ -50,8 +50,8 @@ func TestETagsThatAreNoMD5s(t *testing.T) {
 	right := md5.Sum([]byte("right")) //nolint:gosec // as above
 	sum := md5.New()                  //nolint:gosec // as above
 	fmt.Fprint(sum, "right")
-	if how, err := b.judge(&upstream.About{Identity: object.Identity{Key: "r", ETag: hex.EncodeToString(right[:])}}, 7, sum); err != nil ||
-		how != byMD5 {
+	id := object.Identity{Key: "r", ETag: hex.EncodeToString(right[:])}
+	if how, err := b.judge(&upstream.About{Identity: id}, 7, sum); err != nil || how != byMD5 {
 		t.Fatalf("right content: %q, %v", how, err)
 	}
 	for i := range 200 {
