@@ -22,7 +22,7 @@ type figure struct {
 	Direct []float64 `json:"direct"`
 	Bare   []float64 `json:"bare"` // through a bare proxy
 	Node   []float64 `json:"node"`
-	// The values of the proxy and of the node, divided by that of the upstream itself, round by round.
+	// For each round, the value of the proxy and of the node, divided by the value of the upstream itself.
 	BareRatios []float64 `json:"bare_ratios"`
 	Ratios     []float64 `json:"ratios"`
 }

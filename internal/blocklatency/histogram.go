@@ -25,7 +25,8 @@ type Bucket struct {
 	Requests uint64  `json:"requests"`
 }
 
-// Quantile returns a latency in seconds that the given share of the requests did not exceed, or 0 without requests. The answer is at most 25 % too high, because it is the upper end of a bucket.
+// Quantile returns a latency in seconds that the given share of the requests did not exceed, or 0 without requests. The
+// answer is at most 25 % too high, because it is the upper end of a bucket.
 func (h Histogram) Quantile(share float64) float64 {
 	seen := uint64(0)
 	for _, b := range h.Buckets {

@@ -2,8 +2,8 @@
 
 package bottleneck
 
-// Mean returns one window that covers all the given windows. Every value is the mean over the time; a value that is
-// unknown in some windows is the mean of the others. The result has no Waits.
+// Mean returns one window that covers all the given windows. Each value is the mean over their time. Windows in which a
+// value is unknown are left out of its mean. The field Waits of the result is nil.
 func Mean(windows []Window) Window {
 	out := Window{Missing: map[string]string{}}
 	for _, w := range windows {

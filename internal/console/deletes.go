@@ -39,7 +39,7 @@ func newDeletion(key, asked, version string, marker bool) deletion {
 	return d
 }
 
-// remove answers DELETE buckets/{bucket}/object.
+// remove handles DELETE buckets/{bucket}/object of the API: it deletes an object, or one version of it.
 func (c objectPage) remove() (any, error) {
 	key, err := c.key()
 	if err != nil {

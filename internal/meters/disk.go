@@ -5,8 +5,9 @@ package meters
 import (
 	"bytes"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
 // sector is the unit of the sizes in /proc/diskstats, whatever the sectors of the disk are.
@@ -182,27 +183,8 @@ func parseMounts(b []byte) (out []mount) {
 		if !ok || len(l) < 5 || len(r) < 2 || len(out) >= 1<<14 {
 			continue
 		}
-		out = append(out, mount{device: string(l[2]), point: unescape(string(l[4])), kind: string(r[0]),
-			source: unescape(string(r[1]))})
+		out = append(out, mount{device: string(l[2]), point: vfs.UnescapeMount(string(l[4])), kind: string(r[0]),
+			source: vfs.UnescapeMount(string(r[1]))})
 	}
 	return out
-}
-
-// unescape replaces the octal escapes with which the kernel writes spaces in paths.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }

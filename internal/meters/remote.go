@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+
+	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
 // mostMounts bounds the mounts of network file systems that are read.
@@ -21,7 +23,7 @@ func parseMountstats(b []byte) (out []NFS) {
 			m = nil
 			// device SERVER mounted on POINT with fstype nfs4 statvers=1.1
 			if kind := string(w[7]); (kind == "nfs" || kind == "nfs4") && len(out) < mostMounts {
-				out = append(out, NFS{Server: unescape(string(w[1])), Mount: unescape(string(w[4]))})
+				out = append(out, NFS{Server: vfs.UnescapeMount(string(w[1])), Mount: vfs.UnescapeMount(string(w[4]))})
 				m = &out[len(out)-1]
 			}
 		case m == nil || len(w) < 2:

@@ -92,8 +92,8 @@ func (c *Caller) Do(ctx context.Context, as As, r Request) (*http.Response, erro
 	return nil, s3.FaultOf(resp)
 }
 
-// transport returns a transport for one request. The connection carries the address of one client, so it is not used
-// for another.
+// transport returns a transport for one request. Its connection stands for the address of one client, and so must not
+// serve the requests of others.
 func (c *Caller) transport(from net.Addr) *http.Transport {
 	var only http.Protocols
 	only.SetHTTP1(true)

@@ -54,7 +54,7 @@ type Machine struct {
 	noGPU error
 }
 
-// Diagnosis is the doctor's result for a path and a GPU.
+// Diagnosis is what the doctor found out about the way from one path to one GPU.
 type Diagnosis struct {
 	Path   string         `json:"path"`
 	GPU    int            `json:"gpu"` // CUDA's index; -1 if there is no GPU

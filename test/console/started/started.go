@@ -91,7 +91,7 @@ type Browser struct {
 	t    testing.TB
 }
 
-// Browser returns a browser without a session. Redirects are not followed.
+// Browser returns a client that keeps cookies as a browser does, and is not logged in. Redirects are not followed.
 func (s *Server) Browser() *Browser {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
