@@ -399,7 +399,7 @@ gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
 	cd build/gpu/clients && rm -rf bin awscli/examples awscli/topics && cd awscli/botocore/data && find . -mindepth 1 -maxdepth 1 -type d $(AWS_SERVICES:%=! -name %) -exec rm -rf {} +
 	mkdir -p build/gpu/docs build/gpu/test/native && cp -r docs/*.md docs/guide build/gpu/docs/ && cp -r test/snippets build/gpu/test/ && cp -r test/native/cuda build/gpu/test/native/
 	cp test/gpu/run.sh test/gpu/cudacopy.cu test/gpu/top.py build/gpu/ && find build/gpu \( -name __pycache__ -o -name '.*_cache' \) -prune -exec rm -rf {} +
-	for s in peers clients; do tar -C build/gpu -czf build/gpu/$$s.tgz $$s && rm -rf build/gpu/$$s || exit 1; done
+	for s in peers clients native; do tar -C build/gpu -czf build/gpu/$$s.tgz $$s && rm -rf build/gpu/$$s || exit 1; done
 	gzip -f build/gpu/nebulaio build/gpu/gpu.test build/gpu/objects build/gpu/libnebulaio.so
 	@du -sh build/gpu && test $$(du -sm build/gpu | cut -f1) -le 60 || { echo "build/gpu is larger than 60 MiB"; exit 1; }
 

@@ -17,7 +17,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 for packed in "$here"/*.gz; do
 	[ ! -e "$packed" ] || gunzip -f "$packed"
 done
-for packed in peers clients; do
+for packed in peers clients native; do
 	[ ! -e "$here/$packed.tgz" ] || { tar -C "$here" -xzf "$here/$packed.tgz" && rm "$here/$packed.tgz"; }
 done
 export NEBULAIO_LIBRARY=$here/libnebulaio.so NEBULAIO_CLI=$here/nebulaio
