@@ -291,10 +291,11 @@ kernels: ## Compile the GPU's part to PTX; needs clang, and no CUDA toolkit
 		clang -x cuda -nocudainc -nocudalib --cuda-device-only --cuda-gpu-arch=sm_50 -Xclang -target-feature -Xclang +ptx60 -Wall -S -O3 -o - crc64.cu; } >crc64.ptx.new && mv crc64.ptx.new crc64.ptx
 
 FUZZTIME ?= 60s
+FUZZWITHIN ?= 0
 
 .PHONY: fuzz
-fuzz: count ## Run each fuzzer for FUZZTIME, a minute by default
-	$(COUNT) fuzz -go $(GO) -time $(FUZZTIME)
+fuzz: count ## Run each fuzzer for FUZZTIME, a minute by default; FUZZWITHIN=8m begins no other one after 8 minutes
+	$(COUNT) fuzz -go $(GO) -time $(FUZZTIME) -within $(FUZZWITHIN)
 
 .PHONY: bench
 bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench

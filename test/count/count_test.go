@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -237,6 +238,29 @@ func TestFuzzersAreFound(t *testing.T) {
 	}
 	for _, f := range ours {
 		t.Log(f.folder, f.name)
+	}
+}
+
+// TestEveryFuzzerHasItsDay turns 112 fuzzers: each run has all of them, and within a week each is among the first 40.
+func TestEveryFuzzerHasItsDay(t *testing.T) {
+	var all []fuzzer
+	for i := range 112 {
+		all = append(all, fuzzer{"folder", strconv.Itoa(i)})
+	}
+	early := map[fuzzer]bool{}
+	for day := range 7 {
+		got := turned(all, day)
+		for _, f := range got[:40] {
+			early[f] = true
+		}
+		for _, f := range all {
+			if !slices.Contains(got, f) || len(got) != len(all) {
+				t.Fatalf("day %d has %d fuzzers, and %v among them: %v", day, len(got), f, slices.Contains(got, f))
+			}
+		}
+	}
+	if len(early) != len(all) {
+		t.Errorf("%d of %d fuzzers were among the first 40 within a week", len(early), len(all))
 	}
 }
 

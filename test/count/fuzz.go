@@ -15,7 +15,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 )
 
 // fuzzer is one fuzz test.
@@ -117,11 +119,21 @@ func (u *untilFailure) Write(p []byte) (int, error) {
 	return at + n, err
 }
 
-// runFuzz runs every fuzzer of this module for a while and returns the first exit code that is not 0.
+// turned returns the fuzzers beginning with another one each day, so that a run that has no time for all of them
+// reaches each within some days.
+func turned(all []fuzzer, day int) []fuzzer {
+	const step = 37 // fuzzers of one folder lie side by side; the next day begins beyond them
+	first := day * step % len(all)
+	return append(slices.Clone(all[first:]), all[:first]...)
+}
+
+// runFuzz runs every fuzzer of this module for a while and returns the first exit code that is not 0. After the time
+// of -within, no other fuzzer begins.
 func runFuzz(arguments []string, out io.Writer) (int, error) {
 	flags := flag.NewFlagSet("count fuzz", flag.ContinueOnError)
 	each := flags.String("time", "60s", "how long each fuzzer runs")
 	goTool := flags.String("go", "go", "the go program")
+	within := flags.Duration("within", 0, "how long all fuzzers may take together; 0 is without a limit")
 	if err := flags.Parse(arguments); err != nil {
 		return 2, nil
 	}
@@ -132,8 +144,15 @@ func runFuzz(arguments []string, out io.Writer) (int, error) {
 	if len(all) == 0 {
 		return 1, fmt.Errorf("no fuzzers were found here (fix: run it at the top of the repository)")
 	}
-	code := 0
+	code, began := 0, time.Now()
+	if *within > 0 {
+		all = turned(all, began.YearDay())
+	}
 	for i, f := range all {
+		if *within > 0 && time.Since(began) > *within {
+			fmt.Fprintf(out, "%d of %d fuzzers ran within %s; another day begins with others\n", i, len(all), *within)
+			break
+		}
 		fmt.Fprintf(out, "=== %d of %d: %s in %s\n", i+1, len(all), f.name, f.folder)
 		cmd := exec.Command(*goTool, "test", "./"+f.folder, "-run", "^$", "-fuzz", "^"+f.name+"$", "-fuzztime", *each,
 			"-fuzzminimizetime", "1x")

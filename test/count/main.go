@@ -6,7 +6,7 @@
 //	count go -- go test ARGUMENTS         runs go test and prints one line per package, and what fails in full
 //	count unraced -- go test ARGUMENTS    does the same for the tests that call unraced.SingleThreaded alone
 //	count pytest -- PYTHON -m pytest ...  runs pytest and keeps its counts
-//	count fuzz [-time 60s] [-go GO]       runs every fuzzer of the module, one after the other
+//	count fuzz [-time 60s] [-within 8m]   runs every fuzzer of the module, one after the other
 package main
 
 import (
