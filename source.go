@@ -5,6 +5,7 @@ package nebulaio
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 
 	"github.com/nebulaio/nebulaio/internal/boot"
@@ -110,6 +111,7 @@ func (s *System) openSource(ctx context.Context, name string, tree *client.Tree,
 	// Pinning staging memory takes as long as reading headers and allocating device memory, so it starts now.
 	s.sys.Engine.Prepare(dev)
 	layout := o.layout(dev)
+	layout.Memo = s.headers
 	var refused []report.Refusal
 	if tree != nil {
 		layout.Tree, layout.Shown = tree, tree.Shown
@@ -241,9 +243,10 @@ type HeaderTensor struct {
 // Headers returns the headers of all files of the source, including tensors that were not chosen.
 func (s *Source) Headers() []Header {
 	return convert(s.model.Files, func(f *format.File) Header {
-		return Header{Path: f.Path, Size: f.Size, DataStart: f.DataStart, Metadata: f.Metadata,
+		var own shapes
+		return Header{Path: f.Path, Size: f.Size, DataStart: f.DataStart, Metadata: maps.Clone(f.Metadata),
 			Tensors: convert(f.Tensors, func(t format.Tensor) HeaderTensor {
-				return HeaderTensor{Name: t.Name, DType: DType(t.DType), Shape: t.Shape, Offset: t.Offset, Size: t.Size}
+				return HeaderTensor{Name: t.Name, DType: DType(t.DType), Shape: own.clone(t.Shape), Offset: t.Offset, Size: t.Size}
 			})}
 	})
 }
@@ -253,11 +256,30 @@ func (s *Source) Index() string { return s.model.Index }
 
 // Tensors lists the chosen tensors, sorted by file and offset.
 func (s *Source) Tensors() []TensorInfo {
+	var own shapes
 	out := make([]TensorInfo, len(s.model.Tensors))
-	for i, t := range s.model.Tensors {
-		out[i] = TensorInfo{Name: t.Name, DType: DType(t.DType), Shape: t.Shape, Whole: t.Whole, Start: t.Start, File: t.File,
-			Offset: t.At, FileOffset: t.Offset, Size: t.Size}
+	for i := range s.model.Tensors {
+		t := &s.model.Tensors[i]
+		out[i] = TensorInfo{Name: t.Name, DType: DType(t.DType), Shape: own.clone(t.Shape), Whole: own.clone(t.Whole),
+			Start: own.clone(t.Start), File: t.File, Offset: t.At, FileOffset: t.Offset, Size: t.Size}
 	}
+	return out
+}
+
+// shapes copies shapes for callers, who may change them. The copies are cut from blocks, because a model has thousands.
+type shapes struct{ block []int64 }
+
+func (s *shapes) clone(shape []int64) []int64 {
+	if len(shape) == 0 {
+		return shape // nothing to change; nil stays nil, and the shape of a scalar stays empty
+	}
+	n := len(shape)
+	if len(s.block) < n {
+		s.block = make([]int64, max(n, 4096))
+	}
+	out := s.block[:n:n]
+	s.block = s.block[n:]
+	copy(out, shape)
 	return out
 }
 

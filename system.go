@@ -9,6 +9,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/boot"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/open"
+	"github.com/nebulaio/nebulaio/internal/model"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/report"
 )
@@ -83,7 +84,10 @@ func (o Options) parts() boot.Options {
 
 // System holds the devices and the transfer engine of a process. A program makes one System and uses it everywhere.
 // All methods of a System are safe for concurrent use.
-type System struct{ sys *boot.System }
+type System struct {
+	sys     *boot.System
+	headers *model.Memo // of models that were opened lately
+}
 
 // NewSystem makes a System; the caller closes it. NewSystem fails if an option is out of range, or if Devices is
 // DevicesRequire and no GPU works. GPU memory is allocated and GPU contexts are made at the first use of a GPU, not
@@ -93,7 +97,7 @@ func NewSystem(o Options) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &System{sys: s}, nil
+	return &System{sys: s, headers: &model.Memo{}}, nil
 }
 
 // Survey lists the devices and libraries that were found or are missing on this machine, with fixes.

@@ -36,7 +36,9 @@ class Wanted:
 
 WANTED = (
     Wanted("warm", "ours", "pinned copy", 0.85),
+    Wanted("warm", "ours, again", "pinned copy", 0.85),
     Wanted("warm", "ours, files of stock", "pinned copy", 0.85),
+    Wanted("warm", "ours, files of stock, again", "pinned copy", 0.85),
     Wanted("warm", "ours, files of stock", "FileSystemReader", 8),
     Wanted("cold", "ours", "O_DIRECT", 0.95),
     Wanted("save", "ours", "O_DIRECT", 0.90),

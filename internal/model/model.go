@@ -47,6 +47,8 @@ type Options struct {
 	// If Tree is nil, names are paths of files on this machine.
 	Tree  vfs.Tree
 	Shown func(name string) string
+	// Memo, if not nil, keeps parsed headers for later calls of Open.
+	Memo *Memo
 	// Addressable means that tensors are loaded into host memory. In host memory, tensors keep their offset within a
 	// page of the file, so that direct reads go straight into place.
 	Addressable bool
@@ -63,6 +65,7 @@ type Model struct {
 	Index   string // file name of the first index; "" if there is none
 
 	sources  []*vfs.File
+	known    []*known  // one per file; nil in a selection
 	names    []string  // in the tree, one per file
 	tree     vfs.Tree  // nil: this machine's files
 	pool     *vfs.Pool // of the sources where they are many; nil: each keeps its descriptors
@@ -158,12 +161,16 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 		// that the engine may want to read past the page cache.
 		m.seen = append(m.seen, headerCached(f))
 		f.ExpectRandom(true)
-		parsed, err := safetensors.Parse(f, f.Size(), f.Path(), mode)
+		header, err := safetensors.ReadHeader(f, f.Size(), f.Path())
 		f.ExpectRandom(false)
 		if err != nil {
 			return err
 		}
-		m.Files = append(m.Files, parsed)
+		k, err := o.Memo.parse(header, f.Size(), f.Path(), mode)
+		if err != nil {
+			return err
+		}
+		m.Files, m.known = append(m.Files, k.file), append(m.known, k)
 	}
 	if index != nil {
 		if m.Index == "" {
@@ -216,6 +223,12 @@ func (m *Model) place(o Options) error {
 		return err
 	}
 	for i, f := range m.Files {
+		if m.known != nil && len(pick.globs) == 0 && len(cut.rules) == 0 {
+			l, placed := m.known[i].place(o.Addressable)
+			m.Layouts = append(m.Layouts, l)
+			m.adopt(placed, i)
+			continue
+		}
 		tensors, err := m.choose(f, pick, o)
 		if err != nil {
 			return err
@@ -240,6 +253,19 @@ func (m *Model) place(o Options) error {
 		return err
 	}
 	return cut.unused(m.Path)
+}
+
+// adopt adds the tensors of file number i, of which all are loaded.
+func (m *Model) adopt(placed []Placement, i int) {
+	if i == 0 {
+		m.Tensors = placed[:len(placed):len(placed)] // shared: nobody changes a placement
+		return
+	}
+	first := len(m.Tensors)
+	m.Tensors = append(m.Tensors, placed...)
+	for k := first; k < len(m.Tensors); k++ {
+		m.Tensors[k].File = i
+	}
 }
 
 // selection is a set of globs, with a mark for each that has matched.
@@ -344,7 +370,9 @@ func (m *Model) Start(ctx context.Context, e *transfer.Engine, dev device.Device
 				Dst: dst[i].Ptr + device.Ptr(s.At), Width: s.Width, Stride: s.Stride})
 		}
 	}
-	for _, t := range m.Tensors {
+	req.Parts = make([]transfer.Part, 0, len(m.Tensors))
+	for i := range m.Tensors {
+		t := &m.Tensors[i]
 		req.Parts = append(req.Parts, transfer.Part{File: t.File, Dst: dst[t.File].Ptr + device.Ptr(t.At), Len: t.Size})
 	}
 	if o.Verify {

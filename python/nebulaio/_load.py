@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from . import _arguments, _device, _frameworks, _handles, _objects, _process, _slices
+from ._collector import without_collections
 from ._connection import Connection, with_defaults
 from .errors import InvalidError
 
@@ -147,11 +148,19 @@ def load(
         destinations = allocate(maker, model.system, places)
         with _handles.Load(model, destinations, maker.stream(place), order.start) as running:
             # The load runs from here on. Leaving the block early cancels it.
-            tensors = model.describe()["tensors"]
-            dtypes = _frameworks.choose(maker, tensors, order.unsupported)  # type: ignore[arg-type]
-            out = maker.views(tensors, destinations, dtypes)
+            out = _views(maker, model, destinations, order.unsupported)
             running.wait(progress)
-        return {name: maker.final(view) for name, view in out.items()}
+        return maker.finals(out)
+
+
+def _views(
+    maker: _frameworks.Framework, model: _handles.Model, destinations: list[_handles.Destination], unsupported: str
+) -> dict[str, Any]:
+    """Return views of all tensors of a model. What describes thousands of them is freed while the load still runs."""
+    with without_collections():
+        tensors = model.describe()["tensors"]
+        dtypes = _frameworks.choose(maker, tensors, unsupported)  # type: ignore[arg-type]
+        return maker.views(tensors, destinations, dtypes)
 
 
 def load_tensors(

@@ -137,7 +137,7 @@ class safe_open(_handles.OfThisProcess):
             tensors = model.describe()["tensors"]
             views = self._maker.views(tensors, destinations, _frameworks.choose(self._maker, tensors, "error"))
             running.wait(None)
-        return {name: self._maker.final(view) for name, view in views.items()}
+        return self._maker.finals(views)
 
     def get_slice(self, name: str) -> SafeSlice:
         """Return an object that reads parts of a tensor when it is indexed, also after the file was closed."""

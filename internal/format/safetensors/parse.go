@@ -80,10 +80,16 @@ func irregular(m os.FileMode) string {
 // Parse returns count from the start of the file. The tensors cover the file from DataStart to its end without a gap.
 // Content that violates the format is an error of kind Corrupt, and a failed read an error of kind IO.
 func Parse(r io.ReaderAt, size int64, path string, mode Mode) (*format.File, error) {
-	header, err := readHeader(r, size, path)
+	header, err := ReadHeader(r, size, path)
 	if err != nil {
 		return nil, err
 	}
+	return ParseHeader(header, size, path, mode)
+}
+
+// ParseHeader checks the header of a safetensors file, which ReadHeader has read, as Parse does. ParseHeader changes
+// the bytes of the header, and the result does not refer to them.
+func ParseHeader(header []byte, size int64, path string, mode Mode) (*format.File, error) {
 	dataStart := lengthSize + int64(len(header))
 	h := headerScanner{
 		scanner: scanner{src: header, base: lengthSize, op: opParse, path: path},
@@ -103,8 +109,9 @@ func Parse(r io.ReaderAt, size int64, path string, mode Mode) (*format.File, err
 	return &format.File{Path: path, Size: size, DataStart: dataStart, Tensors: h.tensors, Metadata: h.metadata}, nil
 }
 
-// readHeader returns the JSON text. Nothing is allocated before the length is known to fit the file.
-func readHeader(r io.ReaderAt, size int64, path string) ([]byte, error) {
+// ReadHeader returns the JSON text of the header, unchecked; the parameter size is the file's size in bytes. Nothing is
+// allocated before the length is known to fit the file and MaxHeader.
+func ReadHeader(r io.ReaderAt, size int64, path string) ([]byte, error) {
 	if size < lengthSize {
 		return nil, errs.New(errs.Corrupt, opParse, path,
 			fmt.Sprintf("the file has %d bytes, expected at least %d for the header length", size, lengthSize)).WithFix(fixCopy)

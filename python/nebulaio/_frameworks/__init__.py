@@ -58,6 +58,9 @@ class Framework(Protocol):
     def final(self, view: Any) -> Any:
         """Return the tensor of a view after its bytes have arrived. For most frameworks this is the view."""
 
+    def finals(self, views: dict[str, Any]) -> dict[str, Any]:
+        """Return the tensors of all views by name, as `final` does for each."""
+
 
 def get(name: str | None) -> Framework:
     """Return the framework of that name; None means "pt".

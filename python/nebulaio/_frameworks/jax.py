@@ -102,6 +102,9 @@ class JaxFramework:
             return view.array(self._jax)
         return self._jax.device_put(view, self._jax.devices("cpu")[0], may_alias=True)
 
+    def finals(self, views: dict[str, Any]) -> dict[str, Any]:
+        return {name: self.final(view) for name, view in views.items()}
+
     def _device(self, device: str) -> Any:
         try:
             found = self._jax.local_devices(backend="gpu")

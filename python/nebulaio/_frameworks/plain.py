@@ -43,3 +43,6 @@ class PlainFramework:
 
     def final(self, view: Any) -> Any:
         return view
+
+    def finals(self, views: dict[str, Any]) -> dict[str, Any]:
+        return views

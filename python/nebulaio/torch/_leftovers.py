@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from .._collector import without_collections
 from ..errors import NebulaioError
 from . import _manifest, _metadata
-from ._collector import without_collections
 from ._place import Place
 
 _SUMS = ".crc64nvme"

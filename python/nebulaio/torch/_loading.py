@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .. import _gather
+from .._collector import without_collections
 from ..errors import CorruptError, InvalidError, UnsupportedError
 from . import _regions
-from ._collector import without_collections
 from ._place import Place, address_of
 from ._regions import Box
 from ._rows import Want

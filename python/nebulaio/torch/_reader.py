@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import _arguments
+from .._collector import without_collections
 from ..errors import CorruptError, InvalidError, NotFoundError
 from . import _hf, _manifest, _metadata, _rows, _shared
-from ._collector import without_collections
 from ._loading import Loading
 from ._place import Place, is_place, open_place, read_verified
 from ._sources import Sources

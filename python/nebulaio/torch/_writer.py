@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _arguments, _checkpoints
+from .._collector import without_collections
 from ..errors import InvalidError, NebulaioError
 from . import _hf_writer, _leftovers, _manifest, _metadata
-from ._collector import without_collections
 from ._place import Directory, Place, is_place, open_place
 from ._writing import Writing
 from ._written import Assignment, WrittenFile, done
