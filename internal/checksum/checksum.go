@@ -93,6 +93,9 @@ func blocksOf(size, block int64) int64 {
 // Of returns the CRC-64/NVME checksum of p.
 func Of(p []byte) uint64 { return crc64nvme.Checksum(p) }
 
+// Add returns the CRC-64/NVME checksum of the bytes with the checksum sum and of p behind them.
+func Add(sum uint64, p []byte) uint64 { return crc64nvme.Update(sum, p) }
+
 // Joiner combines the checksums of byte ranges, in any order, into the checksum of a whole block. The checksum of a
 // block is the XOR of After(sum, n) over all its ranges, where n is the number of bytes in the block after the range.
 // A Joiner is safe for concurrent use.

@@ -98,6 +98,7 @@ func (b *body) some(p []byte) (n int, err error) {
 			n = copy(p, have)
 			b.given(p[:n])
 			b.now.give(at)
+			b.now.f.launch()
 		}
 	default:
 		err = b.plan()

@@ -34,6 +34,8 @@ type flight struct {
 	from string    // object.ServedPeer or object.ServedUpstream
 	sum  hash.Hash // of the whole content; nil if the CRC-64 is enough. Used by one goroutine at a time.
 	ends context.CancelFunc
+	// launch starts the goroutine of the flight, if it has not started yet. See version.start.
+	launch func()
 	// keeps means that no block is left out, because other nodes of the cluster would have to fetch it again.
 	keeps bool
 	alone atomic.Bool // the neighbour has failed, and the flight reads from the upstream itself
@@ -167,7 +169,7 @@ func (f *flight) fetch(ctx context.Context, src io.Reader, begun func()) error {
 		if b == nil {
 			return nil
 		}
-		for data, have := b.data, 0; have < len(data); { // the memory may be given back with the last byte
+		for data, have := b.data, b.have; have < len(data); { // the memory may be given back with the last byte
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -211,6 +213,9 @@ func (f *flight) fetch(ctx context.Context, src io.Reader, begun func()) error {
 func (f *flight) begin(n int64) *block {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if b := f.queue.at(n); b != nil && f.err == nil {
+		return b // the first bytes of the block came with the answer of the upstream
+	}
 	for f.err == nil && n < f.end {
 		if b := f.queue.grow(f.v.length(n)); b != nil {
 			return b

@@ -21,6 +21,7 @@ func (r *follower) leave() {
 	}
 	r.gone = true
 	delete(f.readers, r)
+	f.launch() // a flight ends only in its goroutine
 	if len(f.readers) > 0 || f.done {
 		f.room.Broadcast() // the others may allow to leave out blocks
 		return
@@ -83,6 +84,7 @@ func (r *follower) wait(ctx context.Context, w wish) (b *block, p []byte, upTo i
 				f.moved.Broadcast()
 			})
 		}
+		f.launch()
 		starved := !w.patient && k >= q.ends()
 		if starved {
 			f.hungry++

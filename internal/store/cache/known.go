@@ -5,7 +5,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -51,7 +50,7 @@ type wanted struct {
 // opened is the content that came with the answer to a question.
 type opened struct {
 	v    *version // with one user
-	body io.ReadCloser
+	body *stream
 	off  int64 // of body
 	f    *follower
 }
@@ -166,7 +165,7 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 			known = false
 		}
 	}
-	var body io.ReadCloser
+	var body *stream
 	var err error
 	off, full := int64(0), true
 	if w.open && !known {
@@ -234,41 +233,8 @@ func unanswered(err error) bool {
 		!errors.Is(err, upstream.ErrChanged)
 }
 
-// stream is a body of the upstream with the function that ends its request.
-type stream struct {
-	io.ReadCloser
-	end context.CancelFunc
-}
-
-// Close implements io.Closer.
-func (s *stream) Close() error {
-	err := s.ReadCloser.Close()
-	s.end()
-	return err
-}
-
-// openStream asks for the description and for bytes of an object. The returned body does not depend on ctx, because other
-// readers may follow it after the request that asked for it has ended.
-func (b *bucket) openStream(ctx context.Context, ref object.Ref, off, n int64) (upstream.About, io.ReadCloser, error) {
-	own, cancel := context.WithCancel(b.s.fetches)
-	stop := context.AfterFunc(ctx, cancel)
-	about, body, err := b.opener.Open(own, ref.Key, ref.Version, off, n)
-	if !stop() && err == nil { // ctx has ended in the meantime
-		_ = body.Close() // only read from
-		body, err = nil, errs.Wrap("open", b.name(ref.Key), context.Cause(ctx))
-	}
-	if err != nil {
-		cancel()
-		if ctx.Err() != nil {
-			err = errs.Wrap("open", b.name(ref.Key), context.Cause(ctx))
-		}
-		return about, nil, err
-	}
-	return about, &stream{body, cancel}, nil
-}
-
 // receive makes a flight of a body that came with an answer.
-func (b *bucket) receive(ctx context.Context, found *found, w *wanted, body io.ReadCloser, off int64) *opened {
+func (b *bucket) receive(ctx context.Context, found *found, w *wanted, body *stream, off int64) *opened {
 	a := &found.about
 	id := a.Identity
 	n := w.rng.N

@@ -6,10 +6,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -195,8 +195,16 @@ func (v *version) bringsElsewhere(f *flight, n int64) bool {
 		len(v.entry.Missing(object.Range{Off: n * blockSize, N: 1})) == 0
 }
 
+// idleStart is the longest time for which a flight waits for its reader to send the first bytes to the client. After
+// idleStart, the flight fetches on in any case.
+const idleStart = 10 * time.Millisecond
+
 // start starts a flight with one reader. If src is nil, the flight opens its source itself. The caller holds v.mu.
-func (v *version) start(first, end int64, from string, src io.ReadCloser) *follower {
+//
+// If src has read some bytes already, the reader gets them at once, and the goroutine of the flight starts when the
+// reader has sent them, waits or leaves, at the latest after idleStart. Otherwise, the flight would take the processor
+// to copy all bytes that the upstream has sent before the client has got the first one.
+func (v *version) start(first, end int64, from string, src *stream) *follower {
 	s := v.b.s
 	ctx, cancel := context.WithCancel(s.fetches)
 	f := &flight{v: v, from: from, first: first, end: min(end, blockCount(v.id.Size)), ends: cancel,
@@ -211,12 +219,21 @@ func (v *version) start(first, end int64, from string, src io.ReadCloser) *follo
 	v.hold()
 	s.running.Add(1)
 	s.counts.fills.Add(1)
-	go func() {
-		if src == nil {
-			src = &source{ctx: ctx, v: v, f: f, pos: first * blockSize, end: min(f.end*blockSize, v.id.Size)}
-		}
-		f.run(ctx, src)
-	}()
+	if src == nil {
+		own := &source{ctx: ctx, v: v, f: f, pos: first * blockSize, end: min(f.end*blockSize, v.id.Size)}
+		f.launch = sync.OnceFunc(func() { go f.run(ctx, own) })
+		f.launch()
+		return r
+	}
+	f.launch = sync.OnceFunc(func() { go f.run(ctx, src) })
+	if head := src.takeHead(); len(head) > 0 {
+		b := f.queue.grow(v.length(first))
+		b.have = copy(b.data, head)
+		v.b.received(from, b.have)
+		time.AfterFunc(idleStart, f.launch)
+		return r
+	}
+	f.launch()
 	return r
 }
 

@@ -24,7 +24,6 @@ var chunks = sync.Pool{New: func() any {
 // WriteTo implements io.WriterTo. Bytes on the disk go to a socket by sendfile.
 func (b *body) WriteTo(w io.Writer) (int64, error) {
 	var total int64
-	var sent bool
 	p := chunks.Get().(*[]byte)
 	defer chunks.Put(p)
 	for {
@@ -58,10 +57,12 @@ func (b *body) WriteTo(w io.Writer) (int64, error) {
 		}
 		n, err := b.pass(w, *p)
 		total += n
-		if n > 0 && !sent && err == nil {
-			sent = true
+		if n > 0 && total <= blockSize && err == nil {
 			err = flush(w)
 			b.err = err
+			if b.now != nil {
+				b.now.f.launch() // the client has the first bytes
+			}
 		}
 		if err != nil {
 			return total, err
@@ -69,7 +70,8 @@ func (b *body) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
-// flush sends the first bytes that came from elsewhere than the disk, if w has a buffer: the next ones may take long.
+// flush sends the bytes of the first block that came from elsewhere than the disk, if w has a buffer: the next ones may
+// take long.
 func flush(w io.Writer) error {
 	if f, ok := w.(interface{ Flush() error }); ok {
 		return f.Flush()
