@@ -115,13 +115,18 @@ test-top: build ## Stage a busy disk, cached reads, dirty pages, a throttled con
 	$(PYTHON) test/top/staged.py $(ROOT)/bin/nebulaio
 
 .PHONY: crash
-crash: tools ## Crash tests at length: 1,000 power cuts of the store and of the cache, 200 kills of each, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
+crash: tools ## Crash tests at length: 1,000 power cuts of the store and of the cache, 200 kills of each, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of lifecycle rules over 100,000 versions, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
 	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 NEBULAIO_CRASH_FLIPS=500 NEBULAIO_CRASH_REPAIRS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf|TestEachFlip|TestEachMissing|TestRepair' -v ./internal/store/disk
 	NEBULAIO_CRASH_CACHE_CUTS=1000 NEBULAIO_CRASH_CACHE_KILLS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills' -v ./internal/store/cachefile
 	NEBULAIO_CRASH_ROUNDS=200 $(GO) test -timeout 60m -run TestKilledUnderLoad -v ./test/server
+	NEBULAIO_CRASH_LIFECYCLE=100000 NEBULAIO_CRASH_LIFECYCLE_KILLS=50 $(GO) test -timeout 60m -run TestKilledLifecycle -v ./test/server
 	NEBULAIO_CRASH_PACKS=50 $(GO) test -timeout 60m -run TestKilledPacks -v ./internal/cli
 	NEBULAIO_CRASH_CHECKPOINTS=1000 NEBULAIO_CRASH_CUTS=3000 $(GO) test -timeout 60m -run 'TestKilledCheckpoints|TestPowerCuts' -v .
 	NEBULAIO_DOOR_ROUNDS=100 $(GO) test -timeout 60m -run 'TestClientKilledInMidWrite|TestServerKilledInMid' -v ./test/server
+
+.PHONY: test-inventory
+test-inventory: tools ## Write an inventory of 1,000,000 objects, and compare it with a listing
+	NEBULAIO_TEST_INVENTORY=1000000 $(GO) test -timeout 60m -run TestInventoryEqualsListing -v ./internal/node
 
 NATIVE := -Wall -Wextra -Werror -pedantic -O1 -g -I$(ROOT)/include
 LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,\$$ORIGIN/.. $(STATIC)
@@ -280,10 +285,10 @@ venv-console: $(VENV_CONSOLE)/.ready ## Make the Python environment of test-cons
 $(VENV_CONSOLE)/.ready: test/console/browser/requirements.txt
 	bash test/setup/venv.sh $(PYTHON) $(VENV_CONSOLE) $<
 
-LONG_UPSTREAMS := ThroughANode|TestNothingWrong|TestReplacedInMid|TestKilled|TestCopiesThroughLies|TestRestartIsWarm|TestThreeNodes|TestANodeDies|OSD
+LONG_UPSTREAMS := ThroughANode|TestNothingWrong|TestReplacedInMid|TestKilled|TestCopiesThroughLies|TestRestartIsWarm|TestThreeNodes|TestANodeDies|OSD|TestMigrationFromMinIO
 .PHONY: test-upstreams-long
 test-upstreams-long: build clients ## Upstreams at length, about 50 minutes: the whole suite of versitygw, all flows of clients, 100,000 requests to a lying upstream, 200 replaced objects, 200 kills of nodes, 100 of copies, 1 GiB at three nodes and 100,000 cached objects
-	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) NEBULAIO_UPSTREAMS_LIES=100000 NEBULAIO_UPSTREAMS_REPLACED=200 NEBULAIO_UPSTREAMS_KILLS=200 NEBULAIO_UPSTREAMS_COPIES=100 NEBULAIO_UPSTREAMS_MIB=1024 NEBULAIO_UPSTREAMS_OBJECTS=100000 NEBULAIO_UPSTREAMS_SILENT=5 NEBULAIO_UPSTREAMS_ALL=1 $(GO) test -count=1 -vet=off -timeout 120m -v -run '$(LONG_UPSTREAMS)' ./test/upstreams $(ARGS)
+	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) NEBULAIO_UPSTREAMS_LIES=100000 NEBULAIO_UPSTREAMS_REPLACED=200 NEBULAIO_UPSTREAMS_KILLS=200 NEBULAIO_UPSTREAMS_COPIES=100 NEBULAIO_UPSTREAMS_MIB=1024 NEBULAIO_UPSTREAMS_OBJECTS=100000 NEBULAIO_UPSTREAMS_SILENT=5 NEBULAIO_UPSTREAMS_MIGRATED=10000 NEBULAIO_UPSTREAMS_MIGRATION_KILLS=20 NEBULAIO_UPSTREAMS_ALL=1 $(GO) test -count=1 -vet=off -timeout 120m -v -run '$(LONG_UPSTREAMS)' ./test/upstreams $(ARGS)
 
 .PHONY: kernels
 kernels: ## Compile the GPU's part to PTX; needs clang, and no CUDA toolkit
@@ -330,15 +335,17 @@ bench-s3: build ## S3 against MinIO, versitygw and a bare server; ARGS="--keys 1
 	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
 	build/bench-s3/bench-s3 $(ARGS)
 
-.PHONY: bench-list bench-tls bench-put
-bench-list bench-tls bench-put: build
+.PHONY: bench-list bench-tls bench-put bench-sse
+bench-list bench-tls bench-put bench-sse: build
 	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
 	build/bench-s3/bench-s3 --peers '' $(SELECT) $(ARGS)
-bench-list: SELECT = --rows '^keys$$' --keys 1000000 --without 'bare|always|crc64|tls'
+bench-list: SELECT = --rows '^keys$$' --keys 1000000 --without 'bare|always|crc64|tls|sse'
 bench-list: ## Pages of a listing with 1,000,000 keys; ARGS="--out docs/benchmarks/DATE-list"
-bench-tls: SELECT = --rows 'GET 64 MiB' --without 'bare|always|crc64'
+bench-tls: SELECT = --rows 'GET 64 MiB' --without 'bare|always|crc64|sse'
 bench-tls: ## CPU time of TLS GETs beside plain GETs and AES-GCM alone; ARGS="--rounds 9"
-bench-put: SELECT = --rows 'PUT 4 KiB' --without '^bare$$|fdatasync|always|crc64|tls'
+bench-put: SELECT = --rows 'PUT 4 KiB' --without '^bare$$|fdatasync|always|crc64|tls|sse'
+bench-sse: SELECT = --rows 'GET 64 MiB' --without 'bare|crc64|tls'
+bench-sse: ## CPU time of GETs of encrypted objects beside verified GETs and AES-GCM alone; ARGS="--rounds 9"
 bench-put: ## Small durable PUTs beside a bare server with MD5 and syncs; ARGS="--rounds 9"
 
 .PHONY: bench-misses

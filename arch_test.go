@@ -15,7 +15,8 @@ var floors = map[string]int{
 	"capi": 9, "internal/abi": 8,
 	"":                 7, // the library
 	"internal/bench":   8,
-	"internal/copying": 6, "internal/copying/journal": 4,
+	"internal/copying": 6, "internal/copying/journal": 4, "internal/copying/versions": 5, "internal/migrate": 6,
+	"internal/migrate/minioiam": 3, "internal/replication": 6, "internal/replication/rules": 4,
 	"internal/process": 8, "internal/process/image": 3, "internal/process/criu": 3, "internal/process/target": 3,
 	"internal/data/loader": 6, "internal/data/open": 5, "internal/checkpoint": 6, "internal/checkpoint/pickle": 2,
 	"internal/boot": 6, "internal/model": 6, "internal/gather": 6, "internal/doctor": 6, "internal/tuning": 6,
@@ -26,15 +27,20 @@ var floors = map[string]int{
 	"internal/transfer/verify": 4,
 	"internal/device/host":     4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4,
 	"internal/format/safetensors": 4, "internal/bench/report": 4,
-	"internal/iam": 4, "internal/store/datafile": 4, "internal/s3api": 6, "internal/node": 9,
+	"internal/audit": 2, "internal/accesslog": 2, "internal/notify": 4,
+	"internal/lifecycle": 4, "internal/inventory": 4, "internal/iam": 4, "internal/iam/document": 3,
+	"internal/store/datafile": 4, "internal/s3api": 6, "internal/node": 9,
 	"internal/store/codec": 2, "internal/store/sendfile": 1, "internal/store/lend": 2, "internal/store/record": 4, "internal/store/layout": 4, "internal/store/metafile": 4,
 	"internal/store/filecopy": 5, "internal/store/metadb": 5, "internal/store/witness": 5,
 	"internal/store/fence": 6, "internal/store/metascan": 6, "internal/store/quarantine": 6,
 	"internal/store/backup": 7, "internal/store/check": 7, "internal/store/cachefile": 7, "internal/store/disk": 8, "internal/store/salvage": 8,
+	"internal/oidc": 2, "internal/s3api/sts": 1,
 	"internal/s3api/policy": 5, "internal/s3api/express": 5, "internal/s3api/conn": 1, "internal/s3api/ktls": 2, "internal/s3api/xmldoc": 1,
-	"report":          3, // public: what a transfer reports
-	"internal/object": 3, "internal/config": 3, "internal/gpudirect/wire": 3,
-	"internal/cluster":        4,
+	"internal/s3api/acl": 1,
+	"report":             3, // public: what a transfer reports
+	"internal/object":    3, "internal/config": 3, "internal/gpudirect/wire": 3,
+	"internal/cluster": 4,
+	"internal/seal":    3, "internal/keyring": 4, "internal/store/sealed": 5,
 	"internal/store/upstream": 5, "internal/store/cache": 8,
 	"internal/store/s3": 4, "internal/gpudirect/channel": 4, "internal/gpudirect/client": 6,
 	"internal/place": 5, "internal/warm": 6,
@@ -64,7 +70,8 @@ var outside = []string{"internal/device/fakegpu", "internal/nvtx/fakeprofiler",
 	"test/routes", "test/peers/samples", "bench/s3", "bench/express", "bench/misses", "bench/door/objects",
 	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder",
 	"test/s3suite/player", "test/upstreams", "test/upstreams/programs", "test/upstreams/serve", "test/upstreams/liar",
-	"test/console/started", "test/console/attacks", "test/console/flow"}
+	"test/console/started", "test/console/attacks", "test/console/flow", "test/issuer", "test/issuer/serve",
+	"test/sts", "test/transit"}
 
 // storeParts are the packages of the store on disk that open its metadata or its files.
 const storeParts = "internal/store/metafile internal/store/metadb internal/store/metascan internal/store/fence " +
@@ -95,14 +102,20 @@ var doors = map[string]struct{ by, why string }{
 	"internal/store/datafile": {"internal/store/disk " + storeParts,
 		"files of content have one owner"},
 	"internal/s3api": {"internal/node", "the front end can be replaced"},
+	"internal/s3api/xmldoc": {"internal/s3api/... internal/lifecycle internal/inventory",
+		"documents of S3 are checked in one place"},
 	"github.com/cockroachdb/pebble/v2": {"internal/store/disk internal/store/cachefile " + storeParts,
 		"metadata has one owner"},
 	"github.com/prometheus/client_golang/prometheus": {"internal/node", "those below report events and snapshots"},
 	"github.com/aws/aws-sdk-go-v2/aws/signer/v4": {"internal/store/s3",
 		"requests to other servers are signed in one place"},
 	"github.com/hashicorp/memberlist": {"internal/cluster", "who is a member is decided in one place"},
-	"go.yaml.in/yaml/v3":              {"internal/config", "there is one reader of configuration"},
-	"C":                               {"capi", "cgo is for the C ABI alone"},
+	"github.com/nats-io/nats.go":      {"internal/notify", "other programs are told of changes in one place"},
+	"github.com/twmb/franz-go":        {"internal/notify", "other programs are told of changes in one place"},
+	"github.com/go-jose/go-jose/v4": {"internal/oidc",
+		"tokens are verified in one place"},
+	"go.yaml.in/yaml/v3": {"internal/config", "there is one reader of configuration"},
+	"C":                  {"capi", "cgo is for the C ABI alone"},
 
 	"golang.org/x/text/unicode/norm": {"internal/data/tokens", "only tokenizers change the characters of a text"},
 	"github.com/rivo/uniseg":         {"internal/data/tokens", "only tokenizers change the characters of a text"},
@@ -129,7 +142,9 @@ var everyone = map[string]string{
 
 // testModules lists modules that only tests import, each with the reason.
 var testModules = map[string]string{
-	"github.com/minio/minio-go/v7": "a client of S3 that is not ours",
+	"github.com/minio/minio-go/v7":       "a client of S3 that is not ours",
+	"github.com/nats-io/nats-server/v2":  "a real NATS server to which tests publish events",
+	"github.com/twmb/franz-go/pkg/kfake": "a server of the Kafka protocol to which tests publish events",
 }
 
 // linkedModules lists the modules that the shared library may link. It runs in other people's processes.

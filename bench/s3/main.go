@@ -249,6 +249,13 @@ func measureRows(res *result, all []*target, rows []row, data []byte, rounds int
 					}
 					res.Rows[i].Cipher = append(res.Rows[i].Cipher, alone)
 				}
+				if t.name == sseName && r.Name == tlsRow {
+					alone, err := decrypt(data, s.Bytes)
+					if err != nil {
+						return err
+					}
+					res.Rows[i].Decryption = append(res.Rows[i].Decryption, alone)
+				}
 			}
 		}
 	}

@@ -81,6 +81,13 @@ func (r *result) markdown() string {
 			}
 			p("| AES-GCM alone | | %s | | | |", spreadOf(gcm))
 		}
+		if len(row.Decryption) > 0 {
+			var gcm []float64
+			for _, s := range row.Decryption {
+				gcm = append(gcm, s.cpuPerGiB())
+			}
+			p("| AES-256-GCM alone, blocks of 64 KiB | | %s | | | |", spreadOf(gcm))
+		}
 		p("")
 	}
 	if len(r.Completions) > 0 {

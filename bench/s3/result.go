@@ -28,6 +28,8 @@ type rowResult struct {
 	Samples map[string][]sample `json:"samples"`
 	// Cipher has the CPU time of AES-GCM over the bytes of the row, in the order of the rounds; only in a run with TLS.
 	Cipher []sample `json:"cipher,omitempty"`
+	// Decryption has the CPU time of AES-GCM over the bytes of the row, in blocks as on the disk; only in a run with encryption.
+	Decryption []sample `json:"decryption,omitempty"`
 }
 
 func (r *rowResult) each(target string, f func(sample) float64) []float64 {
@@ -113,6 +115,9 @@ func (r *result) claims() []claim {
 	}
 	for _, row := range r.Rows {
 		if c, ok := row.tlsClaim(); ok {
+			out = append(out, c)
+		}
+		if c, ok := row.sseClaim(); ok {
 			out = append(out, c)
 		}
 	}

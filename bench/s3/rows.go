@@ -48,7 +48,7 @@ var (
 
 func rows() []row {
 	return []row{
-		{Name: tlsRow, object: 64 * mib, streams: 4, ops: 64, byBytes: true, only: append(readers, tlsName)},
+		{Name: tlsRow, object: 64 * mib, streams: 4, ops: 64, byBytes: true, only: append(readers, tlsName, sseName)},
 		{Name: "GET ranges of 1 MiB, 8 streams", object: 64 * mib, ranged: mib, streams: 8, ops: 4000, only: readers},
 		{Name: "GET ranges of 128 KiB, 8 streams", object: 64 * mib, ranged: 128 * kib, streams: 8, ops: 8000, only: readers},
 		{Name: "GET 1 MiB, 8 streams", object: mib, streams: 8, ops: 3000, only: readers},
@@ -73,6 +73,9 @@ func fill(t *target, data []byte, sizes map[int64]bool) error {
 	s := t.stream()
 	defer s.close()
 	if err := s.do(t.sign(http.MethodPut, "", nil, nil, http.StatusOK, -1), nil); err != nil {
+		return fmt.Errorf("%s: %w", t.name, err)
+	}
+	if err := t.encryptBucket(s); err != nil {
 		return fmt.Errorf("%s: %w", t.name, err)
 	}
 	for size := range sizes {

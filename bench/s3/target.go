@@ -67,6 +67,7 @@ func targets(self, nebulaio, versitygw, minio, before string) []*target {
 	for _, mode := range []struct{ name, env, program string }{
 		{"nebulaio", "", nebulaio}, {"nebulaio always", "NEBULAIO_VERIFY_READS=always", nebulaio},
 		{"nebulaio crc64", "NEBULAIO_ETAG=crc64nvme", nebulaio}, {tlsName, "NEBULAIO_TLS_GENERATE=true", nebulaio},
+		{sseName, "NEBULAIO_VERIFY_READS=always", nebulaio},
 		{beforeName, "", before}, {beforeAgainName, "", before},
 	} {
 		if mode.program == "" {
@@ -90,6 +91,9 @@ func (t *target) start(work string) error {
 		t.dir = filepath.Join(work, strings.NewReplacer(" ", "-", "+", "-").Replace(t.name))
 	}
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
+		return err
+	}
+	if err := t.masterKey(); err != nil {
 		return err
 	}
 	host, err := freeAddress()

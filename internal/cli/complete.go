@@ -94,8 +94,8 @@ func fileFlags() map[string]completer {
 			"htm"), "ceilings": results, "baseline": results, "root": ofFiles("tar"),
 		"ca-file": certificate, "tls-cert": certificate, "tls-key": certificate,
 		"record": anyFile, "replay": ofFiles("jsonl", "json"), "server": ofWords("auto", "off"),
-		"secret-file": anyFile, "cluster-key-file": anyFile, "gpudirect-socket": ofFiles("sock"),
-		"tokenizer": ofFiles("json"), "secret": ofWords("-"), "device": deviceNames, "door": ofWords("auto", "require", "off"),
+		"secret-file": anyFile, "source-secret-file": anyFile, "source-ca-file": certificate, "journal": ofFiles("json"), "cluster-key-file": anyFile, "gpudirect-socket": ofFiles("sock"),
+		"tokenizer": ofFiles("json"), "policy": ofFiles("json"), "secret": ofWords("-"), "device": deviceNames, "door": ofWords("auto", "require", "off"),
 	}
 }
 
@@ -138,6 +138,7 @@ func arguments() map[string]completer {
 			}
 			return upTo(2, ofDirectories)(cmd, args, typed)
 		},
+		"nebulaio policy set": upTo(2, ofFiles("json")), "nebulaio user import": upTo(1, ofFiles("zip")),
 		"nebulaio completion": upTo(1, ofWords(shells()...)),
 
 		"nebulaio ls": anyFile, "nebulaio cat": anyFile, "nebulaio du": anyFile, "nebulaio verify": upTo(2, anyFile),

@@ -54,6 +54,9 @@ func examples() map[string]string {
   nebulaio ls s3://production@models --recursive --json`,
 		"nebulaio rm": `  nebulaio rm s3://models/old.safetensors
   nebulaio rm s3://training/run --recursive --exclude *.pt --dry-run`,
+		"nebulaio migrate": `  nebulaio migrate http://minio:9000 --source-access-key minioadmin
+  nebulaio migrate http://minio:9000 photos logs --dry-run
+  nebulaio migrate https://minio.example.com --source-profile old --json`,
 		"nebulaio mb": `  nebulaio mb s3://models`,
 		"nebulaio rb": `  nebulaio rb s3://scratch
   nebulaio rb s3://scratch --force`,
@@ -109,6 +112,13 @@ func examples() map[string]string {
   nebulaio server --address 127.0.0.1:9000 --tls-generate`,
 		"nebulaio config": `  nebulaio config
   nebulaio config --config /etc/nebulaio/nebulaio.yaml --json`,
+		"nebulaio encryption": `  nebulaio encryption new-key ./master.key
+  nebulaio encryption keys --data ./data`,
+		"nebulaio encryption new-key": `  nebulaio encryption new-key ./master.key`,
+		"nebulaio encryption keys":    `  nebulaio encryption keys --data ./data`,
+		"nebulaio encryption create":  `  nebulaio encryption create payroll --data ./data`,
+		"nebulaio encryption rotate":  `  nebulaio encryption rotate payroll --data ./data`,
+		"nebulaio encryption rewrap":  `  nebulaio encryption rewrap --data ./data`,
 		"nebulaio user": `  nebulaio user add alice --data ./data
   nebulaio user list --data ./data`,
 		"nebulaio user add": `  nebulaio user add alice --data ./data
@@ -121,6 +131,36 @@ func examples() map[string]string {
   nebulaio user grant alice models --read --prefix llama/ --data ./data`,
 		"nebulaio user revoke": `  nebulaio user revoke alice models --data ./data`,
 		"nebulaio user show":   `  nebulaio user show alice --data ./data`,
+		"nebulaio user import": `  nebulaio user import minio-iam-info.zip --dry-run --data ./data
+  nebulaio user import minio-iam-info.zip --data ./data`,
+		"nebulaio user key": `  nebulaio user key add alice --data ./data
+  nebulaio user key list alice --data ./data`,
+		"nebulaio user key add": `  nebulaio user key add alice --expires 720h --data ./data
+  nebulaio user key add alice --policy nightly.json --description backup`,
+		"nebulaio user key update": `  nebulaio user key update backup --generate --data ./data`,
+		"nebulaio user key list":   `  nebulaio user key list alice --data ./data`,
+		"nebulaio user key remove": `  nebulaio user key remove backup --data ./data`,
+
+		"nebulaio group": `  nebulaio group add research alice bob --data ./data
+  nebulaio policy attach readonly --group research --data ./data`,
+		"nebulaio group add":    `  nebulaio group add research alice bob --data ./data`,
+		"nebulaio group drop":   `  nebulaio group drop research bob --data ./data`,
+		"nebulaio group list":   `  nebulaio group list --data ./data`,
+		"nebulaio group show":   `  nebulaio group show research --data ./data`,
+		"nebulaio group remove": `  nebulaio group remove research --data ./data`,
+
+		"nebulaio policy": `  nebulaio policy set models models.json --data ./data
+  nebulaio policy attach models --user alice --data ./data
+  nebulaio policy test alice s3:GetObject models/llama --data ./data`,
+		"nebulaio policy set":    `  nebulaio policy set models models.json --data ./data`,
+		"nebulaio policy show":   `  nebulaio policy show readonly --data ./data`,
+		"nebulaio policy list":   `  nebulaio policy list --data ./data`,
+		"nebulaio policy remove": `  nebulaio policy remove models --data ./data`,
+		"nebulaio policy attach": `  nebulaio policy attach readonly --user alice --data ./data
+  nebulaio policy attach models readonly --group research --data ./data`,
+		"nebulaio policy detach": `  nebulaio policy detach readonly --user alice --data ./data`,
+		"nebulaio policy test": `  nebulaio policy test alice s3:GetObject models/llama --data ./data
+  nebulaio policy test alice s3:ListBucket models --condition s3:prefix=a/`,
 
 		"nebulaio store": `  nebulaio store stats --data ./data
   nebulaio store backup /backup/today --data ./data`,
@@ -147,6 +187,18 @@ func examples() map[string]string {
 		"nebulaio cache unpin":  `  nebulaio cache unpin 'models/llama/*' --data ./data`,
 		"nebulaio cache evict":  `  nebulaio cache evict models/old --data ./data`,
 
+		"nebulaio lifecycle": `  nebulaio lifecycle status --data ./data`,
+		"nebulaio quota":     `  nebulaio quota list --data ./data`,
+		"nebulaio quota set": `  nebulaio quota set models --bytes 10GiB --objects 1000 --data ./data
+  nebulaio quota set --user alice --bytes 1TiB --data ./data`,
+		"nebulaio quota remove":     `  nebulaio quota remove models --data ./data`,
+		"nebulaio inventory":        `  nebulaio inventory status --data ./data`,
+		"nebulaio inventory status": `  nebulaio inventory status --data ./data --json`,
+		"nebulaio inventory run":    `  nebulaio inventory run models all --data ./data`,
+		"nebulaio quota list":       `  nebulaio quota list --data ./data --json`,
+		"nebulaio lifecycle status": `  nebulaio lifecycle status --data ./data --json`,
+		"nebulaio lifecycle run": `  nebulaio lifecycle run --data ./data --dry-run
+  nebulaio lifecycle run logs --data ./data`,
 		"nebulaio cluster":        `  nebulaio cluster status --data ./data`,
 		"nebulaio cluster status": `  nebulaio cluster status --data ./data --json`,
 		"nebulaio cluster key":    `  nebulaio cluster key --out cluster.key`,

@@ -90,9 +90,10 @@ denied, 5 corrupt data, 6 I/O error, 7 device, 8 memory, 9 unsupported.
 	root.SetVersionTemplate("nebulaio {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newIndex(a), newPack(a), newUnpack(a), newCheckpoint(a),
-		newCp(a), newSync(a), newLs(a), newRm(a), newMb(a), newRb(a), newCat(a), newDu(a), newVerify(a), newWarm(a),
+		newCp(a), newSync(a), newLs(a), newRm(a), newMb(a), newRb(a), newCat(a), newDu(a), newVerify(a), newWarm(a), newMigrate(a),
 		newDevices(a), newTop(a), newDiagnose(a), newDoctor(a), newBench(a), newGenerate(a),
-		newServer(a), newConfig(a), newUser(a), newStore(a), newCache(a), newCluster(a), newGPUDirect(a), newProcess(a),
+		newServer(a), newConfig(a), newUser(a), newGroup(a), newPolicy(a), newEncryption(a), newStore(a), newCache(a),
+		newCluster(a), newLifecycle(a), newQuota(a), newInventory(a), newGPUDirect(a), newProcess(a),
 		newVersion(a), newCompletion(a))
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

@@ -128,6 +128,12 @@ func newUserShow(a *app) *cobra.Command {
 func printAccess(w io.Writer, u node.UserAccess) {
 	field(w, "user", "%s", printable(u.AccessKey))
 	field(w, "role", "%s", u.Role)
+	if len(u.Groups) > 0 {
+		field(w, "groups", "%s", orNone(u.Groups))
+	}
+	if len(u.Attached) > 0 {
+		field(w, "policies", "%s", orNone(u.Attached))
+	}
 	if len(u.Owns) > 0 {
 		field(w, "owns", "%s", printable(strings.Join(u.Owns, ", ")))
 	}

@@ -17,7 +17,7 @@ import (
 func otherVariables() []string {
 	return []string{
 		// The library and its bindings.
-		"NEBULAIO_LIBRARY", "NEBULAIO_CLI", "NEBULAIO_SECRET_KEY",
+		"NEBULAIO_LIBRARY", "NEBULAIO_CLI", "NEBULAIO_SECRET_KEY", "NEBULAIO_SOURCE_SECRET_KEY",
 		// Tests and benchmarks of this project, which start servers and commands.
 		"NEBULAIO_TEST_*", "NEBULAIO_CLI_TEST_*", "NEBULAIO_GPU_TEST_*",
 		"NEBULAIO_CRASH_*", "NEBULAIO_BENCH_*", "NEBULAIO_S3SUITE*", "NEBULAIO_UPSTREAMS*", "NEBULAIO_CACHE_ENTRIES",

@@ -42,8 +42,10 @@ type Config struct {
 	VerifyReads string // when a read compares content with its checksums: "first", "always" or "never"
 	ETag        string // kind of ETag for new buckets: "md5" or "crc64nvme"
 	ETagBuckets map[string]string
-	InlineSize  int64
-	MemoryLimit int64
+	// ObjectOwnership is the S3 object ownership of a new bucket whose creator names none.
+	ObjectOwnership string
+	InlineSize      int64
+	MemoryLimit     int64
 
 	TLS    TLS
 	Limits Limits
@@ -51,20 +53,33 @@ type Config struct {
 	DrainTimeout time.Duration
 	Scrub        Scrub
 	Uploads      Uploads
+	Lifecycle    Lifecycle
 
 	LogLevel  string // lowest level of logged messages: "debug", "info", "warn" or "error"
 	LogFormat string // format of the log: "auto", "text" or "json"
 	AccessLog bool
 	PProf     bool
 
-	GPUDirect GPUDirect
-	S3Express S3Express
-	Cluster   Cluster
-	RDMA      bool
+	GPUDirect  GPUDirect
+	S3Express  S3Express
+	Encryption Encryption
+	Cluster    Cluster
+	RDMA       bool
 
 	Cache Cache
 	// Upstream holds the settings of the buckets that other S3 servers keep, by the names of the local buckets.
 	Upstream map[string]*Upstream
+
+	STS STS
+	// OIDC holds the settings of the OpenID Connect providers, by their names.
+	OIDC map[string]*OIDC
+	// Replication holds the settings of the targets of bucket replication, by their names.
+	Replication map[string]*Replication
+
+	Audit  Audit
+	Events Events
+	// EventTarget holds the settings of the receivers of event notifications, by their names.
+	EventTarget map[string]*EventTarget
 
 	sources map[string]Source
 }
@@ -166,6 +181,7 @@ func (c *Config) Notes() []string {
 		all = append(all, "rdma.enabled is true, and "+NoRDMA)
 	}
 	all = append(all, c.expressNotes()...)
+	all = append(all, c.auditNotes()...)
 	chosen := func(key string) bool { return c.Source(key).Origin != FromDefault }
 	g := &c.GPUDirect
 	if g.BufferPoolSize > ClientPoolSize && chosen("gpudirect.buffer_pool_size") {
@@ -217,13 +233,15 @@ type Value struct {
 	Source Source
 }
 
-// Values lists every setting with its value, in the order of Keys. The settings of each upstream bucket follow, in the
-// order of UpstreamKeys.
+// Values lists every setting with its value, in the order of Keys. The settings of each upstream bucket and of each other
+// name follow, in the order of NamedKeys.
 func (c *Config) Values() []Value {
 	var all []Value
 	fields := table()
-	for _, name := range c.Upstreams() {
-		fields = append(fields, upstreamFields(name)...)
+	for _, g := range namedGroups() {
+		for _, name := range g.names(c) {
+			fields = append(fields, g.of(name)...)
+		}
 	}
 	for _, f := range fields {
 		v := Value{Key: f.Key, Text: render(f.bind(c)), Source: c.Source(f.Name)}

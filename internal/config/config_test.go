@@ -106,9 +106,15 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 		"cluster.name": "node-7", "cluster.address": ":7002", "cluster.gossip_address": ":7003",
 		"cluster.advertise": "10.0.0.7", "cluster.seeds": "a,b:7000", "cluster.key_file": "/etc/cluster.key",
 		"cluster.zone": "rack-7", "cluster.weight": "7",
+		"lifecycle.enabled": "false", "lifecycle.rate": "77", "object_ownership": "ObjectWriter",
 		"s3_express.enabled": "true", "s3_express.zones": "use1-az4,z2", "s3_express.session_duration": "7m",
+		"encryption.key_file": "/etc/master.key", "encryption.key_command": "/bin/hsm,get",
+		"encryption.vault_address": "https://vault.example:8200", "encryption.vault_mount": "kv/transit",
+		"encryption.vault_key": "store-1", "encryption.vault_token_file": "/run/token", "encryption.vault_ca_file": "/etc/ca.pem",
 		"rdma.enabled": "true", "cache.directory": "/nvme/cache", "cache.capacity": "10GiB", "cache.high_watermark": "95",
-		"cache.low_watermark": "50",
+		"cache.low_watermark": "50", "sts.max_duration": "2h", "sts.max_sessions": "7",
+		"audit.file": "/var/log/audit.log", "audit.max_size": "1MiB", "audit.keep": "3", "audit.webhook": "http://h/audit",
+		"audit.webhook_token_env": "TOKEN", "events.queue_limit": "9", "events.log_interval": "1m",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]
@@ -130,6 +136,13 @@ func TestEveryKeyIsReadFromEverywhere(t *testing.T) {
 			vars["NEBULAIO_CLUSTER_KEY_FILE"] = "/etc/cluster.key"
 		case "cluster.gossip_address", "cluster.advertise", "cluster.seeds":
 			vars["NEBULAIO_CLUSTER_ADDRESS"], vars["NEBULAIO_CLUSTER_KEY_FILE"] = ":7002", "/etc/cluster.key"
+		case "encryption.vault_address":
+			vars["NEBULAIO_ENCRYPTION_VAULT_TOKEN_FILE"] = "/run/token"
+		case "encryption.vault_mount", "encryption.vault_key", "encryption.vault_token_file", "encryption.vault_ca_file":
+			vars["NEBULAIO_ENCRYPTION_VAULT_ADDRESS"] = "https://vault.example:8200"
+			if k.Name != "encryption.vault_token_file" {
+				vars["NEBULAIO_ENCRYPTION_VAULT_TOKEN_FILE"] = "/run/token"
+			}
 		case "cluster.key_file":
 			vars["NEBULAIO_CLUSTER_ADDRESS"] = ":7002"
 		}
@@ -219,6 +232,7 @@ func TestWhatIsRefusedSaysWhereAndWhat(t *testing.T) {
 		{"etag_buckets:\n  a: sha1\n", `etag_buckets has "sha1" for "a"; expected md5 or crc64nvme`},
 		{"etag_buckets:\n  a: md5\n  a: md5\n", `:3: "etag_buckets" names "a" twice`},
 		{"root_password: secretsecret\n", `:1: "root_password" is not accepted in a file`},
+		{"lifecycle:\n  rate: -1\n", `:2: lifecycle.rate "-1" is not accepted; expected a whole number from 0 to 1000000`},
 		{"s3_express:\n  enabled: maybe\n", `:2: "s3_express.enabled" is the text "maybe"; expected true or false`},
 		{"s3_express:\n  zones: [use1-az4, A]\n", `s3_express.zones has the item "A", which is no zone; expected lower-case`},
 		{"s3_express:\n  zones: ['a--b']\n", `has the item "a--b", which is no zone`},
@@ -312,7 +326,17 @@ func FuzzFile(f *testing.F) {
 	f.Add("a: &x [*x]\n")
 	f.Add("etag_buckets: {? [a] : b}\n")
 	f.Add("upstream:\n  models:\n    endpoint: http://h\n    ttl: 5s\n    pin: [a*]\n")
+	f.Add("event_target:\n  t:\n    type: kafka\n    address: [\"h:9092\"]\n    topic: e\n")
+	f.Add("oidc:\n  company:\n    issuer: https://h\n    audiences: [a]\n    keys_max_age: 5m\n")
 	dir := f.TempDir()
+	named := func(group string) (n int) {
+		for _, k := range config.NamedKeys() {
+			if strings.HasPrefix(k.Name, group+".") {
+				n++
+			}
+		}
+		return n
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(dir, "f.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -325,7 +349,8 @@ func FuzzFile(f *testing.F) {
 			}
 			return
 		}
-		if len(c.Values()) != len(config.Keys())+len(c.Upstream)*len(config.UpstreamKeys()) {
+		if len(c.Values()) != len(config.Keys())+len(c.Upstream)*named("upstream")+len(c.OIDC)*named("oidc")+
+			len(c.EventTarget)*named("event_target") {
 			t.Error("values are missing")
 		}
 	})

@@ -61,10 +61,19 @@ upstream:
     bucket: company-models
     access_key_env: UPSTREAM_ACCESS_KEY
     secret_key_env: UPSTREAM_SECRET_KEY
+oidc:
+  company:
+    issuer: https://login.example.com
+    audiences: [storage]
+event_target:
+  resize:
+    type: webhook
+    address: ["https://resize.example.com/events"]
 ` + "```" + `
 
 The settings of an upstream bucket can be given only in the file, because there is a set of them for each bucket. In the
-table, ` + "`BUCKET`" + ` stands for the name of the bucket at this server.
+table, ` + "`BUCKET`" + ` stands for the name of the bucket at this server. In the same way, ` + "`PROVIDER`" + ` stands
+for the name of an OpenID Connect provider, and ` + "`TARGET`" + ` for the name of a target of event notifications.
 
 A size is a number with a unit, such as ` + "`64MiB` or `1GB`" + `. A duration is a number with a unit, such as ` +
 		"`500ms`, `30s` or `12h`" + `. In the environment and in flags, the items of a list are separated by commas, and
@@ -74,7 +83,7 @@ and the first line of its standard output shows that port.
 | key | type | default | variable | flag | meaning |
 |---|---|---|---|---|---|
 `)
-	for _, k := range slices.Concat(config.Keys(), config.UpstreamKeys()) {
+	for _, k := range slices.Concat(config.Keys(), config.NamedKeys()) {
 		form, def, fl := string(k.Type), "", ""
 		if len(k.Choices) > 0 && k.Type == config.Choice {
 			form = strings.Join(k.Choices, ", ")

@@ -80,13 +80,14 @@ func (r *reader) mapping(n *yaml.Node, group string) error {
 		}
 		seen[name] = key.Line
 		f, known := r.fields[name]
+		g, named := groupOf(name)
 		switch {
 		case known:
 			if err := r.value(f, key, value); err != nil {
 				return err
 			}
-		case group == "" && name == upstreamGroup:
-			if err := r.upstreams(value); err != nil {
+		case group == "" && named:
+			if err := r.named(g, value); err != nil {
 				return err
 			}
 		case group == "" && r.groups[name]:
@@ -95,43 +96,6 @@ func (r *reader) mapping(n *yaml.Node, group string) error {
 			}
 		default:
 			return r.fail(key, "unknown key %q%s", name, meant(name)).WithFix("see: nebulaio config")
-		}
-	}
-	return nil
-}
-
-// upstreamGroup is the name of the group that has a group of keys for each upstream bucket.
-const upstreamGroup = "upstream"
-
-// upstreams reads the settings of all upstream buckets.
-func (r *reader) upstreams(n *yaml.Node) error {
-	if n.Kind != yaml.MappingNode {
-		return r.fail(n, "%q is %s; expected the names of buckets, indented, each with its keys", upstreamGroup, form(n))
-	}
-	if len(n.Content)/2 > mostUpstreams {
-		return r.fail(n, "%q has %d buckets; expected %d at most", upstreamGroup, len(n.Content)/2, mostUpstreams)
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" || key.Anchor != "" || value.Anchor != "" ||
-			value.Kind == yaml.AliasNode {
-			return r.fail(key, "anchors, aliases and keys that are not text are not accepted; expected the name of a bucket")
-		}
-		if why := bucketName(key.Value); why != "" {
-			return r.fail(key, "%q has the bucket %q, which %s", upstreamGroup, key.Value, why)
-		}
-		if _, twice := r.c.Upstream[key.Value]; twice {
-			return r.fail(key, "%q names the bucket %q twice", upstreamGroup, key.Value)
-		}
-		fields, err := r.c.addUpstream(key.Value)
-		if err != nil {
-			return err
-		}
-		for _, f := range fields {
-			r.fields[f.Name] = f
-		}
-		if err := r.mapping(value, upstreamGroup+"."+key.Value); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -253,17 +217,8 @@ func form(n *yaml.Node) string {
 // meant returns a hint at the known key that is most similar to an unknown key, or "" if none is similar. meant
 // also recognizes a key without its group, and a key with additional letters at its end.
 func meant(name string) string {
-	if rest, ok := strings.CutPrefix(name, upstreamGroup+"."); ok {
-		if bucket, _, ok := strings.Cut(rest, "."); ok { // a bucket's name may have dots: the last part is the key
-			if i := strings.LastIndexByte(rest, '.'); i >= 0 {
-				bucket = rest[:i]
-			}
-			var known []string
-			for _, f := range upstreamFields(bucket) {
-				known = append(known, f.Name)
-			}
-			return nearest.Hint(name, known...)
-		}
+	if hint, ok := meantOfGroup(name); ok {
+		return hint
 	}
 	var full, last []string
 	for _, k := range Keys() {

@@ -37,7 +37,7 @@ type Key struct {
 	// command line.
 	EnvOnly bool
 	Secret  bool
-	// FileOnly allows the setting only in the file, because there is one for each upstream bucket.
+	// FileOnly allows the setting only in the file, because there is one for each name, such as an upstream bucket.
 	FileOnly bool
 }
 
@@ -58,12 +58,8 @@ func (k Key) Flag() string {
 	return strings.NewReplacer(".", "-", "_", "-").Replace(k.Name)
 }
 
-// Keys returns the descriptions of all settings except those of upstream buckets, in the order of the documentation.
+// Keys returns the descriptions of all settings except those of NamedKeys, in the order of the documentation.
 func Keys() []Key { return keysOf(table()) }
-
-// UpstreamKeys returns the descriptions of the settings of an upstream bucket. In the names of the settings, BUCKET stands
-// for the name of the bucket.
-func UpstreamKeys() []Key { return keysOf(upstreamFields(anyBucket)) }
 
 func keysOf(fields []field) []Key {
 	var all []Key
@@ -87,9 +83,10 @@ const (
 	gib = 1 << 30
 )
 
-// table returns all keys of the configuration except those of upstream buckets.
+// table returns all keys of the configuration except those of named groups.
 func table() []field {
-	return slices.Concat(serverFields(), consoleFields(), expressFields(), cacheFields(), clusterFields())
+	return slices.Concat(serverFields(), consoleFields(), expressFields(), lifecycleFields(), encryptionFields(), cacheFields(),
+		clusterFields(), stsFields(), eventFields())
 }
 
 // serverFields returns the keys of the store, its addresses, its limits and the door.
@@ -153,6 +150,12 @@ func serverFields() []field {
 				"matches, the setting etag decides. In the environment and in flags, the value of " +
 				"etag_buckets is a list such as train-*=crc64nvme,logs=md5."},
 			bind: func(c *Config) any { return &c.ETagBuckets }, check: pattern},
+		{Key: Key{Name: "object_ownership", Type: Choice, Default: "BucketOwnerEnforced",
+			Choices: []string{"BucketOwnerEnforced", "BucketOwnerPreferred", "ObjectWriter"},
+			Help: "S3 object ownership of a new bucket whose creator names none. With BucketOwnerEnforced, the " +
+				"default of S3, ACLs have no effect. With BucketOwnerPreferred and ObjectWriter, buckets and " +
+				"objects have ACLs."},
+			bind: func(c *Config) any { return &c.ObjectOwnership }},
 		{Key: Key{Name: "inline_size", Type: Size, Default: "16KiB", Min: 0, Max: 256 * kib,
 			Help: "Largest size in bytes of an object whose content the store keeps in the metadata. The " +
 				"store can make many small objects in the metadata durable with one flush. An object that " +

@@ -137,6 +137,18 @@ func (c *Config) whole() error {
 	if err := c.checkCluster(bad); err != nil {
 		return err
 	}
+	if err := c.checkEncryption(bad); err != nil {
+		return err
+	}
+	if err := c.checkEvents(); err != nil {
+		return err
+	}
+	if err := c.checkTargets(); err != nil {
+		return err
+	}
+	if err := c.checkProviders(); err != nil {
+		return err
+	}
 	return c.checkUpstreams(bad)
 }
 

@@ -94,14 +94,13 @@ const anyBucket = "BUCKET"
 // mostUpstreams is the largest number of upstream buckets.
 const mostUpstreams = 256
 
-// upstreamFields returns the settings of the upstream bucket with the given name. The settings can be given only in the
-// file, because there is a set of them for each bucket.
+// upstreamFields returns the settings of the upstream bucket with the given name.
 func upstreamFields(bucket string) []field {
 	at := func(pick func(*Upstream) any) func(*Config) any {
 		return func(c *Config) any { return pick(c.Upstream[bucket]) }
 	}
 	day := int64(24 * time.Hour)
-	all := []field{
+	return []field{
 		{Key: Key{Name: "endpoint", Type: Text,
 			Help: "URL of the S3 server that keeps the objects of the bucket, such as https://s3.example.com. Each " +
 				"upstream bucket needs an endpoint."},
@@ -178,11 +177,6 @@ func upstreamFields(bucket string) []field {
 			Help: "Patterns with * and ? of keys whose cached objects are not evicted."},
 			bind: at(func(u *Upstream) any { return &u.Pin }), check: keyPattern},
 	}
-	for i := range all {
-		all[i].Name = "upstream." + bucket + "." + all[i].Name
-		all[i].FileOnly = true
-	}
-	return all
 }
 
 // cacheFields returns the settings of the cache of upstream buckets.
@@ -205,33 +199,8 @@ func cacheFields() []field {
 	}
 }
 
-// addUpstream adds an upstream bucket with the default settings, and returns its settings.
-func (c *Config) addUpstream(bucket string) ([]field, error) {
-	if c.Upstream == nil {
-		c.Upstream = map[string]*Upstream{}
-	}
-	c.Upstream[bucket] = &Upstream{}
-	fields := upstreamFields(bucket)
-	for _, f := range fields {
-		if f.Default == "" {
-			continue
-		}
-		if why := f.set(c, f.Default); why != "" {
-			return nil, errs.New(errs.Other, "read configuration", f.Name, fmt.Sprintf("the default %q %s", f.Default, why))
-		}
-	}
-	return fields, nil
-}
-
 // Upstreams returns the names of the upstream buckets in order.
-func (c *Config) Upstreams() []string {
-	names := make([]string, 0, len(c.Upstream))
-	for name := range c.Upstream {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (c *Config) Upstreams() []string { return namesOf(c.Upstream) }
 
 // checkUpstreams checks settings of upstream buckets and the cache that depend on each other.
 func (c *Config) checkUpstreams(bad func(name, msg, fix string) error) error {

@@ -52,7 +52,7 @@ func (c bucketPage) buckets() (any, error) {
 			continue
 		}
 		out.Buckets = append(out.Buckets, bucketRow{Name: b.Name, Created: b.Created, Owner: b.Owner,
-			Owned: b.Owner == c.user.Account.AccessKey, Upstream: b.OnUpstream(),
+			Owned: b.Owner == c.user.Account.User(), Upstream: b.OnUpstream(),
 			Directory: strings.HasSuffix(b.Name, directorySuffix)})
 	}
 	return out, nil
@@ -60,15 +60,15 @@ func (c bucketPage) buckets() (any, error) {
 
 // rights returns the rights of the user, without those of an administrator.
 func (c bucketPage) rights() (Rights, error) {
-	if c.admin() {
-		return Rights{}, nil
+	if a := c.user.Account; c.admin() || a.SessionPolicy != "" || iam.Federated(a.User()) {
+		return Rights{}, nil // the judge decides
 	}
-	return c.Admin.Rights(c.r.Context(), c.user.Account.AccessKey)
+	return c.Admin.Rights(c.r.Context(), c.user.Account.User())
 }
 
 // sees reports whether the user owns a bucket, has a grant in it, or may list it.
 func (c bucketPage) sees(b *object.Bucket, rights *Rights) bool {
-	if c.admin() || b.Owner == c.user.Account.AccessKey ||
+	if c.admin() || c.owns(b) ||
 		slices.ContainsFunc(rights.Grants, func(g iam.Grant) bool { return g.Bucket == b.Name }) {
 		return true
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/iam"
+	"github.com/nebulaio/nebulaio/internal/lifecycle"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
@@ -40,9 +41,9 @@ type lockReply struct {
 }
 
 type lifecycleReply struct {
-	Supported bool     `json:"supported"`
-	Why       string   `json:"why"`
-	Rules     []string `json:"rules"`
+	Supported bool             `json:"supported"`
+	Why       string           `json:"why"`
+	Rules     []lifecycle.Rule `json:"rules"`
 }
 
 type upstreamReply struct {
@@ -62,8 +63,8 @@ type bucketMay struct {
 	Remove   bool `json:"remove"`
 }
 
-// noLifecycle says why no bucket has lifecycle rules.
-const noLifecycle = "this version has no lifecycle rules; the setting uploads.expire ends unfinished uploads"
+// noLifecycle says why the page shows no lifecycle rules.
+const noLifecycle = "you may not read the lifecycle rules of this bucket"
 
 // bucket answers GET buckets/{bucket}.
 func (c bucketPage) bucket() (any, error) {
@@ -74,7 +75,7 @@ func (c bucketPage) bucket() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := bucketReply{Name: c.name(), Lifecycle: lifecycleReply{Why: noLifecycle, Rules: []string{}}}
+	out := bucketReply{Name: c.name(), Lifecycle: lifecycleReply{Why: noLifecycle, Rules: []lifecycle.Rule{}}}
 	seen, err := c.readSettings(&out)
 	if err != nil {
 		return nil, err
@@ -115,6 +116,7 @@ func (c bucketPage) readSettings(out *bucketReply) (seen bool, err error) {
 	}
 	var tags tagging
 	var lock lockDocument
+	var rules lifecycle.Config
 	steps := []settingStep{
 		{"versioning", &versioning, func(bool) {
 			text := "off"
@@ -127,6 +129,9 @@ func (c bucketPage) readSettings(out *bucketReply) (seen bool, err error) {
 		{"object-lock", &lock, func(missing bool) {
 			out.Lock = &lockReply{Enabled: !missing && lock.Enabled == "Enabled", Mode: lock.Mode, Days: lock.Days,
 				Years: lock.Years}
+		}},
+		{lifecycle.Setting, &rules, func(bool) {
+			out.Lifecycle = lifecycleReply{Supported: true, Rules: append([]lifecycle.Rule{}, rules.Rules...)}
 		}},
 	}
 	for _, s := range steps {
@@ -177,7 +182,7 @@ func (c bucketPage) may(b *object.Bucket, rights *Rights, policy bool) bucketMay
 	const anyKey = "any"
 	reads := granted(iam.AccessRead, iam.AccessReadWrite)
 	writes := granted(iam.AccessWrite, iam.AccessReadWrite)
-	own := c.admin() || b.Owner == c.user.Account.AccessKey
+	own := c.admin() || c.owns(b)
 	return bucketMay{
 		List:     reads || c.judge(object.ActionList, b.Name, ""),
 		Get:      reads || c.judge(object.ActionGet, b.Name, anyKey),

@@ -150,8 +150,17 @@ type call struct {
 // as returns the user in whose name requests to the S3 front end are sent.
 func (c *call) as() inside.As { return inside.As{Account: c.user.Account, From: clientAddr(c.r)} }
 
-// admin reports whether the user may see the whole server.
-func (c *call) admin() bool { return c.user.Account.Role == iam.RoleAdmin }
+// admin reports whether the user may see the whole server. Keys with a session policy may not, because the pages of
+// administrators do not ask policies.
+func (c *call) admin() bool {
+	return c.user.Account.Role == iam.RoleAdmin && c.user.Account.SessionPolicy == ""
+}
+
+// owns reports whether the user owns a bucket, and may do everything there. What keys with a session policy may do is for
+// the policies to decide.
+func (c *call) owns(b *object.Bucket) bool {
+	return b.Owner == c.user.Account.User() && c.user.Account.SessionPolicy == ""
+}
 
 // query returns a parameter of the request's query.
 func (c *call) query(name string) string { return c.r.URL.Query().Get(name) }

@@ -18,6 +18,8 @@ import (
 type keys struct {
 	AccessKey string `json:"access_key"`
 	SecretKey string `json:"secret_key"`
+	// SessionToken is the token of temporary keys. It may be left out; if it is given, it has to be right.
+	SessionToken string `json:"session_token"`
 }
 
 // sessionReply describes the session of a user to the pages.
@@ -49,6 +51,11 @@ func (c *Console) logIn(w http.ResponseWriter, r *http.Request) {
 	from := r.RemoteAddr
 	if host, _, err := net.SplitHostPort(from); err == nil {
 		from = host
+	}
+	if k.SessionToken != "" {
+		if _, err := parts.Accounts.Authentic(k.AccessKey, k.SessionToken); errors.Is(err, iam.ErrWrongToken) {
+			k.SecretKey = "" // refused and counted as wrong keys
+		}
 	}
 	token, user, err := parts.sessions.LogIn(k.AccessKey, k.SecretKey, from)
 	var many *session.TooMany

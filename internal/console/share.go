@@ -31,7 +31,11 @@ func (c objectPage) share() (any, error) {
 	}
 	now := c.opts.Now()
 	expires := time.Duration(in.Seconds) * time.Second
-	keys := s3.Credentials{AccessKey: c.user.Account.AccessKey, SecretKey: c.user.Account.Secret}
+	if end := c.user.Account.Expires; !end.IsZero() && end.Before(now.Add(expires)) {
+		expires = max(end.Sub(now).Truncate(time.Second), time.Second) // a link ends with the keys that signed it
+	}
+	keys := s3.Credentials{AccessKey: c.user.Account.AccessKey, SecretKey: c.user.Account.Secret,
+		SessionToken: c.user.Account.Token}
 	link, err := s3.PresignGet(c.r.Context(), shareEndpoint(c.Endpoint, c.r.Host), c.name(), in.Key, in.Version, keys,
 		c.opts.Config.Region, now, expires)
 	if err != nil {

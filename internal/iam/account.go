@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iam keeps the accounts of a store: access keys, secrets and roles. The S3 front end and the door (the local
-// socket of GPUDirect clients) look up accounts in one shared Service.
+// Package iam keeps the accounts of a store: users, groups, policies, service accounts and sessions. The S3 front end, the
+// console and the door (the local socket of GPUDirect clients) look up accounts in one shared Service.
 package iam
 
 import (
@@ -9,6 +9,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
@@ -18,7 +19,21 @@ import (
 var (
 	ErrNoSuchAccount = errors.New("no such account")
 	ErrAccountExists = errors.New("the account exists already")
+	ErrNoSuchGroup   = errors.New("no such group")
+	ErrNoSuchPolicy  = errors.New("no such policy")
 )
+
+// ErrExpired says that keys have expired. By errors.Is, ErrExpired is ErrNoSuchAccount too, so that expired keys are refused
+// as unknown ones.
+var ErrExpired error = expired{}
+
+type expired struct{}
+
+// Error returns a sentence for users.
+func (expired) Error() string { return "the keys have expired" }
+
+// Is reports whether target is ErrNoSuchAccount.
+func (expired) Is(target error) bool { return target == ErrNoSuchAccount }
 
 // Role defines the permissions of an account if no bucket policy decides.
 type Role string
@@ -36,8 +51,11 @@ const (
 // Valid reports whether r is one of the three defined roles.
 func (r Role) Valid() bool { return r == RoleAdmin || r == RoleUser || r == RoleUserPlus }
 
-// Account is one account of a store. UserID, GroupID and ProjectID are for programs that map accounts to users of the
-// operating system; the store does not use these numbers.
+// Account is one account of a store: a user, a service account or a session. UserID, GroupID and ProjectID are for
+// programs that map accounts to users of the operating system; the store does not use these numbers.
+//
+// A service account and a session have a Parent. A service account and a session have the rights of their Parent, within
+// the limits of their SessionPolicy. The slices of an Account are shared and must not be changed.
 type Account struct {
 	AccessKey string `json:"access_key"`
 	Secret    string `json:"secret"`
@@ -45,7 +63,40 @@ type Account struct {
 	UserID    int    `json:"user_id,omitempty"`
 	GroupID   int    `json:"group_id,omitempty"`
 	ProjectID int    `json:"project_id,omitempty"`
+	// Policies are the names of the policies that are attached to the account itself. Policies is empty for a service
+	// account. For a session without a stored parent, Policies are the policies of the session.
+	Policies []string `json:"policies,omitempty"`
+	// Groups are the groups of the account. For a user, the groups hold their members, and Service.Get fills in Groups.
+	Groups []string `json:"groups,omitempty"`
+	// Parent is the user for whom a service account or a session acts: the owner of the buckets that it makes, and its
+	// name in bucket policies and ACLs. Parent is empty for a user.
+	Parent string `json:"parent,omitempty"`
+	// SessionPolicy is a policy as JSON that limits a service account or a session; empty means no limit.
+	SessionPolicy string `json:"session_policy,omitempty"`
+	// Token is the session token that requests with the keys of a session carry; empty for keys without a token.
+	Token string `json:"token,omitempty"`
+	// Expires is the time from which on the keys are refused. The zero time means never.
+	Expires time.Time `json:"expires,omitzero"`
+	// Description is a text of the operator about a service account.
+	Description string `json:"description,omitempty"`
+	// Claims are values of a session that policies can compare, such as jwt:sub, by their names in lower case.
+	Claims map[string][]string `json:"claims,omitempty"`
 }
+
+// User returns the name that counts in bucket policies, in ACLs and as the owner of buckets: the parent, or the account
+// itself if it has no parent.
+func (a Account) User() string {
+	if a.Parent != "" {
+		return a.Parent
+	}
+	return a.AccessKey
+}
+
+// Derived reports whether the account is a service account or a session.
+func (a Account) Derived() bool { return a.Parent != "" }
+
+// Expired reports whether the keys of the account have expired at a time.
+func (a Account) Expired(now time.Time) bool { return !a.Expires.IsZero() && !now.Before(a.Expires) }
 
 // String returns the access key and the role without the secret, so that an account can be logged.
 func (a Account) String() string { return fmt.Sprintf("%s (%s)", a.AccessKey, a.Role) }

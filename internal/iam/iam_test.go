@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -47,13 +48,13 @@ func TestAccountsLastAndAreFound(t *testing.T) {
 	}
 	want := Account{AccessKey: "alice", Secret: secret, Role: RoleAdmin, UserID: 7}
 	for _, s := range []*Service{s, open(t, store)} { // in memory, and after a restart
-		if got, err := s.Get("alice"); err != nil || got != want {
+		if got, err := s.Get("alice"); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%#v %v", got, err)
 		}
 		if got, err := s.Get(root.AccessKey); err != nil || got.Role != RoleAdmin || got.Secret != root.Secret {
 			t.Errorf("root: %#v %v", got, err)
 		}
-		if got := s.List(); len(got) != 1 || got[0] != want {
+		if got := s.List(); len(got) != 1 || !reflect.DeepEqual(got[0], want) {
 			t.Errorf("%v", got)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 // Admin administers a store, either through the server that runs on the store or by opening the store itself. The
 // results of an Admin are the same with and without a running server.
 type Admin interface {
+	EncryptionKeys
+	Identities
 	// Users lists the accounts except root, without their secrets.
 	Users(ctx context.Context) ([]User, error)
 	// AddUser adds an account. AddUser fails with iam.ErrAccountExists if the access key is in use.
@@ -59,6 +61,7 @@ type User struct {
 
 // local administers a store that this process holds open.
 type local struct {
+	localIdentities
 	store    store
 	accounts *iam.Service
 	door     func() Door

@@ -20,16 +20,19 @@ const maxAdminAnswer = 64 << 20
 
 // remote administers a store through the server that runs on it.
 type remote struct {
+	remoteIdentities
 	dir  string
 	http *http.Client
 }
 
 func newRemote(dir string) *remote {
-	return &remote{dir: dir, http: &http.Client{Transport: &http.Transport{
+	r := &remote{dir: dir, http: &http.Client{Transport: &http.Transport{
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return dialAdmin(ctx, dir) },
 		MaxIdleConns:    1,
 		MaxConnsPerHost: 2,
 	}}}
+	r.remoteIdentities = remoteIdentities{r}
+	return r
 }
 
 // Users implements Admin.

@@ -66,7 +66,9 @@ func adminHandler(a Admin, members func() Cluster, k *CacheAdmin) http.Handler {
 		answer(w, struct{}{}, a.RemoveUser(r.Context(), r.PathValue("key")))
 	})
 	addGrants(mux, a)
+	addIdentities(mux, a)
 	addCluster(mux, members)
+	addEncryptionKeys(mux, a)
 	mux.HandleFunc("GET /v1/stats", func(w http.ResponseWriter, r *http.Request) {
 		s, err := a.Stats(r.Context())
 		answer(w, s, err)

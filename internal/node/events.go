@@ -17,6 +17,7 @@ type events struct {
 	failed     func(error)
 	background func(error)
 	exposed    func(path string, was fs.FileMode, err error)
+	dropped    func(consumer string, n int64)
 }
 
 // events returns functions that turn the store's events into log lines and metrics.
@@ -41,6 +42,10 @@ func (s *server) events() events {
 			log.Error("the store takes no more changes", "error", err, "fix", "look at the disk, then restart the server")
 		},
 		background: func(err error) { log.Warn("background work of the store failed", "error", err) },
+		dropped: func(consumer string, n int64) {
+			log.Error("changes were dropped, because too many waited", "queue", consumer, "changes", n, "fix",
+				"mend the target, or raise events.queue_limit")
+		},
 		exposed: func(path string, was fs.FileMode, err error) {
 			if err != nil {
 				log.Warn("other users can reach this part of the store", "path", path, "mode", was.String(), "error", err)

@@ -17,8 +17,10 @@ import (
 // UserAccess lists the buckets that an account may use.
 type UserAccess struct {
 	User
-	Owns   []string    `json:"owns"`   // buckets that the account owns
-	Grants []iam.Grant `json:"grants"` // grants to the account that Admin.Grant has added to the policies of buckets
+	Groups   []string    `json:"groups"`   // groups of the account
+	Attached []string    `json:"attached"` // policies that are attached to the account itself
+	Owns     []string    `json:"owns"`     // buckets that the account owns
+	Grants   []iam.Grant `json:"grants"`   // grants to the account that Admin.Grant has added to the policies of buckets
 	// Policies lists the buckets whose policies name the account or everybody in statements that are not grants.
 	Policies []string `json:"policies"`
 }
@@ -32,7 +34,7 @@ func (l *local) Grant(ctx context.Context, g iam.Grant) (changed bool, err error
 		return false, errs.New(errs.Invalid, "grant access to", g.User,
 			"this is the administrator, who may do everything already")
 	}
-	if _, err := l.accounts.Get(g.User); err != nil {
+	if _, err := l.accounts.User(g.User); err != nil {
 		return false, &errs.Error{Kind: errs.KindOf(err), Op: "grant access to", Name: g.User, Err: err,
 			Fix: "list the accounts with nebulaio user list, or make this one with nebulaio user add"}
 	}
@@ -75,12 +77,13 @@ func settled(bucket string, err error) error {
 
 // Access implements Admin. Access reads the policy of every bucket, so its duration grows with the number of buckets.
 func (l *local) Access(ctx context.Context, accessKey string) (UserAccess, error) {
-	account, err := l.accounts.Get(accessKey)
+	account, err := l.accounts.User(accessKey)
 	if err != nil {
 		return UserAccess{}, &errs.Error{Kind: errs.KindOf(err), Op: "show", Name: accessKey, Err: err,
 			Fix: "list the accounts with nebulaio user list"}
 	}
-	a := UserAccess{User: User{AccessKey: account.AccessKey, Role: account.Role}, Owns: []string{}, Grants: []iam.Grant{},
+	a := UserAccess{User: User{AccessKey: account.AccessKey, Role: account.Role},
+		Groups: append([]string{}, account.Groups...), Attached: append([]string{}, account.Policies...), Owns: []string{}, Grants: []iam.Grant{},
 		Policies: []string{}}
 	buckets, err := l.store.ListBuckets(ctx)
 	if err != nil {
@@ -105,7 +108,7 @@ func (l *local) Access(ctx context.Context, accessKey string) (UserAccess, error
 func (l *local) RemoveUser(ctx context.Context, accessKey string) error {
 	l.granting.Lock()
 	defer l.granting.Unlock()
-	if _, err := l.accounts.Get(accessKey); err == nil && accessKey != l.accounts.Root().AccessKey {
+	if _, err := l.accounts.User(accessKey); err == nil && accessKey != l.accounts.Root().AccessKey {
 		buckets, err := l.store.ListBuckets(ctx)
 		if err != nil {
 			return err

@@ -51,6 +51,8 @@ type Options struct {
 	Reload <-chan struct{}
 	// Started, if not nil, is called once, when the server begins to accept requests.
 	Started func(Started)
+	// Now is the clock by which temporary keys and service accounts expire; nil means time.Now. Only tests set Now.
+	Now func() time.Time
 	// Warnings are messages about probable mistakes in the configuration, which Run logs at the start.
 	Warnings []string
 }
@@ -92,8 +94,10 @@ type server struct {
 	door    atomic.Pointer[doorService]
 	members atomic.Pointer[cluster.Node] // nil if the server is in no cluster
 	metrics *metrics
+	data    *DataAdmin // nil until the store is open
 	console *console
 	web     *web // nil if the web console is turned off
+	audit   *auditor
 	store   atomic.Pointer[store]
 	broken  atomic.Pointer[error] // why the store accepts no more changes
 	served  atomic.Int64          // requests answered
@@ -147,7 +151,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	st, err := addUpstreams(ctx, o.Config, local, component(s.log, "cache"))
+	encrypted, err := addEncryption(ctx, o.Config, local, func(err error) {
+		component(s.log, "encryption").Warn("encrypted objects cannot be read now", "error", err)
+	})
+	if err != nil {
+		_ = local.Close() // nothing was served
+		return err
+	}
+	st, err := addUpstreams(ctx, o.Config, encrypted, component(s.log, "cache"))
 	if err != nil {
 		_ = local.Close() // nothing was served
 		return err
@@ -167,7 +178,7 @@ func Run(ctx context.Context, o Options) (err error) {
 }
 
 // serve runs all parts of the server that need the store.
-func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.Addr) error {
+func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.Addr) (err error) {
 	c := s.Config
 	log := component(s.log, "node")
 	if c.TLS.Enabled() {
@@ -180,7 +191,22 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		}
 		s.cert.Store(cert)
 	}
+	if s.audit, err = openAudit(s); err != nil {
+		return err
+	}
+	defer func() {
+		if e := s.audit.close(); err == nil {
+			err = e
+		}
+	}()
 	accounts, err := iam.Open(ctx, st, iam.Account{AccessKey: s.root.access, Secret: s.root.secret, Role: iam.RoleAdmin})
+	if err != nil {
+		return err
+	}
+	if s.Now != nil {
+		accounts.UseClock(s.Now)
+	}
+	temporary, err := temporaryKeys(c, s.Now)
 	if err != nil {
 		return err
 	}
@@ -188,23 +214,38 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	if err != nil {
 		return err
 	}
+	targets, err := replicationTargets(c)
+	if err != nil {
+		return err
+	}
+	dispatcher, err := openEvents(ctx, s, st.journal(), st.id())
+	if err != nil {
+		return err
+	}
+	defer dispatcher.Close()
+	logs, err := openAccessLogs(s, st, func() object.Authorizer { return s.front.Load().Authorizer() })
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logs.Close() }() // each line was written with its own call
 	var counts ktls.Counts
 	inKernel := kernelTLS(c.TLS, log)
 	front, err := s3api.New(s3api.Options{
-		Express: directories, Inside: s.web.inside(c.TLS.Enabled() && !inKernel),
+		Express: directories, STS: temporary, Inside: s.web.inside(c.TLS.Enabled() && !inKernel),
 		Store: st, Accounts: accounts, Listeners: []net.Listener{s3}, TLS: s.tls(), KernelTLS: inKernel, TLSCounts: &counts,
-		Region: c.Region, Domains: c.Domains,
+		Region: c.Region, Domains: c.Domains, ReplicationTargets: c.Targets(), Ownership: c.ObjectOwnership,
 		ETag: func(bucket string) object.ETagKind { return object.ETagKind(c.ETagOf(bucket)) },
 		Limits: s3api.Limits{Connections: c.Limits.Connections, Requests: c.Limits.Requests,
 			HeaderBytes: int(c.Limits.HeaderBytes),
 			Idle:        c.Limits.Idle, Header: c.Limits.Header, Stall: c.Limits.Stall},
-		Drain: c.DrainTimeout, Observe: s.observe(), Discovery: s.discover, Warm: warmOf(st), Log: component(s.log, "s3"),
+		Drain: c.DrainTimeout, Observe: s.observe(), Audit: s.audit.s3(),
+		AccessLog: logs.Add, FlushLog: func(bucket string) { _ = logs.Flush(ctx, bucket) }, EventTargets: eventTypes(c), Discovery: s.discover, Warm: warmOf(st), Log: component(s.log, "s3"),
 	})
 	if err != nil {
 		return err
 	}
 	s.front.Store(front)
-	gpudirect, err := s.openDoor(ctx, st, accounts, front.Authorizer())
+	gpudirect, err := s.openDoor(ctx, st, accounts, s.audit.door(front.Authorizer()))
 	if err != nil {
 		front.Close()
 		return err
@@ -219,14 +260,28 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	}
 	joinNeighbours(st, members)
 	defer s.stopCluster(members)
-	admin := &local{store: st, accounts: accounts, door: gpudirect.status, scrub: &s.scrubs,
+	admin := &local{localIdentities: localIdentities{st, accounts}, store: st, accounts: accounts, door: gpudirect.status, scrub: &s.scrubs,
 		close: func() error { return nil }}
+	kept, err := s.metrics.watchLifecycle()
+	if err != nil {
+		return err
+	}
+	if s.data, err = newDataAdmin(c, diskOf(st), component(s.log, "lifecycle"), kept); err != nil {
+		return err
+	}
+	replicator, err := newReplication(s, st, targets)
+	if err != nil {
+		return err
+	}
 	adminSide := &adminService{s: s, admin: admin}
 	if err := adminSide.start(ctx, st); err != nil {
 		return err
 	}
 	defer adminSide.stop()
 	if err := s.metrics.watch(st.stats); err != nil {
+		return err
+	}
+	if err := s.metrics.watchEvents(st.journal(), dispatcher.Status, s.audit); err != nil {
 		return err
 	}
 	if err := s.metrics.watchDoor(s.doorStats); err != nil {
@@ -258,9 +313,17 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	var background sync.WaitGroup
 	background.Go(func() { s.scrubRegularly(bg, admin, st) })
 	background.Go(func() { s.expireRegularly(bg, st) })
+	background.Go(func() { s.data.lists.Run(bg) })
+	if c.Lifecycle.Enabled {
+		background.Go(func() { s.data.rules.Run(bg) })
+	}
+	background.Go(func() { replicator.Run(bg) })
 	background.Go(func() { s.reloadRegularly(bg, s.Reload) })
 	background.Go(func() { s.watchStore(bg, st, adminSide) })
 	background.Go(func() { s.governMemory(bg) })
+	background.Go(func() { s.audit.run(bg) })
+	background.Go(func() { dispatcher.Run(bg) })
+	background.Go(func() { logs.Run(bg) })
 	defer func() {
 		stop()
 		background.Wait()
@@ -387,7 +450,7 @@ func (s *server) serveAdmin(a Admin) (stop func(), err error) {
 		k = cacheAdmin(*st)
 	}
 	log := component(s.log, "admin")
-	return serveHTTP(newHTTP(adminHandler(a, s.clusterStatus, k), log), l, log), nil
+	return serveHTTP(newHTTP(s.audit.admin(s.data.handler(adminHandler(a, s.clusterStatus, k))), log), l, log), nil
 }
 
 func serveHTTP(srv *http.Server, l net.Listener, log *slog.Logger) (stop func()) {
@@ -463,8 +526,13 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 	if err := storeExists(c.Data); err != nil {
 		return nil, err
 	}
-	st, err := openStore(ctx, c, events{})
+	plain, err := openStore(ctx, c, events{})
 	if err != nil {
+		return nil, err
+	}
+	st, err := addEncryption(ctx, c, plain, func(error) {})
+	if err != nil {
+		_ = plain.Close()
 		return nil, err
 	}
 	root, _ := rootCredentials(c) // no requests are served: any keys will do
@@ -476,7 +544,7 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 		_ = st.Close()
 		return nil, err
 	}
-	return &local{store: st, accounts: accounts, door: func() Door { return closedDoor(c) }, scrub: new(sync.Mutex),
+	return &local{localIdentities: localIdentities{st, accounts}, store: st, accounts: accounts, door: func() Door { return closedDoor(c) }, scrub: new(sync.Mutex),
 		close: st.Close}, nil
 }
 

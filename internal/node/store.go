@@ -21,6 +21,8 @@ type store interface {
 	object.Store
 	object.Handles
 	object.Directories
+	// journal returns the journal of changes.
+	journal() object.Journal
 	// id returns the identity of the store, which never changes.
 	id() string
 	// canDraft returns why clients of the door cannot write objects, or nil if they can.
@@ -132,9 +134,10 @@ func (r CheckReport) Clean() bool { return r.Found == r.Repaired }
 
 // storeOptions returns the options of the store from the configuration.
 func storeOptions(c *config.Config, e events) disk.Options {
-	o := disk.Options{Dir: c.Data, Inline: c.InlineSize, Memory: shares(c.MemoryLimit).store,
+	o := disk.Options{Dir: c.Data, Inline: c.InlineSize, Memory: shares(c.MemoryLimit).store, JournalLimit: c.Events.JournalLimit,
 		ReadOnlyMount: c.GPUDirect.Enabled && c.GPUDirect.ReadOnlyMount,
-		Events:        disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background, Exposed: e.exposed}}
+		Events: disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background, Exposed: e.exposed,
+			JournalDropped: e.dropped}}
 	if c.InlineSize == 0 {
 		o.Inline = -1 // 0 would mean the store's default
 	}
@@ -159,6 +162,8 @@ func openStore(ctx context.Context, c *config.Config, e events) (onDisk, error) 
 }
 
 func (s onDisk) id() string { return s.ID() }
+
+func (s onDisk) journal() object.Journal { return s.Store }
 
 func (s onDisk) reopenable() error { return s.Reopenable() }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/keyring"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/s3api"
 	"github.com/nebulaio/nebulaio/internal/store/cache"
@@ -36,12 +37,32 @@ const (
 // withUpstreams is a store with upstream buckets. Everything but objects is that of the store on disk.
 type withUpstreams struct {
 	*cache.Store
-	on      onDisk
+	on      sealedDisk
 	files   *cachefile.Store
 	origins map[string]*upstream.Bucket
 }
 
+// keysOf returns the encryption keys of the store.
+func (s *withUpstreams) keysOf() *keyring.Ring { return s.on.keysOf() }
+
+// CheckEncryption implements object.Encrypter. Objects of upstream buckets are never encrypted here.
+func (s *withUpstreams) CheckEncryption(ctx context.Context, bucket string, e object.Encryption) error {
+	return s.on.CheckEncryption(ctx, bucket, e)
+}
+
+// Unlock implements object.Encrypter.
+func (s *withUpstreams) Unlock(ctx context.Context, info *object.Info) error {
+	return s.on.Unlock(ctx, info)
+}
+
+// UnlockUpload implements object.Encrypter.
+func (s *withUpstreams) UnlockUpload(ctx context.Context, u *object.Upload) error {
+	return s.on.UnlockUpload(ctx, u)
+}
+
 func (s *withUpstreams) id() string { return s.on.id() }
+
+func (s *withUpstreams) journal() object.Journal { return s.on.journal() }
 
 func (s *withUpstreams) reopenable() error {
 	if err := s.on.reopenable(); err != nil {
@@ -82,8 +103,8 @@ func (s *withUpstreams) Close() error {
 
 // addUpstreams returns the store with the upstream buckets of the configuration. If the configuration has no upstream
 // bucket and never had one, addUpstreams returns the store itself.
-func addUpstreams(ctx context.Context, c *config.Config, st onDisk, log *slog.Logger) (store, error) {
-	detached, err := prepareBuckets(ctx, c, st)
+func addUpstreams(ctx context.Context, c *config.Config, st sealedDisk, log *slog.Logger) (store, error) {
+	detached, err := prepareBuckets(ctx, c, st.on)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +122,7 @@ func addUpstreams(ctx context.Context, c *config.Config, st onDisk, log *slog.Lo
 	out := &withUpstreams{on: st, files: files, origins: map[string]*upstream.Bucket{}}
 	o := cache.Options{Local: st, Files: files, Detached: detached, Memory: shares(c.MemoryLimit).runtime / 4, Log: log}
 	for _, name := range c.Upstreams() {
-		b, err := newUpstream(ctx, c, st, name, log)
+		b, err := newUpstream(ctx, c, st.on, name, log)
 		if err != nil {
 			_ = files.Close() // nothing was written
 			return nil, err

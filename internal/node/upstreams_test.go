@@ -65,7 +65,11 @@ func TestABucketThatLeavesTheConfiguration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st, err := addUpstreams(t.Context(), c, local, slog.New(slog.DiscardHandler))
+		encrypted, err := addEncryption(t.Context(), c, local, func(error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := addUpstreams(t.Context(), c, encrypted, slog.New(slog.DiscardHandler))
 		if err != nil {
 			_ = local.Close()
 		}

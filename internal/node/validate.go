@@ -42,7 +42,19 @@ func Validate(ctx context.Context, c *config.Config) error {
 	if err := readableCertificate(c); err != nil {
 		return err
 	}
+	if err := usableMaster(ctx, c); err != nil {
+		return err
+	}
 	if err := usableCluster(ctx, c); err != nil {
+		return err
+	}
+	if err := auditTokens(c); err != nil {
+		return err
+	}
+	if err := usableTargets(c); err != nil {
+		return err
+	}
+	if _, err := temporaryKeys(c, nil); err != nil {
 		return err
 	}
 	return usableDoor(c)

@@ -2,6 +2,11 @@
 
 package object
 
+import (
+	"encoding/json"
+	"time"
+)
+
 // The Attr constants are the names under which the S3 front end keeps its values in the attributes of an object. A store
 // on another S3 server translates attributes to headers by these names.
 const (
@@ -25,6 +30,12 @@ const (
 	// AttrUpload and AttrUploadParts name the multipart upload that made the object, and the digest of its parts.
 	AttrUpload      = "upload"
 	AttrUploadParts = "upload-parts"
+	// AttrReplication is the replication status of the version: "REPLICA", or a JSON object with the status at each target.
+	AttrReplication = "replication"
+	// AttrOwner is the access key of the object's owner; missing means the owner of the bucket. AttrACL is a JSON object
+	// with the ACL of the object; missing means that the object is private to its owner.
+	AttrOwner = "owner"
+	AttrACL   = "acl"
 	// AttrMeta begins the name of an attribute with user metadata. The name of the metadata follows in lower case.
 	AttrMeta = "meta:"
 )
@@ -36,10 +47,24 @@ func ChangedAttributes(attributes map[string]string) map[string]string {
 	out := make(map[string]string, len(attributes))
 	for name, value := range attributes {
 		switch name {
-		case AttrRetention, AttrHold, AttrSumAlgo, AttrSumType, AttrSum, AttrUpload, AttrUploadParts:
+		case AttrRetention, AttrHold, AttrSumAlgo, AttrSumType, AttrSum, AttrUpload, AttrUploadParts, AttrReplication, AttrSealed:
 		default:
 			out[name] = value
 		}
 	}
 	return out
+}
+
+// Locked reports whether a legal hold or a retention protects a version with these attributes at the time now. A
+// retention that cannot be read protects the version too.
+func Locked(attributes map[string]string, now time.Time) bool {
+	if attributes[AttrHold] == "1" {
+		return true
+	}
+	doc := attributes[AttrRetention]
+	if doc == "" {
+		return false
+	}
+	var r struct{ RetainUntilDate *time.Time }
+	return json.Unmarshal([]byte(doc), &r) != nil || r.RetainUntilDate == nil || r.RetainUntilDate.After(now)
 }

@@ -39,6 +39,7 @@ var (
 	ErrWrongReply     error = sentinel{errs.Corrupt, "another S3 server sent wrong bytes"}
 	ErrNotCached      error = sentinel{errs.Unsupported, "the object is not cached yet"}
 	ErrWriteOffset    error = sentinel{errs.Invalid, "the offset is not the size of the object"}
+	ErrQuota          error = sentinel{errs.Permission, "the quota is exceeded"}
 	ErrTokenUsed      error = sentinel{errs.Invalid, "the token belongs to another request"}
 )
 

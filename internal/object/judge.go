@@ -10,6 +10,9 @@ type Change struct {
 	// Removed is the version that the change removes permanently. Removed is nil if the change only adds a version
 	// or a delete marker, or if the change removes a delete marker.
 	Removed *Info
+	// Current is the current version of the key before a deletion that adds a delete marker. Current is nil for every
+	// other change, and if the key has no current version.
+	Current *Info
 }
 
 // Judge decides whether a change is made, in the same atomic step as the change. The store calls the Judge under

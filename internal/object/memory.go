@@ -26,6 +26,9 @@ func (c *MemoryContent) Bytes() []byte { return c.data }
 // Info implements Content.
 func (c *MemoryContent) Info() Info { return c.info.Clone() }
 
+// Encrypted implements MaybeEncrypted.
+func (c *MemoryContent) Encrypted() bool { return c.info.Stored > 0 }
+
 // Section implements Content.
 func (c *MemoryContent) Section(r Range) (Body, error) {
 	if c.closed.Load() {

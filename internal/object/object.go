@@ -97,6 +97,9 @@ type Info struct {
 	// Attributes holds the values of the S3 front end, such as headers, user metadata, tags, checksums and
 	// retention, by name. The store does not interpret Attributes.
 	Attributes map[string]string
+	// Stored is the length of the content in the store, if the content is encrypted; otherwise it is 0. The ranges of
+	// Content.Section are ranges of the stored bytes, unless an Encrypter opened the content.
+	Stored int64
 }
 
 // Versioned reports whether the version has an identifier other than NullVersion.
@@ -136,6 +139,13 @@ type Put struct {
 	Finish func(Written) (map[string]string, error)
 	// Judge, if not nil, decides whether the store makes the change.
 	Judge Judge
+	// Plain, if not nil, means that Body is encrypted. The store calls Plain once after the last byte of Body. Plain
+	// describes the content before its encryption: its size, its CRC-64/NVME and the 16 bytes of its MD5 ETag. Info.Size,
+	// Info.CRC64 and the ETag of the new version, and the argument of Finish, are those of Plain. Size is the length of the
+	// encrypted Body.
+	Plain func() Written
+	// Origin, if not nil, makes the new version a copy of a version of another S3 server.
+	Origin *Origin
 }
 
 // Written describes the content of an object or a part after its last byte was received.
@@ -154,6 +164,9 @@ type Deletion struct {
 	// Bypass lets an upstream delete a version that has a retention in the mode GOVERNANCE. The store on disk asks the
 	// Judge instead.
 	Bypass bool
+	// Origin, if not nil, makes the delete marker that Delete adds a copy of a delete marker of another S3 server. Origin
+	// has no effect on the deletion of a version by its identifier.
+	Origin *Origin
 }
 
 // Deleted is the result of a deletion.
@@ -227,6 +240,8 @@ type PutPart struct {
 	Body                io.Reader
 	MD5                 bool
 	Finish              func(Written) (map[string]string, error)
+	// Plain means the same as in Put. The attributes that Finish returns must then have AttrSealedPart.
+	Plain func() Written
 }
 
 // CompletedPart identifies one part in the request that completes a multipart upload.
@@ -250,6 +265,8 @@ type Complete struct {
 	Finish func([]PartInfo) (map[string]string, error)
 	// Judge, if not nil, decides whether the store makes the change.
 	Judge Judge
+	// Origin, if not nil, makes the new version a copy of a version of another S3 server.
+	Origin *Origin
 }
 
 // Copy is a request to make an object with the content of another object.

@@ -37,7 +37,8 @@ func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.P
 		return s3err.GetAPIError(s3err.ErrAccessDenied) // the request did not come through the guard
 	}
 	defer named(request.RequestCtx(), ref.Version)()
-	defer exactly(request.RequestCtx())()
+	use := useFor(actions)
+	defer exactly(request.RequestCtx(), ref, use)()
 	if anonymous(ctx) {
 		for _, action := range actions {
 			if err := auth.VerifyPublicAccess(request, b, action, permission, ref.Bucket, hide(ref.Key)); err != nil {
@@ -50,15 +51,16 @@ func (b *backend) allowed(ctx context.Context, ref object.Ref, permission auth.P
 	if err != nil {
 		return err
 	}
-	acl, err := b.aclOf(bk)
+	acl, err := b.effectiveACL(ctx, bk, ref, senderOf(ctx), use)
 	if err != nil {
-		return b.s3Error("Authorize", ref, err)
+		return err
 	}
 	root, _ := ctx.Value(string(utils.ContextKeyIsRoot)).(bool)
 	return auth.VerifyAccess(request, b, auth.AccessOptions{
-		Acl: acl, AclPermission: permission, IsRoot: root, Acc: accountOf(ctx, string(utils.ContextKeyAccount)),
-		Bucket: ref.Bucket, Object: hide(ref.Key), Actions: actions, Iam: accounts{b.accounts},
-		DisableACL: onlyOwners(actions),
+		Acl: acl, AclPermission: permission, IsRoot: root,
+		Acc:    b.iam.carry(request.RequestCtx(), accountOf(ctx, string(utils.ContextKeyAccount))),
+		Bucket: ref.Bucket, Object: hide(ref.Key), Actions: actions, Iam: b.iam,
+		DisableACL: use == ownerUse,
 	})
 }
 
@@ -183,8 +185,7 @@ func form(ctx context.Context) map[string]string {
 
 // authorizeForm returns nil if a form may be posted. versitygw has checked only the bucket, so that no statement
 // about keys was applied.
-func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, bk *object.Bucket,
-	fields map[string]string) error {
+func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, fields map[string]string) error {
 	actions := []auth.Action{auth.PutObjectAction}
 	if fields["tagging"] != "" {
 		actions = append(actions, auth.PutObjectTaggingAction)
@@ -195,17 +196,13 @@ func (b *backend) authorizeForm(ctx context.Context, ref object.Ref, bk *object.
 	if early(fields["x-amz-date"]) {
 		return notYet()
 	}
-	granted := false
-	for _, name := range grantHeaders {
-		granted = granted || fields[strings.ToLower(name)] != ""
-	}
 	for name, value := range fields {
 		if value != "" && (isRefused(name) || strings.HasPrefix(name, "x-amz-object-lock-")) {
 			return refusal(http.StatusNotImplemented, "NotImplemented",
 				"A field of the form implies functionality that is not implemented: "+strings.Clone(name)+".")
 		}
 	}
-	return refusedACL(bk, fields["acl"], granted)
+	return nil
 }
 
 // early reports whether the date of a signature is too far in the future.

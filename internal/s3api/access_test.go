@@ -113,7 +113,7 @@ func TestFormsAreJudgedByTheirKey(t *testing.T) {
 	w.postedAs("", "", now, 403, "corp", "secret/key")
 	w.postedAs("bob", "bob-secret", now, 403, "corp", "open/key", "tagging",
 		"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>")
-	for field, status := range map[string]int{"acl=public-read": 400, "acl=private": 204,
+	for field, status := range map[string]int{"acl=public-read": 400, "acl=private": 204, "acl=bucket-owner-full-control": 204,
 		"x-amz-object-lock-legal-hold=ON": 501, "x-amz-server-side-encryption=AES256": 501} {
 		name, value, _ := strings.Cut(field, "=")
 		w.postedAs("bob", "bob-secret", now, status, "corp", "open/key", name, value)
@@ -125,8 +125,10 @@ func TestEverybodySeesOnlyWhatWasGranted(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/corp", nil, "x-amz-object-ownership", "BucketOwnerPreferred", "x-amz-acl", "public-read",
 		"x-amz-bucket-object-lock-enabled", "true")
-	old := w.must(200, "PUT", "/corp/key", []byte("old"), "x-amz-tagging", "secret=old").Header.Get("x-amz-version-id")
-	w.must(200, "PUT", "/corp/key", []byte("new"), "x-amz-tagging", "secret=new", "x-amz-object-lock-legal-hold", "ON")
+	old := w.must(200, "PUT", "/corp/key", []byte("old"), "x-amz-tagging", "secret=old", "x-amz-acl",
+		"public-read").Header.Get("x-amz-version-id")
+	w.must(200, "PUT", "/corp/key", []byte("new"), "x-amz-tagging", "secret=new", "x-amz-object-lock-legal-hold", "ON",
+		"x-amz-acl", "public-read")
 	ask := func(status int, method, path string, headers ...string) *reply {
 		t.Helper()
 		r, err := w.try("", "", method, path, nil, headers...)

@@ -12,21 +12,36 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
+	"github.com/nebulaio/nebulaio/internal/s3api/acl"
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // accounts makes an iam.Service usable by versitygw. versitygw compares errors with ==, so accounts returns
 // versitygw's own errors.
-type accounts struct{ svc *iam.Service }
+type accounts struct {
+	svc *iam.Service
+	b   *backend // for conditions on the tags of objects; nil if there is no store
+}
 
 var (
 	_ auth.IAMService        = accounts{}
 	_ auth.PrincipalResolver = accounts{}
 )
 
+// toAuth returns an account in versitygw's form. A service account and a session have the name of their user, so that they
+// own what the user owns; the handle in SessionToken names their own key. versitygw does not ask for the policies of
+// accounts with the role admin, so an admin whom policies can restrict gets another role here. EvaluatePolicy then allows
+// what the role admin allows.
 func toAuth(a iam.Account) auth.Account {
-	return auth.Account{Access: a.AccessKey, Secret: a.Secret, Role: auth.Role(a.Role), UserID: a.UserID,
+	out := auth.Account{Access: a.User(), Secret: a.Secret, Role: auth.Role(a.Role), UserID: a.UserID,
 		GroupID: a.GroupID, ProjectID: a.ProjectID}
+	if a.Derived() {
+		out.SessionToken = a.AccessKey
+	}
+	if !unrestricted(a) {
+		out.Role = auth.RoleUser
+	}
+	return out
 }
 
 func (a accounts) CreateAccount(acc auth.Account) error {
@@ -49,7 +64,7 @@ func (a accounts) GetUserAccount(access string) (auth.Account, error) {
 func (a accounts) ResolveAccounts(grantees []string) ([]string, error) {
 	missing := []string{}
 	for _, text := range grantees {
-		g, err := granteeOf(text)
+		g, err := acl.Grantee(text)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +73,7 @@ func (a accounts) ResolveAccounts(grantees []string) ([]string, error) {
 		}
 		if _, err := a.svc.Get(g.Access); err != nil {
 			if g.Access != text {
-				return nil, invalidID() // the grantee has the form of S3, such as id=ACCOUNT
+				return nil, invalidGrantee()
 			}
 			missing = append(missing, text)
 		}

@@ -3,6 +3,7 @@
 package s3api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,28 +17,20 @@ import (
 	"github.com/versity/versitygw/s3err"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/acl"
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 	"github.com/nebulaio/nebulaio/internal/s3api/xmldoc"
 )
 
-// everybody is versitygw's name for the group of all users, and allUsers is the name in S3.
-const (
-	everybody = "all-users"
-	allUsers  = "http://acs.amazonaws.com/groups/global/AllUsers"
-)
-
-// aclOf returns the ACL that applies to a bucket.
-func (b *backend) aclOf(bk *object.Bucket) (auth.ACL, error) {
-	r := b.rulesOf(bk)
-	return r.ACL, r.ACLFault
-}
-
-// GetBucketAcl returns the ACL that applies to the bucket. The S3 library versitygw calls GetBucketAcl after checking
-// the signature of a request and before parsing its body. GetBucketAcl also refuses request bodies that are not
+// GetBucketAcl returns the ACL by which versitygw decides on a request. The S3 library versitygw calls GetBucketAcl after
+// checking the signature of a request and before parsing its body. GetBucketAcl also refuses request bodies that are not
 // valid, because versitygw calls no other method of the backend before it parses the body.
 func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
-	if rctx, ok := ctx.(*fasthttp.RequestCtx); ok {
+	rctx, ok := ctx.(*fasthttp.RequestCtx)
+	if ok {
 		spellPolicy(rctx)
+		b.iam.carryAll(rctx)
+		keepAskedACL(b, rctx)
 	}
 	var missing *xmldoc.Missing
 	listErr := checkLists(ctx)
@@ -51,14 +44,10 @@ func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([
 	if err != nil {
 		return nil, err
 	}
-	r := b.rulesOf(bk)
-	if r.ACLFault != nil {
+	if r := b.rulesOf(bk); r.ACLFault != nil {
 		return nil, b.s3Error("GetBucketAcl", object.Ref{Bucket: bk.Name}, r.ACLFault)
 	}
-	if owners, _ := ctx.Value(ownersKey).(bool); owners {
-		return r.OwnerText, nil
-	}
-	return r.ACLText, nil
+	return requestACL(ctx, b, bk)
 }
 
 // ownersKey is the user value that tells GetBucketAcl that no ACL can grant the request.
@@ -94,100 +83,91 @@ var ownersArgs = map[level]map[string]struct{}{
 	onObject: setOf("legal-hold", "restore", "retention", "tagging"),
 }
 
-// aclActions are the actions on objects that an ACL can grant.
-var aclActions = map[auth.Action]struct{}{
-	auth.GetObjectAction: {}, auth.GetObjectVersionAction: {}, auth.PutObjectAction: {},
+// aclUses are the actions on objects that an ACL can grant, with the ACL that decides.
+var aclUses = map[auth.Action]aclUse{
+	auth.GetObjectAction: readUse, auth.GetObjectVersionAction: readUse, auth.PutObjectAction: bucketUse,
+	auth.GetObjectAclAction: readUse, auth.PutObjectAclAction: grantUse,
 }
 
-// onlyOwners reports whether at least one of the actions cannot be granted by an ACL.
-func onlyOwners(actions []auth.Action) bool {
+// useFor returns which ACL decides on an action.
+func useFor(actions []auth.Action) aclUse {
+	use := bucketUse
 	for _, a := range actions {
-		if _, ok := aclActions[a]; !ok {
-			return true
+		u, ok := aclUses[a]
+		if !ok {
+			return ownerUse
+		}
+		use = max(use, u)
+	}
+	return use
+}
+
+// askedACLKey is the user value that holds the acl.Asked of a request that sets the ACL of a bucket.
+const askedACLKey = "nebulaio-asked-acl"
+
+// keepAskedACL keeps the ACL that a request sets for a bucket, and replaces it by one that versitygw accepts. versitygw
+// does not know groups and some canned ACLs. The caller calls keepAskedACL after the signature was checked.
+func keepAskedACL(b *backend, rctx *fasthttp.RequestCtx) {
+	if !rctx.IsPut() || !rctx.QueryArgs().Has("acl") || rctx.UserValue(askedACLKey) != nil || levelOf(rctx) != onBucket {
+		return
+	}
+	body := bytes.Clone(rctx.Request.Body())
+	rctx.Request.SetBody(nil)
+	hideACL(b, rctx, body)
+}
+
+// hideACL keeps the ACL that a request asks for in the user value askedACLKey. If versitygw would not accept the ACL,
+// hideACL replaces it by a grant to the root account.
+func hideACL(b *backend, rctx *fasthttp.RequestCtx, body []byte) {
+	h := &rctx.Request.Header
+	asked := acl.AskedBy(func(name string) string { return string(h.Peek(name)) })
+	asked.Body = body
+	rctx.SetUserValue(askedACLKey, asked)
+	if asked.Grants == nil && len(body) == 0 && auth.ValidateCannedACL(types.BucketCannedACL(asked.Canned)) == nil {
+		return
+	}
+	for name := range asked.Grants {
+		h.Del(name)
+	}
+	h.Del("X-Amz-Acl")
+	h.Set("X-Amz-Grant-Full-Control", b.accounts.Root().AccessKey)
+}
+
+// askedBucketACL returns the ACL that a request sets for a bucket, as the bucket stores it. If the request says nothing
+// about an ACL, askedBucketACL returns the ACL given, which is versitygw's.
+func askedBucketACL(ctx context.Context, b *backend, bk *object.Bucket, given []byte) ([]byte, error) {
+	asked, ok := ctx.Value(askedACLKey).(acl.Asked)
+	if !ok || asked.Empty() && len(asked.Body) == 0 {
+		return given, nil
+	}
+	if len(asked.Body) > 0 {
+		if err := xmldoc.Check(asked.Body, "AccessControlPolicy"); err != nil {
+			return nil, malformedXML(err)
 		}
 	}
-	return false
+	to := acl.Target{OfBucket: true, Owner: bk.Owner, BucketOwner: bk.Owner, Accounts: existing{b.accounts}}
+	made, err := to.Make(asked)
+	if err == nil {
+		err = blockedACL(bk, acl.IsPublic(made))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(made)
 }
 
 // PutBucketAcl stores the ACL of a bucket.
-func (b *backend) PutBucketAcl(ctx context.Context, bucket string, acl []byte) error {
-	if err := checkDocument(ctx, "AccessControlPolicy"); err != nil {
-		return err
-	}
-	acl, err := normalACL(acl)
-	if err != nil {
-		return err
-	}
+func (b *backend) PutBucketAcl(ctx context.Context, bucket string, text []byte) error {
 	return b.change(ctx, bucket, func(bk *object.Bucket) error {
 		if policy.OwnerEnforced(bk) {
 			return s3err.GetAPIError(s3err.ErrAclNotSupported)
 		}
-		bk.Settings[policy.SettingACL] = acl
-		return nil
-	})
-}
-
-// PutObjectAcl always returns an error, because objects have no ACLs of their own.
-func (b *backend) PutObjectAcl(ctx context.Context, in *s3.PutObjectAclInput) error {
-	bk, err := b.bucketOf(ctx, *in.Bucket)
-	if err != nil {
+		made, err := askedBucketACL(ctx, b, bk, text)
+		if err == nil {
+			bk.Settings[policy.SettingACL] = bytes.Clone(made)
+		}
 		return err
-	}
-	if policy.OwnerEnforced(bk) {
-		return s3err.GetAPIError(s3err.ErrAclNotSupported)
-	}
-	return s3err.GetAPIError(s3err.ErrNotImplemented)
-}
-
-// normalACL returns an ACL with the plain names of its grantees. versitygw keeps the names as they were in a
-// header.
-func normalACL(text []byte) ([]byte, error) {
-	acl, err := auth.ParseACL(text)
-	if err != nil {
-		return nil, err
-	}
-	for i := range acl.Grantees {
-		g := &acl.Grantees[i]
-		if g.Type != types.TypeCanonicalUser || g.Access == acl.Owner {
-			continue
-		}
-		named, err := granteeOf(g.Access)
-		if err != nil {
-			return nil, err
-		}
-		g.Access, g.Type = named.Access, named.Type
-	}
-	return json.Marshal(acl)
-}
-
-// granteeOf parses a grantee of a header: an access key, or the forms of S3, id="ACCESS-KEY" and uri="GROUP".
-func granteeOf(text string) (auth.Grantee, error) {
-	name := strings.TrimSpace(text)
-	kind, value, ok := strings.Cut(name, "=")
-	if !ok {
-		return auth.Grantee{Access: strings.Trim(name, `"`), Type: types.TypeCanonicalUser}, nil
-	}
-	value = strings.Trim(strings.TrimSpace(value), `"`)
-	switch strings.ToLower(strings.TrimSpace(kind)) {
-	case "id":
-		return auth.Grantee{Access: value, Type: types.TypeCanonicalUser}, nil
-	case "uri":
-		if value == allUsers {
-			return auth.Grantee{Access: everybody, Type: types.TypeGroup}, nil
-		}
-		return auth.Grantee{}, refusal(http.StatusNotImplemented, "NotImplemented",
-			"The only group that can be granted something here is "+allUsers+".")
-	case "emailaddress":
-		return auth.Grantee{}, refusal(http.StatusBadRequest, "UnresolvableGrantByEmailAddress",
-			"Accounts have no e-mail addresses here. Grant to id=\"ACCESS-KEY\".")
-	}
-	return auth.Grantee{Access: name, Type: types.TypeCanonicalUser}, nil // an access key may have "=" in it
-}
-
-// invalidID returns the S3 error for a grant to an account that does not exist.
-func invalidID() s3err.S3Error {
-	return refusal(http.StatusBadRequest, "InvalidArgument",
-		"Invalid id: a grantee is no account here. Grant to id=\"ACCESS-KEY\".")
+	})
 }
 
 // grantHeaders are the headers that give an object an ACL beside x-amz-acl.
@@ -195,22 +175,12 @@ var grantHeaders = []string{
 	"X-Amz-Grant-Full-Control", "X-Amz-Grant-Read", "X-Amz-Grant-Read-Acp", "X-Amz-Grant-Write", "X-Amz-Grant-Write-Acp",
 }
 
-// objectACL returns an error if a request would give a new object an ACL, because objects have no ACLs of their
-// own. An ACL that grants access only to the bucket's owner is accepted.
-func objectACL(ctx context.Context, bk *object.Bucket) error {
-	rctx, ok := ctx.(*fasthttp.RequestCtx)
-	if !ok {
-		return nil
+// formGrant returns the field of a form that has the meaning of a header about ACLs. The canned ACL is the field acl.
+func formGrant(fields map[string]string, header string) string {
+	if header == "X-Amz-Acl" {
+		return fields["acl"]
 	}
-	if !asksForACL(rctx) {
-		return nil
-	}
-	asked := argument(rctx, "X-Amz-Acl")
-	granted := false
-	for _, name := range grantHeaders {
-		granted = granted || argument(rctx, name) != ""
-	}
-	return refusedACL(bk, asked, granted)
+	return fields[strings.ToLower(header)]
 }
 
 // asksForACL reports whether a header or an argument may ask for an ACL. The check is quick, because most requests
@@ -224,14 +194,16 @@ func asksForACL(rctx *fasthttp.RequestCtx) bool {
 	return !plainQuery(rctx.QueryArgs())
 }
 
-// refusedACL returns why a requested ACL is refused, or nil if none is requested.
+// refusedACL returns why a requested ACL is refused, or nil if none is requested. The canned ACL private grants nothing to
+// others, and clients such as s3cmd send it with every write, so it is accepted.
 func refusedACL(bk *object.Bucket, asked string, granted bool) error {
 	switch types.ObjectCannedACL(asked) {
-	case "", types.ObjectCannedACLPrivate, types.ObjectCannedACLBucketOwnerFullControl:
+	case "", types.ObjectCannedACLBucketOwnerFullControl, types.ObjectCannedACLPrivate:
 		if !granted {
 			return nil
 		}
-	case types.ObjectCannedACLPublicRead, types.ObjectCannedACLPublicReadWrite, types.ObjectCannedACLAuthenticatedRead,
+	case types.ObjectCannedACLPublicRead, types.ObjectCannedACLPublicReadWrite,
+		types.ObjectCannedACLAuthenticatedRead,
 		types.ObjectCannedACLAwsExecRead, types.ObjectCannedACLBucketOwnerRead:
 	default:
 		return s3err.GetInvalidArgumentErr(s3err.InvalidArgCannedAcl, strings.Clone(asked))
@@ -240,7 +212,7 @@ func refusedACL(bk *object.Bucket, asked string, granted bool) error {
 		return s3err.GetAPIError(s3err.ErrAclNotSupported)
 	}
 	return refusal(http.StatusNotImplemented, "NotImplemented",
-		"Objects have no ACLs of their own here: give the bucket an ACL or a policy.")
+		"Another S3 server keeps the objects of this bucket, and their ACLs cannot be set or read here.")
 }
 
 // argumentACL reports whether the arguments of a request ask for an ACL. versitygw reads the ACL of a bucket only
@@ -266,4 +238,9 @@ func argument(rctx *fasthttp.RequestCtx, name string) string {
 		}
 	}
 	return ""
+}
+
+// invalidGrantee returns the S3 error for a grant to an account that does not exist.
+func invalidGrantee() s3err.S3Error {
+	return invalid("Invalid id: a grantee is no account here. Grant to id=\"ACCESS-KEY\".")
 }

@@ -30,6 +30,8 @@ const (
 	attrSum         = object.AttrSum
 	attrUpload      = object.AttrUpload      // the upload that an object was completed from
 	attrUploadParts = object.AttrUploadParts // the digest of the parts of that completion
+	attrOwner       = object.AttrOwner
+	attrACL         = object.AttrACL
 	metaPrefix      = object.AttrMeta
 )
 

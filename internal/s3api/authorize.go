@@ -23,6 +23,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/acl"
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
@@ -41,8 +42,9 @@ type authorizer struct {
 // judged caches decisions for the settings of a bucket. Settings are replaced and never changed, so the cache is
 // valid while the bucket has these settings.
 type judged struct {
-	of  *object.Bucket
-	acl auth.ACL
+	of *object.Bucket
+	// generation is that of the accounts: a change of a user, a group or a policy changes decisions.
+	generation uint64
 	// plain reports that the settings give the same decision for all keys, addresses and times, so that decisions
 	// can be cached.
 	plain   bool
@@ -131,8 +133,14 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	}
 	root := account.AccessKey == a.accounts.Root().AccessKey
 	locked := x.Action == object.ActionPut && lockEnabled(settings.of)
+	use := bucketUse
+	if x.Action == object.ActionGet || x.Action == object.ActionGetVersion {
+		use = readUse
+	}
+	// If objects have ACLs, each object may have another one.
+	same := use == bucketUse || policy.OwnerEnforced(settings.of)
 	may := allowance{account.AccessKey, account.Role, x.Action}
-	if !locked && (root || settings.allows(may)) {
+	if !locked && (root || same && settings.allows(may)) {
 		return nil // versitygw would decide the same
 	}
 	rctx := a.requests.Get().(*fasthttp.RequestCtx)
@@ -143,9 +151,15 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	}()
 	rctx.Request.Header.SetMethod(method)
 	rctx.SetUserValue(string(utils.ContextKeyAccount), toAuth(account))
+	ref := object.Ref{Bucket: x.Bucket, Key: x.Key, Version: x.Version}
+	rctx.SetUserValue(targetKey, target{ref, use})
+	list, err := a.backend.effectiveACL(ctx, settings.of, ref, acl.Requester{Access: toAuth(account).Access}, use)
+	if err != nil {
+		return a.refusal(op, name, x, err)
+	}
 	opts := auth.AccessOptions{
-		Acl: settings.acl, AclPermission: permission, IsRoot: root, Acc: toAuth(account), Bucket: x.Bucket,
-		Actions: []auth.Action{auth.Action(x.Action)}, Readonly: a.readOnly, Iam: accounts{a.accounts},
+		Acl: list, AclPermission: permission, IsRoot: root, Acc: toAuth(account), Bucket: x.Bucket,
+		Actions: []auth.Action{auth.Action(x.Action)}, Readonly: a.readOnly, Iam: a.backend.iam,
 	}
 	if onKey {
 		opts.Object = hide(x.Key)
@@ -162,7 +176,7 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 	request := a.app.AcquireCtx(rctx)
 	defer a.app.ReleaseCtx(request)
 	err = auth.VerifyAccess(request, a.backend, opts)
-	if err == nil {
+	if x, gone := a.accounts.Subject(account.AccessKey); err == nil && same && gone == nil && x.Uniform() {
 		settings.allow(may)
 	}
 	if err == nil && locked {
@@ -190,14 +204,15 @@ func (a *authorizer) settingsOf(ctx context.Context, op, bucket string) (*judged
 		}
 		return nil, errs.Wrap(op, bucket, err)
 	}
-	if known, ok := a.buckets.Load(bucket); ok && known.(*judged).of == bk {
+	now := a.accounts.Generation()
+	if known, ok := a.buckets.Load(bucket); ok && known.(*judged).of == bk && known.(*judged).generation == now {
 		return known.(*judged), nil
 	}
 	r := a.backend.rulesOf(bk)
 	if r.ACLFault != nil {
 		return nil, errs.Wrap(op, bucket, r.ACLFault)
 	}
-	j := &judged{of: bk, acl: r.ACL, plain: r.Uniform(), allowed: map[allowance]struct{}{}}
+	j := &judged{of: bk, generation: now, plain: r.Uniform(), allowed: map[allowance]struct{}{}}
 	a.buckets.Store(bk.Name, j)
 	return j, nil
 }
@@ -232,5 +247,5 @@ func (e plainly) Unwrap() error { return e.S3Error }
 
 func denied(op, name, msg string, cause error) error {
 	return &errs.Error{Kind: errs.Permission, Op: op, Name: name, Msg: msg, Err: cause,
-		Fix: "ask the bucket's owner for a policy or an ACL that allows it"}
+		Fix: "ask the bucket's owner for a policy or an ACL that allows it, or the operator for a policy of your user"}
 }

@@ -27,17 +27,31 @@ import (
 // buffer that the connection's next request overwrites.
 type backend struct {
 	vgwbackend.BackendUnsupported
-	store    object.Store
-	accounts *iam.Service
-	etag     func(string) object.ETagKind
-	log      *slog.Logger
-	rules    sync.Map // holds *policy.Rules by bucket name
+	store        object.Store
+	accounts     *iam.Service
+	iam          accounts // the same accounts for versitygw
+	etag         func(string) object.ETagKind
+	log          *slog.Logger
+	eventTargets map[string]string // types of event targets by name
+	flushLog     func(bucket string)
+	logs         sync.Map // holds *logTarget by bucket name
+	rules        sync.Map // holds *policy.Rules by bucket name
+	// replications holds *replicationRules by bucket name.
+	replications sync.Map
+	targets      []string // that replication rules may name
+	// lifecycles holds *lifecycleRules by bucket name.
+	lifecycles sync.Map
+
+	encrypter object.Encrypter // the store; nil if the store cannot encrypt
 }
 
 var _ vgwbackend.Backend = (*backend)(nil)
 
 func newBackend(o Options) *backend {
-	return &backend{store: o.Store, accounts: o.Accounts, etag: o.ETag, log: o.Log}
+	b := &backend{store: o.Store, accounts: o.Accounts, etag: o.ETag, log: o.Log, targets: o.ReplicationTargets,
+		eventTargets: o.EventTargets, flushLog: o.FlushLog, encrypter: encrypterOf(o.Store)}
+	b.iam = accounts{o.Accounts, b}
+	return b
 }
 
 func (b *backend) String() string { return "NebulaIO" }

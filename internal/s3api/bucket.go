@@ -3,6 +3,7 @@
 package s3api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -22,22 +23,22 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-func (b *backend) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, acl []byte) error {
+func (b *backend) CreateBucket(ctx context.Context, in *s3.CreateBucketInput, text []byte) error {
 	owner := accountOf(ctx, "bucket-owner").Access
 	tags, err := vgwbackend.ParseCreateBucketTags(in.CreateBucketConfiguration.Tags)
 	if err != nil {
 		return err
 	}
 	name := own(in.Bucket)
-	if acl, err = normalACL(acl); err != nil {
-		return err
-	}
 	if !bucketNameAllowed(name) {
 		return s3err.GetBucketErr(s3err.ErrInvalidBucketName, name)
 	}
 	bk := object.Bucket{
 		Name: name, Owner: strings.Clone(owner), ETag: b.etag(name),
-		Settings: map[string][]byte{policy.SettingACL: acl, policy.SettingOwnership: []byte(in.ObjectOwnership)},
+		Settings: map[string][]byte{policy.SettingOwnership: []byte(strings.Clone(string(in.ObjectOwnership)))},
+	}
+	if bk.Settings[policy.SettingACL], err = askedBucketACL(ctx, b, &bk, bytes.Clone(text)); err != nil {
+		return err
 	}
 	if tags != nil {
 		if bk.Settings[settingTags], err = json.Marshal(tags); err != nil {
@@ -97,6 +98,7 @@ func (b *backend) ListBuckets(ctx context.Context, in s3response.ListBucketsInpu
 	if err != nil {
 		return out, b.s3Error("ListBuckets", object.Ref{}, err)
 	}
+	in.IsAdmin = in.IsAdmin || b.iam.listsAll(signer(accountOf(ctx, "account")))
 	for i := range all {
 		bk := &all[i]
 		if bk.Name <= in.ContinuationToken || !strings.HasPrefix(bk.Name, in.Prefix) || !in.IsAdmin && bk.Owner != in.Owner {

@@ -35,6 +35,14 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context,
 	if err != nil {
 		return none, "", err
 	}
+	bk, err := b.bucketOf(ctx, ref.Bucket)
+	if err != nil {
+		return none, "", err
+	}
+	origin, err := originOf(ctx, bk)
+	if err != nil {
+		return none, "", err
+	}
 	up, err := b.store.GetUpload(patient(ctx), ref.Bucket, ref.Key, id)
 	if errors.Is(err, object.ErrNoSuchUpload) {
 		return b.completedBefore(ctx, ref, in)
@@ -43,6 +51,11 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context,
 		return none, "", b.s3Error("CompleteMultipartUpload", ref, err)
 	}
 	of := checksumOf(up.Attributes)
+	// S3 needs the key of a customer here only if the upload has checksums.
+	store, err := encryptedPart(ctx, b, &up, of.Algorithm != "")
+	if err != nil {
+		return none, "", err
+	}
 	if in.ChecksumType != "" && of.Type != in.ChecksumType {
 		was := of.Type
 		if was == "" {
@@ -64,9 +77,9 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context,
 		return none, "", err
 	}
 	var sum checksum
-	info, err := b.store.CompleteUpload(patient(ctx), object.Complete{
+	info, err := b.store.CompleteUpload(store, object.Complete{
 		Bucket: ref.Bucket, Key: ref.Key, Upload: id, Parts: parts, MinPart: vgwbackend.MinPartSize, Condition: cond,
-		Judge: judgeWrite(up.Attributes),
+		Judge: judgeCopy(up.Attributes, origin), Origin: origin,
 		Finish: func(done []object.PartInfo) (map[string]string, error) {
 			var err error
 			if sum, err = joinedSum(of, done); err != nil {
@@ -77,6 +90,7 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context,
 			}
 			add := map[string]string{attrUpload: id, attrUploadParts: partsDigest(parts)}
 			sum.keep(add)
+			markReplica(ctx, add, origin)
 			return add, nil
 		},
 	})
@@ -86,9 +100,11 @@ func (b *backend) CompleteMultipartUpload(ctx context.Context,
 	if err != nil {
 		return none, "", b.writeError("CompleteMultipartUpload", ref, cond, err)
 	}
-	if bk, err := b.bucketOf(ctx, ref.Bucket); err == nil && bk.OnUpstream() {
+	tellExpiration(ctx, b, bk, &info)
+	if bk.OnUpstream() {
 		sum = full(&info) // what the upstream keeps
 	}
+	tellEncryption(ctx, info.Attributes)
 	return completed(&info, sum), versionOf(&info), nil
 }
 

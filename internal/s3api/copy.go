@@ -93,12 +93,20 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 		in.CopySourceIfUnmodifiedSince); err != nil {
 		return none, err
 	}
-	replace := in.MetadataDirective == types.MetadataDirectiveReplace
-	if !replace && from.Bucket == to.Bucket && from.Key == to.Key && src.Latest {
-		return none, s3err.GetAPIError(s3err.ErrInvalidCopyDest)
+	store, err := encryptedWrite(ctx, b, bk)
+	if err == nil {
+		store, err = encryptedSource(ctx, store, b)
 	}
-	if err := objectACL(ctx, bk); err != nil {
+	if err == nil {
+		err = unlock(store, b, "CopyObject", from, &src)
+	}
+	if err != nil {
 		return none, err
+	}
+	_, encrypts := object.EncryptionIn(store)
+	replace := in.MetadataDirective == types.MetadataDirectiveReplace
+	if !replace && !encrypts && from.Bucket == to.Bucket && from.Key == to.Key && src.Latest {
+		return none, s3err.GetAPIError(s3err.ErrInvalidCopyDest)
 	}
 	if src.Attributes[attrTags] != "" && in.TaggingDirective != types.TaggingDirectiveReplace {
 		// To copy tags, the client needs the permissions to read and to write them.
@@ -111,6 +119,9 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 		}
 	}
 	attrs, err := copyAttributes(ctx, &in, &src, bk, replace)
+	if err == nil {
+		err = addACL(ctx, b, bk, attrs)
+	}
 	if err != nil {
 		return none, err
 	}
@@ -118,17 +129,21 @@ func (b *backend) CopyObject(ctx context.Context, in s3response.CopyObjectInput)
 	from.Version = src.Version
 	c := object.Copy{From: from, FromCondition: object.Condition{IfMatch: src.ETag}, Bucket: to.Bucket, Key: to.Key,
 		Attributes: attrs, Condition: cond, Judge: judgeWrite(attrs)}
-	sum, err := b.copySum(ctx, &src, types.ChecksumAlgorithm(strings.Clone(string(in.ChecksumAlgorithm))))
+	sum, err := b.copySum(store, &src, types.ChecksumAlgorithm(strings.Clone(string(in.ChecksumAlgorithm))))
 	if err != nil {
 		return none, err
 	}
 	sum.keep(attrs)
-	info, err := b.store.Copy(patient(ctx), c)
+	info, err := b.store.Copy(store, c)
 	if errors.Is(err, object.ErrDamaged) {
 		return none, b.s3Error("CopyObject", from, err)
 	}
 	if err != nil {
 		return none, b.writeError("CopyObject", to, cond, err)
+	}
+	tellEncryption(ctx, info.Attributes)
+	if bk, err := b.bucketOf(ctx, to.Bucket); err == nil {
+		tellExpiration(ctx, b, bk, &info)
 	}
 	s := sum.sums()
 	out := s3response.CopyObjectOutput{

@@ -36,10 +36,13 @@ func (b *backend) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput) (*
 	if err != nil {
 		return nil, err
 	}
+	if d.Origin, err = originOf(ctx, bk); err != nil {
+		return nil, err
+	}
 	d.Bypass = b.mayBypass(ctx, bk, d.Ref)
 	d.Judge = judgeRemoval(d.Bypass)
-	done, err := b.store.Delete(patient(ctx), d)
-	out, err := b.deleted(d, done, err)
+	done, err := b.store.Delete(replicated(ctx, d.Origin), d)
+	out, err := b.deleted(d, done, unmatchedMarker(ctx, b, d, err))
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +68,20 @@ func (b *backend) deleted(d object.Deletion, done object.Deleted, err error) (*s
 		out.VersionId, out.DeleteMarker = &done.Version, ptr(true)
 	}
 	return out, nil
+}
+
+// unmatchedMarker returns the error for a deletion with a condition, from the error of the store. If the current version
+// of the key is a delete marker, the store says that there is no object. S3 says that the condition is not met, because a
+// delete marker has no ETag, size or time to compare. So unmatchedMarker then returns ErrPrecondition.
+func unmatchedMarker(ctx context.Context, b *backend, d object.Deletion, err error) error {
+	c := d.Condition
+	if !errors.Is(err, object.ErrNoSuchKey) || c.IfSize == nil && c.IfModified == nil && (c.IfMatch == "" || c.IfMatch == "*") {
+		return err
+	}
+	if info, _ := b.store.Stat(patient(ctx), object.Ref{Bucket: d.Bucket, Key: d.Key}); info.Marker {
+		return object.ErrPrecondition
+	}
+	return err
 }
 
 // maxVersion is the largest length of a version identifier in a request. No store has one that long.
@@ -102,7 +119,7 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 	done, errs := b.store.DeleteMany(patient(ctx), bucket, ds)
 	for i := range ds {
 		d := &ds[i]
-		res, err := b.deleted(*d, done[i], errs[i])
+		res, err := b.deleted(*d, done[i], unmatchedMarker(ctx, b, *d, errs[i]))
 		if err != nil {
 			out.Error = append(out.Error, s3err.ObjectDeleteError(&d.Key, some(d.Version), err))
 			continue
@@ -140,7 +157,11 @@ func isQuiet(ctx context.Context) bool {
 // versions in the list, and lets an ACL that grants writing delete old versions, which only the owner may do in S3.
 // For a request without an account, it checks nothing.
 func (b *backend) mayDelete(ctx context.Context, d object.Deletion) error {
-	if d.Version == "" && anonymous(ctx) {
+	bk, err := b.bucketOf(ctx, d.Bucket)
+	if err != nil {
+		return err
+	}
+	if d.Version == "" && (anonymous(ctx) || b.rulesOf(bk).ObjectConditions) {
 		if err := b.allowed(ctx, d.Ref, auth.PermissionWrite, auth.DeleteObjectAction); err != nil {
 			return err
 		}

@@ -3,9 +3,12 @@
 package s3api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -20,8 +23,10 @@ const (
 	// longDocument is the limit of lists: 1,000 keys of 1,024 bytes to delete, or 10,000 parts with checksums to
 	// complete. Both need less than 3 MiB.
 	longDocument = 4 << 20
-	// taggedDocument is the limit of 50 tags and of a website configuration, as in S3.
+	// taggedDocument is the limit of 50 tags, of a website configuration and of 100 notification configurations.
 	taggedDocument = 128 << 10
+	// lifecycleDocument is the limit of 1,000 lifecycle rules.
+	lifecycleDocument = 1 << 20
 	// shortDocument is the limit of every other document. S3 allows 64 KiB for CORS and 20 KiB for a policy.
 	shortDocument = 64 << 10
 	// largeDocument is the size from which a document needs one of the server's slots.
@@ -41,8 +46,10 @@ func maxDocument(rctx *fasthttp.RequestCtx, at level) int64 {
 	switch {
 	case rctx.IsPost() && at == onBucket && args.Has("delete"), rctx.IsPost() && at == onObject && args.Has("uploadId"):
 		return longDocument
-	case args.Has("tagging"), args.Has("website"):
+	case args.Has("tagging"), args.Has("website"), args.Has("notification"):
 		return taggedDocument
+	case args.Has("lifecycle"):
+		return lifecycleDocument
 	}
 	return shortDocument
 }
@@ -93,9 +100,30 @@ func checkLists(ctx context.Context) error {
 		if err != nil && !errors.As(err, &missing) {
 			err = malformedXML(err)
 		}
+		if err == nil {
+			rctx.Request.SetBody(plainTimes(rctx.Request.Body()))
+		}
 		return err
 	}
 	return nil
+}
+
+// httpTimes finds the times in a list of deletions that SDKs write as HTTP does.
+var httpTimes = regexp.MustCompile(`<LastModifiedTime>\s*([A-Z][a-z]{2}, [^<]{1,40})</LastModifiedTime>`)
+
+// plainTimes rewrites the times in a list of deletions as XML writes them, because versitygw reads no others.
+func plainTimes(body []byte) []byte {
+	if !bytes.Contains(body, []byte("<LastModifiedTime>")) {
+		return body
+	}
+	return httpTimes.ReplaceAllFunc(body, func(element []byte) []byte {
+		text := strings.TrimSpace(string(httpTimes.FindSubmatch(element)[1]))
+		t, err := http.ParseTime(text)
+		if err != nil {
+			return element // versitygw refuses the list
+		}
+		return []byte("<LastModifiedTime>" + t.UTC().Format(time.RFC3339) + "</LastModifiedTime>")
+	})
 }
 
 // checkDocument returns an error if the XML document of a request is not a valid document with the given name.

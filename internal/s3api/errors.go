@@ -10,6 +10,7 @@ import (
 
 	"github.com/versity/versitygw/s3err"
 
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
@@ -26,6 +27,9 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 	if r := (*object.Refusal)(nil); errors.As(err, &r) {
 		b.log.Warn("another S3 server refused", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "error", err)
 		return refusal(r.Status, r.Code, r.Message)
+	}
+	if known := encryptionError(err, func(target error) bool { return errors.Is(err, target) }); known != nil {
+		return known
 	}
 	switch {
 	case errors.Is(err, object.ErrNoSuchBucket):
@@ -64,6 +68,8 @@ func (b *backend) s3Error(op string, ref object.Ref, err error) error {
 	case errors.Is(err, object.ErrNoSpace):
 		b.log.Error("no space is left", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "error", err)
 		return s3err.GetAPIError(s3err.ErrNoSpaceLeftOnDevice)
+	case errors.Is(err, object.ErrQuota):
+		return quotaExceeded(err)
 	case errors.Is(err, object.ErrReadOnly):
 		b.log.Error("the store cannot be written to", "operation", op, "bucket", ref.Bucket, "key", ref.Key, "error", err)
 		return readOnly()
@@ -100,6 +106,15 @@ func damaged(ref object.Ref, err error) error {
 		text += fmt.Sprintf(" (%s: %d bytes at offset %d)", what, n, off)
 	}
 	return s3err.APIError{Code: "InternalError", Description: text + ".", HTTPStatusCode: http.StatusInternalServerError}
+}
+
+// quotaExceeded returns the error of a write that a quota refuses. S3 has no quotas; Ceph has this code.
+func quotaExceeded(err error) error {
+	text := object.ErrQuota.Error()
+	if e := (*errs.Error)(nil); errors.As(err, &e) && e.Msg != "" {
+		text += ": " + e.Msg
+	}
+	return refusal(http.StatusForbidden, "QuotaExceeded", text+".")
 }
 
 // readOnly returns the error of a read-only store. It is not AccessDenied, because operators would look for a

@@ -182,7 +182,7 @@ func plainArgs(rctx *fasthttp.RequestCtx) bool {
 	for k := range rctx.QueryArgs().All() {
 		switch string(k) {
 		case "x-id", "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders",
-			"X-Amz-Signature", "X-Amz-S3session-Token", "X-Amz-Content-Sha256":
+			"X-Amz-Signature", "X-Amz-S3session-Token", "X-Amz-Content-Sha256", securityToken:
 		default:
 			return false
 		}
@@ -195,10 +195,14 @@ func plainArgs(rctx *fasthttp.RequestCtx) bool {
 func (d *directories) pass(a *asked) error {
 	h, args := &a.rctx.Request.Header, a.rctx.QueryArgs()
 	for _, name := range []string{"X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires",
-		"X-Amz-SignedHeaders", "X-Amz-Signature", "X-Amz-S3session-Token", "X-Amz-Content-Sha256"} {
+		"X-Amz-SignedHeaders", "X-Amz-Signature", "X-Amz-S3session-Token", "X-Amz-Content-Sha256", securityToken} {
 		args.Del(name)
 	}
 	h.Del(express.TokenHeader)
+	h.Del(securityToken)
+	if token := a.by.account.Token; token != "" {
+		h.Set(securityToken, token) // versitygw checks it
+	}
 	h.Del("X-Amz-Storage-Class")
 	switch form := string(h.Peek("X-Amz-Content-Sha256")); form {
 	case express.SignedChunks, express.SignedTrailer:

@@ -76,6 +76,9 @@ func (d *directories) authenticate(a *asked) (caller, error) {
 	if err := s.Verify(requestOf(rctx, c.payload), c.key); err != nil {
 		return c, err
 	}
+	if err := c.checkToken(rctx, d.s.backend.iam); err != nil {
+		return c, err
+	}
 	rctx.SetUserValue(accountKey, c.account.AccessKey)
 	return c, nil
 }
@@ -107,6 +110,22 @@ func (d *directories) identify(c *caller) error {
 		return refusal(http.StatusBadRequest, "InvalidToken", "The keys of the account have changed since the session began.")
 	}
 	c.key = c.session.Key(s.Day, s.Region, s.Service)
+	return nil
+}
+
+// checkToken checks the session token of a request that temporary keys have signed. A request in a session of a directory
+// bucket has no such token: the token was checked when the session began.
+func (c *caller) checkToken(rctx *fasthttp.RequestCtx, all accounts) error {
+	if c.session != nil {
+		return nil
+	}
+	token := rctx.Request.Header.Peek(securityToken)
+	if c.signature.Presigned {
+		token = rctx.QueryArgs().Peek(securityToken)
+	}
+	if _, err := all.holder(c.account.AccessKey, string(token)); err != nil {
+		return err
+	}
 	return nil
 }
 
@@ -171,9 +190,11 @@ func (d *directories) permits(a *asked, action object.Action, key string) error 
 	if err == nil {
 		return nil
 	}
-	if known := d.s.backend.s3Error("Authorize", object.Ref{Bucket: a.bucket, Key: key}, err); codeOf(known) != "InternalError" {
+	if known := d.s.backend.s3Error("Authorize", object.Ref{Bucket: a.bucket, Key: key}, err); codeOf(known) != "InternalError" &&
+		codeOf(known) != "AccessDenied" {
 		return known
 	}
+	// The message of versitygw would name the key in the form that policies compare.
 	return s3err.GetAPIError(s3err.ErrAccessDenied)
 }
 
@@ -226,7 +247,7 @@ func (d *directories) grant(a *asked, mode express.Mode) (*express.Session, erro
 	s := &express.Session{Account: a.by.account.AccessKey, Bucket: strings.Clone(a.bucket), Mode: mode}
 	bk, err := d.s.backend.bucketOf(a.rctx, a.bucket)
 	if err != nil {
-		if role := a.by.account.Role; role != iam.RoleAdmin && role != iam.RoleUserPlus {
+		if d.s.backend.iam.mayCreate(a.by.account, a.bucket) != nil {
 			return nil, err
 		}
 		if s.Mode == "" {
@@ -239,8 +260,12 @@ func (d *directories) grant(a *asked, mode express.Mode) (*express.Session, erro
 	if err != nil {
 		return nil, err
 	}
-	if !rules.plain && a.by.account.Role != iam.RoleAdmin {
-		return nil, refusal(http.StatusForbidden, "AccessDenied", "The policy of the bucket treats keys or clients differently, "+
+	subject, err := d.s.opts.Accounts.Subject(a.by.account.AccessKey)
+	if err != nil {
+		return nil, s3err.GetAPIError(s3err.ErrAccessDenied)
+	}
+	if !rules.plain && !(subject.Plain() && a.by.account.Role == iam.RoleAdmin) || !subject.Uniform() {
+		return nil, refusal(http.StatusForbidden, "AccessDenied", "The policy of the bucket or of the user treats keys or clients differently, "+
 			"so that there are no sessions. Turn sessions off in the client (AWS_S3_DISABLE_EXPRESS_SESSION_AUTH=true).")
 	}
 	for _, action := range []object.Action{object.ActionGet, object.ActionList} {

@@ -18,7 +18,6 @@ import (
 	"github.com/gofiber/fiber/v3"
 	"github.com/versity/versitygw/s3err"
 
-	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
@@ -78,9 +77,11 @@ func (d *directories) create(a *asked) error {
 		return refused
 	}
 	defer giveBack()
-	role := a.by.account.Role
-	if role != iam.RoleAdmin && role != iam.RoleUserPlus || d.s.opts.ReadOnly {
+	if d.s.opts.ReadOnly {
 		return s3err.GetAPIError(s3err.ErrAccessDenied)
+	}
+	if err := d.s.backend.iam.mayCreate(a.by.account, a.bucket); err != nil {
+		return err
 	}
 	if err := d.nameAllowed(a.bucket); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (d *directories) create(a *asked) error {
 			return err
 		}
 	}
-	owner := strings.Clone(a.by.account.AccessKey)
+	owner := strings.Clone(a.by.account.User())
 	_, acl, err := policy.OwnersACL(owner)
 	if err != nil {
 		return err
@@ -189,10 +190,11 @@ func (d *directories) listed(a *asked, after string, limit int) (*directoryList,
 		return nil, d.s.backend.s3Error("ListDirectoryBuckets", object.Ref{}, err)
 	}
 	list := &directoryList{}
+	every := d.s.backend.iam.listsAll(a.by.account.AccessKey)
 	for i := range all {
 		bk := &all[i]
 		if !object.IsDirectory(bk.Name) || bk.Name <= after ||
-			a.by.account.Role != iam.RoleAdmin && bk.Owner != a.by.account.AccessKey {
+			!every && bk.Owner != a.by.account.User() {
 			continue
 		}
 		found := &list.Buckets.Bucket

@@ -241,12 +241,9 @@ type signingKey struct {
 	key         []byte
 }
 
-// temporary begins the access keys of sessions, which this server does not have.
-const temporary = "ASIA"
-
 // account returns the account that has signed a PUT. It returns false if the signature is not certainly correct.
 func (v *verifier) account(c *claim, h *plainHeader, path []byte) (iam.Account, bool) {
-	if c.region != v.region || strings.HasPrefix(c.access, temporary) {
+	if c.region != v.region || strings.HasPrefix(c.access, iam.SessionPrefix) {
 		return iam.Account{}, false
 	}
 	account, err := v.accounts.Get(c.access)

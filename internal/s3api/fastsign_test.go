@@ -47,7 +47,7 @@ func newSigners(t testing.TB) *signers {
 	}
 }
 
-func iamOf(s *iam.Service) accounts { return accounts{s} }
+func iamOf(s *iam.Service) accounts { return accounts{svc: s} }
 
 // judge returns whether the fast path takes the signature of a request, and whether versitygw does. It returns false
 // twice for text that is no request.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -62,9 +63,25 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 	if err := s.formHandler(ctx); err != nil {
 		return s.fail(ctx, err)
 	}
-	mendDenied(rctx)
+	mendDenied(s, rctx)
 	mendLocation(rctx)
+	mendSuccess(rctx)
 	return nil
+}
+
+// mendSuccess corrects the reply to an uploaded form. In S3, the document of status 201 has no namespace, and a redirect
+// names the ETag of the object, too.
+func mendSuccess(rctx *fasthttp.RequestCtx) {
+	r := &rctx.Response
+	switch r.StatusCode() {
+	case http.StatusCreated:
+		r.SetBody(bytes.Replace(r.Body(), []byte(s3Namespace), nil, 1))
+	case http.StatusSeeOther:
+		location, etag := string(r.Header.Peek("Location")), string(r.Header.Peek("Etag"))
+		if strings.Contains(location, "key=") && !strings.Contains(location, "etag=") && etag != "" {
+			r.Header.Set("Location", location+"&etag="+url.QueryEscape(etag))
+		}
+	}
 }
 
 // newFormHandler returns the handler of forms, with its steps in versitygw's order.
@@ -99,7 +116,7 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 	if body == nil {
 		body = bytes.NewReader(rctx.Request.Body())
 	}
-	bounded := &fieldReader{r: body, left: maxFields}
+	bounded := &fieldReader{r: newFormHead(body, params["boundary"]), left: maxFields}
 	parser, err := utils.NewMultipartParser(bounded, params["boundary"], int64(rctx.Request.Header.ContentLength()))
 	if err != nil {
 		return malformedForm(err)
@@ -163,7 +180,7 @@ func (s *Server) authorizeForm(ctx fiber.Ctx) error {
 	acl, _ := utils.ContextKeyParsedAcl.Get(ctx).(auth.ACL)
 	err := auth.VerifyAccess(ctx, s.authorizer.backend, auth.AccessOptions{
 		Acl: acl, AclPermission: auth.PermissionWrite, IsRoot: root, Acc: account, Bucket: bucket, Object: key,
-		Actions: []auth.Action{auth.PutObjectAction}, Readonly: s.opts.ReadOnly, Iam: accounts{s.opts.Accounts},
+		Actions: []auth.Action{auth.PutObjectAction}, Readonly: s.opts.ReadOnly, Iam: s.backend.iam,
 	})
 	if err == nil {
 		ctx.RequestCtx().SetUserValue(judgedFormKey, true)
@@ -285,13 +302,10 @@ func (s *Server) signerV2(fields map[string]string) (*auth.Account, error) {
 			return nil, s3err.PostAuth.MissingField(name)
 		}
 	}
-	if fields["x-amz-security-token"] != "" {
-		return nil, s3err.GetAPIError(s3err.ErrInvalidToken)
-	}
 	access, signature := fields["awsaccesskeyid"], fields["signature"]
-	known, err := s.opts.Accounts.Get(access)
-	if err != nil {
-		return nil, s3err.GetInvalidAccessKeyIdErr(access)
+	known, refused := s.backend.iam.holder(access, fields["x-amz-security-token"])
+	if refused != nil {
+		return nil, refused
 	}
 	text := fields["policy"]
 	if !hmac.Equal([]byte(signature), []byte(signV2(known.Secret, text))) {
@@ -343,7 +357,7 @@ func (s *Server) signerV4(fields map[string]string) (*auth.Account, error) {
 	}
 	root := toAuth(s.opts.Accounts.Root())
 	root.Role = auth.RoleAdmin
-	key, account, err := auth.ResolveDerivedKey(accounts{s.opts.Accounts}, root, creds.Access,
+	key, account, err := auth.ResolveDerivedKey(s.backend.iam, root, creds.Access,
 		fields["x-amz-security-token"], creds.Date, creds.Region, "s3")
 	switch {
 	case errors.Is(err, auth.ErrNoSuchUser):

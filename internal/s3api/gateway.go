@@ -45,7 +45,7 @@ func (s *Server) build() error {
 	utils.SetBucketNameValidationStrict(true)
 	b := newBackend(o)
 	gateway, err := vgw.New(b, middlewares.RootUserConfig{Access: root.AccessKey, Secret: root.Secret},
-		o.Region, accounts{o.Accounts}, nil, nil, nil, operations{}, opts...)
+		o.Region, b.iam, nil, nil, nil, operations{}, opts...)
 	if err != nil {
 		return errs.Wrap("start the S3 front end", "", err)
 	}
@@ -55,13 +55,16 @@ func (s *Server) build() error {
 	}
 	s.backend = b
 	s.signature = middlewares.VerifyV4Signature(middlewares.RootUserConfig{Access: root.AccessKey, Secret: root.Secret},
-		accounts{o.Accounts}, o.Region, false, true, true)
+		b.iam, o.Region, false, true, true)
+	s.creation = middlewares.VerifyV4Signature(middlewares.RootUserConfig{Access: root.AccessKey, Secret: root.Secret},
+		b.iam, o.Region, false, true, false)
 	s.authorizer = newAuthorizer(o, b, app)
 	s.verifier = &verifier{accounts: o.Accounts, region: o.Region}
 	s.formHandler = s.newFormHandler(gateway, b)
 	if s.directories, err = newDirectories(s); err != nil {
 		return errs.Wrap("start the S3 front end", "", err)
 	}
+	s.tokens = newTokenService(s)
 	handler := app.Handler()
 	s.http = app.Server()
 	s.http.Handler = s.observe(handler)

@@ -48,6 +48,8 @@ func (b *backend) describe(ctx context.Context, in *s3.GetObjectInput, bk *objec
 		Metadata: metadataOf(a), TagCount: tagCount(side), StorageClass: types.StorageClass(classIn(bk.Name, a)),
 		VersionId: ptr(shownVersion(bk, info)),
 	}
+	tellExpiration(ctx, b, bk, info)
+	tellReplication(ctx, b, bk, info)
 	out.ObjectLockMode, out.ObjectLockRetainUntilDate, out.ObjectLockLegalHoldStatus = locked(side)
 	if in.ChecksumMode == types.ChecksumModeEnabled {
 		sum := p.sum(info)
@@ -93,7 +95,11 @@ func anew(err error) bool {
 // store's error; all other errors are S3 errors.
 func readObject(ctx context.Context, b *backend, in *s3.GetObjectInput, bk *object.Bucket,
 	ref object.Ref) (*s3.GetObjectOutput, error) {
-	content, err := b.store.Open(expecting(patient(ctx), in.Range), ref)
+	store, err := encryptedRead(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	content, err := b.store.Open(expecting(store, in.Range), ref)
 	if anew(err) {
 		return nil, err
 	}
@@ -120,6 +126,7 @@ func readObject(ctx context.Context, b *backend, in *s3.GetObjectInput, bk *obje
 	if err != nil {
 		return nil, b.s3Error("GetObject", ref, err)
 	}
+	tellEncryption(ctx, info.Attributes)
 	out := b.describe(ctx, in, bk, ref, &info, &p)
 	out.Body = &sentBody{Body: body, ref: object.Ref{Bucket: ref.Bucket, Key: ref.Key, Version: info.Version}}
 	return out, nil
@@ -129,6 +136,10 @@ func readObject(ctx context.Context, b *backend, in *s3.GetObjectInput, bk *obje
 func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.HeadObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
 	bk, err := b.admitRead(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	store, err := encryptedRead(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +158,9 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 	if err != nil {
 		return nil, b.s3Error("HeadObject", ref, err)
 	}
+	if err := unlock(store, b, "HeadObject", ref, &info); err != nil {
+		return nil, err
+	}
 	get := &s3.GetObjectInput{
 		IfMatch: in.IfMatch, IfNoneMatch: in.IfNoneMatch, IfModifiedSince: in.IfModifiedSince,
 		IfUnmodifiedSince: in.IfUnmodifiedSince, Range: in.Range, PartNumber: in.PartNumber, ChecksumMode: in.ChecksumMode,
@@ -155,6 +169,7 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 	if err != nil {
 		return nil, err
 	}
+	tellEncryption(ctx, info.Attributes)
 	return head(b.describe(ctx, get, bk, ref, &info, &p)), nil
 }
 

@@ -24,9 +24,6 @@ var refusedHeaders = []refusedHeader{
 	{"X-Amz-Rename-Source", "renaming objects"},
 	{"X-Amz-S3session-Token", "sessions of S3 Express"},
 	{"X-Amz-Create-Session-Mode", "sessions of S3 Express"},
-	{"X-Amz-Server-Side-Encryption", "encryption at rest"},
-	{"X-Amz-Server-Side-Encryption-Customer-Algorithm", "encryption at rest"},
-	{"X-Amz-Copy-Source-Server-Side-Encryption-Customer-Algorithm", "encryption at rest"},
 }
 
 // knownArgs are the query arguments that this front end uses or refuses by itself. An unknown argument is refused
@@ -70,7 +67,7 @@ var refusedArgs = map[string]string{
 // and would ignore a lock, a condition or a copy source.
 var onlyHeaders = []string{
 	"x-amz-object-lock-", "x-amz-bypass-", "x-amz-copy-source", "x-amz-tagging", "x-amz-expected-",
-	"x-amz-source-expected-", "x-amz-if-",
+	"x-amz-source-expected-", "x-amz-if-", "x-amz-server-side-encryption",
 }
 
 // refusedOperations are unsupported operations that SDKs name in the argument x-id.
@@ -97,6 +94,9 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	}
 	if w := (warmer{s}); w.asked(rctx) {
 		return w.warm(ctx)
+	}
+	if s.tokens.asked(rctx) {
+		return s.tokens.serve(ctx)
 	}
 	if err := s.prepare(rctx); err != nil {
 		return answer(ctx, err)
@@ -127,6 +127,9 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	if err := s.admitPublicDeletion(ctx, at); err != nil {
 		return answer(ctx, err)
 	}
+	if err := admitCreation(s, ctx, at, plain); err != nil {
+		return answer(ctx, err)
+	}
 	if data && rctx.IsPut() {
 		if served, err := (fastPath{s}).put(ctx); served {
 			return err
@@ -143,14 +146,23 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 		return err
 	}
 	s.showPolicy(ctx)
+	if err := showACL(s, ctx, at); err != nil {
+		return err
+	}
 	mendReply(rctx)
-	mendDenied(rctx)
+	mendDenied(s, rctx)
 	mendLocation(rctx)
 	if rctx.IsPost() && at == onObject && rctx.QueryArgs().Has("select") &&
 		(rctx.Response.StatusCode() == http.StatusOK || rctx.Response.StatusCode() == http.StatusMethodNotAllowed) {
 		// versitygw has begun an event stream with this error as its first event. Clients expect the error as the
 		// status.
 		return answer(ctx, notImplemented("select", "S3 Select"))
+	}
+	if done, err := bucketEncryption(ctx, s); done {
+		return err
+	}
+	if done, err := answerBlock(s, ctx); done {
+		return err
 	}
 	return s.answerUnset(ctx)
 }
@@ -170,6 +182,9 @@ func (s *Server) prepare(rctx *fasthttp.RequestCtx) s3err.S3Error {
 // belong to the signature, so that none of them can be refused.
 func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data, plain bool) s3err.S3Error {
 	h := noticeHeaders(&rctx.Request.Header)
+	if h.encryption {
+		rctx.SetUserValue(encryptionKey, true)
+	}
 	if h.emptyMatch {
 		// versitygw treats an empty ETag as no condition, and would overwrite the object although no ETag can
 		// match.
@@ -186,6 +201,9 @@ func (s *Server) check(rctx *fasthttp.RequestCtx, at level, data, plain bool) s3
 		if name, what := refusedQuery(args, rctx.IsGet() || rctx.IsHead() || rctx.IsOptions()); name != "" {
 			return notImplemented(name, what)
 		}
+	}
+	if h.origin {
+		rctx.SetUserValue(originKey, true)
 	}
 	if err := checkPayload(rctx, &h); err != nil {
 		return err

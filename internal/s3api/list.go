@@ -87,7 +87,7 @@ func (b *backend) ListObjects(ctx context.Context, in *s3.ListObjectsInput) (s3r
 	if err != nil {
 		return s3response.ListObjectsResult{}, err
 	}
-	if err := (entries{encoder: e, owner: &bk.Owner}).insert(ctx, &p); err != nil {
+	if err := (entries{encoder: e, owners: bk}).insert(ctx, &p); err != nil {
 		return s3response.ListObjectsResult{}, err
 	}
 	return s3response.ListObjectsResult{
@@ -116,7 +116,7 @@ func (b *backend) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input) 
 	}
 	w := entries{encoder: e}
 	if in.FetchOwner != nil && *in.FetchOwner {
-		w.owner = &bk.Owner
+		w.owners = bk
 	}
 	if err := w.insert(ctx, &p); err != nil {
 		return s3response.ListObjectsV2Result{}, err
@@ -184,9 +184,13 @@ func (b *backend) ListObjectVersions(ctx context.Context,
 		VersionIdMarker: ptr(own(in.VersionIdMarker)), MaxKeys: in.MaxKeys, IsTruncated: &p.Truncated,
 		NextKeyMarker: ptr(e.text(p.Next)), NextVersionIdMarker: ptr(p.NextVersion), CommonPrefixes: e.prefixes(p.Prefixes),
 	}
-	owner := &types.Owner{ID: &bk.Owner}
+	if asksExact(ctx) {
+		return out, insertVersions(ctx, e, bk.Owner, &p)
+	}
 	for i := range p.Objects {
 		o := &p.Objects[i]
+		of := ownerIn(bk, o.Attributes)
+		owner := &types.Owner{ID: &of, DisplayName: &of}
 		if o.Marker {
 			out.DeleteMarkers = append(out.DeleteMarkers, types.DeleteMarkerEntry{
 				Key: ptr(e.text(o.Key)), VersionId: &o.Version, IsLatest: &o.Latest, LastModified: &o.Modified, Owner: owner,

@@ -19,7 +19,7 @@ import (
 // of the CPU time of a page with 1000 keys. The written text is the same as that of versitygw's types.
 type entries struct {
 	encoder encoder
-	owner   *string // ID of the owner of every object; nil leaves the owner out
+	owners  *object.Bucket // the bucket whose objects are shown with their owners; nil to show no owners
 }
 
 // behindEntries is the beginning of the element that follows the entries in a list reply. The element occurs once,
@@ -89,9 +89,12 @@ func (w entries) object(b []byte, o *object.Info) []byte {
 	b = append(b, "&#34;</ETag><Key>"...)
 	b = appendText(b, w.encoder.text(o.Key))
 	b = append(b, "</Key>"...)
-	if w.owner != nil {
-		b = append(b, "<Owner><ID>"...)
-		b = appendText(b, *w.owner)
+	if w.owners != nil {
+		owner := ownerIn(w.owners, o.Attributes)
+		b = append(b, "<Owner><DisplayName>"...)
+		b = appendText(b, owner)
+		b = append(b, "</DisplayName><ID>"...)
+		b = appendText(b, owner)
 		b = append(b, "</ID></Owner>"...)
 	}
 	b = append(b, "<Size>"...)

@@ -61,8 +61,8 @@ func TestEntriesAreThoseOfTheLibrary(t *testing.T) {
 		var owner *types.Owner
 		w := entries{encoder: e}
 		if r.IntN(2) == 0 {
-			w.owner = ptr("me & you")
-			owner = &types.Owner{ID: w.owner}
+			w.owners = &object.Bucket{Owner: "me & you"}
+			owner = &types.Owner{ID: &w.owners.Owner, DisplayName: &w.owners.Owner}
 		}
 		whole := s3response.ListObjectsV2Result{Name: ptr("b"), Prefix: ptr("<EncodingType>"), EncodingType: e.kind()}
 		bare, err := xml.Marshal(whole)

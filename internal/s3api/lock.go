@@ -84,6 +84,15 @@ func judgeWrite(attrs map[string]string) object.Judge {
 	}
 }
 
+// judgeCopy is judgeWrite for a write that may be a copy of a version of another server. Such a copy has the retention
+// that the version has there, and gets no default retention.
+func judgeCopy(attrs map[string]string, origin *object.Origin) object.Judge {
+	if origin == nil {
+		return judgeWrite(attrs)
+	}
+	return judgeRemoval(false)
+}
+
 // judgeRemoval returns a Judge that refuses to delete a locked version. If bypass is true, the deletion may
 // override a retention in the mode GOVERNANCE.
 func judgeRemoval(bypass bool) object.Judge {
@@ -148,20 +157,20 @@ func (b *backend) mayBypass(ctx context.Context, bk *object.Bucket, ref object.R
 		return false // the request did not come through the guard
 	}
 	defer named(rctx, ref.Version)()
-	defer exactly(rctx)()
+	defer exactly(rctx, ref, ownerUse)()
 	if anonymous(ctx) {
 		return auth.VerifyPublicAccess(request, b, auth.BypassGovernanceRetentionAction, auth.PermissionWrite, bk.Name,
 			hide(ref.Key)) == nil
 	}
-	acl, err := b.aclOf(bk)
-	if err != nil {
+	r := b.rulesOf(bk)
+	if r.ACLFault != nil {
 		return false
 	}
 	root, _ := ctx.Value(string(utils.ContextKeyIsRoot)).(bool)
 	// Without a policy, only the owner may override retention, because ACLs cannot grant it.
 	return auth.VerifyAccess(request, b, auth.AccessOptions{
-		Acl: acl, AclPermission: auth.PermissionWrite, DisableACL: true, IsRoot: root,
-		Acc:    accountOf(ctx, string(utils.ContextKeyAccount)),
+		Acl: r.ACL, AclPermission: auth.PermissionWrite, DisableACL: true, IsRoot: root,
+		Acc: b.iam.carry(rctx, accountOf(ctx, string(utils.ContextKeyAccount))), Iam: b.iam,
 		Bucket: bk.Name, Object: hide(ref.Key), Actions: []auth.Action{auth.BypassGovernanceRetentionAction},
 	}) == nil
 }

@@ -31,6 +31,10 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 	if err != nil {
 		return out, err
 	}
+	store, err := encryptedRead(ctx, b)
+	if err != nil {
+		return out, err
+	}
 	info, err := b.store.Stat(details(ctx, nil), ref)
 	if info.Marker {
 		return s3response.GetObjectAttributesResponse{DeleteMarker: ptr(true), VersionId: &info.Version},
@@ -39,6 +43,10 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 	if err != nil {
 		return out, b.s3Error("GetObjectAttributes", ref, err)
 	}
+	if err := unlock(store, b, "GetObjectAttributes", ref, &info); err != nil {
+		return out, err
+	}
+	tellEncryption(ctx, info.Attributes)
 	sum := full(&info)
 	s := sum.sums()
 	out = s3response.GetObjectAttributesResponse{

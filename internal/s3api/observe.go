@@ -65,16 +65,31 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 		if streamed {
 			body.log = s.opts.Log
 		}
-		if s.opts.Observe == nil {
+		if s.opts.Observe == nil && s.opts.Audit == nil && s.opts.AccessLog == nil {
 			return
 		}
 		e := s.event(ctx, start)
+		if record(s, ctx, &e); e.Status != ctx.Response.StatusCode() {
+			e.Status, streamed = ctx.Response.StatusCode(), false
+		}
+		to, logged := loggingOf(s, &e)
+		if logged && e.HTTP == nil {
+			e.HTTP = describeHTTP(ctx)
+		}
+		finished := func(e *Event) {
+			if logged {
+				logAccess(s, to, e)
+			}
+			if s.opts.Observe != nil {
+				s.opts.Observe(*e)
+			}
+		}
 		if streamed && !ctx.IsHead() {
 			sending = true
 			body.finish = func(n int64, err error) {
 				s.inFlight.Add(-1)
 				e.Out, e.Err, e.Duration = n, err, time.Since(start)
-				s.opts.Observe(e)
+				finished(&e)
 			}
 			return
 		}
@@ -83,7 +98,7 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 			e.Out = 0
 		}
 		e.Duration = time.Since(start)
-		s.opts.Observe(e)
+		finished(&e)
 	}
 }
 

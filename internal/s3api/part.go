@@ -34,6 +34,10 @@ func (b *backend) UploadPart(ctx context.Context, in *s3.UploadPartInput) (*s3.U
 	if err != nil {
 		return nil, b.uploadError("UploadPart", ref, id, err)
 	}
+	store, err := encryptedPart(ctx, b, &up, true)
+	if err != nil {
+		return nil, err
+	}
 	of := checksumOf(up.Attributes)
 	content := in.Body
 	if content == nil {
@@ -61,7 +65,7 @@ func (b *backend) UploadPart(ctx context.Context, in *s3.UploadPartInput) (*s3.U
 		size = *in.ContentLength
 	}
 	var sum checksum
-	info, err := b.store.PutPart(patient(ctx), object.PutPart{
+	info, err := b.store.PutPart(store, object.PutPart{
 		Bucket: ref.Bucket, Key: ref.Key, Upload: id, Number: int(*in.PartNumber), Size: size, Body: body,
 		Finish: func(w object.Written) (map[string]string, error) {
 			var err error
@@ -75,6 +79,7 @@ func (b *backend) UploadPart(ctx context.Context, in *s3.UploadPartInput) (*s3.U
 	if err != nil {
 		return nil, b.uploadError("UploadPart", ref, id, body.failure(err))
 	}
+	tellEncryption(ctx, up.Attributes)
 	out := &s3.UploadPartOutput{ETag: ptr(quoted(info.ETag))}
 	if (asked || of.Type != "") && !up.NoSums {
 		s := sum.sums()
@@ -100,6 +105,16 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 	if err != nil {
 		return none, err
 	}
+	store, err := encryptedPart(ctx, b, &up, true)
+	if err == nil {
+		store, err = encryptedSource(ctx, store, b)
+	}
+	if err == nil {
+		err = unlock(store, b, "UploadPartCopy", from, &src)
+	}
+	if err != nil {
+		return none, err
+	}
 	off, n, err := vgwbackend.ParseCopySourceRange(src.Size, own(in.CopySourceRange))
 	if err != nil {
 		return none, err
@@ -116,7 +131,7 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 	algo := checksumOf(up.Attributes).Algorithm
 	c := object.CopyPart{From: from, Off: off, N: n, Bucket: ref.Bucket, Key: ref.Key, Upload: id,
 		Number: int(*in.PartNumber)}
-	info, err := b.copyPart(ctx, c, algo)
+	info, err := b.copyPart(store, c, algo)
 	if errors.Is(err, object.ErrDamaged) {
 		return none, b.s3Error("UploadPartCopy", from, err)
 	}
@@ -128,6 +143,7 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 		sum = checksum{}
 	}
 	s := sum.sums()
+	tellEncryption(ctx, up.Attributes)
 	out := s3response.CopyPartResult{
 		ETag: ptr(quoted(info.ETag)), LastModified: info.Modified,
 		ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME, ChecksumSHA1: s.SHA1,

@@ -7,15 +7,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 	"github.com/versity/versitygw/auth"
-	vgwbackend "github.com/versity/versitygw/backend"
 	"github.com/versity/versitygw/s3err"
 
+	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/acl"
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
@@ -36,6 +37,9 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	owner := ok && account != "" && account == bk.Owner
 	text := r.Policy
+	if ok && judgedForm(rctx) {
+		return fmt.Appendf(nil, formPolicyText, bk.Name), nil
+	}
 	switch {
 	case r.Policy == nil && owner && bypasses(rctx):
 		return r.Owner, nil
@@ -46,51 +50,21 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 	case account == "":
 		text = r.Public
 	}
-	if ok && judgedForm(rctx) {
-		return fmt.Appendf(nil, formPolicyText, bk.Name), nil
-	}
-	if !r.Conditional || !ok {
+	acls := account != "" && !r.Sealed && !policy.OwnerEnforced(bk)
+	if !ok || !r.Conditional && !acls {
 		return text, nil
 	}
-	if text, err = compareStars(rctx, text); err != nil {
-		return nil, err
-	}
-	if deletesMany(rctx) {
-		return b.deletionPolicy(rctx, r, text)
-	}
-	return text, nil
-}
-
-// mostStars is the largest number of characters * in a row that the policy of a bucket is compared with.
-const mostStars = 64
-
-// compareStars prepares the conditions of a policy for the values of a request that contain the character *. See
-// policy.CompareStars.
-func compareStars(rctx *fasthttp.RequestCtx, text []byte) ([]byte, error) {
-	run := 0
-	count := func(value []byte) {
-		now := 0
-		for _, c := range value {
-			if now++; c != '*' {
-				now = 0
-			}
-			run = max(run, now)
+	t := targetOf(rctx, bk.Name)
+	if acls {
+		if text, err = withACL(ctx, b, r, t, account, text); err != nil {
+			return nil, err
 		}
 	}
-	for _, value := range rctx.QueryArgs().All() {
-		count(value)
-	}
-	for _, value := range rctx.Request.Header.All() {
-		count(value)
-	}
-	if run > mostStars {
-		return nil, refusal(http.StatusBadRequest, "InvalidArgument", fmt.Sprintf(
-			"The request has %d characters * in a row; this bucket's policy can be compared with %d", run, mostStars))
-	}
-	if run == 0 {
+	if !r.Conditional {
 		return text, nil
 	}
-	return policy.CompareStars(text, run)
+	exact, _ := rctx.UserValue(exactlyKey).(bool)
+	return r.Resolve(text, conditionRequest(b, rctx, t.Ref), deletesMany(rctx) && !exact)
 }
 
 // PutBucketPolicy stores the policy of a bucket. PutBucketPolicy fails if this server does not understand all parts
@@ -102,7 +76,15 @@ func (b *backend) PutBucketPolicy(ctx context.Context, bucket string, text []byt
 	if fault := policy.Check(text, bucket); fault != nil {
 		return malformed(fault)
 	}
-	return b.put(ctx, bucket, policy.Setting, text)
+	text = slices.Clone(text)
+	return b.change(ctx, bucket, func(bk *object.Bucket) error {
+		if policy.BlockOf(bk).BlockPublicPolicy && policy.IsPublic(text, bk.Name) {
+			return refusal(http.StatusForbidden, "AccessDenied",
+				"Access Denied: the bucket's public access block refuses public policies (BlockPublicPolicy).")
+		}
+		bk.Settings[policy.Setting] = text
+		return nil
+	})
 }
 
 // DeleteBucketPolicy removes the policy of a bucket, even if this server does not understand the policy.
@@ -126,7 +108,7 @@ func spellPolicy(rctx *fasthttp.RequestCtx) {
 		return
 	}
 	written := slices.Clone(rctx.Request.Body())
-	if spelled := policy.SpellActions(written); spelled != nil {
+	if spelled := policy.Spell(written); spelled != nil {
 		rctx.SetUserValue(writtenPolicyKey, written)
 		rctx.Request.SetBody(spelled)
 	}
@@ -145,85 +127,109 @@ func (b *backend) NormalizeObjectKey(bucket, key string) string {
 }
 
 // mendDenied restores the client's keys in the messages of a reply that may name a denied resource.
-func mendDenied(rctx *fasthttp.RequestCtx) {
+func mendDenied(s *Server, rctx *fasthttp.RequestCtx) {
 	if rctx.Response.StatusCode() != fasthttp.StatusForbidden && !deletesMany(rctx) || rctx.Response.IsBodyStream() {
 		return
 	}
-	if body := rctx.Response.Body(); bytes.Contains(body, []byte(`\xff`)) { // the escape of policy's key separator
+	body := rctx.Response.Body()
+	if bytes.Contains(body, []byte("no identity-based policy allows")) && hasNoPolicy(s, rctx) {
+		body = implicitDenials.ReplaceAll(body, []byte("<Message>Access Denied.</Message>"))
+		rctx.Response.SetBody(body)
+	}
+	if bytes.Contains(body, []byte(`\xff`)) { // the escape of policy's key separator
 		rctx.Response.SetBody(policy.RestoreMessages(body))
 	}
 }
+
+// hasNoPolicy reports whether the sender of a request has a role alone, so that no policy of a user is to blame.
+func hasNoPolicy(s *Server, rctx *fasthttp.RequestCtx) bool {
+	account, err := s.opts.Accounts.Get(senderOf(rctx).Access)
+	return err != nil || unrestricted(account)
+}
+
+// implicitDenials finds versitygw's messages for requests that nothing allows. They blame the policies of users.
+var implicitDenials = regexp.MustCompile(`<Message>User: [^<]* because no identity-based policy allows [^<]*</Message>`)
 
 // deletesMany reports whether a request deletes a list of objects.
 func deletesMany(rctx *fasthttp.RequestCtx) bool {
 	return rctx.IsPost() && rctx.QueryArgs().Has("delete")
 }
 
-// Names of user values of a request that deletes many objects.
+// Names of user values of a request.
 const (
-	exactlyKey  = "nebulaio-exactly"  // true while the backend asks about one object
-	deletionKey = "nebulaio-deletion" // the preparedPolicy of the request
+	exactlyKey = "nebulaio-exactly" // true while the backend asks about one object
+	targetKey  = "nebulaio-target"  // the target about which the backend asks
 )
 
-// exactly makes GetBucketPolicy return the policy for a single object, until restore is called. The query arguments
-// name the object's version.
-func exactly(rctx *fasthttp.RequestCtx) (restore func()) {
+// exactly makes GetBucketPolicy return the policy for a single object, until restore is called.
+func exactly(rctx *fasthttp.RequestCtx, ref object.Ref, use aclUse) (restore func()) {
+	was := rctx.UserValue(targetKey)
 	rctx.SetUserValue(exactlyKey, true)
-	return func() { rctx.SetUserValue(exactlyKey, false) }
+	rctx.SetUserValue(targetKey, target{ref, use})
+	return func() {
+		rctx.SetUserValue(exactlyKey, false)
+		rctx.SetUserValue(targetKey, was)
+	}
 }
 
-// preparedPolicy is a policy with conditions that have been evaluated for a request.
-type preparedPolicy struct {
-	of *policy.Rules
-	*policy.Deletions
+// target is what a decision is about: an object, and the ACL that decides.
+type target struct {
+	object.Ref
+	use aclUse
 }
 
-// deletionPolicy returns the policy that applies to a request that deletes many objects.
-func (b *backend) deletionPolicy(rctx *fasthttp.RequestCtx, r *policy.Rules, text []byte) ([]byte, error) {
-	p, ok := rctx.UserValue(deletionKey).(*preparedPolicy)
-	if !ok || p.of != r {
-		request, ok := rctx.UserValue(requestKey).(fiber.Ctx)
-		if !ok {
-			return nil, s3err.GetAPIError(s3err.ErrAccessDenied) // the request did not come through the guard
+// targetOf returns what versitygw decides about when it asks for the policy of a bucket.
+func targetOf(rctx *fasthttp.RequestCtx, bucket string) target {
+	if t, ok := rctx.UserValue(targetKey).(target); ok {
+		return t
+	}
+	if source, ok := rctx.UserValue(sourceKey).(object.Ref); ok && source.Bucket == bucket {
+		return target{source, readUse}
+	}
+	_, key := splitPath(rctx)
+	return target{object.Ref{Bucket: bucket, Key: reveal(key), Version: string(rctx.QueryArgs().Peek("versionId"))},
+		useOf(rctx, levelOf(rctx))}
+}
+
+// withACL adds to a policy what the ACL that decides on a request allows to the account, because policies and ACLs both
+// allow in S3. The owner of a bucket does not own the objects of others, so the policy of the owner may not apply.
+func withACL(ctx context.Context, b *backend, r *policy.Rules, t target, account string, text []byte) ([]byte, error) {
+	list, err := b.effectiveACL(ctx, r.Of, t.Ref, acl.Requester{Access: account}, t.use)
+	if err != nil {
+		return nil, err
+	}
+	if t.use != bucketUse && account == r.Of.Owner && len(list.Grantees) == 0 {
+		text = r.Policy // the object belongs to somebody else
+	}
+	actions := aclGrants(list, t.use)
+	if len(actions) == 0 {
+		return text, nil
+	}
+	return policy.WithGrant(text, r.Of.Name, account, actions)
+}
+
+// aclGrants returns the actions that the ACL of effectiveACL grants.
+func aclGrants(list auth.ACL, use aclUse) []auth.Action {
+	var out []auth.Action
+	for _, g := range list.Grantees {
+		switch {
+		case use == grantUse:
+			out = append(out, auth.PutObjectAclAction)
+		case use == readUse && g.Permission == auth.PermissionRead:
+			out = append(out, auth.GetObjectAction, auth.GetObjectVersionAction, auth.GetObjectAttributesAction,
+				auth.GetObjectVersionAttributesAction)
+		case use == readUse && g.Permission == auth.PermissionReadAcp:
+			out = append(out, auth.GetObjectAclAction)
+		case use != bucketUse:
+		case g.Permission == auth.PermissionRead:
+			out = append(out, auth.ListBucketAction, auth.ListBucketVersionsAction, auth.ListBucketMultipartUploadsAction)
+		case g.Permission == auth.PermissionWrite:
+			out = append(out, auth.PutObjectAction, auth.DeleteObjectAction, auth.AbortMultipartUploadAction)
+		case g.Permission == auth.PermissionReadAcp:
+			out = append(out, auth.GetBucketAclAction)
+		case g.Permission == auth.PermissionWriteAcp:
+			out = append(out, auth.PutBucketAclAction)
 		}
-		var err error
-		if p, err = b.prepare(request, r, text); err != nil {
-			return nil, err
-		}
-		rctx.SetUserValue(deletionKey, p)
 	}
-	if exact, _ := rctx.UserValue(exactlyKey).(bool); exact {
-		return p.Object, nil
-	}
-	return p.List, nil
+	return out
 }
-
-// prepare evaluates the conditions of a policy for a request.
-func (b *backend) prepare(request fiber.Ctx, r *policy.Rules, text []byte) (*preparedPolicy, error) {
-	defer named(request.RequestCtx(), "")()
-	d, err := policy.PrepareDeletions(text, r.Of.Name, func(effect string, c policy.Condition) bool {
-		return b.holds(request, r.Of.Name, effect, c)
-	})
-	return &preparedPolicy{of: r, Deletions: d}, err
-}
-
-// holds reports whether a condition is true for a request. It lets versitygw evaluate a policy with only that
-// condition. A condition that cannot be evaluated makes a Deny apply and an Allow not apply.
-func (b *backend) holds(request fiber.Ctx, bucket, effect string, c policy.Condition) bool {
-	text, ok := policy.Alone(bucket, effect, c)
-	if !ok {
-		return effect == "Deny"
-	}
-	alone := onePolicy{Backend: b, policy: text}
-	allowed := auth.VerifyPublicAccess(request, alone, auth.GetBucketTaggingAction, auth.PermissionRead, bucket, "") == nil
-	return allowed == (effect == "Allow")
-}
-
-// onePolicy is a backend that returns the same policy for all buckets.
-type onePolicy struct {
-	vgwbackend.Backend
-	policy []byte
-}
-
-// GetBucketPolicy returns the same policy for every bucket: the policy that the onePolicy holds.
-func (p onePolicy) GetBucketPolicy(context.Context, string) ([]byte, error) { return p.policy, nil }

@@ -26,17 +26,22 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	}
 	fields := form(ctx)
 	if fields != nil {
-		err = b.authorizeForm(ctx, ref, bk, fields)
-	} else {
-		err = objectACL(ctx, bk)
-	}
-	if err != nil {
-		return none, err
+		if err := b.authorizeForm(ctx, ref, fields); err != nil {
+			return none, err
+		}
 	}
 	attrs, err := putAttributes(ctx, &in, bk)
+	if err == nil {
+		err = addACL(ctx, b, bk, attrs)
+	}
 	if err != nil {
 		return none, err
 	}
+	origin, err := originOf(ctx, bk)
+	if err != nil {
+		return none, err
+	}
+	markReplica(ctx, attrs, origin)
 	cond, err := condition(in.IfMatch, in.IfNoneMatch)
 	if err == nil {
 		err = b.mayCompare(ctx, ref, cond)
@@ -66,10 +71,17 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	if err != nil {
 		return none, err
 	}
+	store, err := encryptedWrite(ctx, b, bk)
+	if err != nil {
+		return none, err
+	}
 	var sum checksum
-	info, err := b.store.Put(patient(ctx), object.Put{
+	if fields != nil {
+		store = object.WithChangeKind(store, object.ChangePost)
+	}
+	info, err := b.store.Put(store, object.Put{
 		Bucket: ref.Bucket, Key: ref.Key, Size: size, Body: body, Attributes: attrs, Condition: cond,
-		Judge: judgeWrite(attrs), SumAlgorithm: string(body.algo),
+		Judge: judgeCopy(attrs, origin), SumAlgorithm: string(body.algo), Origin: origin,
 		Finish: func(w object.Written) (map[string]string, error) {
 			var err error
 			if sum, err = body.sum(w); err != nil {
@@ -86,6 +98,8 @@ func (b *backend) PutObject(ctx context.Context, in s3response.PutObjectInput) (
 	if bk.OnUpstream() {
 		sum = full(&info) // what the upstream keeps
 	}
+	tellEncryption(ctx, info.Attributes)
+	tellExpiration(ctx, b, bk, &info)
 	out := s3response.PutObjectOutput{ETag: quoted(info.ETag), Size: &info.Size, ChecksumType: sum.Type}
 	if info.Versioned() {
 		out.VersionID = info.Version

@@ -52,6 +52,8 @@ type noticed struct {
 	trailer        []byte         // X-Amz-Trailer
 	emptySource    bool           // X-Amz-Copy-Source is set and empty
 	emptyMatch     bool           // If-Match is set and contains only quotes
+	encryption     bool           // a header of encryption is set
+	origin         bool           // X-Nebulaio-Origin-Modified is set
 }
 
 // noticeHeaders reads each header once. The returned slices share memory with the header.
@@ -70,7 +72,10 @@ func noticeHeaders(h *fasthttp.RequestHeader) (n noticed) {
 				n.decoded = v
 			case "X-Amz-Copy-Source":
 				n.emptySource = len(v) == 0
+			case object.HeaderOriginModified:
+				n.origin = true
 			default:
+				n.encryption = n.encryption || ofEncryption(k)
 				for i := range refusedHeaders {
 					if r := &refusedHeaders[i]; len(r.name) == len(k) && n.refused == nil && len(v) > 0 && string(k) == r.name {
 						n.refused = r
@@ -82,6 +87,12 @@ func noticeHeaders(h *fasthttp.RequestHeader) (n noticed) {
 		}
 	}
 	return n
+}
+
+// ofEncryption reports whether a header is one of encryption, for an object or for the source of a copy.
+func ofEncryption(name []byte) bool {
+	return len(name) >= len(plainPrefix) && string(name[:len(plainPrefix)]) == plainPrefix ||
+		len(name) >= len(sourcePrefix) && string(name[:len(sourcePrefix)]) == sourcePrefix
 }
 
 // checkArgs returns an error if an argument or header is invalid in S3 for every operation.

@@ -337,10 +337,17 @@ func TestWhatNoBucketHas(t *testing.T) {
 			t.Errorf("DELETE %s by a stranger: %+v %v", query, r, err)
 		}
 	}
-	for _, query := range []string{"lifecycle", "encryption", "replication", "publicAccessBlock", "notification",
-		"logging", "accelerate", "requestPayment", "analytics&id=a"} {
+	for _, query := range []string{"encryption", "accelerate", "requestPayment", "analytics&id=a"} {
 		if r := w.do("PUT", "/bucket?"+query, []byte("<a></a>")); r.StatusCode != 501 {
 			t.Errorf("PUT %s: %d %s", query, r.StatusCode, r.body)
+		}
+	}
+	for _, query := range []string{"notification", "logging"} {
+		if r := w.do("PUT", "/bucket?"+query, []byte("<a></a>")); r.StatusCode != 400 || r.code() != "MalformedXML" {
+			t.Errorf("PUT %s: %d %s", query, r.StatusCode, r.body)
+		}
+		if r, err := w.try("alice", "alicesecret", "PUT", "/bucket?"+query, []byte("<a></a>")); err != nil || r.StatusCode != 403 {
+			t.Errorf("PUT %s by a stranger: %+v %v", query, r, err)
 		}
 	}
 	w.must(200, "HEAD", "/bucket", nil)

@@ -107,7 +107,7 @@ func known(log *slog.Logger, rctx *fasthttp.RequestCtx, err error) s3err.S3Error
 	var s3 s3err.S3Error
 	switch {
 	case strings.HasPrefix(err.Error(), "accounts does not exist"):
-		return invalidID()
+		return invalidGrantee()
 	case errors.As(err, &s3):
 		return s3
 	}

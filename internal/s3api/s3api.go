@@ -22,9 +22,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 
+	"github.com/nebulaio/nebulaio/internal/accesslog"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
@@ -63,6 +65,9 @@ type Options struct {
 	// ETag returns the kind of ETag that a new bucket uses for its objects. If ETag is nil, every new bucket uses MD5
 	// ETags.
 	ETag func(bucket string) object.ETagKind
+	// Ownership is the S3 object ownership of a new bucket whose creator names none: BucketOwnerEnforced,
+	// BucketOwnerPreferred or ObjectWriter. An empty Ownership means BucketOwnerEnforced.
+	Ownership string
 	// Admin lets accounts with the role admin use versitygw's admin API for accounts and bucket owners.
 	Admin bool
 	// ReadOnly makes the front end refuse every request that would change the store.
@@ -74,13 +79,27 @@ type Options struct {
 	// Express, if not nil, makes the front end serve directory buckets of S3 Express. The Store must then implement
 	// object.Directories.
 	Express *Express
+	// STS, if not nil, makes the front end give temporary keys, as the Security Token Service of AWS does.
+	STS *STS
 	// Discovery, if not nil, returns the JSON reply to a signed request GET /.nebulaio/gpudirect. The JSON reply of
 	// Discovery tells clients on this host how to reach the GPUDirect door. The path /.nebulaio/gpudirect cannot
 	// conflict with a bucket, because bucket names do not begin with a dot.
 	Discovery func() []byte
+	// ReplicationTargets are the names of the targets that replication rules of buckets may name.
+	ReplicationTargets []string
 	// Warm, if not nil, answers signed requests GET /.nebulaio/warm, which fetch objects of upstream buckets to the disk of
 	// the server.
 	Warm Warm
+	// AccessLog, if not nil, appends a line to the access log of a bucket, after the reply to the request was sent.
+	AccessLog func(t accesslog.Target, line []byte) error
+	// FlushLog, if not nil, delivers the collected lines of a bucket's access log, because its configuration has changed.
+	FlushLog func(bucket string)
+	// EventTargets maps the name of each target of event notifications to its type, such as "webhook".
+	EventTargets map[string]string
+	// Audit, if not nil, is called for every request before its reply is sent, with Event.HTTP set. Event.Out is then the
+	// size of the reply's body that will be sent. If Audit returns an error, the client gets status 503 in place of the
+	// reply.
+	Audit func(*Event) error
 	// Observe, if not nil, is called for every request after the last byte of its reply was sent. Observe must be
 	// quick, because it runs in the goroutine of the connection.
 	Observe func(Event)
@@ -149,6 +168,9 @@ type Event struct {
 	Remote    string // address of the client
 	Account   string // access key of the client; empty for an anonymous request
 	Err       error  // why the reply's body was cut short; nil if the body was complete
+	// HTTP holds what only logs need to know of the request, such as its headers. HTTP is nil unless Options.Audit is set
+	// or the bucket has an access log.
+	HTTP *HTTP
 	// Served is one of the Served constants of package object if another S3 server keeps the object that was read; empty
 	// otherwise.
 	Served string
@@ -166,8 +188,10 @@ type Server struct {
 	authorizer  *authorizer
 	verifier    *verifier
 	signature   fiber.Handler // checks the signature of a request for which versitygw has no route
+	creation    fiber.Handler // checks the signature of a request that creates a bucket
 	formHandler fiber.Handler
 	directories *directories  // nil without directory buckets
+	tokens      *tokenService // nil without temporary keys
 	documents   chan struct{} // one entry for each large document in progress
 
 	inFlight atomic.Int64
@@ -195,6 +219,9 @@ func New(o Options) (*Server, error) {
 	}
 	if o.ServerName == "" {
 		o.ServerName = "NebulaIO"
+	}
+	if o.Ownership == "" {
+		o.Ownership = string(types.ObjectOwnershipBucketOwnerEnforced)
 	}
 	if o.ETag == nil {
 		o.ETag = func(string) object.ETagKind { return object.ETagMD5 }

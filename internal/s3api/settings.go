@@ -8,12 +8,10 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/s3err"
 
 	"github.com/nebulaio/nebulaio/internal/object"
-	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
 // Names of the documents in the settings of a bucket. Package policy has the names of the access rules.
@@ -88,23 +86,6 @@ func (b *backend) GetBucketWebsite(ctx context.Context, bucket string) ([]byte, 
 
 func (b *backend) DeleteBucketWebsite(ctx context.Context, bucket string) error {
 	return b.put(ctx, bucket, settingWebsite, nil)
-}
-
-func (b *backend) PutBucketOwnershipControls(ctx context.Context, bucket string,
-	ownership types.ObjectOwnership) error {
-	if err := checkDocument(ctx, "OwnershipControls"); err != nil {
-		return err
-	}
-	return b.put(ctx, bucket, policy.SettingOwnership, []byte(ownership))
-}
-
-func (b *backend) GetBucketOwnershipControls(ctx context.Context, bucket string) (types.ObjectOwnership, error) {
-	doc, err := b.get(ctx, bucket, policy.SettingOwnership, s3err.ErrOwnershipControlsNotFound)
-	return types.ObjectOwnership(doc), err
-}
-
-func (b *backend) DeleteBucketOwnershipControls(ctx context.Context, bucket string) error {
-	return b.put(ctx, bucket, policy.SettingOwnership, nil)
 }
 
 func (b *backend) PutBucketTagging(ctx context.Context, bucket string, tags map[string]string) error {

@@ -74,9 +74,9 @@ func (s *Server) convertV2(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	if err := r.liftHeaders(); err != nil {
 		return err
 	}
-	account, getErr := s.opts.Accounts.Get(r.access)
-	if getErr != nil {
-		return s3err.GetInvalidAccessKeyIdErr(strings.Clone(r.access))
+	account, refused := s.backend.iam.holder(strings.Clone(r.access), string(rctx.Request.Header.Peek(securityToken)))
+	if refused != nil {
+		return refused
 	}
 	if !r.signedBy(account.Secret) {
 		text := r.stringToSign(r.resources()[0])

@@ -36,8 +36,7 @@ func TestStarsInARequestEvadeNoPolicy(t *testing.T) {
 	for prefix, status := range map[string]int{
 		"open/": 200, "open*": 200, "secret": 200, "secret/": 403, "secret/*": 403, "secret/*x": 403, "secret/**": 403,
 		"secret/***x": 403, "*/secret": 403, "**/secret": 403, "*x/secret": 403, "*x/secrets": 200,
-		"secret/" + strings.Repeat("*", mostStars) + "x": 403, "open/" + strings.Repeat("*", mostStars): 200,
-		"secret/" + strings.Repeat("*", mostStars+1) + "x": 400,
+		"secret/" + strings.Repeat("*", 65) + "x": 403, "open/" + strings.Repeat("*", 65): 200,
 	} {
 		w.as("bob", status, "GET", "/corp?list-type=2&prefix="+escape(prefix), "")
 	}

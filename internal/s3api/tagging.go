@@ -26,7 +26,7 @@ func (b *backend) stat(ctx context.Context, op string, ref object.Ref) (object.I
 // setAttributes changes the attributes of a version that exists and is no delete marker.
 func (b *backend) setAttributes(ctx context.Context, op string, ref object.Ref,
 	change func(map[string]string) error) error {
-	err := b.store.SetAttributes(patient(ctx), ref, change)
+	err := b.store.SetAttributes(changing(ctx, op), ref, change)
 	if errors.Is(err, object.ErrNoSuchKey) {
 		if info, _ := b.store.Stat(patient(ctx), ref); info.Marker {
 			return s3err.GetAPIError(s3err.ErrMethodNotAllowed)
@@ -66,7 +66,11 @@ func (b *backend) PutObjectTagging(ctx context.Context, bucket, key, version str
 	if err != nil {
 		return err
 	}
-	return b.setAttributes(ctx, "PutObjectTagging", ref, func(a map[string]string) error {
+	op := "PutObjectTagging"
+	if tags == nil {
+		op = "DeleteObjectTagging"
+	}
+	return b.setAttributes(ctx, op, ref, func(a map[string]string) error {
 		if tags == nil {
 			delete(a, attrTags)
 		} else {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/versity/versitygw/auth"
-	"github.com/versity/versitygw/s3api/utils"
 	"github.com/versity/versitygw/s3err"
 )
 
@@ -29,29 +28,15 @@ const noConfiguration = "NoSuchConfiguration"
 // unsets are the bucket configurations that this server does not support. Tools such as mc read them, and get the
 // reply that nothing is set. Setting such a configuration is refused with status 501.
 var unsets = map[string]unset{
-	"lifecycle": {get: auth.GetLifecycleConfigurationAction, put: auth.PutLifecycleConfigurationAction, deleted: true,
-		code: "NoSuchLifecycleConfiguration", message: "The lifecycle configuration does not exist."},
 	"encryption": {get: auth.GetEncryptionConfigurationAction, put: auth.PutEncryptionConfigurationAction, deleted: true,
 		code:    "ServerSideEncryptionConfigurationNotFoundError",
 		message: "The server side encryption configuration was not found."},
-	"replication": {get: auth.GetReplicationConfigurationAction, put: auth.PutReplicationConfigurationAction,
-		deleted: true,
-		code:    "ReplicationConfigurationNotFoundError", message: "The replication configuration was not found."},
-	"publicAccessBlock": {get: auth.GetBucketPublicAccessBlockAction, put: auth.PutBucketPublicAccessBlockAction,
-		deleted: true,
-		code:    "NoSuchPublicAccessBlockConfiguration", message: "The public access block configuration was not found."},
-	"notification": {get: auth.GetBucketNotificationAction, put: auth.PutBucketNotificationAction,
-		document: `<NotificationConfiguration` + s3Namespace + `></NotificationConfiguration>`},
-	"logging": {get: auth.GetBucketLoggingAction, put: auth.PutBucketLoggingAction,
-		document: `<BucketLoggingStatus` + s3Namespace + `></BucketLoggingStatus>`},
 	"accelerate": {get: auth.GetAccelerateConfigurationAction, put: auth.PutAccelerateConfigurationAction,
 		document: `<AccelerateConfiguration` + s3Namespace + `></AccelerateConfiguration>`},
 	"requestPayment": {get: auth.GetBucketRequestPaymentAction, put: auth.PutBucketRequestPaymentAction,
 		document: `<RequestPaymentConfiguration` + s3Namespace + `><Payer>BucketOwner</Payer></RequestPaymentConfiguration>`},
 	"analytics": {get: auth.GetAnalyticsConfigurationAction, put: auth.PutAnalyticsConfigurationAction, deleted: true,
 		code: noConfiguration, list: "ListBucketAnalyticsConfigurationResult"},
-	"inventory": {get: auth.GetInventoryConfigurationAction, put: auth.PutInventoryConfigurationAction, deleted: true,
-		code: noConfiguration, list: "ListInventoryConfigurationsResult"},
 	"metrics": {get: auth.GetMetricsConfigurationAction, put: auth.PutMetricsConfigurationAction, deleted: true,
 		code: noConfiguration, list: "ListMetricsConfigurationsResult"},
 	"intelligent-tiering": {get: auth.GetIntelligentTieringConfigurationAction,
@@ -65,9 +50,11 @@ var unsets = map[string]unset{
 // versitygw has then checked the signature and the bucket, but not the permission, which answerUnset checks.
 func (s *Server) answerUnset(ctx fiber.Ctx) error {
 	rctx := ctx.RequestCtx()
-	if rctx.Response.StatusCode() != http.StatusNotImplemented || levelOf(rctx) != onBucket || !rctx.IsGet() &&
-		!rctx.IsDelete() {
+	if rctx.Response.StatusCode() != http.StatusNotImplemented || levelOf(rctx) != onBucket {
 		return nil
+	}
+	if done, err := answerConfiguration(ctx, s); done || !rctx.IsGet() && !rctx.IsDelete() {
+		return err
 	}
 	for k := range rctx.QueryArgs().All() {
 		u, ok := unsets[string(k)]
@@ -81,26 +68,14 @@ func (s *Server) answerUnset(ctx fiber.Ctx) error {
 
 func (s *Server) answerNone(ctx fiber.Ctx, u unset) error {
 	rctx := ctx.RequestCtx()
-	acl, ok := utils.ContextKeyParsedAcl.Get(ctx).(auth.ACL)
-	if !ok {
-		return nil // refused before the bucket was checked
-	}
-	account, _ := utils.ContextKeyAccount.Get(ctx).(auth.Account)
-	root, _ := utils.ContextKeyIsRoot.Get(ctx).(bool)
-	bucket, _ := splitPath(rctx)
-	opts := auth.AccessOptions{
-		Acl: acl, AclPermission: auth.PermissionRead, IsRoot: root, Acc: account, Bucket: bucket,
-		Actions:  []auth.Action{u.get},
-		Readonly: s.opts.ReadOnly, Iam: accounts{s.opts.Accounts}, IsPublicRequest: utils.ContextKeyPublicBucket.IsSet(ctx),
-	}
+	action, permission := u.get, auth.PermissionRead
 	if rctx.IsDelete() {
-		opts.AclPermission, opts.Actions = auth.PermissionWrite, []auth.Action{u.put}
+		action, permission = u.put, auth.PermissionWrite
 	}
-	if err := auth.VerifyAccess(ctx, s.authorizer.backend, opts); err != nil {
-		if known, ok := err.(s3err.S3Error); ok {
-			return answer(ctx, known)
-		}
-		return err
+	if known, err := permits(ctx, s, action, permission); !known {
+		return nil // refused before the bucket was checked
+	} else if err != nil {
+		return s.fail(ctx, err)
 	}
 	rctx.SetUserValue(errorKey, nil)
 	rctx.Response.ResetBody()

@@ -31,9 +31,6 @@ func (b *backend) CreateMultipartUpload(ctx context.Context,
 	if err != nil {
 		return none, err
 	}
-	if err := objectACL(ctx, bk); err != nil {
-		return none, err
-	}
 	attrs, err := putAttributes(ctx, &s3response.PutObjectInput{
 		ContentType: in.ContentType, ContentEncoding: in.ContentEncoding, ContentDisposition: in.ContentDisposition,
 		ContentLanguage: in.ContentLanguage, CacheControl: in.CacheControl, Expires: in.Expires,
@@ -41,6 +38,9 @@ func (b *backend) CreateMultipartUpload(ctx context.Context,
 		ObjectLockMode: in.ObjectLockMode, ObjectLockRetainUntilDate: in.ObjectLockRetainUntilDate,
 		ObjectLockLegalHoldStatus: in.ObjectLockLegalHoldStatus,
 	}, bk)
+	if err == nil {
+		err = addACL(ctx, b, bk, attrs)
+	}
 	if err != nil {
 		return none, err
 	}
@@ -48,9 +48,18 @@ func (b *backend) CreateMultipartUpload(ctx context.Context,
 		attrs[attrSumAlgo], attrs[attrSumType] = strings.Clone(string(in.ChecksumAlgorithm)),
 			strings.Clone(string(in.ChecksumType))
 	}
-	id, err := b.store.CreateUpload(patient(ctx), ref.Bucket, ref.Key, attrs)
+	store, err := encryptedWrite(ctx, b, bk)
+	if err != nil {
+		return none, err
+	}
+	id, err := b.store.CreateUpload(store, ref.Bucket, ref.Key, attrs)
 	if err != nil {
 		return none, b.s3Error("CreateMultipartUpload", ref, err)
+	}
+	if b.encrypter != nil && (store != patient(ctx) || bk.Settings[object.SettingEncryption] != nil) {
+		if up, err := b.store.GetUpload(patient(ctx), ref.Bucket, ref.Key, id); err == nil {
+			tellEncryption(ctx, up.Attributes)
+		}
 	}
 	return s3response.InitiateMultipartUploadResult{Bucket: ref.Bucket, Key: ref.Key, UploadId: id}, nil
 }
@@ -113,9 +122,10 @@ func (b *backend) ListMultipartUploads(ctx context.Context,
 	for i := range p.Uploads {
 		u := &p.Uploads[i]
 		sum := checksumOf(u.Attributes)
+		owner := ownerIn(bk, u.Attributes)
 		out.Uploads = append(out.Uploads, s3response.Upload{
 			Key: e.text(u.Key), UploadID: u.ID, Initiated: u.Started, StorageClass: types.StorageClass(classOf(u.Attributes)),
-			Owner: s3response.Owner{ID: bk.Owner}, Initiator: s3response.Initiator{ID: bk.Owner},
+			Owner: s3response.Owner{ID: owner, DisplayName: owner}, Initiator: s3response.Initiator{ID: owner, DisplayName: owner},
 			ChecksumAlgorithm: sum.Algorithm, ChecksumType: sum.Type,
 		})
 	}
@@ -141,10 +151,11 @@ func (b *backend) ListParts(ctx context.Context, in *s3.ListPartsInput) (s3respo
 		return none, b.uploadError("ListParts", ref, id, err)
 	}
 	sum := checksumOf(up.Attributes)
+	owner := ownerIn(bk, up.Attributes)
 	out := s3response.ListPartsResult{
 		Bucket: ref.Bucket, Key: ref.Key, UploadID: id, StorageClass: types.StorageClass(classOf(up.Attributes)), MaxParts: int(*in.MaxParts),
 		PartNumberMarker: after, ChecksumAlgorithm: sum.Algorithm, ChecksumType: sum.Type,
-		Owner: s3response.Owner{ID: bk.Owner}, Initiator: s3response.Initiator{ID: bk.Owner},
+		Owner: s3response.Owner{ID: owner, DisplayName: owner}, Initiator: s3response.Initiator{ID: owner, DisplayName: owner},
 	}
 	if sum.Algorithm == "" {
 		out.ChecksumAlgorithm, out.ChecksumType = "null", "null"

@@ -68,7 +68,7 @@ func (s warmer) warm(ctx fiber.Ctx) error {
 
 // warmed checks the rights of an account and asks the store.
 func (s warmer) warmed(ctx context.Context, ref object.Ref, account auth.Account, pin string) ([]byte, error) {
-	access := object.Access{Account: account.Access, Action: object.ActionGet, Bucket: ref.Bucket, Key: ref.Key,
+	access := object.Access{Account: signer(account), Action: object.ActionGet, Bucket: ref.Bucket, Key: ref.Key,
 		Version: ref.Version}
 	if ref.Version != "" {
 		access.Action = object.ActionGetVersion
@@ -99,8 +99,8 @@ func (s warmer) pinEnd(ctx context.Context, bucket string, account auth.Account,
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.opts.Accounts.Get(account.Access)
-	if err != nil || a.Role != iam.RoleAdmin && bk.Owner != a.AccessKey {
+	a, err := s.opts.Accounts.Get(signer(account))
+	if err != nil || (a.Role != iam.RoleAdmin || a.SessionPolicy != "") && bk.Owner != a.User() {
 		return nil, s3err.GetAPIError(s3err.ErrAccessDenied)
 	}
 	if pin == "forever" {

@@ -120,7 +120,8 @@ def test_who_owns_a_bucket(started, tmp_path):
     for who in ("boss", "root"):
         assert code(who, "get_object", **a) == "", "no policy binds an admin"
     assert code("boss", "delete_bucket_policy", Bucket="house") == ""
-    for principal, action, resource in (("guest", "*", both), ("nobody", "s3:*", both), ("guest", "s3:GetObject", both[0])):
+    assert code("owner", "put_bucket_policy", **policy({"Effect": "Allow", "Principal": {"AWS": "guest"}, "Action": "*", "Resource": both})) == ""
+    for principal, action, resource in (("nobody", "s3:*", both), ("guest", "s3:GetObject", both[0])):
         assert code("owner", "put_bucket_policy", **policy({"Effect": "Allow", "Principal": {"AWS": principal}, "Action": action, "Resource": resource})) == "MalformedPolicy"
     # The bucket outlives its owner, and a later account of that name finds it.
     administer("remove", "owner")

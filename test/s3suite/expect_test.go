@@ -51,6 +51,19 @@ var expected = map[string]string{
 		"judged",
 	"PublicBucket_public_bucket_policy": "an unsigned list of deletions is refused there; here, as in S3, each key is " +
 		"judged",
+	"AccessControl_user_PutBucketAcl_with_policy_access": "a group in an ACL is named all-users there; here, as in S3, " +
+		"it has the URI of the group",
+	"GetBucketAcl_translation_canned_public_read": "a group in an ACL is named all-users there; here, as in S3, it has " +
+		"the URI of the group",
+	"GetBucketAcl_translation_canned_public_read_write": "a group in an ACL is named all-users there; here, as in S3, it " +
+		"has the URI of the group",
+	"CreateBucket_non_default_acl": "the owner gets a grant there beside those of the headers; here, as in S3, the " +
+		"headers are the whole ACL",
+	"GetBucketAcl_success": "the owner gets a grant there beside those of the headers; here, as in S3, the headers are the " +
+		"whole ACL",
+	"PostObject_success_status_201": "the reply to a form has a namespace there; here, as in S3, it has none",
+	"PublicBucket_policy_deny_overrides_public_acl": "the ACL of a bucket lets everybody read its objects there; here, as " +
+		"in S3, the ACL of each object does",
 	"PostObject_invalid_object_names": "the code of such a form is 400 there; here, as in S3, it is InvalidArgument",
 	"PutObject_invalid_object_names": "keys such as ../x are refused there for what they would be as paths; here, as " +
 		"in S3, they are names",

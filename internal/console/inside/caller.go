@@ -69,7 +69,8 @@ func (c *Caller) Do(ctx context.Context, as As, r Request) (*http.Response, erro
 	if r.Body != nil {
 		hash = s3.UnsignedPayload
 	}
-	keys := s3.Credentials{AccessKey: as.Account.AccessKey, SecretKey: as.Account.Secret}
+	keys := s3.Credentials{AccessKey: as.Account.AccessKey, SecretKey: as.Account.Secret,
+		SessionToken: as.Account.Token}
 	if err := s3.SignRequest(ctx, req, keys, c.region, hash, c.now()); err != nil {
 		return nil, err
 	}

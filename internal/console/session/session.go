@@ -192,7 +192,11 @@ func (e *entry) expires() time.Time {
 func (e *entry) expired(now time.Time) bool { return !now.Before(e.expires()) }
 
 func (e *entry) session(a iam.Account) Session {
-	return Session{Account: a, CSRF: e.csrf, Expires: e.expires(), Done: e.done}
+	end := e.expires()
+	if !a.Expires.IsZero() && a.Expires.Before(end) {
+		end = a.Expires // Find refuses temporary keys that have expired
+	}
+	return Session{Account: a, CSRF: e.csrf, Expires: end, Done: e.done}
 }
 
 // random returns 256 random bits as text for a cookie or a header.

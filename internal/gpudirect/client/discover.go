@@ -72,6 +72,8 @@ func undiscovered(endpoint, status string, f *s3.Fault) error {
 	switch f.Code {
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch":
 		fix = "check the access key and the secret key"
+	case "ExpiredToken", "InvalidToken":
+		fix = "get new temporary keys, and give their session token too"
 	case "RequestTimeTooSkewed":
 		fix = "set this machine's clock"
 	default:
@@ -169,10 +171,6 @@ func (c *Client) look(ctx context.Context) *way {
 	if c.opt.AccessKey == "" {
 		return refuse(errs.New(errs.Permission, "log in at door", "",
 			"the door takes no anonymous clients").WithFix("give an access key and a secret key"))
-	}
-	if c.opt.SessionToken != "" {
-		return refuse(errs.New(errs.Unsupported, "log in at door", "",
-			"the door knows no session tokens").WithFix("give an access key and a secret key of the server"))
 	}
 	if c.opt.Door == doorAuto || c.opt.Door == doorRequire {
 		d, err := c.discover(ctx)

@@ -10,20 +10,26 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// uncached reports whether the door refused an object that another S3 server keeps, because the disk of this server does
-// not have the whole of it yet. The client then reads that object over HTTP, and the server keeps what it fetches. A
-// client that must use the door gets the error.
+// uncached reports whether the door refused an object that can be read over HTTP: another S3 server keeps the object, and
+// the disk of this server does not have the whole of it yet, or the object is encrypted on the disk. A client that must use
+// the door gets the error.
 func uncached(c *Client, err error) bool {
-	return err != nil && c.opt.Door == doorAuto && codeOf(err) == wire.CodeNotCached
+	return err != nil && c.opt.Door == doorAuto && (codeOf(err) == wire.CodeNotCached || encrypted(err))
 }
+
+// encrypted reports whether the door refused an object because it is encrypted on the disk.
+func encrypted(err error) bool { return codeOf(err) == wire.CodeEncrypted }
 
 // notCached is the reason in the report of a read over HTTP that the door refused.
 func notCached(r *Read, err error) *report.Refusal {
-	return &report.Refusal{What: "door", On: urlOf(r.Bucket, r.Key), Reason: "not cached yet: another server keeps the " +
-		"object, and this read fetches it", Fix: errs.FixOf(err)}
+	why := "not cached yet: another server keeps the object, and this read fetches it"
+	if encrypted(err) {
+		why = "the object is encrypted on the server's disk, and the server decrypts it for HTTP"
+	}
+	return &report.Refusal{What: "door", On: urlOf(r.Bucket, r.Key), Reason: why, Fix: errs.FixOf(err)}
 }
 
-// readLate reads those objects of a window over HTTP that the door has refused because they are not cached.
+// readLate reads those objects of a window over HTTP that the door has refused.
 func (b *batch) readLate(ctx context.Context, w *window) error {
 	if len(w.late) == 0 {
 		return nil
@@ -44,7 +50,10 @@ func (b *batch) putOff(w *window, i int, err error) {
 	if !b.fetched {
 		b.fetched = true
 		b.m.refuse(notCached(&w.reads[i], err))
-		b.m.report.Notes = append(b.m.report.Notes,
-			"objects that the server's disk did not have yet came over HTTP; the next read finds them at the door")
+		note := "objects that the server's disk did not have yet came over HTTP; the next read finds them at the door"
+		if encrypted(err) {
+			note = "objects that are encrypted on the server's disk came over HTTP, because the server decrypts them"
+		}
+		b.m.report.Notes = append(b.m.report.Notes, note)
 	}
 }

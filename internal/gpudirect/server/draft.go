@@ -243,6 +243,7 @@ func (c *conn) commit(ctx context.Context, m *wire.Commit) wire.Message {
 		return e
 	}
 	sums := append(d.sums[:len(d.sums):len(d.sums)], m.Sums...)
+	ctx = object.WithRequester(ctx, object.Requester{Principal: c.account, Agent: "gpudirect"})
 	info, err := d.d.Commit(ctx, object.Sealed{Size: m.Size, CRC64: m.CRC64, Sums: sums})
 	if errors.Is(err, object.ErrWriterLeft) || errors.Is(err, object.ErrInvalidSums) {
 		return failure(err)

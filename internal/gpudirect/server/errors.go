@@ -51,6 +51,7 @@ var codes = []struct {
 	{object.ErrDamaged, wire.CodeDamaged, "restore the object from a copy; nebulaio store scrub names all that is " +
 		"damaged"},
 	{object.ErrNotCached, wire.CodeNotCached, "read it over HTTP once: the server then keeps it on its disk"},
+	{object.ErrEncrypted, wire.CodeEncrypted, "read it over HTTP, where the server decrypts it"},
 	{object.ErrReadOnly, wire.CodeReadOnly, "look at the server's log for why, then restart it"},
 	{object.ErrBusy, wire.CodeBusy, "ask again"},
 	{object.ErrClosed, wire.CodeDraining, "connect again when the server is back"},

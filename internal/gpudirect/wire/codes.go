@@ -58,6 +58,9 @@ const (
 	// CodeNotCached means that another S3 server keeps the object, and that the disk of this server does not have the
 	// whole of it yet. A read over HTTP fetches the object; then the door can open it.
 	CodeNotCached = "NotCached"
+	// CodeEncrypted means that the object is encrypted on the server's disk, so that its file is of no use to a client. The
+	// server decrypts the object in a read over HTTP.
+	CodeEncrypted = "Encrypted"
 	CodeDamaged   = "Damaged"
 	CodeInternal  = "Internal"
 )
@@ -71,6 +74,6 @@ func Codes() []string {
 		CodeDeviceNotAllowed,
 		CodeNoSuchHandle, CodeTooManyHandles, CodeTooManyFiles, CodeWriterLeft, CodeBadSums, CodePreconditionFailed,
 		CodeNoSpace, CodeReadOnly,
-		CodeUnsupported, CodeNotCached, CodeDamaged, CodeInternal,
+		CodeUnsupported, CodeNotCached, CodeEncrypted, CodeDamaged, CodeInternal,
 	}
 }

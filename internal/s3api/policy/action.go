@@ -39,10 +39,19 @@ var knownActions = []auth.Action{
 	auth.GetBucketLocationAction,
 }
 
+// KnownActions returns the actions that policies can name.
+func KnownActions() []string {
+	out := make([]string, len(knownActions))
+	for i, a := range knownActions {
+		out[i] = string(a)
+	}
+	return out
+}
+
 // actionsLike returns the known actions that match a pattern regardless of case, as in S3. The pattern must begin
 // with s3: literally, without a wildcard.
 func actionsLike(pattern string) []auth.Action {
-	if strings.EqualFold(pattern, string(auth.AllActions)) {
+	if pattern == "*" || strings.EqualFold(pattern, string(auth.AllActions)) {
 		return []auth.Action{auth.AllActions}
 	}
 	lower := auth.Action(strings.ToLower(pattern))
@@ -67,6 +76,9 @@ func comparableActions(raw json.RawMessage) (json.RawMessage, error) {
 	}
 	out := make([]auth.Action, 0, len(written))
 	for _, w := range written {
+		if w == "*" {
+			w = string(auth.AllActions) // all actions of S3 are all actions here
+		}
 		like := actionsLike(w)
 		if auth.Action(w).IsValid() == nil || like == nil { // versitygw refuses an action that matches nothing
 			out = append(out, auth.Action(w))
@@ -80,11 +92,11 @@ func comparableActions(raw json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// SpellActions returns a policy with its actions in the letter case that the S3 library versitygw uses, because
-// versitygw refuses a new policy with another letter case. SpellActions returns nil if the actions already have the
-// letter case of versitygw, or if the policy cannot be parsed. versitygw checks only the form of the policy that
-// SpellActions returns, and evaluates requests by the rewritten policy in Rules.
-func SpellActions(text []byte) []byte {
+// Spell returns a policy in a form that the S3 library versitygw accepts. The actions of that form have
+// versitygw's letter case, and conditions that versitygw does not know are left out. Spell returns nil if versitygw accepts the policy as
+// it is, or if the policy cannot be parsed. versitygw checks only the form of the policy that Spell returns, and
+// evaluates requests by the rewritten policy in Rules.
+func Spell(text []byte) []byte {
 	if len(text) > MaxSize {
 		return nil
 	}
@@ -95,6 +107,7 @@ func SpellActions(text []byte) []byte {
 	}
 	changed := false
 	for _, s := range statements {
+		changed = spellCondition(s) || changed
 		actions, err := stringsOf(s["Action"])
 		if err != nil {
 			continue

@@ -5,10 +5,10 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
-	"math"
-	"strconv"
+	"slices"
 	"strings"
-	"time"
+
+	"github.com/nebulaio/nebulaio/internal/iam/document"
 )
 
 // Largest number of bytes behind a * in all patterns of a policy. A comparison takes up to that many steps for each
@@ -19,152 +19,166 @@ const (
 	maxResourcePatterns  = 512
 )
 
-// valueKind is the set of types of a condition key's values. Every value is also text.
-type valueKind int
+// Condition is the Condition element of a policy statement: values by operator and condition key.
+type Condition map[string]map[string]json.RawMessage
 
-const (
-	asText   valueKind = 0
-	asNumber valueKind = 1 << iota
-	asDate
-	asTruth
-	asAddress
-)
-
-// conditionKeys lists the condition keys that versitygw sets for a request, with the types of their values.
-// versitygw accepts more keys, but those never match.
-var conditionKeys = map[string]valueKind{
-	"aws:sourceip": asAddress, "aws:currenttime": asDate, "aws:epochtime": asDate | asNumber,
-	"aws:securetransport": asTruth,
-	"aws:useragent":       asText, "aws:referer": asText, "s3:prefix": asText, "s3:delimiter": asText,
-	"s3:max-keys":  asNumber,
-	"s3:x-amz-acl": asText, versionKey: asText,
+// kinds are the condition keys that operators other than those for text can compare, by the beginning of the operator. A
+// denial by another key would never apply. The values of tags may be numbers and dates.
+var kinds = map[string][]string{
+	"Date":    {"aws:currenttime", "aws:epochtime", "s3:object-lock-retain-until-date", "s3:existingobjecttag/", "s3:requestobjecttag/"},
+	"Numeric": {"s3:max-keys", "aws:epochtime", "s3:existingobjecttag/", "s3:requestobjecttag/"},
+	"Bool":    {"aws:securetransport", "s3:existingobjecttag/", "s3:requestobjecttag/"},
+	"Ip":      {"aws:sourceip"}, "NotIp": {"aws:sourceip"}, "Arn": {"aws:principalarn"},
 }
 
-// versionKey is the condition key of the version in a request.
-const versionKey = "s3:versionid"
-
-// operator describes a condition operator.
-type operator struct {
-	of    valueKind
-	check func(value string) bool // whether this operator can compare the value
-	want  string                  // the expected form of a value, for errors
-	like  bool                    // values are patterns
-}
-
-// operatorOf returns the operator with a name such as ForAnyValue:StringLikeIfExists. versitygw refuses unknown
-// operators too.
-func operatorOf(name string) (operator, bool) {
-	for _, set := range []string{"ForAllValues:", "ForAnyValue:"} {
-		if rest, ok := strings.CutPrefix(name, set); ok {
-			name = rest
-			break
-		}
+// parseConditions parses the element Condition of a statement.
+func parseConditions(raw json.RawMessage, variables bool) (*document.Conditions, error) {
+	parsed, err := document.ParseConditions(raw, variables)
+	if err != nil {
+		return nil, err // if versitygw refuses the condition too, its message is the one of AWS
 	}
-	if name == "Null" {
-		return operator{of: asText, check: isTruth, want: "true or false"}, true
+	var c Condition
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return nil, Overlooked(err.Error())
 	}
-	switch base := strings.TrimSuffix(name, "IfExists"); base {
-	case "StringEquals", "StringNotEquals", "StringEqualsIgnoreCase", "StringNotEqualsIgnoreCase", "BinaryEquals":
-		return operator{of: asText, check: func(string) bool { return true }}, true
-	case "StringLike", "StringNotLike":
-		return operator{of: asText, check: func(string) bool { return true }, like: true}, true
-	case "Bool":
-		return operator{of: asTruth, check: isTruth, want: "true or false"}, true
-	case "IpAddress", "NotIpAddress":
-		return operator{of: asAddress, check: func(string) bool { return true }}, true // versitygw checks addresses
-	default:
-		for prefix, op := range map[string]operator{
-			"Numeric": {of: asNumber, check: isNumber, want: "a number"},
-			"Date":    {of: asDate, check: isDate, want: "a time such as 2030-12-31T23:59:59Z, or seconds since 1970"},
-		} {
-			if how, ok := strings.CutPrefix(base, prefix); ok {
-				switch how {
-				case "Equals", "NotEquals", "LessThan", "LessThanEquals", "GreaterThan", "GreaterThanEquals":
-					return op, true
+	for operator, keys := range c {
+		base := operator[strings.IndexByte(operator, ':')+1:]
+		for kind, known := range kinds {
+			if !strings.HasPrefix(base, kind) {
+				continue
+			}
+			for key := range keys {
+				if !slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(strings.ToLower(key), k) }) {
+					return nil, overlookedf("condition operator %.64q cannot compare %.64q", operator, key)
 				}
 			}
 		}
 	}
-	return operator{}, false
+	return parsed, nil
 }
 
-func isTruth(v string) bool { return strings.EqualFold(v, "true") || strings.EqualFold(v, "false") }
-
-func isNumber(v string) bool {
-	f, err := strconv.ParseFloat(v, 64)
-	return err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
+// gatewayKeys are the condition keys that versitygw accepts in a new policy.
+var gatewayKeys = map[string]struct{}{
+	"aws:sourceip": {}, "aws:currenttime": {}, "aws:epochtime": {}, "aws:securetransport": {}, "aws:useragent": {},
+	"aws:referer": {}, "aws:username": {}, "aws:userid": {}, "s3:prefix": {}, "s3:delimiter": {}, "s3:max-keys": {},
+	"s3:x-amz-acl": {}, "s3:versionid": {},
 }
 
-// isDate reports whether versitygw can parse a value as a time. AWS also accepts shorter forms, such as a date
-// without a time.
-func isDate(v string) bool {
-	_, err := time.Parse(time.RFC3339, v)
-	return err == nil || isNumber(v)
-}
-
-// checkCondition returns an error if versitygw would misread a condition, or if a condition can never be true. work
-// is the cost of comparing the patterns: see patternWork.
-func checkCondition(raw []byte) (work int, err error) {
-	if raw == nil {
-		return 0, nil
+// spellCondition removes the conditions of a statement that versitygw does not know, and reports whether it removed any.
+// Package document has its own check of all conditions.
+func spellCondition(statement map[string]json.RawMessage) bool {
+	var c Condition
+	raw, ok := statement["Condition"]
+	if !ok || json.Unmarshal(raw, &c) != nil {
+		return false
 	}
-	operators, err := fieldsOf(raw)
-	if err != nil {
-		return 0, err
+	if _, err := document.ParseConditions(raw, true); err != nil {
+		return false // versitygw refuses the condition, or Check does
 	}
-	for _, o := range operators {
-		keys, err := fieldsOf(o.value)
-		if err != nil {
-			return 0, fmt.Errorf("%.64q: %w", o.name, err)
+	changed := false
+	for operator, keys := range c {
+		for key := range keys {
+			if _, ok := gatewayKeys[strings.ToLower(key)]; !ok || strings.Contains(operator, "Arn") {
+				delete(keys, key)
+				changed = true
+			}
 		}
 		if len(keys) == 0 {
-			return 0, overlookedf("%.64q has no condition key", o.name)
-		}
-		seen := map[string]struct{}{}
-		for _, k := range keys {
-			name := strings.ToLower(k.name)
-			if _, ok := conditionKeys[name]; !ok {
-				return 0, fmt.Errorf("condition key %.64q is not one that this server knows", k.name)
-			}
-			if _, twice := seen[name]; twice {
-				return 0, overlookedf("condition key %.64q is given twice", k.name)
-			}
-			seen[name] = struct{}{}
-			n, err := checkComparison(o.name, k)
-			if err != nil {
-				return 0, err
-			}
-			work += n
+			delete(c, operator)
 		}
 	}
-	return work, nil
+	spelled, err := json.Marshal(c)
+	if err != nil || !changed {
+		return false
+	}
+	statement["Condition"] = spelled
+	if len(c) == 0 {
+		delete(statement, "Condition")
+	}
+	return true
 }
 
-// checkComparison returns an error if the operator cannot compare the values. A Deny statement with such a
-// condition would never apply.
-func checkComparison(name string, key field) (work int, err error) {
-	op, ok := operatorOf(name)
-	if !ok {
-		return 0, fmt.Errorf("condition operator %.64q is not one that this server knows", name)
-	}
-	if op.of != asText && conditionKeys[strings.ToLower(key.name)]&op.of == 0 {
-		return 0, overlookedf("condition operator %.64q cannot compare %.64q", name, key.name)
-	}
-	values, err := scalarsOf(key.value)
-	if err != nil {
-		return 0, fmt.Errorf("condition key %.64q: %w", key.name, err)
-	}
-	for _, v := range values {
-		switch {
-		case strings.Contains(v, "${"):
-			return 0, overlookedf("condition key %.64q: %.128q has a variable, which this server does not support", key.name, v)
-		case !op.check(v):
-			return 0, overlookedf("condition key %.64q: the value %.128q, expected %s for %s", key.name, v, op.want, name)
-		case op.like:
-			work += patternWork(v)
+// ofObject reports whether a condition depends on the object or the version of a request.
+func ofObject(c Condition) bool {
+	for _, keys := range c {
+		for key := range keys {
+			if key = strings.ToLower(key); key == "s3:versionid" || strings.HasPrefix(key, "s3:existingobjecttag/") {
+				return true
+			}
 		}
 	}
-	return work, nil
+	return false
+}
+
+// resolvable is a rewritten policy whose conditions can be resolved for a request.
+type resolvable struct {
+	Version   json.RawMessage `json:",omitempty"`
+	Statement []resolvableStatement
+}
+
+type resolvableStatement struct {
+	Effect    string
+	Principal json.RawMessage
+	Action    json.RawMessage
+	Resource  json.RawMessage
+	Condition json.RawMessage `json:",omitempty"`
+}
+
+// compileConditions compiles the conditions of the rewritten policy, by their text.
+func (r *Rules) compileConditions(variables bool) {
+	var doc resolvable
+	if json.Unmarshal(r.Policy, &doc) != nil {
+		return
+	}
+	for _, s := range doc.Statement {
+		if s.Condition == nil {
+			continue
+		}
+		if r.conditions == nil {
+			r.conditions = map[string]*document.Conditions{}
+		}
+		if c, err := document.ParseConditions(s.Condition, variables); err == nil {
+			r.conditions[string(s.Condition)] = c
+		}
+		var c Condition
+		r.ObjectConditions = r.ObjectConditions || json.Unmarshal(s.Condition, &c) != nil || ofObject(c)
+	}
+}
+
+// Resolve returns a rewritten policy of r for one request: with the statements whose conditions hold, and without the
+// conditions themselves. If many is true, the request names many objects. Statements that depend on the object are then
+// resolved in favour of the request, and the caller asks again for each object.
+func (r *Rules) Resolve(text []byte, request *document.Request, many bool) ([]byte, error) {
+	var doc resolvable
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("resolve the policy of bucket %s: %w", r.Of.Name, err)
+	}
+	kept := make([]resolvableStatement, 0, len(doc.Statement))
+	for _, s := range doc.Statement {
+		if s.Condition != nil && !r.holds(s, request, many) {
+			continue
+		}
+		s.Condition = nil
+		kept = append(kept, s)
+	}
+	doc.Statement = kept
+	return json.Marshal(doc)
+}
+
+// holds reports whether a statement with a condition applies to a request. A condition that cannot be evaluated makes a
+// Deny apply and an Allow not apply.
+func (r *Rules) holds(s resolvableStatement, request *document.Request, many bool) bool {
+	c, ok := r.conditions[string(s.Condition)]
+	if !ok {
+		return s.Effect == "Deny"
+	}
+	if many {
+		var parsed Condition
+		if json.Unmarshal(s.Condition, &parsed) != nil || ofObject(parsed) {
+			return s.Effect == "Allow"
+		}
+	}
+	return c.Hold(request)
 }
 
 // scalarsOf reads a string, a number or a boolean, or a non-empty list of them.
@@ -199,53 +213,4 @@ func scalarsOf(raw []byte) ([]string, error) {
 func patternWork(pattern string) int {
 	_, rest, _ := strings.Cut(pattern, "*")
 	return len(rest) - strings.Count(rest, "*")
-}
-
-// CompareStars rewrites the conditions of a policy for a request that has values with up to run characters * in a row.
-// If a value has a *, versitygw takes the wildcard * of a pattern for that character, and a Deny may not apply.
-// CompareStars writes run+1 wildcards for each one, so that at least one stays a wildcard.
-func CompareStars(text []byte, run int) ([]byte, error) {
-	var document map[string]json.RawMessage
-	if err := json.Unmarshal(text, &document); err != nil {
-		return nil, err
-	}
-	var statements []map[string]json.RawMessage
-	if err := json.Unmarshal(document["Statement"], &statements); err != nil {
-		return nil, err
-	}
-	for _, s := range statements {
-		if s["Condition"] == nil {
-			continue
-		}
-		var operators map[string]map[string]json.RawMessage
-		if err := json.Unmarshal(s["Condition"], &operators); err != nil {
-			return nil, err
-		}
-		for name, keys := range operators {
-			if op, ok := operatorOf(name); !ok || !op.like {
-				continue
-			}
-			for key, raw := range keys {
-				values, err := scalarsOf(raw)
-				if err != nil {
-					return nil, err
-				}
-				for i := range values {
-					values[i] = strings.ReplaceAll(values[i], "*", strings.Repeat("*", run+1))
-				}
-				if keys[key], err = json.Marshal(values); err != nil {
-					return nil, err
-				}
-			}
-		}
-		var err error
-		if s["Condition"], err = json.Marshal(operators); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if document["Statement"], err = json.Marshal(statements); err != nil {
-		return nil, err
-	}
-	return json.Marshal(document)
 }

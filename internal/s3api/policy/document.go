@@ -31,8 +31,8 @@ func denyEveryone(bucket string) []byte {
 		auth.ResourceArnPrefix+bucket, keysARN(bucket, byBytes, "*"))
 }
 
-// document is a parsed bucket policy.
-type document struct {
+// bucketPolicy is a parsed bucket policy.
+type bucketPolicy struct {
 	bucket     string
 	version    json.RawMessage // nil if the field is missing
 	statements []statement
@@ -50,14 +50,17 @@ type statement struct {
 	resourceWork, conditionWork int // number of bytes behind a * in the statement's patterns
 }
 
+// variables reports whether the version of the policy language has variables such as ${aws:username}.
+func (p *bucketPolicy) variables() bool { return string(p.version) == `"`+ownVersion+`"` }
+
 // parse reads the policy of a bucket. A statement that the server does not understand is returned with its fault.
 // The error says why the document as a whole is not understood.
-func parse(text []byte, bucket string) (*document, error) {
+func parse(text []byte, bucket string) (*bucketPolicy, error) {
 	fields, err := fieldsOf(text)
 	if err != nil {
 		return nil, err
 	}
-	doc := &document{bucket: bucket}
+	doc := &bucketPolicy{bucket: bucket}
 	var list json.RawMessage
 	for _, f := range fields {
 		switch f.name {
@@ -82,7 +85,7 @@ func parse(text []byte, bucket string) (*document, error) {
 	}
 	resources, conditions := 0, 0
 	for i, raw := range raws {
-		s, err := parseStatement(raw, bucket)
+		s, err := parseStatement(raw, bucket, doc.variables())
 		resources, conditions = resources+s.resourceWork, conditions+s.conditionWork
 		if err == nil && (resources > maxResourcePatterns || conditions > maxConditionPatterns) {
 			err = overlookedf("the policy's patterns have too much text behind a *, expected at most %d bytes in Resource "+
@@ -99,7 +102,7 @@ func parse(text []byte, bucket string) (*document, error) {
 
 // parseStatement reads one statement. If parseStatement fails, the returned statement still has its effect, if the
 // effect is valid.
-func parseStatement(raw []byte, bucket string) (statement, error) {
+func parseStatement(raw []byte, bucket string, variables bool) (statement, error) {
 	var s statement
 	fields, err := fieldsOf(raw)
 	if err != nil {
@@ -154,8 +157,12 @@ func parseStatement(raw []byte, bucket string) (statement, error) {
 	if s.resourceWork, err = checkResources(s.resource, bucket); err != nil {
 		return s, fmt.Errorf("field Resource: %w", err)
 	}
-	if s.conditionWork, err = checkCondition(s.condition); err != nil {
-		return s, fmt.Errorf("field Condition: %w", err)
+	if s.condition != nil {
+		conditions, err := parseConditions(s.condition, variables)
+		if err != nil {
+			return s, fmt.Errorf("field Condition: %w", err)
+		}
+		s.conditionWork = conditions.Work()
 	}
 	return s, nil
 }
@@ -189,7 +196,7 @@ func checkResources(raw []byte, bucket string) (work int, err error) {
 // describes the form of actions and resources. fault is the first fault of a statement. sealed reports that the
 // server does not understand a restriction; the returned policy then keeps its Deny statements and has no Allow
 // statements.
-func (p *document) rewrite(root string) (text []byte, sealed bool, fault error) {
+func (p *bucketPolicy) rewrite(root string) (text []byte, sealed bool, fault error) {
 	type rewritten struct {
 		Effect    string
 		Principal map[string][]string

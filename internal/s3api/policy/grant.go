@@ -237,7 +237,7 @@ func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 			}
 			continue
 		}
-		s, err := parseStatement(raw, bk.Name)
+		s, err := parseStatement(raw, bk.Name, false)
 		if err == nil && slices.ContainsFunc(s.accounts(""), func(a string) bool { return a == user || a == "*" }) {
 			others++
 		}

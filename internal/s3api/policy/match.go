@@ -187,6 +187,16 @@ func keyPatterns(pattern, bucket string) []string {
 	return out
 }
 
+// Original returns a resource of versitygw with the key that the client sent, instead of the form of Comparable.
+func Original(resource string) string {
+	separator := strings.Index(resource, keySeparator)
+	slash := strings.IndexByte(resource, '/')
+	if separator < 0 || slash < 0 || slash > separator {
+		return resource
+	}
+	return resource[:slash+1] + strings.ReplaceAll(resource[separator+1:], keyStar, "*")
+}
+
 // RestoreMessages replaces the rewritten object keys in the error messages of an XML reply by the keys that the
 // client sent. When the S3 library versitygw denies a request, its error message contains the key in the form of
 // Comparable, which no client understands.
@@ -227,11 +237,5 @@ func RestoreMessage(text string) string {
 	if err != nil {
 		return text
 	}
-	separator := strings.Index(arn, keySeparator)
-	slash := strings.IndexByte(arn, '/')
-	if separator < 0 || slash < 0 || slash > separator {
-		return text
-	}
-	key := strings.ReplaceAll(arn[separator+1:], keyStar, "*")
-	return text[:at] + strconv.Quote(arn[:slash+1]+key) + text[at+len(quoted):]
+	return text[:at] + strconv.Quote(Original(arn)) + text[at+len(quoted):]
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/versity/versitygw/auth"
 
+	"github.com/nebulaio/nebulaio/internal/iam/document"
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
@@ -25,17 +26,24 @@ type Rules struct {
 	// ACLFault says why the bucket's ACL cannot be read; nil if the ACL can be read.
 	ACLFault error
 
+	// Block is the public access block of the bucket.
+	Block Block
+
 	// Policy is the rewritten policy for requests of an account, or nil if the bucket has no policy. The field Public
 	// holds the rewritten policy for anonymous requests. The field Owner holds the rewritten policy for requests of
 	// the bucket's owner, and is set even if the bucket has no policy.
 	Policy, Public, Owner []byte
-	// Conditional reports whether a statement of the policy has a condition.
-	Conditional bool
+	// Conditional reports whether a statement of the policy has a condition. ObjectConditions reports whether a condition
+	// depends on the object or the version of a request.
+	Conditional, ObjectConditions bool
 	// Fault describes the first part of the stored policy that this server does not understand, or is nil. Sealed is
-	// true if this server does not understand a part of the policy that may be a restriction. If Sealed is true, the
-	// policy allows nothing, except to the owner and to admins.
+	// true if this server does not understand a part of the policy that may be a restriction. Sealed is also true if the
+	// public access block takes the effect from a public policy. If Sealed is true, the policy allows nothing, except to the owner and to
+	// admins.
 	Fault  error
 	Sealed bool
+
+	conditions map[string]*document.Conditions // conditions of the rewritten policy, by their text
 }
 
 // ReadRules reads the access rules of a bucket. The parameter root is the access key of the root account, which owns
@@ -45,7 +53,7 @@ type Rules struct {
 // and ignored such parts. A policy statement that the server does not understand allows nothing. If the server does
 // not understand a restriction, the whole policy allows nothing.
 func ReadRules(bk *object.Bucket, root string) *Rules {
-	r := &Rules{Of: bk}
+	r := &Rules{Of: bk, Block: BlockOf(bk)}
 	r.ACL, r.ACLText, r.ACLFault = aclInForce(bk)
 	if r.ACL.Owner == "" {
 		r.ACL.Owner = root
@@ -68,6 +76,13 @@ func (r *Rules) readPolicy(text []byte, root string) {
 	if fault == nil {
 		r.Conditional = slices.ContainsFunc(doc.statements, func(s statement) bool { return s.condition != nil })
 		r.Policy, r.Sealed, r.Fault = doc.rewrite(root)
+		if r.Conditional {
+			r.compileConditions(doc.variables())
+		}
+		r.Sealed = r.Sealed || r.Block.RestrictPublicBuckets && doc.isPublic()
+		if r.Sealed {
+			r.Policy = denials(r.Policy)
+		}
 	} else {
 		r.Policy, r.Sealed, r.Fault = []byte(allowNothing), true, fault
 	}
@@ -76,6 +91,46 @@ func (r *Rules) readPolicy(text []byte, root string) {
 		// Without this, a public ACL would still apply to anonymous requests.
 		r.Public = denyEveryone(r.Of.Name)
 	}
+}
+
+// denials returns the statements of a rewritten policy that deny.
+func denials(policy []byte) []byte {
+	var doc resolvable
+	if json.Unmarshal(policy, &doc) != nil {
+		return []byte(allowNothing)
+	}
+	doc.Statement = slices.DeleteFunc(doc.Statement, func(s resolvableStatement) bool { return s.Effect == "Allow" })
+	if doc.Statement == nil {
+		doc.Statement = []resolvableStatement{}
+	}
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return []byte(allowNothing)
+	}
+	return text
+}
+
+// WithGrant returns a rewritten policy with one more statement, which allows actions in a bucket to an account.
+func WithGrant(policy []byte, bucket, account string, actions []auth.Action) ([]byte, error) {
+	var doc struct {
+		Version   json.RawMessage `json:",omitempty"`
+		Statement []json.RawMessage
+	}
+	if err := json.Unmarshal(policy, &doc); err != nil {
+		return nil, err
+	}
+	grant, err := json.Marshal(struct {
+		Effect    string
+		Principal map[string][]string
+		Action    []auth.Action
+		Resource  []string
+	}{"Allow", map[string][]string{"AWS": {account}}, actions,
+		[]string{auth.ResourceArnPrefix + bucket, keysARN(bucket, byBytes, "*")}})
+	if err != nil {
+		return nil, err
+	}
+	doc.Statement = append(doc.Statement, grant)
+	return json.Marshal(doc)
 }
 
 // withOwner adds a statement that allows everything to the bucket's owner to a rewritten policy. policy may be nil.

@@ -42,13 +42,67 @@ var documents = element{
 			"Grantee": {in: element{"ID": {}, "DisplayName": {}, "EmailAddress": {}, "URI": {}}}, "Permission": {},
 		}}}},
 	}},
+	"PublicAccessBlockConfiguration": {in: element{
+		"BlockPublicAcls": {}, "IgnorePublicAcls": {}, "BlockPublicPolicy": {}, "RestrictPublicBuckets": {},
+	}},
 	"Delete": {in: element{"Quiet": {}, "Object": {many: true, need: true, in: element{
 		"Key": {}, "VersionId": {}, "ETag": {}, "LastModifiedTime": {}, "Size": {},
+	}}}},
+	"NotificationConfiguration": {in: element{
+		"QueueConfiguration":         {many: true, in: notification("Queue")},
+		"TopicConfiguration":         {many: true, in: notification("Topic")},
+		"CloudFunctionConfiguration": {many: true, in: notification("CloudFunction")},
+		"EventBridgeConfiguration":   {in: element{}},
+	}},
+	"BucketLoggingStatus": {in: element{"LoggingEnabled": {in: element{
+		"TargetBucket": {}, "TargetPrefix": {},
+		"TargetGrants": {in: element{"Grant": {many: true, in: element{
+			"Grantee": {in: element{"ID": {}, "DisplayName": {}, "EmailAddress": {}, "URI": {}}}, "Permission": {},
+		}}}},
+		"TargetObjectKeyFormat": {in: element{
+			"SimplePrefix": {in: element{}}, "PartitionedPrefix": {in: element{"PartitionDateSource": {}}},
+		}},
+	}}}},
+	"ServerSideEncryptionConfiguration": {in: element{"Rule": {many: true, need: true, in: element{
+		"ApplyServerSideEncryptionByDefault": {in: element{"SSEAlgorithm": {}, "KMSMasterKeyID": {}}}, "BucketKeyEnabled": {},
+		"BlockedEncryptionTypes": {in: element{"EncryptionType": {many: true}}},
 	}}}},
 	"CORSConfiguration": {in: element{"CORSRule": {many: true, in: element{
 		"ID": {}, "AllowedHeader": {many: true}, "AllowedMethod": {many: true}, "AllowedOrigin": {many: true},
 		"ExposeHeader": {many: true}, "MaxAgeSeconds": {},
 	}}}},
+	"InventoryConfiguration": {in: element{
+		"Destination": {need: true, in: element{"S3BucketDestination": {need: true, in: element{
+			"AccountId": {}, "Bucket": {need: true}, "Format": {need: true}, "Prefix": {}}}}},
+		"IsEnabled": {need: true}, "Filter": {in: element{"Prefix": {}}}, "Id": {need: true},
+		"IncludedObjectVersions": {need: true}, "OptionalFields": {in: element{"Field": {many: true}}},
+		"Schedule": {need: true, in: element{"Frequency": {need: true}}},
+	}},
+	"LifecycleConfiguration": {in: element{"Rule": {many: true, in: element{
+		"ID": {}, "Status": {}, "Prefix": {},
+		"Filter": {in: element{
+			"Prefix": {}, "Tag": {in: tag}, "ObjectSizeGreaterThan": {}, "ObjectSizeLessThan": {},
+			"And": {in: element{"Prefix": {}, "Tag": {many: true, in: tag}, "ObjectSizeGreaterThan": {},
+				"ObjectSizeLessThan": {}}},
+		}},
+		"Expiration":                     {in: element{"Days": {}, "Date": {}, "ExpiredObjectDeleteMarker": {}}},
+		"NoncurrentVersionExpiration":    {in: element{"NoncurrentDays": {}, "NewerNoncurrentVersions": {}}},
+		"AbortIncompleteMultipartUpload": {in: element{"DaysAfterInitiation": {}}},
+		"Transition":                     {many: true, in: element{"Days": {}, "Date": {}, "StorageClass": {}}},
+		"NoncurrentVersionTransition": {many: true, in: element{"NoncurrentDays": {}, "NewerNoncurrentVersions": {},
+			"StorageClass": {}}},
+	}}}},
+}
+
+// tag is one tag of an object.
+var tag = element{"Key": {}, "Value": {}}
+
+// notification is one target of a notification configuration, whose ARN is in the element with the given name.
+func notification(arn string) element {
+	return element{
+		"Id": {}, arn: {}, "Event": {many: true},
+		"Filter": {in: element{"S3Key": {in: element{"FilterRule": {many: true, in: element{"Name": {}, "Value": {}}}}}}},
+	}
 }
 
 // Missing is the error for a document without an element that must occur.

@@ -67,9 +67,9 @@ func (k *checker) counted() error {
 
 // others checks the remaining records: those of other packages, those about the store itself, and keys of no kind.
 func (k *checker) others() error {
-	known := []byte{record.KindBucket, record.KindSums, record.KindData, record.KindFile, record.KindGone, record.KindMeta,
-		record.KindNull, record.KindObject, record.KindPart, record.KindParts, record.KindRecord, record.KindCounts,
-		record.KindUpload, record.KindVersion}
+	known := []byte{record.KindBucket, record.KindSums, record.KindData, record.KindFile, record.KindGone, record.KindJournal,
+		record.KindMeta, record.KindNull, record.KindObject, record.KindPart, record.KindParts, record.KindRecord,
+		record.KindCounts, record.KindUpload, record.KindVersion}
 	unknown := func(key, _ []byte) error {
 		return k.problem("record", fmt.Sprintf("record %q", key), "it is of no kind that this program knows", nil)
 	}
@@ -88,6 +88,18 @@ func (k *checker) others() error {
 			return nil
 		}
 		return unknown(key, value)
+	}); err != nil {
+		return err
+	}
+	if err := k.each(record.KindJournal, func(key, value []byte) error {
+		_, seq, ok := record.SplitJournalKey(key)
+		if !ok {
+			return k.unreadable(key, record.Unreadable("journal entry", value))
+		}
+		if _, err := record.DecodeJournal(seq, value); err != nil {
+			return k.unreadable(key, err)
+		}
+		return nil
 	}); err != nil {
 		return err
 	}

@@ -21,11 +21,20 @@ type body struct {
 	off, end int64
 	right    int64 // this body has compared all bytes before this offset
 	asked    int64 // read-ahead was requested for all bytes before this offset
-	strict   bool  // compare every block, whatever the policy and whatever was compared before
-	plain    bool  // the writer is no socket
-	closed   bool
-	err      error
+	comparing
+	plain  bool // the writer is no socket
+	closed bool
+	err    error
 }
+
+// comparing says when a body compares blocks with their checksums.
+type comparing byte
+
+const (
+	whenPolicy comparing = iota // as the policy of the files requires
+	always                      // every block, whatever the policy and whatever was compared before
+	never                       // none
+)
 
 // Len returns the number of bytes that are not read yet.
 func (b *body) Len() int64 { return b.end - b.off }
@@ -61,11 +70,11 @@ func (b *body) ready(limit int64) (int64, error) {
 	}
 	end := b.off + min(limit, b.end-b.off)
 	policy := b.r.f.opts.Verify
-	if policy == VerifyNever && !b.strict {
+	if b.comparing == never || policy == VerifyNever && b.comparing != always {
 		return end - b.off, nil
 	}
 	right := b.right
-	if policy == VerifyFirst && !b.strict {
+	if policy == VerifyFirst && b.comparing != always {
 		i := b.off / Block
 		for i*Block < end && b.r.e.compared(i) {
 			i++

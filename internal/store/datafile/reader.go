@@ -78,15 +78,18 @@ func (r *Reader) ID() ID { return r.e.id }
 // wraps object.ErrInvalidRange if the range is not within the file. The returned body stays valid after the Reader is
 // closed.
 func (r *Reader) Section(off, n int64) (object.Body, error) {
-	return r.section(off, n, false)
+	return r.section(off, n, whenPolicy)
 }
 
 // Strict is like Section, but compares every block with its checksum, regardless of the verification policy and of
 // earlier comparisons. A caller that computes new checksums of the bytes must use Strict: otherwise damaged bytes would
 // get matching checksums.
-func (r *Reader) Strict(off, n int64) (object.Body, error) { return r.section(off, n, true) }
+func (r *Reader) Strict(off, n int64) (object.Body, error) { return r.section(off, n, always) }
 
-func (r *Reader) section(off, n int64, strict bool) (object.Body, error) {
+// Unchecked is like Section, but compares nothing. A caller of Unchecked authenticates the bytes itself.
+func (r *Reader) Unchecked(off, n int64) (object.Body, error) { return r.section(off, n, never) }
+
+func (r *Reader) section(off, n int64, c comparing) (object.Body, error) {
 	if err := r.within(off, n); err != nil {
 		return nil, err
 	}
@@ -96,7 +99,7 @@ func (r *Reader) section(off, n int64, strict bool) (object.Body, error) {
 		return nil, errs.New(errs.Closed, "read", r.f.Path(r.e.id), "the reader is closed")
 	}
 	r.f.cache.again(r.e)
-	return &body{r: r, off: off, end: off + n, strict: strict}, nil
+	return &body{r: r, off: off, end: off + n, comparing: c}, nil
 }
 
 // within refuses a range that is not within the file.

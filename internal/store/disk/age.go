@@ -217,10 +217,11 @@ func (s *Store) beginEpoch() error {
 
 // declareWitness records in FORMAT that the store has a witness, after the witness and EPOCH are durable. From then
 // on the store does not open without a witness. A store of an older version without a witness gets it at its first
-// start.
+// start. A store of an older format gets the newest one, so that an older program refuses it by name instead of reading
+// records that it does not know.
 func (s *Store) declareWitness() error {
 	n, err := layout.ReadNote(s.fs, s.fs.PathJoin(s.opts.Dir, layout.FormatName))
-	if err != nil || n["witness"] != "" {
+	if v, _ := n.Number("format"); err != nil || n["witness"] != "" && v == layout.FormatVersion {
 		return err
 	}
 	return layout.WriteNote(s.fs, s.opts.Dir, layout.FormatName, layout.FormatNote(s.uuid, true))

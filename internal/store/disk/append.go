@@ -251,7 +251,8 @@ func (p *appending) rebuild(ctx context.Context, head *record.Version) (object.I
 	}
 	expect := seqOf(head)
 	v := c.version(object.CRC64ETag(c.CRC64, c.Size, 1), attrs)
-	info, err := p.s.publishHeld(ctx, publication{op: p.op, bk: p.bk, key: p.a.Key, c: c, expect: &expect}, v)
+	info, err := p.s.publishHeld(ctx, publication{op: p.op, kind: object.ChangeAppend, bk: p.bk, key: p.a.Key,
+		c: c, expect: &expect}, v)
 	if errors.Is(err, errMoved) && c == p.c {
 		// The received file is gone, so that the append cannot begin anew.
 		if _, err := p.head(nil); err != nil {
@@ -312,6 +313,7 @@ func (p *appending) grow(ctx context.Context, head *record.Version) (object.Info
 	}
 	t.own(v.File, record.Owner{Bucket: p.bk.id, Key: p.a.Key, Seq: v.Seq, Part: -1})
 	t.putCurrent(p.a.Key, &v)
+	t.s.journal.add(ctx, t, object.ChangeAppend, p.a.Key, &v)
 	// The key is locked, so that nobody opens the file between here and the commit.
 	p.s.files.Grown(datafile.ID(v.File))
 	if err := t.commit(p.op, p.a.Key); err != nil {

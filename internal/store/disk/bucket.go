@@ -21,10 +21,22 @@ import (
 type bucket struct {
 	id       uint64
 	settings atomic.Pointer[object.Bucket]
-	mu       sync.RWMutex // held for reading while objects change, for writing while the bucket changes
+	rules    atomic.Pointer[[]object.JournalRule] // which changes get journal entries; nil if none
+	mu       sync.RWMutex                         // held for reading while objects change, for writing while the bucket changes
 	gone     atomic.Bool
 	countMu  sync.Mutex
 	counts   record.Counts
+	quota    atomic.Pointer[ledger] // nil if the bucket has no quota
+}
+
+// set replaces the settings in memory, and the journal's rules in them.
+func (b *bucket) set(o *object.Bucket, rules []object.JournalRule) {
+	b.settings.Store(o)
+	if len(rules) == 0 {
+		b.rules.Store(nil)
+	} else {
+		b.rules.Store(&rules)
+	}
 }
 
 func (b *bucket) count(d record.Counts) {
@@ -60,17 +72,26 @@ func (b *bucket) hold(op string) (release func(), err error) {
 	return b.mu.RUnlock, nil
 }
 
+// loadBuckets reads all buckets and the quotas of their owners.
 func (s *Store) loadBuckets() error {
+	if err := s.quotas.load(); err != nil {
+		return err
+	}
 	return s.each(record.KindBucket, func(k, v []byte) error {
 		id, o, err := record.DecodeBucket(string(k[1:]), v)
 		if err != nil {
 			return err
 		}
 		b := &bucket{id: id}
-		b.settings.Store(o)
+		rules, err := object.JournalRules(o)
+		if err != nil {
+			s.background(err) // without its rules, the bucket is served and has no journal
+		}
+		b.set(o, rules)
 		if b.counts, err = metadb.LoadCounts(s.db, id); err != nil {
 			return err
 		}
+		readQuota(s, b)
 		s.buckets[o.Name] = b
 		return nil
 	})
@@ -92,6 +113,10 @@ func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 	if err := object.CheckBucket(op, &c); err != nil {
 		return err
 	}
+	rules, err := object.JournalRules(&c)
+	if err != nil {
+		return err
+	}
 	if c.Created.IsZero() {
 		c.Created = s.opts.Now()
 	}
@@ -109,7 +134,8 @@ func (s *Store) CreateBucket(ctx context.Context, b object.Bucket) error {
 		return err
 	}
 	n := &bucket{id: id}
-	n.settings.Store(&c)
+	n.set(&c, rules)
+	readQuota(s, n)
 	return s.setBucket(op, n, &c, func() {
 		s.bucketMu.Lock()
 		s.buckets[c.Name] = n
@@ -147,9 +173,16 @@ func (s *Store) UpdateBucket(ctx context.Context, name string, change func(*obje
 		if err != nil {
 			return err
 		}
+		rules, err := object.JournalRules(c)
+		if err != nil {
+			return err
+		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return s.setBucket(op, b, c, func() { b.settings.Store(c) })
+		return s.setBucket(op, b, c, func() {
+			b.set(c, rules)
+			readQuota(s, b) // no change of the bucket is in progress, so none has reserved anything
+		})
 	})
 }
 

@@ -20,7 +20,9 @@ type chosen struct {
 	raw   [16]byte
 	parts []*record.Part
 	infos []object.PartInfo
-	size  int64
+	size  int64 // bytes of the parts in their files
+	// plain describes the object before encryption. It is set if the parts are encrypted.
+	plain *object.Written
 }
 
 // CompleteUpload implements object.Uploads. CompleteUpload checks the order of the parts first, then that the parts
@@ -74,6 +76,9 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 			}
 		}
 		v.Attrs = attrs
+		if ch.plain != nil {
+			v.Seal(*ch.plain)
+		}
 		info, err := s.finish(ctx, op, bk, l, c, ch, v, cont)
 		if errors.Is(err, errNotOurs) {
 			v = nil
@@ -103,7 +108,8 @@ func (s *Store) finish(ctx context.Context, op string, bk *bucket, l *live, c ob
 		cont.abort()
 		return object.Info{}, err
 	}
-	p := publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}
+	p := publication{op: op, kind: object.ChangeComplete, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge,
+		origin: c.Origin}
 	p.more = func(t *tx) error { return t.dropUpload(c.Key, ch.raw, ch.u, v.File) }
 	return s.publishHeld(ctx, p, v)
 }
@@ -132,6 +138,9 @@ func (s *Store) choose(op string, bk *bucket, c object.Complete) (*chosen, error
 		return nil, err
 	}
 	ch := &chosen{u: u, raw: raw}
+	if _, sealed := u.Attrs[object.AttrSealed]; sealed {
+		ch.plain = &object.Written{}
+	}
 	for _, want := range c.Parts {
 		var p *record.Part
 		if want.Number >= 1 && want.Number <= object.MaxParts {
@@ -145,12 +154,19 @@ func (s *Store) choose(op string, bk *bucket, c object.Complete) (*chosen, error
 		}
 		ch.parts = append(ch.parts, p)
 		ch.infos = append(ch.infos, p.Info(want.Number))
+		if size, crc, sealed := p.Shown(); ch.plain != nil {
+			if !sealed {
+				return nil, object.Fail(op, c.Key, object.ErrInvalidPart, fmt.Sprintf("part %d is not encrypted", want.Number))
+			}
+			ch.plain.CRC64 = s.join.After(ch.plain.CRC64, size) ^ crc
+			ch.plain.Size += size
+		}
 		if ch.size += p.Size; ch.size > datafile.MaxSize {
 			return nil, object.Fail(op, c.Key, object.ErrTooLarge,
 				fmt.Sprintf("the parts have more than %d bytes", int64(datafile.MaxSize)))
 		}
 	}
-	for i, p := range ch.parts[:len(ch.parts)-1] {
+	for i, p := range ch.infos[:len(ch.infos)-1] {
 		if p.Size < c.MinPart {
 			return nil, object.Fail(op, c.Key, object.ErrPartTooSmall,
 				fmt.Sprintf("part %d has %d bytes, expected at least %d", c.Parts[i].Number, p.Size, c.MinPart))
@@ -186,7 +202,11 @@ func (ch *chosen) etag(crc uint64) string {
 	if len(sums) == md5.Size*len(ch.parts) {
 		return fmt.Sprintf("%x-%d", md5.Sum(sums), len(ch.parts))
 	}
-	return object.CRC64ETag(crc, ch.size, len(ch.parts))
+	size := ch.size
+	if ch.plain != nil {
+		crc, size = ch.plain.CRC64, ch.plain.Size
+	}
+	return object.CRC64ETag(crc, size, len(ch.parts))
 }
 
 // adopt makes an object of the upload's file, if the parts lie in it without gaps from its first byte. Otherwise it

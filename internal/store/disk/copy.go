@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
@@ -63,8 +64,12 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	if c.Attributes != nil {
 		attrs = object.MergeAttributes(c.Attributes, nil)
 	}
+	if _, ok := attrs[object.AttrSealed]; from.Sealed() && !ok {
+		// The caller took the source for an object without encryption. Its copy could never be decrypted.
+		return object.Info{}, object.Fail(op, c.Key, object.ErrChanged, "the source is encrypted now")
+	}
 	if c.From.Bucket == c.Bucket && c.From.Key == c.Key {
-		if info, done, err := s.rewrite(op, bk, c, from.Seq, attrs); done || err != nil {
+		if info, done, err := s.rewrite(ctx, op, bk, c, from.Seq, attrs); done || err != nil {
 			return info, err
 		}
 	}
@@ -81,22 +86,28 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 		etag = object.CRC64ETag(cont.CRC64, cont.Size, max(1, len(cont.parts)))
 	}
 	v := cont.version(etag, attrs)
-	return s.publish(ctx, publication{op: op, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}, v)
+	if from.Sealed() {
+		v.Seal(object.Written{Size: from.Plain, CRC64: from.PlainCRC})
+	}
+	return s.publish(ctx, publication{op: op, kind: object.ChangeCopy, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}, v)
 }
 
 // duplicate copies content. Content of at most inline bytes stays in memory, and larger content becomes a file, which is
 // durable when duplicate returns.
 func (s *Store) duplicate(ctx context.Context, from object.Content, inline int64) (*content, error) {
 	if in, ok := from.(*object.MemoryContent); ok {
-		i := in.Info()
-		if i.Size > inline {
-			c, err := s.receiveFile(ctx, bytes.NewReader(in.Bytes()), i.Size, false, true)
+		i, b := in.Info(), in.Bytes()
+		if int64(len(b)) > inline {
+			c, err := s.receiveFile(ctx, bytes.NewReader(b), int64(len(b)), false, true)
 			if err == nil {
 				err = c.sync(ctx)
 			}
 			return c, err
 		}
-		return &content{inline: in.Bytes(), Written: object.Written{Size: i.Size, CRC64: i.CRC64}}, nil
+		if i.Stored > 0 {
+			i.CRC64 = checksum.Of(b)
+		}
+		return &content{inline: b, Written: object.Written{Size: int64(len(b)), CRC64: i.CRC64}}, nil
 	}
 	r := from.(*fileContent).r
 	id, err := s.fileIDs.take(s)
@@ -120,8 +131,8 @@ func (s *Store) duplicate(ctx context.Context, from object.Content, inline int64
 
 // rewrite copies a current null version onto itself if the copy replaces it: only its record changes. It does nothing
 // in other cases, or if seq is not the current version any more.
-func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs map[string]string) (info object.Info,
-	done bool, err error) {
+func (s *Store) rewrite(ctx context.Context, op string, bk *bucket, c object.Copy, seq uint64,
+	attrs map[string]string) (info object.Info, done bool, err error) {
 	release, err := bk.hold(op)
 	if err != nil {
 		return info, false, err
@@ -146,12 +157,13 @@ func (s *Store) rewrite(op string, bk *bucket, c object.Copy, seq uint64, attrs 
 		return info, false, err
 	}
 	t := s.change(bk)
-	if err := t.judge(op, c.Key, c.Judge, head, true, &v); err != nil {
+	if err := t.judge(op, c.Key, c.Judge, judged{gone: head, latest: true, head: head, v: &v}); err != nil {
 		t.cancel()
 		return info, false, err
 	}
 	t.takeCurrent(c.Key, head)
 	t.putCurrent(c.Key, &v)
+	t.s.journal.add(ctx, t, object.ChangeCopy, c.Key, &v)
 	err = t.move(head.Seq, &v, c.Key)
 	if err == nil {
 		err = t.commit(op, c.Key)

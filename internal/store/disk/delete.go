@@ -45,15 +45,16 @@ func (s *Store) DeleteMany(ctx context.Context, bucket string, ds []object.Delet
 		for ; j < len(ds) && j-i < deleteBatch && !seen[ds[j].Key]; j++ {
 			seen[ds[j].Key] = true
 		}
-		s.deleteStep(ctx, op, bk, ds[i:j], out[i:j], fails[i:j])
+		s.deleteStep(ctx, op, bk, ds[i:j], out[i:j], fails[i:j], nil)
 		i = j
 	}
 	return out, fails
 }
 
-// deleteStep deletes objects of different keys in one change.
+// deleteStep deletes objects of different keys in one change. If note is not nil, the change also writes the record that
+// note returns for the results.
 func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []object.Deletion, out []object.Deleted,
-	fails []error) {
+	fails []error, note func([]object.Deleted, []error) object.Note) {
 	keys := make([]string, len(ds))
 	for i := range ds {
 		keys[i] = ds[i].Key
@@ -70,7 +71,13 @@ func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []obje
 		defer s.stripes.lockAll(bk.id, keys)()
 		t := s.change(bk)
 		for i, d := range ds {
-			out[i], fails[i] = t.remove(op, d)
+			out[i], fails[i] = t.remove(ctx, op, d)
+		}
+		if note != nil {
+			if err := addNote(t, op, note(out, fails)); err != nil {
+				t.cancel()
+				return err
+			}
 		}
 		return t.commit(op, keys[0])
 	}()
@@ -86,7 +93,7 @@ func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []obje
 
 // remove deletes as the bucket's versioning requires. The condition is checked on the current version, even if d
 // names another one.
-func (t *tx) remove(op string, d object.Deletion) (object.Deleted, error) {
+func (t *tx) remove(ctx context.Context, op string, d object.Deletion) (object.Deleted, error) {
 	if err := object.CheckKey(op, d.Key); err != nil {
 		return object.Deleted{}, err
 	}
@@ -103,18 +110,19 @@ func (t *tx) remove(op string, d object.Deletion) (object.Deleted, error) {
 		id = object.NullVersion
 	}
 	if id == "" {
-		return t.mark(op, d, head)
+		return t.mark(ctx, op, d, head)
 	}
 	v, err := t.s.named(t.bk, d.Key, id, head)
 	if v == nil || err != nil {
 		return object.Deleted{}, err
 	}
-	if err := t.judge(op, d.Key, d.Judge, v, head != nil && head.Seq == v.Seq, nil); err != nil {
+	if err := t.judge(op, d.Key, d.Judge, judged{gone: v, latest: head != nil && head.Seq == v.Seq}); err != nil {
 		return object.Deleted{}, err
 	}
 	if err := t.removeVersion(d.Key, head, v); err != nil {
 		return object.Deleted{}, err
 	}
+	t.s.journal.add(ctx, t, object.ChangeDelete, d.Key, v)
 	gone := object.Deleted{Version: id, Marker: v.Marker(), Existed: true}
 	if off {
 		gone.Version = ""
@@ -123,12 +131,14 @@ func (t *tx) remove(op string, d object.Deletion) (object.Deleted, error) {
 }
 
 // mark adds a delete marker.
-func (t *tx) mark(op string, d object.Deletion, head *record.Version) (object.Deleted, error) {
+func (t *tx) mark(ctx context.Context, op string, d object.Deletion, head *record.Version) (object.Deleted, error) {
 	m := &record.Version{Flags: record.FlagMarker}
+	t.origin = d.Origin
 	if err := t.supersede(op, d.Key, head, m, d.Judge); err != nil {
 		return object.Deleted{}, err
 	}
 	t.putOld(d.Key, m)
+	t.s.journal.add(ctx, t, object.ChangeMarker, d.Key, m)
 	return object.Deleted{Version: t.s.names.Version(m), Marker: true, Existed: head != nil && !head.Marker()}, nil
 }
 
@@ -193,5 +203,6 @@ func (s *Store) SetAttributes(ctx context.Context, ref object.Ref, change func(m
 	} else {
 		t.set(record.VersionKey(bk.id, ref.Key, v.Seq), v.Encode())
 	}
+	t.s.journal.add(ctx, t, object.ChangeKindOf(ctx, object.ChangeAttributes), ref.Key, v)
 	return t.commit(op, ref.Key)
 }

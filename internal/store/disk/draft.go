@@ -189,7 +189,7 @@ func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 	if c.Size > 0 {
 		v.Flags |= record.FlagDeclared
 	}
-	return d.s.publish(ctx, publication{op: op, bk: d.bk, key: d.key, cond: d.cond, c: w, judge: d.judge}, v)
+	return d.s.publish(ctx, publication{op: op, kind: object.ChangePut, bk: d.bk, key: d.key, cond: d.cond, c: w, judge: d.judge}, v)
 }
 
 // believable refuses impossible values without reading the file.

@@ -3,6 +3,8 @@
 package disk
 
 import (
+	"time"
+
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -14,4 +16,10 @@ func TableOptions() sstable.ReaderOptions {
 	o := metadb.ToolOptions(vfs.NewMem(), metadb.MaxMemTable, true)
 	o.EnsureDefaults()
 	return o.MakeReaderOptions()
+}
+
+// WithTending returns options of a store that does its periodic work in this interval.
+func WithTending(o Options, every time.Duration) Options {
+	o.tend = every
+	return o
 }

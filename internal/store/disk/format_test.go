@@ -108,8 +108,8 @@ func TestRefusesWhatIsNotWholeAndChangesNothing(t *testing.T) {
 		}, "the metadata is gone"},
 		"FORMAT missing": {func(t *testing.T, fs vfs.FS) { must(t, fs.Remove("store/FORMAT")) }, "FORMAT is missing"},
 		"newer format": {func(t *testing.T, fs vfs.FS) {
-			writeFile(t, fs, "store/FORMAT", "nebulaio store\nformat 2\nuuid x\n")
-		}, "format 2"},
+			writeFile(t, fs, "store/FORMAT", "nebulaio store\nformat 3\nuuid x\n")
+		}, "format 3"},
 		"not a store's FORMAT": {func(t *testing.T, fs vfs.FS) { writeFile(t, fs, "store/FORMAT", "what else\n") },
 			"is not a store's"},
 		"FORMAT of no lines": {func(t *testing.T, fs vfs.FS) { writeFile(t, fs, "store/FORMAT", "junk") },
@@ -197,6 +197,39 @@ func TestOneOwner(t *testing.T) {
 				t.Errorf("closed twice: %v", err)
 			}
 		})
+	}
+}
+
+// An older program would take records of this one for damage, so it must refuse the store by its format.
+func TestAStoreOfAnOlderFormatGetsTheNewest(t *testing.T) {
+	o := Options{Dir: "store", FS: vfs.NewMem()}
+	s, err := Open(t.Context(), o)
+	must(t, err)
+	must(t, s.CreateBucket(t.Context(), object.Bucket{Name: "bucket", Owner: "root", ETag: object.ETagMD5}))
+	closed(t, s)
+	path := o.FS.PathJoin(o.Dir, layout.FormatName)
+	newest := tree(t, o.FS, o.Dir)[path]
+	line := fmt.Sprintf("\nformat %d\n", layout.FormatVersion)
+	rewrite := func(version int) {
+		t.Helper()
+		text := strings.Replace(newest, line, fmt.Sprintf("\nformat %d\n", version), 1)
+		must(t, layout.WriteNote(o.FS, o.Dir, layout.FormatName, text))
+	}
+	rewrite(1)
+	for range 2 {
+		s, err = Open(t.Context(), o)
+		must(t, err)
+		if _, err := s.Bucket(t.Context(), "bucket"); err != nil {
+			t.Error(err)
+		}
+		closed(t, s)
+		if got := tree(t, o.FS, o.Dir)[path]; got != newest {
+			t.Errorf("FORMAT is %q, expected %q", got, newest)
+		}
+	}
+	rewrite(layout.FormatVersion + 1)
+	if _, err = Open(t.Context(), o); !errs.Is(err, errs.Unsupported) {
+		t.Errorf("a newer format: %v", err)
 	}
 }
 

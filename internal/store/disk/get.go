@@ -145,10 +145,16 @@ type fileContent struct {
 	closed atomic.Bool
 }
 
-var _ object.Stricter = (*fileContent)(nil)
+var (
+	_ object.Stricter  = (*fileContent)(nil)
+	_ object.Unchecked = (*fileContent)(nil)
+)
 
 // Info implements object.Content.
 func (c *fileContent) Info() object.Info { return c.info.Clone() }
+
+// Encrypted implements object.MaybeEncrypted.
+func (c *fileContent) Encrypted() bool { return c.info.Stored > 0 }
 
 // Section implements object.Content.
 func (c *fileContent) Section(r object.Range) (object.Body, error) {
@@ -164,6 +170,14 @@ func (c *fileContent) Strict(r object.Range) (object.Body, error) {
 		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
 	}
 	return c.r.Strict(r.Off, r.N)
+}
+
+// Unchecked implements object.Unchecked.
+func (c *fileContent) Unchecked(r object.Range) (object.Body, error) {
+	if c.closed.Load() {
+		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
+	}
+	return c.r.Unchecked(r.Off, r.N)
 }
 
 // strictly returns a section of content with every byte compared with its sum, for a caller that computes new sums.

@@ -135,7 +135,11 @@ func (s *Store) resolve(op string, bk *bucket, ref object.Ref) (v *record.Versio
 func (s *Store) info(bk *bucket, key string, v *record.Version, latest bool) object.Info {
 	i := object.Info{
 		Bucket: bk.settings.Load().Name, Key: key, Version: s.names.Version(v), Latest: latest, Marker: v.Marker(),
-		Size: v.Size, ETag: v.ETag, CRC64: v.CRC, Modified: record.Time(v.Modified), Attributes: v.Attrs,
+		ETag: v.ETag, Modified: record.Time(v.Modified), Attributes: v.Attrs,
+	}
+	i.Size, i.CRC64 = v.Shown()
+	if v.Sealed() {
+		i.Stored = v.Size
 	}
 	if i.Attributes == nil && !i.Marker {
 		i.Attributes = map[string]string{}
@@ -162,6 +166,12 @@ func loadParts(r pebble.Reader, v *record.Version) ([]object.PartInfo, error) {
 	return record.DecodeParts(b)
 }
 
+// shownSize returns the size of a version that clients see.
+func shownSize(v *record.Version) int64 {
+	size, _ := v.Shown()
+	return size
+}
+
 // holds checks a condition on a version; v is nil if there is none, and a delete marker counts as none.
 func holds(op, key string, c object.Condition, v *record.Version) error {
 	if c == (object.Condition{}) {
@@ -181,8 +191,8 @@ func holds(op, key string, c object.Condition, v *record.Version) error {
 		return fail("ETag %q, expected %q", v.ETag, c.IfMatch)
 	case c.IfNoneMatch == "*" || c.IfNoneMatch != "" && c.IfNoneMatch == v.ETag:
 		return fail("ETag %q, expected none of %q", v.ETag, c.IfNoneMatch)
-	case c.IfSize != nil && *c.IfSize != v.Size:
-		return fail("size %d, expected %d", v.Size, *c.IfSize)
+	case c.IfSize != nil && *c.IfSize != shownSize(v):
+		return fail("size %d, expected %d", shownSize(v), *c.IfSize)
 	case c.IfModified != nil && c.IfModified.Unix() != record.Time(v.Modified).Unix():
 		return fail("modified %s, expected %s", record.Time(v.Modified).Format(time.RFC3339),
 			c.IfModified.Format(time.RFC3339))

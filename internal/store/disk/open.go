@@ -112,6 +112,9 @@ func (s *Store) openWritable(ctx context.Context) error {
 	if err := s.loadBuckets(); err != nil {
 		return err
 	}
+	if err := s.journal.load(); err != nil {
+		return err
+	}
 	s.fence.Arm()
 	if err := s.beginEpoch(); err != nil {
 		return err

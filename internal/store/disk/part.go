@@ -72,14 +72,18 @@ func (s *Store) putPart(ctx context.Context, op string, p object.PutPart) (objec
 	}
 	defer a.leave()
 	w, err := a.write(ctx)
+	shown := w
+	if err == nil && p.Plain != nil {
+		shown = p.Plain()
+	}
 	if err == nil {
-		a.part.Attrs, err = object.FinishAttributes(op, p.Key, nil, p.Finish, w)
+		a.part.Attrs, err = object.FinishAttributes(op, p.Key, nil, p.Finish, shown)
 	}
 	if err == nil {
 		err = a.sync(ctx)
 	}
 	if err == nil {
-		err = a.commit(ctx, w)
+		err = a.commit(ctx, w, shown)
 	}
 	if err != nil {
 		if a.side != nil && !fence.IsUnsure(err) {
@@ -166,7 +170,7 @@ func (s *Store) partAt(upload uint64, number int, brief bool) (*record.Part, err
 
 // write receives the body.
 func (a *arriving) write(ctx context.Context) (object.Written, error) {
-	withMD5 := a.p.MD5 || a.kind == object.ETagMD5
+	withMD5 := a.p.Plain == nil && (a.p.MD5 || a.kind == object.ETagMD5)
 	var w datafile.Written
 	var err error
 	switch {
@@ -209,8 +213,9 @@ func (a *arriving) sync(ctx context.Context) error {
 	return nil
 }
 
-// commit acknowledges the part, and replaces an older one with its number.
-func (a *arriving) commit(ctx context.Context, w object.Written) error {
+// commit acknowledges the part, and replaces an older one with its number. The ETag is that of shown, which differs from w
+// if the part is encrypted.
+func (a *arriving) commit(ctx context.Context, w, shown object.Written) error {
 	if err := ctx.Err(); err != nil {
 		return errs.Wrap(a.op, a.p.Key, err)
 	}
@@ -224,9 +229,9 @@ func (a *arriving) commit(ctx context.Context, w object.Written) error {
 		return err
 	}
 	p := &a.part
-	p.Size, p.CRC, p.Modified, p.ETag = w.Size, w.CRC64, a.s.now(), object.ETagOf(a.kind, w)
+	p.Size, p.CRC, p.Modified, p.ETag = w.Size, w.CRC64, a.s.now(), object.ETagOf(a.kind, shown)
 	if a.kind == object.ETagMD5 {
-		p.MD5 = w.MD5
+		p.MD5 = shown.MD5
 	}
 	t := a.s.change(a.bk)
 	t.set(record.PartKey(a.seq, a.p.Number), p.Encode())

@@ -148,12 +148,20 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	if err != nil {
 		return object.Info{}, err
 	}
+	if err := s.quotas.room(op, p.Key, bk, p.Size, s.quotas.replaced(bk, p.Key)); err != nil {
+		return object.Info{}, err
+	}
 	kind := bk.settings.Load().ETag
-	c, err := s.receive(ctx, op, p.Key, p.Body, p.Size, p.MD5 || kind == object.ETagMD5, keepingOf(s, bk))
+	withMD5 := p.Plain == nil && (p.MD5 || kind == object.ETagMD5)
+	c, err := s.receive(ctx, op, p.Key, p.Body, p.Size, withMD5, keepingOf(s, bk))
 	if err != nil {
 		return object.Info{}, err
 	}
-	attrs, err := object.FinishAttributes(op, p.Key, p.Attributes, p.Finish, c.Written)
+	shown := c.Written
+	if p.Plain != nil {
+		shown = p.Plain()
+	}
+	attrs, err := object.FinishAttributes(op, p.Key, p.Attributes, p.Finish, shown)
 	if err == nil {
 		err = c.sync(ctx)
 	}
@@ -161,14 +169,19 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 		c.abort()
 		return object.Info{}, err
 	}
-	v := c.version(object.ETagOf(kind, c.Written), attrs)
-	return s.publish(ctx, publication{op: op, bk: bk, key: p.Key, cond: p.Condition, c: c, judge: p.Judge}, v)
+	v := c.version(object.ETagOf(kind, shown), attrs)
+	if p.Plain != nil {
+		v.Seal(shown)
+	}
+	return s.publish(ctx, publication{op: op, kind: object.ChangePut, bk: bk, key: p.Key, cond: p.Condition, c: c,
+		judge: p.Judge, origin: p.Origin}, v)
 }
 
 // publication is content that is to become the newest version of a key. The version is passed beside it as a
 // parameter, so that it stays on the stack.
 type publication struct {
 	op    string
+	kind  object.ChangeKind // in the journal
 	bk    *bucket
 	key   string
 	cond  object.Condition
@@ -178,6 +191,7 @@ type publication struct {
 	// expect, if not nil, is the sequence of the version that the content was made from, 0 for none. If the key has
 	// another version meanwhile, the publication fails with errMoved.
 	expect *uint64
+	origin *object.Origin // of which version the content is a copy; nil: none
 }
 
 // publish makes content the newest version of a key. It is the commit point of every write of an object. Content that
@@ -225,12 +239,14 @@ func (s *Store) tryPublish(ctx context.Context, p publication, v *record.Version
 	if p.c.file != nil {
 		t.then = p.c.file.Settle
 	}
+	t.origin = p.origin
 	if err := t.supersede(p.op, p.key, head, v, p.judge); err != nil {
 		t.cancel()
 		return object.Info{}, err
 	}
 	t.putContent(p.key, v, p.c.inline, p.c.sums, p.c.parts)
 	t.putCurrent(p.key, v)
+	t.s.journal.add(ctx, t, object.ChangeKindOf(ctx, p.kind), p.key, v)
 	if p.more != nil {
 		if err := p.more(t); err != nil {
 			t.cancel()
@@ -262,6 +278,9 @@ func (t *tx) supersede(op, key string, head, v *record.Version, judge object.Jud
 	if state != object.VersioningEnabled {
 		v.Flags |= record.FlagNull
 	}
+	if err := imitate(t, op, key, head, v, state); err != nil {
+		return err
+	}
 	// Everything is read before anything is changed: in a step of several deletions the others go on.
 	var old *record.Version
 	if v.Null() && state != object.VersioningOff {
@@ -273,7 +292,7 @@ func (t *tx) supersede(op, key string, head, v *record.Version, judge object.Jud
 	if head != nil && !head.Marker() && v.Null() && head.Null() {
 		gone = head
 	}
-	if err := t.judge(op, key, judge, gone, gone == head, v); err != nil {
+	if err := t.judge(op, key, judge, judged{gone: gone, latest: gone == head, head: head, v: v}); err != nil {
 		return err
 	}
 	switch {
@@ -291,17 +310,27 @@ func (t *tx) supersede(op, key string, head, v *record.Version, judge object.Jud
 	return nil
 }
 
-// judge calls judge about a change that removes the version gone and adds v; either may be nil. The caller holds the
-// key's lock and the bucket.
-func (t *tx) judge(op, key string, judge object.Judge, gone *record.Version, latest bool,
-	v *record.Version) error {
+// judged is a change that a Judge decides about: it removes the version gone and adds v; both may be nil. head is the
+// current version before the change, or nil.
+type judged struct {
+	gone, head, v *record.Version
+	latest        bool // whether gone is the newest version
+}
+
+// judge calls judge about a change. The caller holds the key's lock and the bucket.
+func (t *tx) judge(op, key string, judge object.Judge, j judged) error {
 	if judge == nil {
 		return nil
 	}
 	c := object.Change{Bucket: t.bk.settings.Load()}
-	if gone != nil && !gone.Marker() {
-		info := t.s.info(t.bk, key, gone, latest)
+	if j.gone != nil && !j.gone.Marker() {
+		info := t.s.info(t.bk, key, j.gone, j.latest)
 		c.Removed = &info
+	}
+	v := j.v
+	if v != nil && v.Marker() && j.head != nil && !j.head.Marker() {
+		info := t.s.info(t.bk, key, j.head, true)
+		c.Current = &info
 	}
 	more, err := judge(c)
 	if err != nil || v == nil || v.Marker() || len(more) == 0 {

@@ -93,6 +93,9 @@ func (s *Store) openReadOnly(why error) error {
 	if err := s.loadBuckets(); err != nil {
 		return err
 	}
+	if err := s.journal.load(); err != nil {
+		return err
+	}
 	s.fence.Arm()
 	s.readOnly.Store(&why)
 	s.tender.start()

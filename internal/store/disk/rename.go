@@ -74,6 +74,8 @@ func (d directories) Rename(ctx context.Context, r object.Rename) error {
 		if head.File != 0 {
 			t.own(head.File, record.Owner{Bucket: bk.id, Key: r.To, Seq: head.Seq, Part: -1})
 		}
+		t.s.journal.add(ctx, t, object.ChangeRenamed, r.From, head)
+		t.s.journal.add(ctx, t, object.ChangeRename, r.To, head)
 	}
 	if err := d.keepToken(t, r); err != nil {
 		t.cancel()

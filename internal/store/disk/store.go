@@ -53,6 +53,9 @@ type Options struct {
 	Memory int64
 	// Events receives asynchronous notifications from the store.
 	Events Events
+	// JournalLimit is the largest number of changes that wait for one consumer of the journal; 0 means
+	// DefaultJournalLimit. If more changes wait, the store drops the oldest ones.
+	JournalLimit int64
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 
@@ -71,6 +74,8 @@ type Events struct {
 	// is its mode before the change. The parameter err is nil if the store has removed the access of other users. If
 	// this process may not change the mode, err explains what the operator has to do.
 	Exposed func(path string, was fs.FileMode, err error)
+	// JournalDropped is called after changes were dropped from the full queue of a consumer of the journal.
+	JournalDropped func(consumer string, n int64)
 	// Background is called with each error of background work that the store will try again.
 	Background func(error)
 }
@@ -108,6 +113,9 @@ type Store struct {
 	changing sync.Mutex // one creation, change or deletion of a bucket at a time
 
 	directories
+	noter
+	quotas
+	journal
 	stripes stripes
 	tails   tails
 	tokens  tokens
@@ -209,6 +217,9 @@ func (o *Options) defaults() error {
 	if o.blobAge == 0 {
 		o.blobAge = metadb.BlobAge
 	}
+	if o.JournalLimit == 0 {
+		o.JournalLimit = DefaultJournalLimit
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -227,6 +238,7 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return object.Fail(op, s.opts.Dir, object.ErrClosed, "")
 	}
+	s.journal.wake()
 	s.tender.stop()
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -253,7 +265,8 @@ func newStore(o Options) *Store {
 	s.fileIDs = numbers{key: record.MetaKey("files"), reserve: fileReserve}
 	s.seqs = numbers{key: record.MetaKey("sequences"), reserve: sequenceReserve}
 	s.bucketIDs = numbers{key: record.MetaKey("buckets"), reserve: bucketReserve}
-	s.ballast.s, s.tender.s, s.sweeper.s, s.directories.s = s, s, s, s
+	s.ballast.s, s.tender.s, s.sweeper.s, s.directories.s, s.journal.s = s, s, s, s, s
+	s.noter.s, s.quotas.s = s, s
 	s.newFence()
 	s.remover.init(s)
 	s.uploads.init(s)

@@ -16,7 +16,7 @@ const (
 )
 
 // tender does periodic work while a store runs: it makes the store writable again, creates the ballast again, retries
-// failed background work, and frees the space of deleted metadata.
+// failed background work, shortens queues of the journal, and frees the space of deleted metadata.
 type tender struct {
 	s       *Store
 	mu      sync.Mutex
@@ -99,6 +99,7 @@ func (t *tender) run(ctx context.Context) {
 			t.s.remover.retry()
 			t.s.files.Retry()
 		}
+		t.s.journal.trim(ctx)
 		t.s.sweeper.step(ctx, now)
 	}
 }

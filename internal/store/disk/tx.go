@@ -11,6 +11,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
+	"github.com/nebulaio/nebulaio/internal/store/fence"
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
@@ -18,14 +19,17 @@ import (
 // tx collects one change of a bucket, which becomes durable and visible completely or not at all. The caller holds
 // the locks of the changed keys, and the bucket's lock for reading. commit returns the first error.
 type tx struct {
-	s     *Store
-	bk    *bucket
-	b     *pebble.Batch
-	delta record.Counts
-	gone  []datafile.ID
-	freed int64  // approximate bytes of deleted records
-	then  func() // called when the change is durable
-	err   error
+	s       *Store
+	bk      *bucket
+	b       *pebble.Batch
+	delta   record.Counts
+	gone    []datafile.ID
+	freed   int64  // approximate bytes of deleted records
+	then    func() // called when the change is durable
+	entries []entered
+	// origin, if not nil, is the version of another server that the added version or delete marker is a copy of.
+	origin *object.Origin
+	err    error
 }
 
 func (s *Store) change(bk *bucket) *tx { return &tx{s: s, bk: bk, b: s.db.NewBatch()} }
@@ -58,8 +62,23 @@ func (t *tx) commit(op, name string) error {
 		// to delete" would promise too much.
 		return t.s.writable(op, name)
 	}
-	return t.s.apply(op, name, t.b, func() {
-		t.bk.count(t.delta)
+	held, err := t.s.quotas.reserve(op, name, t.bk, growthOf(t.delta))
+	if err != nil {
+		_ = t.b.Close()
+		return err
+	}
+	ended := func(error) {}
+	if len(t.entries) > 0 {
+		if ended = t.s.journal.begin(t); t.err != nil {
+			ended(t.err)
+			held.settle(func() {})
+			_ = t.b.Close()
+			return errs.Wrap(op, name, t.err)
+		}
+	}
+	err = t.s.apply(op, name, t.b, func() {
+		ended(nil)
+		held.settle(func() { t.bk.count(t.delta) })
 		t.s.sweeper.freed.Add(t.freed)
 		t.s.sweeper.changes.Add(1)
 		t.s.remover.add(t.gone...)
@@ -67,6 +86,11 @@ func (t *tx) commit(op, name string) error {
 			t.then()
 		}
 	})
+	if err != nil && !fence.IsUnsure(err) { // after an unsure error, the change may still be made and counted
+		ended(err)
+		held.settle(func() {})
+	}
+	return err
 }
 
 // cancel discards the change.

@@ -156,6 +156,11 @@ func uploadInfo(u *record.Upload, bucket, key string, raw [16]byte) object.Uploa
 
 // AbortUpload implements object.Uploads.
 func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
+	return abortUpload(ctx, s, bucket, key, id, nil)
+}
+
+// abortUpload ends an upload. If note is not nil, the change also writes that record.
+func abortUpload(ctx context.Context, s *Store, bucket, key, id string, note *object.Note) error {
 	const op = "abort upload"
 	end, err := s.begin(ctx, op, key)
 	if err != nil {
@@ -182,7 +187,11 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 		return err
 	}
 	t := s.change(bk)
-	if err := t.dropUpload(key, raw, u, 0); err != nil {
+	err = t.dropUpload(key, raw, u, 0)
+	if err == nil && note != nil {
+		err = addNote(t, op, *note)
+	}
+	if err != nil {
 		t.cancel()
 		return err
 	}

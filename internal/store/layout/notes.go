@@ -30,8 +30,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 )
 
-// FormatVersion is the newest store format that this program reads, and the format that it writes.
-const FormatVersion = 1
+// FormatVersion is the newest store format that this program reads, and the format that it writes. Format 2 may have
+// encrypted objects and a journal of changes.
+const FormatVersion = 2
 
 // FormatName and the constants after it are the names of the files and directories in the root of a store.
 const (

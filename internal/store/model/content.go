@@ -57,3 +57,11 @@ func written(data []byte, withMD5 bool) object.Written {
 	}
 	return w
 }
+
+// shown describes content as clients see it. If plain is not nil, data is encrypted, and stored is its length.
+func shown(data []byte, withMD5 bool, plain func() object.Written) (w object.Written, stored int64) {
+	if plain == nil {
+		return written(data, withMD5), 0
+	}
+	return plain(), int64(len(data))
+}

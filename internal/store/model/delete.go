@@ -60,7 +60,7 @@ func (s *Store) remove(op string, d object.Deletion) (object.Deleted, error) {
 		if v == nil {
 			return object.Deleted{}, nil
 		}
-		if _, err := b.ask(d.Judge, v); err != nil {
+		if _, err := b.ask(d.Judge, v, nil); err != nil {
 			return object.Deleted{}, err
 		}
 		b.drop(d.Key, v)
@@ -71,7 +71,8 @@ func (s *Store) remove(op string, d object.Deletion) (object.Deleted, error) {
 		return gone, nil
 	}
 	old := b.current(d.Key)
-	m, err := s.judged(op, b, d.Judge, &version{info: object.Info{Bucket: d.Bucket, Key: d.Key, Marker: true}})
+	m, err := s.judged(op, b, d.Judge, &version{origin: d.Origin,
+		info: object.Info{Bucket: d.Bucket, Key: d.Key, Marker: true}})
 	if err != nil {
 		return object.Deleted{}, err
 	}

@@ -46,6 +46,8 @@ type version struct {
 	seq  uint64
 	data []byte
 	sums []uint64 // of the blocks as a client said; nil: those of data
+	// origin is the version of another server that this one is a copy of; nil: it is none.
+	origin *object.Origin
 }
 
 var _ object.Store = (*Store)(nil)

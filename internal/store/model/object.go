@@ -82,7 +82,13 @@ func (s *Store) add(b *bucket, v *version) object.Info {
 	v.seq = s.next()
 	v.info.Version = object.NullVersion
 	v.info.Modified = now()
-	if b.settings.Versioning == object.VersioningEnabled {
+	if v.origin != nil {
+		v.info.Modified = v.origin.Modified.UTC().Truncate(time.Millisecond)
+		if v.origin.ETag != "" && !v.info.Marker {
+			v.info.ETag = v.origin.ETag
+		}
+	}
+	if !b.nullNext(v) {
 		v.info.Version = versionID(v.seq)
 	} else if old := b.named(key, object.NullVersion); old != nil {
 		b.drop(key, old)
@@ -91,13 +97,35 @@ func (s *Store) add(b *bucket, v *version) object.Info {
 	return b.describe(v)
 }
 
+// nullNext reports whether v becomes the null version of its key.
+func (b *bucket) nullNext(v *version) bool {
+	if v.origin != nil {
+		return v.origin.Null || b.settings.Versioning == object.VersioningOff
+	}
+	return b.settings.Versioning != object.VersioningEnabled
+}
+
 // judged asks judge about a new version, and adds it where judge allows that; the mutex is held.
 func (s *Store) judged(op string, b *bucket, judge object.Judge, v *version) (object.Info, error) {
+	if o := v.origin; o != nil {
+		newest := ""
+		if head := b.current(v.info.Key); head != nil {
+			newest = head.info.Version
+		}
+		if newest != o.Newest {
+			return object.Info{}, object.Fail(op, v.info.Key, object.ErrPrecondition,
+				fmt.Sprintf("the newest version is %q, expected %q", newest, o.Newest))
+		}
+	}
 	var gone *version
-	if b.settings.Versioning != object.VersioningEnabled {
+	if b.nullNext(v) {
 		gone = b.named(v.info.Key, object.NullVersion)
 	}
-	more, err := b.ask(judge, gone)
+	var current *version
+	if v.info.Marker {
+		current = b.current(v.info.Key)
+	}
+	more, err := b.ask(judge, gone, current)
 	if err != nil {
 		return object.Info{}, err
 	}
@@ -110,8 +138,9 @@ func (s *Store) judged(op string, b *bucket, judge object.Judge, v *version) (ob
 	return s.add(b, v), nil
 }
 
-// ask asks judge about a change that removes the version gone, nil where it removes none.
-func (b *bucket) ask(judge object.Judge, gone *version) (map[string]string, error) {
+// ask asks judge about a change that removes the version gone, nil where it removes none. current is the version below a
+// new delete marker, nil for other changes.
+func (b *bucket) ask(judge object.Judge, gone, current *version) (map[string]string, error) {
 	if judge == nil {
 		return nil, nil
 	}
@@ -119,6 +148,10 @@ func (b *bucket) ask(judge object.Judge, gone *version) (map[string]string, erro
 	if gone != nil && !gone.info.Marker {
 		info := b.describe(gone)
 		c.Removed = &info
+	}
+	if current != nil && !current.info.Marker {
+		info := b.describe(current)
+		c.Current = &info
 	}
 	return judge(c)
 }
@@ -154,7 +187,7 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	if err != nil {
 		return object.Info{}, err
 	}
-	w := written(data, p.MD5 || kind == object.ETagMD5)
+	w, stored := shown(data, p.MD5 || kind == object.ETagMD5, p.Plain)
 	as, err := object.FinishAttributes(op, p.Key, p.Attributes, p.Finish, w)
 	if err != nil {
 		return object.Info{}, err
@@ -170,8 +203,9 @@ func (s *Store) Put(ctx context.Context, p object.Put) (object.Info, error) {
 	if err := holds(op, p.Key, p.Condition, b.current(p.Key)); err != nil {
 		return object.Info{}, err
 	}
-	return s.judged(op, b, p.Judge, &version{data: data, info: object.Info{
+	return s.judged(op, b, p.Judge, &version{data: data, origin: p.Origin, info: object.Info{
 		Bucket: p.Bucket, Key: p.Key, Size: w.Size, ETag: object.ETagOf(kind, w), CRC64: w.CRC64, Attributes: as,
+		Stored: stored,
 	}})
 }
 

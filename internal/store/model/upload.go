@@ -114,7 +114,7 @@ func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo,
 // keepPart makes data a part, in place of one with the same number.
 func (s *Store) keepPart(ctx context.Context, op string, p object.PutPart, kind object.ETagKind,
 	data []byte) (object.PartInfo, error) {
-	w := written(data, p.MD5 || kind == object.ETagMD5)
+	w, _ := shown(data, p.MD5 || kind == object.ETagMD5, p.Plain)
 	as, err := object.FinishAttributes(op, p.Key, nil, p.Finish, w)
 	if err != nil {
 		return object.PartInfo{}, err
@@ -233,6 +233,7 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 		return object.Info{}, err
 	}
 	v.info.Bucket, v.info.Key = c.Bucket, c.Key
+	v.origin = c.Origin
 	info, err := s.judged(op, b, c.Judge, v)
 	if err == nil {
 		delete(b.uploads, c.Upload)
@@ -275,6 +276,14 @@ func join(parts []*part) *version {
 	v.info.Parts = object.CloneParts(v.info.Parts)
 	v.info.Size = int64(len(v.data))
 	v.info.CRC64 = checksum.Of(v.data)
+	if _, sealed := parts[0].info.Attributes[object.AttrSealedPart]; sealed {
+		v.info.Stored, v.info.Size, v.info.CRC64 = v.info.Size, 0, 0
+		join := checksum.NewJoiner()
+		for _, p := range parts {
+			v.info.CRC64 = join.After(v.info.CRC64, p.info.Size) ^ p.info.CRC64
+			v.info.Size += p.info.Size
+		}
+	}
 	v.info.ETag = object.CRC64ETag(v.info.CRC64, v.info.Size, len(parts))
 	if len(sums) == md5.Size*len(parts) {
 		v.info.ETag = fmt.Sprintf("%x-%d", md5.Sum(sums), len(parts))

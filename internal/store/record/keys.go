@@ -14,6 +14,7 @@ const (
 	KindData    = 'd'
 	KindFile    = 'f'
 	KindGone    = 'g'
+	KindJournal = 'j'
 	KindMeta    = 'm'
 	KindNull    = 'n'
 	KindObject  = 'o'

@@ -22,6 +22,7 @@
 //	p upload number2             a part
 //	r kind/ name                 a record of others: accounts and settings
 //	s bucket                     what the bucket holds, a sum that batches add to
+//	j consumer/ sequence         a change that waits for a consumer of the journal
 //	m name                       uuid, epoch, closed, and the marks: files, sequences, buckets
 //
 // Each version of an object has exactly one record. The sequence of a version is assigned in ascending order under the
@@ -51,7 +52,8 @@ const (
 	// not read content with declared checksums. If the content and its declared checksums differ later, the checksums
 	// may have been wrong from the beginning.
 	FlagDeclared
-	flagsEnd // above all known flags
+	FlagSealed // the content is encrypted; Plain and PlainCRC describe it before encryption
+	flagsEnd   // above all known flags
 )
 
 // BlockSize is the number of bytes that one checksum covers. SumsInRecord is the largest number of checksums that a
@@ -76,6 +78,8 @@ type Version struct {
 	File     uint64   // number of the version's data file; 0: no data file
 	Sums     []uint64 // checksums of the file's blocks, if there are at most SumsInRecord
 	Attrs    map[string]string
+	Plain    int64  // size of encrypted content before encryption; 0 if FlagSealed is not set
+	PlainCRC uint64 // checksum of encrypted content before encryption; 0 if FlagSealed is not set
 }
 
 // Marker reports whether v is a delete marker.
@@ -111,6 +115,10 @@ func (v *Version) Encode() []byte {
 	p.Word(v.CRC)
 	p.Text(v.ETag)
 	p.Uint(v.File)
+	if v.Sealed() {
+		p.Uint(uint64(v.Plain))
+		p.Word(v.PlainCRC)
+	}
 	p.Words(v.Sums)
 	p.Pairs(v.Attrs)
 	return p
@@ -131,8 +139,11 @@ func DecodeVersion(b []byte, brief bool) (*Version, error) {
 		v.CRC = t.Word()
 		v.ETag = t.Text()
 		v.File = t.Uint()
+		if v.Sealed() {
+			v.Plain, v.PlainCRC = int64(t.Uint()), t.Word()
+		}
 		if brief {
-			if t.Bad || v.Size < 0 {
+			if t.Bad || v.Size < 0 || v.Plain < 0 {
 				return nil, Unreadable("version", b)
 			}
 			return v, nil
@@ -140,7 +151,7 @@ func DecodeVersion(b []byte, brief bool) (*Version, error) {
 		v.Sums = t.Words()
 		v.Attrs = t.Pairs()
 	}
-	if !t.Done() || v.Size < 0 {
+	if !t.Done() || v.Size < 0 || v.Plain < 0 {
 		return nil, Unreadable("version", b)
 	}
 	return v, nil

@@ -92,7 +92,8 @@ func DecodePart(b []byte, brief bool) (*Part, error) {
 
 // Info returns the description of the part that clients see.
 func (r *Part) Info(number int) object.PartInfo {
-	return object.PartInfo{Number: number, Size: r.Size, ETag: r.ETag, CRC64: r.CRC, Modified: Time(r.Modified),
+	size, crc, _ := r.Shown()
+	return object.PartInfo{Number: number, Size: size, ETag: r.ETag, CRC64: crc, Modified: Time(r.Modified),
 		Attributes: r.Attrs}
 }
 

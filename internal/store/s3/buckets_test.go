@@ -144,7 +144,7 @@ func TestListVersions(t *testing.T) {
 	})
 	p, err := c.Admin().ListVersions(bg, "box", "a/", "k", "v")
 	if err != nil || len(p.Entries) != 3 || p.NextKey != "a/c" || p.NextVersion != "2" || p.Entries[0].Key != "a/b" ||
-		!p.Entries[1].Marker || p.Entries[2].Version != "null" {
+		!p.Entries[0].Marker || p.Entries[1].Version != "1" || p.Entries[2].Version != "null" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if !strings.Contains((*sent)[0], "key-marker=k") || !strings.Contains((*sent)[0], "version-id-marker=v") {

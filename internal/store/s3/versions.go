@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/object"
 )
 
 // VersionEntry is one version of an object, or a delete marker.
@@ -26,7 +28,9 @@ type VersionEntry struct {
 
 // VersionPage is one page of a listing of versions.
 type VersionPage struct {
-	Entries []VersionEntry // sorted by key; of one key, versions and delete markers are not in the order of their times
+	// Entries are sorted by key, and the newest of a key comes first. If the server lists delete markers apart from
+	// versions, both are merged by their times.
+	Entries []VersionEntry
 	// NextKey and NextVersion begin the next page; NextKey is empty on the last page.
 	NextKey, NextVersion string
 }
@@ -38,7 +42,7 @@ func (a Admin) ListVersions(ctx context.Context, bucket, prefix, keyAfter, versi
 		return VersionPage{}, err
 	}
 	q := &call{op: "list versions of", method: http.MethodGet, bucket: bucket,
-		query: url.Values{"versions": {""}, "encoding-type": {"url"}}}
+		query: url.Values{"versions": {""}, "encoding-type": {"url"}}, header: http.Header{object.HeaderExact: {"true"}}}
 	for k, v := range map[string]string{"prefix": prefix, "key-marker": keyAfter, "version-id-marker": versionAfter} {
 		if v != "" {
 			q.query.Set(k, v)
@@ -56,6 +60,7 @@ func (a Admin) ListVersions(ctx context.Context, bucket, prefix, keyAfter, versi
 }
 
 type versionXML struct {
+	XMLName      xml.Name // Version or DeleteMarker
 	Key          string
 	VersionID    string `xml:"VersionId"`
 	IsLatest     bool
@@ -68,12 +73,11 @@ type versionXML struct {
 func parseVersions(body []byte) (VersionPage, error) {
 	var x struct {
 		XMLName     xml.Name     `xml:"ListVersionsResult"`
+		Other       []versionXML `xml:",any"` // in the order of the reply
 		Encoding    string       `xml:"EncodingType"`
 		More        bool         `xml:"IsTruncated"`
 		NextKey     string       `xml:"NextKeyMarker"`
 		NextVersion string       `xml:"NextVersionIdMarker"`
-		Versions    []versionXML `xml:"Version"`
-		Markers     []versionXML `xml:"DeleteMarker"`
 	}
 	bad := func(msg string) (VersionPage, error) {
 		return VersionPage{}, errs.New(errs.Corrupt, "read listing", "", msg).
@@ -82,8 +86,8 @@ func parseVersions(body []byte) (VersionPage, error) {
 	if err := xml.Unmarshal(body, &x); err != nil {
 		return bad("the reply is no listing of versions: " + clip(err.Error()))
 	}
-	if n := len(x.Versions) + len(x.Markers); n > mostEntries {
-		return bad(fmt.Sprintf("the reply has %d entries, expected at most %d", n, mostEntries))
+	if len(x.Other) > mostEntries {
+		return bad(fmt.Sprintf("the reply has %d entries, expected at most %d", len(x.Other), mostEntries))
 	}
 	plainKey := func(s string) (string, error) {
 		if x.Encoding != "url" {
@@ -92,13 +96,10 @@ func parseVersions(body []byte) (VersionPage, error) {
 		return url.QueryUnescape(s)
 	}
 	var p VersionPage
-	// Versions and markers are merged by key. A reply has each of both in order.
-	for v, m := 0, 0; v < len(x.Versions) || m < len(x.Markers); {
-		e, marker := versionXML{}, false
-		if v < len(x.Versions) && (m == len(x.Markers) || x.Versions[v].Key <= x.Markers[m].Key) {
-			e, v = x.Versions[v], v+1
-		} else {
-			e, marker, m = x.Markers[m], true, m+1
+	for _, e := range x.Other {
+		marker := e.XMLName.Local == "DeleteMarker"
+		if !marker && e.XMLName.Local != "Version" {
+			continue
 		}
 		key, err := plainKey(e.Key)
 		if err != nil || key == "" || e.Size < 0 || len(e.VersionID) > mostText {
@@ -109,6 +110,7 @@ func parseVersions(body []byte) (VersionPage, error) {
 		p.Entries = append(p.Entries, VersionEntry{Key: key, Version: e.VersionID, Size: e.Size, ETag: unquote(e.ETag),
 			Modified: modified, Latest: e.IsLatest, Marker: marker})
 	}
+	mergeMarkers(p.Entries)
 	if !x.More {
 		return p, nil
 	}
@@ -118,4 +120,41 @@ func parseVersions(body []byte) (VersionPage, error) {
 	}
 	p.NextVersion = x.NextVersion
 	return p, nil
+}
+
+// mergeMarkers merges the entries of a server that lists all delete markers before or after all versions. A listing in
+// which both alternate is left in its order, which the server knows best.
+func mergeMarkers(all []VersionEntry) {
+	if len(all) == 0 {
+		return
+	}
+	kind := all[0].Marker
+	border := slices.IndexFunc(all, func(e VersionEntry) bool { return e.Marker != kind })
+	if border < 0 || slices.ContainsFunc(all[border:], func(e VersionEntry) bool { return e.Marker == kind }) {
+		return
+	}
+	v, m := all[:border], all[border:]
+	if kind {
+		v, m = m, v
+	}
+	out := make([]VersionEntry, 0, len(all))
+	for len(v) > 0 || len(m) > 0 {
+		if len(m) == 0 || len(v) > 0 && isBefore(&v[0], &m[0]) {
+			out, v = append(out, v[0]), v[1:]
+		} else {
+			out, m = append(out, m[0]), m[1:]
+		}
+	}
+	copy(all, out)
+}
+
+// isBefore reports whether a version stands before a delete marker in a listing.
+func isBefore(version, marker *VersionEntry) bool {
+	switch {
+	case version.Key != marker.Key:
+		return version.Key < marker.Key
+	case version.Latest || marker.Latest:
+		return version.Latest
+	}
+	return !marker.Modified.After(version.Modified)
 }

@@ -53,7 +53,7 @@ func RunSequential(t *testing.T, target Target) {
 	runGroups(t, target, []group{
 		{"records", recordTests}, {"objects", objectTests}, {"bodies", bodyTests}, {"conditions", conditionTests},
 		{"versions", versionTests}, {"deletes", deleteTests}, {"copies", copyTests}, {"uploads", uploadTests},
-		{"completions", completeTests}, {"directories", directoryTests},
+		{"completions", completeTests}, {"directories", directoryTests}, {"origins", originTests},
 	})
 }
 

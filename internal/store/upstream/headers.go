@@ -249,3 +249,9 @@ func decodeTags(op, name, doc string) (map[string]string, error) {
 	}
 	return tags, nil
 }
+
+// HeadersOf returns the headers of a request that gives an object its attributes: content type, user metadata, tags and
+// locks. HeadersOf fails with kind Invalid for attributes that no header can carry. The parameter name is for errors.
+func HeadersOf(name string, attrs map[string]string) (http.Header, error) {
+	return headersOf("copy", name, attrs)
+}

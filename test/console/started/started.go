@@ -15,7 +15,9 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/iam"
@@ -32,6 +34,7 @@ const (
 type Server struct {
 	node.Started
 	Config *config.Config
+	Stop   func() // ends the server before the end of the test
 	t      testing.TB
 }
 
@@ -39,20 +42,33 @@ type Server struct {
 // Server can run in a process at a time.
 func Run(t testing.TB, settings map[string]string) *Server {
 	t.Helper()
+	return RunWith(t, Options{Settings: settings})
+}
+
+// Options are what a test chooses for its server.
+type Options struct {
+	Settings map[string]string // in addition to the defaults of tests
+	File     string            // configuration file; empty means none
+	Now      func() time.Time  // clock by which keys expire; nil means the real one
+}
+
+// RunWith starts a server as Run does, with more choices.
+func RunWith(t testing.TB, o Options) *Server {
+	t.Helper()
 	flags := map[string]string{"data": filepath.Join(t.TempDir(), "store"), "address": "127.0.0.1:0",
 		"console_address": "127.0.0.1:0"}
-	for k, v := range settings {
+	for k, v := range o.Settings {
 		flags[k] = v
 	}
 	env := map[string]string{config.RootUserVariable: RootUser, config.RootPasswordVariable: RootPassword}
-	c, err := config.Load(config.Inputs{Flags: flags, Env: func(name string) string { return env[name] }})
+	c, err := config.Load(config.Inputs{File: o.File, Flags: flags, Env: func(name string) string { return env[name] }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	up, ended := make(chan node.Started, 1), make(chan error, 1)
 	go func() {
-		ended <- node.Run(ctx, node.Options{Config: c, Version: "test", Log: io.Discard,
+		ended <- node.Run(ctx, node.Options{Config: c, Version: "test", Log: io.Discard, Now: o.Now,
 			Started: func(s node.Started) { up <- s }})
 	}()
 	s := &Server{Config: c, t: t}
@@ -61,12 +77,13 @@ func Run(t testing.TB, settings map[string]string) *Server {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	s.Stop = sync.OnceFunc(func() {
 		stop(errors.New("the test is over"))
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(s.Stop)
 	return s
 }
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upstreams_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/signer"
+
+	"github.com/nebulaio/nebulaio/test/upstreams"
+)
+
+// askMinIO sends a request to MinIO's administration, which `mc admin cluster iam` uses.
+func askMinIO(t *testing.T, u *upstreams.Upstream, method, what string, body []byte) []byte {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, u.Endpoint+"/minio/admin/v3/"+what, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(body)
+	r.Header.Set("X-Amz-Content-Sha256", hex.EncodeToString(sum[:]))
+	resp, err := http.DefaultClient.Do(signer.SignV4(*r, upstreams.Access, upstreams.Secret, "", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v %q", what, resp.Status, err, text)
+	}
+	return text
+}
+
+// TestUsersFromMinIO moves users, groups, policies and service accounts. MinIO imports them itself first, so that the
+// archive is one that a real server wrote.
+func TestUsersFromMinIO(t *testing.T) {
+	needsUpstreams(t)
+	u, err := upstreams.Start(t.Context(), upstreams.MinIO, tempDir(t))
+	if err != nil {
+		skipOrFail(t, err)
+	}
+	defer u.Stop()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for name, text := range map[string]string{
+		"policies": `{"models":{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":["s3:GetObject"],` +
+			`"Resource":["arn:aws:s3:::models/*"]}]}}`,
+		"users": `{"alice":{"secretKey":"alicesecret","status":"enabled"},` +
+			`"bob":{"secretKey":"bobssecret","status":"disabled"}}`,
+		"groups":         `{"team":{"version":1,"status":"enabled","members":["alice"]}}`,
+		"group_mappings": `{"team":{"version":1,"policy":"models"}}`,
+		"user_mappings":  `{}`, "stsuser_mappings": `{}`,
+		"svcaccts": `{"trainer":{"parent":"alice","accessKey":"trainer","secretKey":"trainersecret","groups":["team"],` +
+			`"claims":{},"sessionPolicy":{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":["s3:GetObject"],` +
+			`"Resource":["arn:aws:s3:::models/a/*"]}]},"status":"on","name":"trainer","description":"nightly"}}`,
+	} {
+		f, err := w.Create("iam-assets/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	askMinIO(t, u, http.MethodPut, "import-iam", b.Bytes())
+	dir := tempDir(t)
+	file := filepath.Join(dir, "minio-iam-info.zip")
+	if err := os.WriteFile(file, askMinIO(t, u, http.MethodGet, "export-iam", nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := startNode(t, dir, "")
+	root := n.client(t)
+	if err := root.MakeBucket(t.Context(), "models", minio.MakeBucketOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a/key", "b/key"} {
+		if _, err := root.Client.PutObject(t.Context(), "models", key, bytes.NewReader([]byte("x")), 1,
+			minio.PutObjectOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), path, "user", "import", file, "--json", "--data",
+		filepath.Join(dir, "data")).Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	type counts struct{ Added, Present int }
+	var got struct {
+		Policies, Users, Groups counts
+		Keys                    counts `json:"service_accounts"`
+		Skipped                 []struct{ What, Name string }
+	}
+	if err := json.Unmarshal(out, &got); err != nil || got.Policies.Added != 1 || got.Users != (counts{Added: 1}) ||
+		got.Groups != (counts{Added: 1}) || got.Keys != (counts{Added: 1}) {
+		t.Fatalf("%v %s", err, out)
+	}
+	for _, c := range []struct {
+		access, secret, key string
+		allowed             bool
+	}{
+		{"alice", "alicesecret", "a/key", true}, {"alice", "alicesecret", "b/key", true},
+		{"trainer", "trainersecret", "a/key", true}, {"trainer", "trainersecret", "b/key", false},
+		{"bob", "bobssecret", "a/key", false},
+	} {
+		_, err := client(t, n.host, c.access, c.secret).Client.StatObject(t.Context(), "models", c.key,
+			minio.StatObjectOptions{})
+		if (err == nil) != c.allowed {
+			t.Errorf("%s reads %s: %v, expected allowed %v", c.access, c.key, err, c.allowed)
+		}
+	}
+	t.Logf("%s", out)
+}
