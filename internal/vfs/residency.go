@@ -5,6 +5,7 @@ package vfs
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -134,7 +135,8 @@ func (f *File) mincore(off, n int64) (Residency, error) {
 }
 
 // DropCache writes the file's dirty pages back and asks the kernel to drop its clean pages. DropCache returns the
-// bytes that are still cached: pages that are mapped or in use elsewhere stay.
+// bytes that are still cached: pages that are mapped or in use elsewhere stay. The kernel itself may hold single pages
+// for a moment, so DropCache asks again for up to 20 ms.
 func (f *File) DropCache() (left int64, err error) {
 	if f.remote != nil {
 		return 0, nil // a remote file has no cached pages
@@ -149,11 +151,16 @@ func (f *File) DropCache() (left int64, err error) {
 	if err := unix.Fdatasync(f.buffered); err != nil {
 		return 0, errs.Wrap("sync before dropping the page cache", f.path, err)
 	}
-	if err := unix.Fadvise(f.buffered, 0, 0, unix.FADV_DONTNEED); err != nil {
-		return 0, errs.Wrap("drop page cache", f.path, err)
+	for pause := time.Millisecond; ; pause *= 4 {
+		if err := unix.Fadvise(f.buffered, 0, 0, unix.FADV_DONTNEED); err != nil {
+			return 0, errs.Wrap("drop page cache", f.path, err)
+		}
+		r, err := f.Residency(0, f.size)
+		if err != nil || r.Cached == 0 || pause > 16*time.Millisecond {
+			return r.Cached, err
+		}
+		time.Sleep(pause)
 	}
-	r, err := f.Residency(0, f.size)
-	return r.Cached, err
 }
 
 // ExpectRandom turns the kernel's readahead for the file off if the parameter `random` is true, and on if it is false.
