@@ -138,7 +138,7 @@ func (a *authorizer) Authorize(ctx context.Context, x object.Access) error {
 		use = readUse
 	}
 	// If objects have ACLs, each object may have another one.
-	same := use == bucketUse || policy.OwnerEnforced(settings.of)
+	same := use == bucketUse || !objectsHaveACLs(settings.of)
 	may := allowance{account.AccessKey, account.Role, x.Action}
 	if !locked && (root || same && settings.allows(may)) {
 		return nil // versitygw would decide the same

@@ -95,6 +95,9 @@ func (b *backend) effectiveACL(ctx context.Context, bk *object.Bucket, ref objec
 	return out, nil
 }
 
+// objectsHaveACLs reports whether each object of a bucket may have another ACL. Objects on another server have none here.
+func objectsHaveACLs(bk *object.Bucket) bool { return !policy.OwnerEnforced(bk) && !bk.OnUpstream() }
+
 // objectACLOf returns the ACL of an object. The error is that of the store.
 func objectACLOf(ctx context.Context, b *backend, bk *object.Bucket, ref object.Ref) (auth.ACL, error) {
 	info, err := b.store.Stat(patient(ctx), ref)

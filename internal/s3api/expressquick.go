@@ -54,7 +54,7 @@ func (q quickPath) put(rctx *fasthttp.RequestCtx) (done bool) {
 		return false
 	}
 	var h plainHeader
-	c := claim{service: express.Service}
+	c := claim{service: express.Service, method: "PUT", operation: "PutObject"}
 	if !h.read(&rctx.Request.Header) || !h.has(1<<headerToken) || !h.has(1<<headerAuthorization) ||
 		!c.read(rctx.QueryArgs(), &h) || !q.signed(rctx, &c, &h, bucket) {
 		return false

@@ -214,7 +214,7 @@ func judgeSession(d *directories, text []byte) (quick, general bool) {
 		return false, false
 	}
 	var h plainHeader
-	c := claim{service: express.Service}
+	c := claim{service: express.Service, method: "PUT", operation: "PutObject"}
 	bucket, _, ok := plainPath(a.URI().PathOriginal())
 	quick = ok && h.read(&a.Request.Header) && h.has(1<<headerToken) && h.has(1<<headerAuthorization) &&
 		c.read(a.QueryArgs(), &h) && quickPath{d}.signed(a, &c, &h, bucket)

@@ -50,7 +50,7 @@ func (f fastPath) put(ctx fiber.Ctx) (served bool, err error) {
 	if !h.read(&rctx.Request.Header) || h.has(1<<headerToken) {
 		return false, nil
 	}
-	c := claim{service: "s3"}
+	c := claim{service: "s3", method: "PUT", operation: "PutObject"}
 	if !c.read(rctx.QueryArgs(), &h) {
 		return false, nil
 	}
@@ -77,20 +77,25 @@ func (f fastPath) put(ctx fiber.Ctx) (served bool, err error) {
 
 // mayPut reports whether the rules of a bucket certainly let an account write all keys.
 func (f fastPath) mayPut(rctx *fasthttp.RequestCtx, account iam.Account, bucket string) bool {
-	s := f.s
-	settings, err := s.authorizer.settingsOf(patient(rctx), "authorize", bucket)
+	settings, err := f.s.authorizer.settingsOf(patient(rctx), "authorize", bucket)
 	if err != nil || !settings.plain || settings.of.OnUpstream() || lockEnabled(settings.of) {
 		return false
 	}
+	return f.may(rctx, settings, account, object.ActionPut)
+}
+
+// may reports whether the plain settings of a bucket certainly let an account do something with all keys.
+func (f fastPath) may(rctx *fasthttp.RequestCtx, settings *judged, account iam.Account, action object.Action) bool {
+	s := f.s
 	if account.AccessKey == s.opts.Accounts.Root().AccessKey ||
-		settings.allows(allowance{account.AccessKey, account.Role, object.ActionPut}) {
+		settings.allows(allowance{account.AccessKey, account.Role, action}) {
 		return true
 	}
 	if x, err := s.opts.Accounts.Subject(account.AccessKey); err != nil || !x.Uniform() {
 		return false // its policies depend on the key or on the client
 	}
-	return s.authorizer.Authorize(patient(rctx), object.Access{Account: account.AccessKey, Action: object.ActionPut,
-		Bucket: bucket, Key: "any"}) == nil
+	return s.authorizer.Authorize(patient(rctx), object.Access{Account: account.AccessKey, Action: action,
+		Bucket: settings.of.Name, Key: "any"}) == nil
 }
 
 // plainPath splits the path of a request into a bucket and a key. It returns false if the path has an escape or a

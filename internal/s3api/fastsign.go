@@ -40,15 +40,21 @@ const (
 	headerFirstSum
 	headerLastSum = headerFirstSum + 4
 	headerToken   = headerLastSum + 1 // of a session of a directory bucket
+	headerExpect  = headerToken + 1
+	headerRange   = headerExpect + 1
+	headerMatch   = headerRange + 1
+	headerNoMatch = headerMatch + 1
+	headerMode    = headerNoMatch + 1
 )
 
 // plainNames are the headers of a request on the fast path, as the HTTP server writes their names. Headers without a
-// position above have no meaning for a PUT.
+// position above have no meaning for PUT and GET.
 var plainNames = [...]string{
 	"Host", "Content-Length", "Content-Type", "Authorization", "X-Amz-Date", "X-Amz-Content-Sha256",
 	"X-Amz-Sdk-Checksum-Algorithm", "X-Amz-Checksum-Crc32", "X-Amz-Checksum-Crc32c", "X-Amz-Checksum-Crc64nvme",
-	"X-Amz-Checksum-Sha1", "X-Amz-Checksum-Sha256", "X-Amz-S3session-Token",
-	"Accept", "Accept-Encoding", "Amz-Sdk-Invocation-Id", "Amz-Sdk-Request", "Connection", "Expect", "User-Agent",
+	"X-Amz-Checksum-Sha1", "X-Amz-Checksum-Sha256", "X-Amz-S3session-Token", "Expect",
+	"Range", "If-Match", "If-None-Match", "X-Amz-Checksum-Mode",
+	"Accept", "Accept-Encoding", "Amz-Sdk-Invocation-Id", "Amz-Sdk-Request", "Connection", "User-Agent",
 	"X-Amz-User-Agent",
 }
 
@@ -59,7 +65,10 @@ const (
 	headerChecksums headerSet = 1<<(headerLastSum+1) - 1<<headerSumAlgorithm
 	// headerRequired are the headers that a signature has to cover if a request has them.
 	headerRequired = 1<<headerHost | 1<<headerDate | 1<<headerPayload | headerChecksums | 1<<headerToken |
-		1<<(len(plainNames)-1)
+		1<<headerMode | 1<<(len(plainNames)-1)
+	// headerReads are the headers that only a GET on the fast path may have, headerWrites those that only a PUT may have.
+	headerReads  headerSet = 1<<headerRange | 1<<headerMatch | 1<<headerNoMatch | 1<<headerMode
+	headerWrites           = headerChecksums | 1<<headerToken | 1<<headerExpect
 )
 
 // signedNames are plainNames in lower case, as a signature names them.
@@ -78,8 +87,24 @@ type plainHeader struct {
 	set    headerSet
 }
 
-// read reads a header. It returns false if the header has another name, or a name twice.
+// read reads the header of a PUT. It returns false if the header has another name, or a name twice.
 func (h *plainHeader) read(from *fasthttp.RequestHeader) bool {
+	if !h.collect(from) || h.has(headerReads) {
+		return false
+	}
+	// The HTTP server keeps the length apart. The caller has checked that there is one.
+	h.values[headerContentLength] = strconv.AppendInt(nil, int64(from.ContentLength()), 10)
+	h.set |= 1 << headerContentLength
+	return true
+}
+
+// readGet is like read for a GET, which has no body.
+func (h *plainHeader) readGet(from *fasthttp.RequestHeader) bool {
+	return len(from.Peek("Content-Length")) == 0 && h.collect(from) && !h.has(headerWrites)
+}
+
+// collect keeps the values of all headers but the length of the body.
+func (h *plainHeader) collect(from *fasthttp.RequestHeader) bool {
 	for k, v := range from.All() {
 		at := positionOf(string(k))
 		if at < 0 || h.set&(1<<at) != 0 {
@@ -88,9 +113,6 @@ func (h *plainHeader) read(from *fasthttp.RequestHeader) bool {
 		h.values[at] = v
 		h.set |= 1 << at
 	}
-	// The HTTP server keeps the length apart. The caller has checked that there is one.
-	h.values[headerContentLength] = strconv.AppendInt(nil, int64(from.ContentLength()), 10)
-	h.set |= 1 << headerContentLength
 	return h.has(1 << headerHost)
 }
 
@@ -145,6 +167,7 @@ func (h *plainHeader) signedPosition(name string) int {
 // claim is what a request says about its signature of version 4.
 type claim struct {
 	service             string // for which the request has to be signed, set before read
+	method, operation   string // of the request, such as PUT and PutObject, set before read
 	access, day, region string
 	stamp               string // time of the signature
 	names               string // signed headers
@@ -166,10 +189,10 @@ func (c *claim) readHeader(args *fasthttp.Args, h *plainHeader) bool {
 	switch args.Len() {
 	case 0:
 	case 1: // many SDKs add the name of the operation
-		if string(args.Peek("x-id")) != "PutObject" {
+		if string(args.Peek("x-id")) != c.operation {
 			return false
 		}
-		c.query = "x-id=PutObject"
+		c.query = "x-id=" + c.operation
 	default:
 		return false
 	}
@@ -241,7 +264,7 @@ type signingKey struct {
 	key         []byte
 }
 
-// account returns the account that has signed a PUT. It returns false if the signature is not certainly correct.
+// account returns the account that has signed a request. It returns false if the signature is not certainly correct.
 func (v *verifier) account(c *claim, h *plainHeader, path []byte) (iam.Account, bool) {
 	if c.region != v.region || strings.HasPrefix(c.access, iam.SessionPrefix) {
 		return iam.Account{}, false
@@ -253,10 +276,10 @@ func (v *verifier) account(c *claim, h *plainHeader, path []byte) (iam.Account, 
 	return account, c.madeBy(v.signingKey(account, c.day), h, path)
 }
 
-// madeBy reports whether a key has made the signature of a PUT. The path is the one that the client signed.
+// madeBy reports whether a key has made the signature of a request. The path is the one that the client signed.
 func (c *claim) madeBy(key []byte, h *plainHeader, path []byte) bool {
 	request := make([]byte, 0, 1024)
-	request = append(append(append(request, "PUT\n"...), path...), '\n')
+	request = append(append(append(append(request, c.method...), '\n'), path...), '\n')
 	request = append(append(request, c.query...), '\n')
 	request, ok := h.appendSigned(request, c.names)
 	if !ok {

@@ -27,8 +27,7 @@ import (
 // signers judge the signature of a request: ours of the fast path, and versitygw's.
 type signers struct {
 	fast     *verifier
-	presign  fiber.Handler
-	header   fiber.Handler
+	put, get []fiber.Handler // of versitygw
 	app      *fiber.App
 	accounts *iam.Service
 }
@@ -40,10 +39,15 @@ func newSigners(t testing.TB) *signers {
 		t.Fatal(err)
 	}
 	root := middlewares.RootUserConfig{Access: rootKey, Secret: rootSecret}
+	handlers := func(streamed bool) []fiber.Handler {
+		return []fiber.Handler{
+			middlewares.VerifyPresignedV4Signature(root, iamOf(accounts), testRegion, streamed),
+			middlewares.VerifyV4Signature(root, iamOf(accounts), testRegion, streamed, true, false),
+		}
+	}
 	return &signers{
 		fast: &verifier{accounts: accounts, region: testRegion}, app: fiber.New(), accounts: accounts,
-		presign: middlewares.VerifyPresignedV4Signature(root, iamOf(accounts), testRegion, true),
-		header:  middlewares.VerifyV4Signature(root, iamOf(accounts), testRegion, true, true, false),
+		put: handlers(true), get: handlers(false),
 	}
 }
 
@@ -59,20 +63,28 @@ func (s *signers) judge(text []byte) (fast, library bool) {
 	path := rctx.URI().PathOriginal()
 	_, _, plain := plainPath(path)
 	var h plainHeader
-	c := claim{service: "s3"}
-	if plain && rctx.IsPut() && h.read(&rctx.Request.Header) && c.read(rctx.QueryArgs(), &h) {
+	c, read := claim{service: "s3", method: "PUT", operation: "PutObject"}, h.read
+	if rctx.IsGet() {
+		c.method, c.operation, read = "GET", "GetObject", h.readGet
+	}
+	if plain && (rctx.IsPut() || rctx.IsGet()) && read(&rctx.Request.Header) && c.read(rctx.QueryArgs(), &h) &&
+		(rctx.IsPut() || c.payload == unsignedPayload || c.payload == emptySHA256) {
 		_, fast = s.fast.account(&c, &h, path)
 	}
 	ctx := s.app.AcquireCtx(&rctx)
 	defer s.app.ReleaseCtx(ctx)
-	err := s.presign(ctx)
-	if err == nil {
-		err = s.header(ctx)
+	library = true
+	handlers := s.put
+	if rctx.IsGet() {
+		handlers = s.get
 	}
-	return fast, err == nil
+	for _, judge := range handlers {
+		library = library && judge(ctx) == nil
+	}
+	return fast, library
 }
 
-// signedRequests returns PUT requests of the kinds that clients send, as they are on the wire.
+// signedRequests returns requests of the kinds that clients send, as they are on the wire.
 func signedRequests(t testing.TB, now time.Time) map[string][]byte {
 	t.Helper()
 	body := []byte("hello")
@@ -80,8 +92,12 @@ func signedRequests(t testing.TB, now time.Time) map[string][]byte {
 	hash := hex.EncodeToString(sum[:])
 	keys := aws.Credentials{AccessKeyID: rootKey, SecretAccessKey: rootSecret}
 	out := map[string][]byte{}
-	add := func(name, target, payload string, presign bool, header ...string) {
-		r, err := http.NewRequest(http.MethodPut, "http://127.0.0.1:9000"+target, bytes.NewReader(body))
+	send := func(method, name, target, payload string, presign bool, header ...string) {
+		body := body
+		if method == http.MethodGet {
+			body = nil
+		}
+		r, err := http.NewRequest(method, "http://127.0.0.1:9000"+target, bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +113,7 @@ func signedRequests(t testing.TB, now time.Time) map[string][]byte {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r, err = http.NewRequest(http.MethodPut, uri, bytes.NewReader(body)); err != nil {
+			if r, err = http.NewRequest(method, uri, bytes.NewReader(body)); err != nil {
 				t.Fatal(err)
 			}
 			for k, v := range signed {
@@ -113,6 +129,9 @@ func signedRequests(t testing.TB, now time.Time) map[string][]byte {
 			t.Fatal(err)
 		}
 	}
+	add := func(name, target, payload string, presign bool, header ...string) {
+		send(http.MethodPut, name, target, payload, presign, header...)
+	}
 	add("presigned", "/bucket/key", unsignedPayload, true)
 	add("presigned with a type", "/bucket/a/b~c_d-e.f", unsignedPayload, true, "Content-Type", "text/plain")
 	add("header", "/bucket/key", hash, false)
@@ -120,6 +139,14 @@ func signedRequests(t testing.TB, now time.Time) map[string][]byte {
 	add("header of an SDK", "/bucket/key?x-id=PutObject", hash, false, "Amz-Sdk-Request", "attempt=1; max=3",
 		"Amz-Sdk-Invocation-Id", "0-1", "X-Amz-Checksum-Crc32", "NhCmhg==", "X-Amz-Sdk-Checksum-Algorithm", "CRC32",
 		"Accept-Encoding", "identity")
+	get := func(name, target, payload string, presign bool, header ...string) {
+		send(http.MethodGet, name, target, payload, presign, header...)
+	}
+	get("presigned GET", "/bucket/key", unsignedPayload, true)
+	get("GET", "/bucket/key", emptySHA256, false)
+	get("GET of a range, unsigned payload", "/bucket/key", unsignedPayload, false, "Range", "bytes=0-1", "If-Match", `"1"`)
+	get("GET of an SDK", "/bucket/key?x-id=GetObject", emptySHA256, false, "Amz-Sdk-Request", "attempt=1; max=3",
+		"Amz-Sdk-Invocation-Id", "0-1", "X-Amz-Checksum-Mode", "ENABLED", "Accept-Encoding", "identity")
 	return out
 }
 

@@ -130,8 +130,13 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	if err := admitCreation(s, ctx, at, plain); err != nil {
 		return answer(ctx, err)
 	}
-	if data && rctx.IsPut() {
+	switch {
+	case data && rctx.IsPut():
 		if served, err := (fastPath{s}).put(ctx); served {
+			return err
+		}
+	case rctx.IsGet() && at == onObject:
+		if served, err := (fastPath{s}).get(ctx); served {
 			return err
 		}
 	}
