@@ -28,7 +28,7 @@ import (
 // Target is where the lines of a source bucket are delivered.
 type Target struct {
 	Source string `json:"source"` // bucket that clients ask for
-	Owner  string `json:"owner"`  // owner of Source
+	Owner  string `json:"owner"`  // owner of the bucket Source
 	Region string `json:"region"`
 	Bucket string `json:"bucket"` // bucket that gets the objects
 	Prefix string `json:"prefix"`

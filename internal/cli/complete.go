@@ -94,8 +94,9 @@ func fileFlags() map[string]completer {
 			"htm"), "ceilings": results, "baseline": results, "root": ofFiles("tar"),
 		"ca-file": certificate, "tls-cert": certificate, "tls-key": certificate,
 		"record": anyFile, "replay": ofFiles("jsonl", "json"), "server": ofWords("auto", "off"),
-		"secret-file": anyFile, "source-secret-file": anyFile, "source-ca-file": certificate, "journal": ofFiles("json"), "cluster-key-file": anyFile, "gpudirect-socket": ofFiles("sock"),
-		"tokenizer": ofFiles("json"), "policy": ofFiles("json"), "secret": ofWords("-"), "device": deviceNames, "door": ofWords("auto", "require", "off"),
+		"secret-file": anyFile, "source-secret-file": anyFile, "source-ca-file": certificate, "journal": ofFiles("json"),
+		"cluster-key-file": anyFile, "gpudirect-socket": ofFiles("sock"), "tokenizer": ofFiles("json"),
+		"policy": ofFiles("json"), "secret": ofWords("-"), "device": deviceNames, "door": ofWords("auto", "require", "off"),
 	}
 }
 

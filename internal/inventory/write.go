@@ -188,7 +188,7 @@ func compress(out io.Writer, c *Config, owner string, rows *rowReader, limit int
 	return z.Close()
 }
 
-// rowReader reads the versions of a listing one after the other.
+// rowReader returns the object versions of a bucket one after the other, in the order of its listing.
 type rowReader struct {
 	ctx   context.Context
 	store object.Lister

@@ -22,7 +22,8 @@ type LifecycleRun struct {
 	DryRun bool   `json:"dry_run,omitempty"`
 }
 
-// DataAdmin administers the lifecycle rules, the quotas and the inventories of a store, through the running server or by opening the store itself.
+// DataAdmin administers the lifecycle rules, the quotas and the inventories of a store. DataAdmin asks the running server, or
+// opens the store itself.
 type DataAdmin struct {
 	store  *disk.Store
 	rules  *lifecycle.Worker

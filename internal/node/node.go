@@ -239,7 +239,8 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 			HeaderBytes: int(c.Limits.HeaderBytes),
 			Idle:        c.Limits.Idle, Header: c.Limits.Header, Stall: c.Limits.Stall},
 		Drain: c.DrainTimeout, Observe: s.observe(), Audit: s.audit.s3(),
-		AccessLog: logs.Add, FlushLog: func(bucket string) { _ = logs.Flush(ctx, bucket) }, EventTargets: eventTypes(c), Discovery: s.discover, Warm: warmOf(st), Log: component(s.log, "s3"),
+		AccessLog: logs.Add, FlushLog: func(bucket string) { _ = logs.Flush(ctx, bucket) }, EventTargets: eventTypes(c),
+		Discovery: s.discover, Warm: warmOf(st), Log: component(s.log, "s3"),
 	})
 	if err != nil {
 		return err
@@ -544,8 +545,8 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 		_ = st.Close()
 		return nil, err
 	}
-	return &local{localIdentities: localIdentities{st, accounts}, store: st, accounts: accounts, door: func() Door { return closedDoor(c) }, scrub: new(sync.Mutex),
-		close: st.Close}, nil
+	return &local{localIdentities: localIdentities{st, accounts}, store: st, accounts: accounts,
+		door: func() Door { return closedDoor(c) }, scrub: new(sync.Mutex), close: st.Close}, nil
 }
 
 // LookAtDoor describes the GPUDirect door of the store in the configuration's data directory. If a server runs on

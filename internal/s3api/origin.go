@@ -51,7 +51,8 @@ func signsOrigin(h *fasthttp.RequestHeader) bool {
 	}
 	list, _, _ := strings.Cut(rest, ",")
 	signed := setOf(strings.Split(list, ";")...)
-	for _, name := range [...]string{object.HeaderOriginModified, object.HeaderOriginETag, object.HeaderOriginVersion, object.HeaderOriginNewest} {
+	for _, name := range [...]string{object.HeaderOriginModified, object.HeaderOriginETag, object.HeaderOriginVersion,
+		object.HeaderOriginNewest} {
 		if _, covered := signed[strings.ToLower(name)]; !covered && len(h.Peek(name)) > 0 {
 			return false
 		}

@@ -76,9 +76,9 @@ func (r *remote) Open(ctx context.Context, off, n int64) (io.ReadCloser, error) 
 	return resp.Body, nil
 }
 
-// Add writes a version and its content to a bucket. more has further headers of the request that makes the version
-// visible. begun, if not nil, is called with the identifier of a multipart upload before any part is written; if begun
-// fails, Add fails.
+// Add writes a version and its content to a bucket. The parameter more has further headers of the request that makes the
+// version visible. If the version is uploaded in parts, Add calls begun with the identifier of the upload before it writes a
+// part, and fails if begun fails; begun may be nil.
 //
 // The server compares the content with the MD5 that the ETag of the source is. If the ETag is another kind of digest, Add
 // reads the content twice and compares both. Add does not retry a failed request: the caller finds out what happened.

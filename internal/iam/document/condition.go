@@ -27,27 +27,27 @@ type condition struct {
 
 // conditionsOf reads the field Condition: operators, each with condition keys, each with values.
 func conditionsOf(raw []byte, variables bool) ([]condition, error) {
-	operators, err := fieldsOf(raw)
+	operators, err := FieldsOf(raw)
 	if err != nil {
 		return nil, err
 	}
 	var out []condition
 	for _, o := range operators {
-		keys, err := fieldsOf(o.value)
+		keys, err := FieldsOf(o.Value)
 		if err != nil {
-			return nil, fmt.Errorf("%.64q: %w", o.name, err)
+			return nil, fmt.Errorf("%.64q: %w", o.Name, err)
 		}
 		if len(keys) == 0 {
-			return nil, fmt.Errorf("%.64q has no condition key", o.name)
+			return nil, fmt.Errorf("%.64q has no condition key", o.Name)
 		}
 		seen := map[string]struct{}{}
 		for _, k := range keys {
-			c, err := conditionOf(o.name, k, variables)
+			c, err := conditionOf(o.Name, k, variables)
 			if err != nil {
 				return nil, err
 			}
 			if _, twice := seen[c.key]; twice {
-				return nil, fmt.Errorf("condition key %.64q is given twice", k.name)
+				return nil, fmt.Errorf("condition key %.64q is given twice", k.Name)
 			}
 			seen[c.key] = struct{}{}
 			out = append(out, c)
@@ -56,8 +56,8 @@ func conditionsOf(raw []byte, variables bool) ([]condition, error) {
 	return out, nil
 }
 
-func conditionOf(name string, k field, variables bool) (condition, error) {
-	c := condition{key: strings.ToLower(k.name)}
+func conditionOf(name string, k Field, variables bool) (condition, error) {
+	c := condition{key: strings.ToLower(k.Name)}
 	base := name
 	if rest, ok := strings.CutPrefix(base, "ForAllValues:"); ok {
 		base, c.quant = rest, allValues
@@ -73,19 +73,19 @@ func conditionOf(name string, k field, variables bool) (condition, error) {
 	}
 	c.operator = op
 	if !knownKey(c.key) {
-		return c, fmt.Errorf("condition key %.64q is not one that this server knows", k.name)
+		return c, fmt.Errorf("condition key %.64q is not one that this server knows", k.Name)
 	}
-	values, err := scalarsOf(k.value)
+	values, err := ScalarsOf(k.Value)
 	if err != nil {
-		return c, fmt.Errorf("condition key %.64q: %w", k.name, err)
+		return c, fmt.Errorf("condition key %.64q: %w", k.Name, err)
 	}
 	for _, v := range values {
 		p, err := compileParts(v, variables, op.chars())
 		if err != nil {
-			return c, fmt.Errorf("condition key %.64q: %w", k.name, err)
+			return c, fmt.Errorf("condition key %.64q: %w", k.Name, err)
 		}
 		if fixed := len(p.parts) == 1 && p.parts[0].variable == ""; fixed && op.check != nil && !op.check(v) {
-			return c, fmt.Errorf("condition key %.64q: the value %.128q, expected %s for %s", k.name, v, op.want, name)
+			return c, fmt.Errorf("condition key %.64q: the value %.128q, expected %s for %s", k.Name, v, op.want, name)
 		}
 		c.values = append(c.values, p)
 	}

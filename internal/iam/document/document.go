@@ -86,26 +86,26 @@ func parse(text []byte) (*Policy, error) {
 	if len(text) > MaxSize {
 		return nil, fmt.Errorf("it has %d bytes, expected at most %d", len(text), MaxSize)
 	}
-	fields, err := fieldsOf(text)
+	fields, err := FieldsOf(text)
 	if err != nil {
 		return nil, err
 	}
 	version := version2008
 	var list json.RawMessage
 	for _, f := range fields {
-		switch f.name {
+		switch f.Name {
 		case "Version":
-			if json.Unmarshal(f.value, &version) != nil || version != version2012 && version != version2008 {
-				return nil, fmt.Errorf("field Version is %.64s, expected %q or %q", f.value, version2012, version2008)
+			if json.Unmarshal(f.Value, &version) != nil || version != version2012 && version != version2008 {
+				return nil, fmt.Errorf("field Version is %.64s, expected %q or %q", f.Value, version2012, version2008)
 			}
 		case "Id", "ID":
-			if json.Unmarshal(f.value, new(string)) != nil {
-				return nil, fmt.Errorf("field %s is %.64s, expected a string", f.name, f.value)
+			if json.Unmarshal(f.Value, new(string)) != nil {
+				return nil, fmt.Errorf("field %s is %.64s, expected a string", f.Name, f.Value)
 			}
 		case "Statement":
-			list = f.value
+			list = f.Value
 		default:
-			return nil, fmt.Errorf("unknown field %.64q, expected Version, Id or Statement", f.name)
+			return nil, fmt.Errorf("unknown field %.64q, expected Version, Id or Statement", f.Name)
 		}
 	}
 	raws, err := statementsOf(list)

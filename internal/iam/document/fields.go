@@ -10,32 +10,40 @@ import (
 	"unicode/utf8"
 )
 
-// field is a member of a JSON object.
-type field struct {
-	name  string
-	value json.RawMessage
+// Ambiguous is a fault in a policy that other parsers of JSON do not notice, such as a name that is given twice. Parsers
+// differ in what they make of such a policy.
+type Ambiguous string
+
+// Error returns the description of the fault.
+func (a Ambiguous) Error() string { return string(a) }
+
+func ambiguousf(format string, args ...any) error { return Ambiguous(fmt.Sprintf(format, args...)) }
+
+// Field is a member of a JSON object.
+type Field struct {
+	Name  string
+	Value json.RawMessage
 }
 
-// fieldsOf returns the members of a JSON object in order. A repeated name is an error, because JSON parsers differ in which
-// of the two values they use.
-func fieldsOf(raw []byte) ([]field, error) {
+// FieldsOf returns the members of a JSON object in order. A repeated name is an Ambiguous fault.
+func FieldsOf(raw []byte) ([]Field, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return nil, fmt.Errorf("%.64q, expected a JSON object", raw)
 	}
-	var out []field
+	var out []Field
 	seen := map[string]struct{}{}
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
 			return nil, fmt.Errorf("no valid JSON: %w", err)
 		}
-		f := field{name: t.(string)} // a name in JSON is always a string
-		if _, twice := seen[f.name]; twice {
-			return nil, fmt.Errorf("field %.64q is given twice", f.name)
+		f := Field{Name: t.(string)} // a name in JSON is always a string
+		if _, twice := seen[f.Name]; twice {
+			return nil, ambiguousf("field %.64q is given twice", f.Name)
 		}
-		seen[f.name] = struct{}{}
-		if err := d.Decode(&f.value); err != nil {
+		seen[f.Name] = struct{}{}
+		if err := d.Decode(&f.Value); err != nil {
 			return nil, fmt.Errorf("no valid JSON: %w", err)
 		}
 		out = append(out, f)
@@ -53,13 +61,13 @@ func fieldsOf(raw []byte) ([]field, error) {
 func stringsOf(raw []byte) ([]string, error) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil && string(raw) != "null" {
-		return []string{one}, readable(one)
+		return []string{one}, Readable(one)
 	}
 	var many []string
 	if json.Unmarshal(raw, &many) != nil || len(many) == 0 || bytes.Contains(raw, []byte("null")) && hasNull(raw) {
 		return nil, fmt.Errorf("%.64s, expected a string or a list of strings", raw)
 	}
-	return many, readable(many...)
+	return many, Readable(many...)
 }
 
 // hasNull reports whether a list has the element null, which the decoder takes for an empty string.
@@ -76,15 +84,15 @@ func hasNull(raw []byte) bool {
 	return false
 }
 
-// scalarsOf reads a string, a number or a boolean, or a non-empty list of them, as texts.
-func scalarsOf(raw []byte) ([]string, error) {
+// ScalarsOf reads a string, a number or a boolean, or a non-empty list of them, as texts.
+func ScalarsOf(raw []byte) ([]string, error) {
 	list := []json.RawMessage{raw}
 	if len(raw) > 0 && raw[0] == '[' {
 		if err := json.Unmarshal(raw, &list); err != nil {
 			return nil, err
 		}
 		if len(list) == 0 {
-			return nil, fmt.Errorf("the list of values is empty")
+			return nil, ambiguousf("the list of values is empty")
 		}
 	}
 	out := make([]string, len(list))
@@ -100,15 +108,15 @@ func scalarsOf(raw []byte) ([]string, error) {
 			out[i] = string(v)
 		}
 	}
-	return out, readable(out...)
+	return out, Readable(out...)
 }
 
-// readable returns an error if a text has the Unicode replacement character, by which the JSON decoder replaces invalid
-// Unicode. Such a text would match other keys than its author meant.
-func readable(all ...string) error {
+// Readable returns an Ambiguous fault if a text has the Unicode replacement character, by which the JSON decoder replaces
+// invalid Unicode. A text with replaced characters would match other keys than its author meant.
+func Readable(all ...string) error {
 	for _, text := range all {
 		if strings.ContainsRune(text, utf8.RuneError) {
-			return fmt.Errorf("%.128q has a part that is no Unicode", text)
+			return ambiguousf("%.128q has a part that is no Unicode", text)
 		}
 	}
 	return nil

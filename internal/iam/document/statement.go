@@ -22,38 +22,38 @@ type statement struct {
 
 func parseStatement(raw []byte, variables bool) (statement, error) {
 	var s statement
-	fields, err := fieldsOf(raw)
+	fields, err := FieldsOf(raw)
 	if err != nil {
 		return s, err
 	}
 	var actions, resources []string
 	for _, f := range fields {
-		switch f.name {
+		switch f.Name {
 		case "Sid":
-			err = json.Unmarshal(f.value, &s.sid)
+			err = json.Unmarshal(f.Value, &s.sid)
 		case "Effect":
-			s.effect, err = effectOf(f.value)
+			s.effect, err = effectOf(f.Value)
 		case "Action", "NotAction":
 			if actions != nil {
 				return s, fmt.Errorf("both Action and NotAction, expected one of them")
 			}
-			s.notActions = f.name == "NotAction"
-			actions, err = stringsOf(f.value)
+			s.notActions = f.Name == "NotAction"
+			actions, err = stringsOf(f.Value)
 		case "Resource", "NotResource":
 			if resources != nil {
 				return s, fmt.Errorf("both Resource and NotResource, expected one of them")
 			}
-			s.notResources = f.name == "NotResource"
-			resources, err = stringsOf(f.value)
+			s.notResources = f.Name == "NotResource"
+			resources, err = stringsOf(f.Value)
 		case "Condition":
-			s.conditions, err = conditionsOf(f.value, variables)
+			s.conditions, err = conditionsOf(f.Value, variables)
 		case "Principal", "NotPrincipal":
 			err = fmt.Errorf("a policy of a user or group names no principal: it applies to those to whom it is attached")
 		default:
 			err = fmt.Errorf("unknown field, expected Sid, Effect, Action, NotAction, Resource, NotResource or Condition")
 		}
 		if err != nil {
-			return s, fmt.Errorf("field %.64q: %w", f.name, err)
+			return s, fmt.Errorf("field %.64q: %w", f.Name, err)
 		}
 	}
 	switch {

@@ -29,7 +29,8 @@ type Config struct {
 	Other   []unknown `xml:",any"`
 }
 
-// Rule says which objects go to one destination.
+// Rule says which objects go to one destination. The field Markers says whether delete markers go there too. The fields
+// Deletes and Existing can only be Disabled: deletions of versions, and objects that are older than the rule, are not copied.
 type Rule struct {
 	ID                 string      `xml:"ID,omitempty"`
 	Priority           *int        `xml:"Priority,omitempty"`

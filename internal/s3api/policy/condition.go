@@ -181,33 +181,6 @@ func (r *Rules) holds(s resolvableStatement, request *document.Request, many boo
 	return c.Hold(request)
 }
 
-// scalarsOf reads a string, a number or a boolean, or a non-empty list of them.
-func scalarsOf(raw []byte) ([]string, error) {
-	list := []json.RawMessage{raw}
-	if len(raw) > 0 && raw[0] == '[' {
-		if err := json.Unmarshal(raw, &list); err != nil {
-			return nil, err
-		}
-		if len(list) == 0 {
-			return nil, overlookedf("the list of values is empty")
-		}
-	}
-	out := make([]string, len(list))
-	for i, v := range list {
-		switch {
-		case len(v) > 0 && v[0] == '"':
-			if err := json.Unmarshal(v, &out[i]); err != nil {
-				return nil, err
-			}
-		case len(v) == 0 || v[0] == '{' || v[0] == '[' || string(v) == "null":
-			return nil, fmt.Errorf("%.64s, expected a string, a number or a boolean", v)
-		default:
-			out[i] = string(v)
-		}
-	}
-	return out, readableText(out...)
-}
-
 // patternWork returns the number of bytes behind the first * of a pattern. Each byte of a text may be compared that
 // many times.
 func patternWork(pattern string) int {

@@ -63,17 +63,17 @@ func parse(text []byte, bucket string) (*bucketPolicy, error) {
 	doc := &bucketPolicy{bucket: bucket}
 	var list json.RawMessage
 	for _, f := range fields {
-		switch f.name {
+		switch f.Name {
 		case "Version":
-			doc.version = f.value
+			doc.version = f.Value
 		case "Id":
-			if err := json.Unmarshal(f.value, new(string)); err != nil {
-				return nil, fmt.Errorf("field Id has the value %.64s, expected a string", f.value)
+			if err := json.Unmarshal(f.Value, new(string)); err != nil {
+				return nil, fmt.Errorf("field Id has the value %.64s, expected a string", f.Value)
 			}
 		case "Statement":
-			list = f.value
+			list = f.Value
 		default:
-			return nil, overlookedf("unknown field %.64q, expected Version, Id or Statement", f.name)
+			return nil, overlookedf("unknown field %.64q, expected Version, Id or Statement", f.Name)
 		}
 	}
 	if list == nil {
@@ -111,28 +111,28 @@ func parseStatement(raw []byte, bucket string, variables bool) (statement, error
 	var unknown error
 	var principal json.RawMessage
 	for _, f := range fields {
-		switch f.name {
+		switch f.Name {
 		case "Sid":
-			err = json.Unmarshal(f.value, new(string))
+			err = json.Unmarshal(f.Value, new(string))
 		case "Effect":
-			if err = json.Unmarshal(f.value, &s.effect); err == nil && s.effect != "Allow" && s.effect != "Deny" {
+			if err = json.Unmarshal(f.Value, &s.effect); err == nil && s.effect != "Allow" && s.effect != "Deny" {
 				err = fmt.Errorf("expected Allow or Deny")
 			}
 		case "Principal":
-			principal = f.value
+			principal = f.Value
 		case "Action":
-			s.action = f.value
+			s.action = f.Value
 		case "Resource":
-			s.resource = f.value
+			s.resource = f.Value
 		case "Condition":
-			s.condition = f.value
+			s.condition = f.Value
 		case "NotPrincipal", "NotAction", "NotResource":
 			err = Overlooked("this server does not support it")
 		default:
 			err = Overlooked("unknown field, expected Sid, Effect, Principal, Action, Resource or Condition")
 		}
 		if err != nil && unknown == nil {
-			unknown = fmt.Errorf("field %.64q: %w", f.name, err)
+			unknown = fmt.Errorf("field %.64q: %w", f.Name, err)
 		}
 		err = nil
 	}

@@ -48,13 +48,13 @@ func split(text []byte) (*rawDocument, error) {
 	}
 	doc := &rawDocument{}
 	for _, f := range fields {
-		switch f.name {
+		switch f.Name {
 		case "Version":
-			doc.version = f.value
+			doc.version = f.Value
 		case "Id":
-			doc.id = f.value
+			doc.id = f.Value
 		case "Statement":
-			if err := json.Unmarshal(f.value, &doc.statements); err != nil {
+			if err := json.Unmarshal(f.Value, &doc.statements); err != nil {
 				return nil, err
 			}
 		}

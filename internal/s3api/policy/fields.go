@@ -3,11 +3,11 @@
 package policy
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/nebulaio/nebulaio/internal/iam/document"
 )
 
 // Overlooked is a fault in a policy that the S3 library versitygw does not notice, such as an unknown field.
@@ -18,43 +18,25 @@ func (o Overlooked) Error() string { return string(o) }
 
 func overlookedf(format string, args ...any) error { return Overlooked(fmt.Sprintf(format, args...)) }
 
-// field is a member of a JSON object.
-type field struct {
-	name  string
-	value json.RawMessage
+// overlooked returns a fault as Overlooked if it is one that parsers of JSON do not notice, versitygw's among them.
+func overlooked(err error) error {
+	var fault document.Ambiguous
+	if errors.As(err, &fault) {
+		return Overlooked(fault)
+	}
+	return err
 }
 
-// fieldsOf returns the members of a JSON object in order. A repeated name is an error, because JSON parsers differ
-// in which of the two values they use.
-func fieldsOf(raw []byte) ([]field, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, fmt.Errorf("%.64q, expected a JSON object", raw)
-	}
-	var out []field
-	seen := map[string]struct{}{}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return nil, fmt.Errorf("no valid JSON: %w", err)
-		}
-		f := field{name: t.(string)} // a name in JSON is always a string
-		if _, twice := seen[f.name]; twice {
-			return nil, overlookedf("field %.64q is given twice", f.name)
-		}
-		seen[f.name] = struct{}{}
-		if err := d.Decode(&f.value); err != nil {
-			return nil, fmt.Errorf("no valid JSON: %w", err)
-		}
-		out = append(out, f)
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, fmt.Errorf("no valid JSON: %w", err)
-	}
-	if d.More() {
-		return nil, fmt.Errorf("something follows the JSON object")
-	}
-	return out, nil
+// fieldsOf returns the members of a JSON object in order. A repeated name is an error.
+func fieldsOf(raw []byte) ([]document.Field, error) {
+	fields, err := document.FieldsOf(raw)
+	return fields, overlooked(err)
+}
+
+// scalarsOf reads a string, a number or a boolean, or a non-empty list of them, as texts.
+func scalarsOf(raw []byte) ([]string, error) {
+	values, err := document.ScalarsOf(raw)
+	return values, overlooked(err)
 }
 
 // stringsOf reads a string or a non-empty list of strings.
@@ -70,13 +52,5 @@ func stringsOf(raw []byte) ([]string, error) {
 	return many, readableText(many...)
 }
 
-// readableText returns an error if a text has the Unicode replacement character, by which the JSON decoder replaces
-// invalid Unicode. Such a text would match other keys than its author meant.
-func readableText(all ...string) error {
-	for _, text := range all {
-		if strings.ContainsRune(text, utf8.RuneError) {
-			return overlookedf("%.128q has a part that is no Unicode", text)
-		}
-	}
-	return nil
-}
+// readableText returns an error if a text has a part that is no Unicode.
+func readableText(all ...string) error { return overlooked(document.Readable(all...)) }

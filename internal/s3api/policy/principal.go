@@ -17,14 +17,14 @@ func principalsOf(raw []byte) ([]string, error) {
 			return nil, err
 		}
 		for _, k := range kinds {
-			if k.name != "AWS" {
-				return nil, overlookedf("unknown field %.64q, expected AWS", k.name)
+			if k.Name != "AWS" {
+				return nil, overlookedf("unknown field %.64q, expected AWS", k.Name)
 			}
 		}
 		if len(kinds) == 0 {
 			return nil, overlookedf("missing required field AWS")
 		}
-		raw = kinds[0].value
+		raw = kinds[0].Value
 	}
 	names, err := stringsOf(raw)
 	if err != nil {

@@ -172,7 +172,8 @@ func TestPartsCountAgainstQuotas(t *testing.T) {
 	if u := usageIn(t, s, "b"); u != (object.Usage{Bytes: 100, Objects: 1}) {
 		t.Errorf("the bucket holds %+v", u)
 	}
-	if _, err := s.Copy(t.Context(), object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "l"}); !errors.Is(err, object.ErrQuota) {
+	copied := object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "l"}
+	if _, err := s.Copy(t.Context(), copied); !errors.Is(err, object.ErrQuota) {
 		t.Errorf("a copy beyond the quota: %v", err)
 	}
 }

@@ -76,8 +76,8 @@ func keyName(id string) string {
 
 // newEnvelope makes a data key for a new object.
 func (s *Store) newEnvelope(ctx context.Context, bucket, key string, e object.Encryption) (*envelope, error) {
-	v := &envelope{EncryptionHeader: object.EncryptionHeader{Kind: e.Kind, Context: e.Context, BucketKey: e.BucketKey}, bucket: bucket, object: key,
-		key: seal.NewKey()}
+	v := &envelope{EncryptionHeader: object.EncryptionHeader{Kind: e.Kind, Context: e.Context, BucketKey: e.BucketKey},
+		bucket: bucket, object: key, key: seal.NewKey()}
 	var err error
 	switch e.Kind {
 	case object.EncryptedCustomer:

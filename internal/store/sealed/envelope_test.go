@@ -8,7 +8,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// FuzzEnvelope reads arbitrary attributes of encrypted objects.
+// FuzzEnvelope parses arbitrary text as the attribute that describes how an object is encrypted.
 func FuzzEnvelope(f *testing.F) {
 	f.Add(`{"kind":"AES256","key":"nebulaio/s3","generation":1,"wrapped":"AAAA"}`)
 	f.Add(`{"kind":"SSE-C","salt":"AAAA","wrapped":""}`)
