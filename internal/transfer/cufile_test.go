@@ -22,6 +22,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -185,7 +186,7 @@ func TestAutoTakesCuFileWhereItIsPlausible(t *testing.T) {
 			f := openFile(t, path)
 			requireDirect(t, f)
 			dropped(t, f)
-			readRandom(t, path, 0, 2*units.MiB)
+			vfstest.Hold(t, path, 0, 2*units.MiB)
 			got, rep := loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteAuto)
 			if !bytes.Equal(got, want) {
 				t.Fatal("bytes differ")
@@ -194,9 +195,7 @@ func TestAutoTakesCuFileWhereItIsPlausible(t *testing.T) {
 				d != f.Size()-c {
 				t.Errorf("%d cached and %d by cuFile of %d: %+v", c, d, f.Size(), rep.Routes)
 			}
-			if _, err := f.ReadAt(make([]byte, f.Size()), 0); err != nil {
-				t.Fatal(err)
-			}
+			vfstest.Hold(t, path, 0, f.Size())
 			if _, rep = loadGPU(t, r.gpu, r.e, r.dev, f, report.RouteAuto); rep.CuFile != nil ||
 				routeBytes(rep, report.RouteTakenCache) != f.Size() || refusal(rep, "cufile") != nil {
 				t.Errorf("a warm load: %+v %+v", rep.Routes, rep.CuFile)

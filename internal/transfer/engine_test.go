@@ -15,8 +15,6 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/devicetest"
 	"github.com/nebulaio/nebulaio/internal/device/host"
@@ -143,11 +141,9 @@ func TestWarmColdAndHalfTellTheirRoutes(t *testing.T) {
 					t.Fatalf("cold: %d of %d bytes were direct: %+v", d, f.Size(), r.Routes)
 				}
 
-				warm := make([]byte, len(want))
-				if _, err := f.ReadAt(warm, 0); err != nil {
-					t.Fatal(err)
-				}
+				release := vfstest.Hold(t, path, 0, f.Size())
 				got, r = load(t, e, dev, f, report.RouteAuto, report.CacheAuto)
+				release()
 				if !bytes.Equal(got, want) {
 					t.Fatal("warm: bytes differ")
 				}
@@ -157,11 +153,9 @@ func TestWarmColdAndHalfTellTheirRoutes(t *testing.T) {
 
 				dropped(t, f)
 				half := f.Size() / 2 &^ (plan.LeafSize - 1)
-				if err := unix.Fadvise(int(openFD(t, path)), 0, 0, unix.FADV_RANDOM); err != nil {
-					t.Fatal(err)
-				}
-				readRandom(t, path, 0, half)
+				release = vfstest.Hold(t, path, 0, half)
 				got, r = load(t, e, dev, f, report.RouteAuto, report.CacheBypass)
+				release()
 				if !bytes.Equal(got, want) {
 					t.Fatal("half: bytes differ")
 				}
@@ -170,31 +164,6 @@ func TestWarmColdAndHalfTellTheirRoutes(t *testing.T) {
 					t.Fatalf("half: %d cached and %d direct of %d: %+v", c, d, f.Size(), r.Routes)
 				}
 			})
-		}
-	}
-}
-
-func openFD(t *testing.T, path string) uintptr {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f.Fd()
-}
-
-// readRandom brings exactly [lo, hi) into the page cache, without readahead.
-func readRandom(t *testing.T, path string, lo, hi int64) {
-	t.Helper()
-	fd := int(openFD(t, path))
-	if err := unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 64*units.KiB)
-	for off := lo; off < hi; off += int64(len(buf)) {
-		if _, err := unix.Pread(fd, buf[:min(int64(len(buf)), hi-off)], off); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -137,10 +138,9 @@ func TestGPUWarmColdAndHalf(t *testing.T) {
 				t.Fatalf("cold: %d of %d bytes were direct: %+v", n, f.Size(), r.Routes)
 			}
 
-			if _, err := f.ReadAt(make([]byte, f.Size()), 0); err != nil {
-				t.Fatal(err)
-			}
+			release := vfstest.Hold(t, path, 0, f.Size())
 			got, r = loadGPU(t, g, e, d, f, report.RouteAuto)
+			release()
 			if !bytes.Equal(got, want) {
 				t.Fatal("warm: bytes differ")
 			}
@@ -149,8 +149,9 @@ func TestGPUWarmColdAndHalf(t *testing.T) {
 			}
 
 			dropped(t, f)
-			readRandom(t, path, 0, 2*units.MiB)
+			release = vfstest.Hold(t, path, 0, 2*units.MiB)
 			got, r = loadGPU(t, g, e, d, f, report.RouteAuto)
+			release()
 			if !bytes.Equal(got, want) {
 				t.Fatal("half: bytes differ")
 			}

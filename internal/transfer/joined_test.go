@@ -15,6 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -56,6 +57,7 @@ func newStrewn(t *testing.T, d device.Device, piece func(*rand.Rand) int64) *str
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { f.Close() })
+		vfstest.Hold(t, path, 0, int64(len(b)))
 		s.Files, s.paths, contents = append(s.Files, f), append(s.paths, path), append(contents, b)
 		sums := &checksum.Sums{Size: int64(len(b)), Block: 1 << 20}
 		for off := 0; off < len(b); off += 1 << 20 {

@@ -20,6 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -206,14 +207,14 @@ func TestPathResidencyHidden(t *testing.T) {
 				f.ForceProbe(vfs.ProbeCachestat)
 				dropped(t, f)
 				f.ForceProbe(method)
-				readRandom(t, path, 0, 1*units.MiB)
+				vfstest.Hold(t, path, 0, 1*units.MiB)
 				got, r = load(t, e, dev, f, report.RouteAuto, report.CacheBypass)
 				equal(t, got, want)
 				if c := routeBytes(r, report.RouteTakenCache); c < 1*units.MiB || (c > 1*units.MiB && method != vfs.ProbeNone) {
 					t.Errorf("half: %d bytes of %d came from the page cache: %+v", c, f.Size(), r.Routes)
 				}
 
-				warm(t, f)
+				vfstest.Hold(t, path, 0, f.Size())
 				got, r = load(t, e, dev, f, report.RouteAuto, report.CacheBypass)
 				equal(t, got, want)
 				wantRoutes(t, r, map[report.RouteTaken]int64{report.RouteTakenCache: f.Size()})
@@ -278,13 +279,14 @@ func TestPathOverlay(t *testing.T) {
 	}
 	e := newEngine(t, small)
 
-	warm(t, f)
+	release := vfstest.Hold(t, path, 0, f.Size())
 	got, r := load(t, e, host.Staged(), f, report.RouteAuto, report.CacheAuto)
 	equal(t, got, want)
 	wantRoutes(t, r, map[report.RouteTaken]int64{report.RouteTakenCache: f.Size()})
 	got, r = load(t, e, host.Staged(), f, report.RouteBuffered, report.CacheAuto)
 	equal(t, got, want)
 	wantRoutes(t, r, map[report.RouteTaken]int64{report.RouteTakenCache: f.Size()})
+	release()
 
 	if ok, why := f.Direct(); !ok {
 		t.Skipf("no direct reads on this overlay: %s", why.Reason)
@@ -432,6 +434,8 @@ func TestPathAutoKeepsAFileThatIsColdAgain(t *testing.T) {
 	} {
 		if c.cold {
 			dropped(t, f)
+		} else {
+			vfstest.Hold(t, path, 0, f.Size())
 		}
 		d := host.Staged()
 		b := alloc(t, d, f.Size())

@@ -19,6 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -232,6 +233,9 @@ func TestVerifyFindsAndNamesEveryFlippedBit(t *testing.T) {
 				}
 				f := a.prepared(t, path)
 				defer f.Close()
+				if !a.cold {
+					vfstest.Hold(t, path, 0, size)
+				}
 				tr := start(t, e, context.Background(), Request{Device: tg.dev, Files: []*vfs.File{f},
 					Segments: []Segment{{Len: size, Dst: b.Ptr()}}, Route: a.ask, Verify: []*checksum.Sums{sums}})
 				if err := tr.Err(); err != nil {
@@ -388,7 +392,7 @@ func TestVerifyMismatchWaitsForTheOtherCopies(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{})
 	d, e := g.Open("cuda:0"), newEngine(t, small)
 	f := openFile(t, path)
-	warm(t, f)
+	vfstest.Hold(t, path, 0, f.Size())
 	b := alloc(t, d, f.Size())
 	g.Hold(0)
 	r := whole(d, f, b.Ptr(), report.RouteBuffered)
@@ -443,7 +447,7 @@ func TestVerifyKeepsABadBlockOffTheDevice(t *testing.T) {
 	g, d := fakegpu.OpenOne(t)
 	e := newEngine(t, Options{Poison: true, VerifyOn: VerifyHost})
 	f := openFile(t, path)
-	warm(t, f)
+	vfstest.Hold(t, path, 0, f.Size())
 	b := alloc(t, d, f.Size())
 	r := whole(d, f, b.Ptr(), report.RouteBuffered)
 	r.Verify = []*checksum.Sums{sums}
