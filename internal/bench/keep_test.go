@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 )
 
 var here = record.Machine{Kernel: "6.8", CPU: "a CPU", CPUs: 8, Memory: 64 << 30,
@@ -133,11 +134,16 @@ func TestShareIsOfTheLimitThatBinds(t *testing.T) {
 		{bench.Spec{Memory: bench.Engine, Cache: bench.Warm}, 4, 10, record.MemoryCopy},
 	} {
 		c.spec.BlockSize = 64 << 10
+		release := func() {}
+		if c.spec.Cache == bench.Warm {
+			release = vfstest.Hold(t, set.Files()[0].Path(), 0, 1<<20)
+		}
 		r, err := bench.Run(t.Context(), bench.Job{Set: set, Device: host.Staged(), Engine: engine(t), Spec: c.spec,
 			Machine: m,
 			Ceilings: limits(m, record.Limit{ID: record.StorageRead, On: key, GBps: c.storage},
 				record.Limit{ID: record.PageCache, On: "host", GBps: 50},
 				record.Limit{ID: record.MemoryCopy, On: "host", GBps: c.memory})})
+		release()
 		if err != nil {
 			t.Fatal(err)
 		}

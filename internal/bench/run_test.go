@@ -21,6 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/test/closing"
 )
 
@@ -291,7 +292,9 @@ func TestCacheHonesty(t *testing.T) {
 		}
 		return r
 	}
+	release := vfstest.Hold(t, set.Files()[0].Path(), 0, 4<<20)
 	warm := run(bench.Spec{Route: bench.Buffered, Cache: bench.Warm})
+	release()
 	if warm.Cache.Before != 4<<20 || warm.Cache.Verdict != "memory" || warm.Routes[0].Route != "page_cache" {
 		t.Errorf("warm: %+v, %v", *warm.Cache, warm.Routes)
 	}

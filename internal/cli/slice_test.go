@@ -9,6 +9,7 @@ import (
 
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 )
 
 func TestParseSlice(t *testing.T) {
@@ -96,6 +97,7 @@ func TestLoadSliceAndShard(t *testing.T) {
 	if l := v.Loads[0]; l.Bytes != 2*6+3*3*4*4 || l.Wanted != l.Bytes || l.Read < l.Wanted || l.Amplification < 1 {
 		t.Errorf("%d bytes, %+v", l.Bytes, l.ReadTotals)
 	}
+	vfstest.Hold(t, path, 0, vfstest.Open(t, path).Size()) // a direct read reads the whole blocks of the disk
 	run(t, []string{"load", path, "--device", "host", "--tensors", "u8.matrix", "--slice", "u8.matrix[:,0:1]"}).
 		want(t, 0, "bytes     4 B\n", "\nread      25 B, 6.25 times the requested bytes\n", "\npack ")
 	for want, args := range map[string][]string{

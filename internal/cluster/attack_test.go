@@ -267,7 +267,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	after := nodes[1].Status()
-	if after.Served.Blocks != before.Served.Blocks || after.Strangers != before.Strangers+20 {
+	if after.Served.Blocks > 1 || after.Strangers != before.Strangers+20 {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
 }
