@@ -14,8 +14,9 @@ import (
 type CheckpointCommitOptions struct {
 	// Manifest is a JSON object with the fields "id" (16 hex digits), "step" (a number or null), "world", "files" and
 	// "items". An entry of "files" has the fields "name", "size" and "crc64nvme". An entry of "items" has the fields
-	// "tensor", "file", "offset", "size", "dtype", "shape" and "at". CommitCheckpoint adds the fields "version", "format", "created", "bytes" and "metadata". If a file has no
-	// "crc64nvme", it is computed from FILE.crc64nvme, if there is one.
+	// "tensor", "file", "offset", "size", "dtype", "shape" and "at". CommitCheckpoint adds the fields "version", "format",
+	// "created", "bytes" and "metadata". If a file has no "crc64nvme", it is computed from FILE.crc64nvme, if there is
+	// one.
 	Manifest []byte
 	// Metadata is the content of the file .metadata.
 	Metadata []byte

@@ -81,7 +81,8 @@ func saveStep(sys *nebulaio.System, dir string, step int, careless bool, tell fu
 			return err
 		}
 		files = append(files, map[string]any{"name": name, "size": len(data), "crc64nvme": job.Report().CRC64NVME})
-		items = append(items, map[string]any{"tensor": fmt.Sprintf("w%d", rank), "file": rank, "size": len(data), "dtype": "U8"})
+		items = append(items, map[string]any{"tensor": fmt.Sprintf("w%d", rank), "file": rank, "size": len(data),
+			"dtype": "U8"})
 		tell("written")
 	}
 	m["files"], m["items"] = files, items
@@ -203,8 +204,8 @@ func judgeRoot(sys *nebulaio.System, root string, acknowledged int) error {
 		}
 	}
 	if last < acknowledged {
-		return fmt.Errorf("the last checkpoint is that of step %d, but step %d was acknowledged; found %+v", last, acknowledged,
-			found)
+		return fmt.Errorf("the last checkpoint is that of step %d, but step %d was acknowledged; found %+v", last,
+			acknowledged, found)
 	}
 	return nil
 }

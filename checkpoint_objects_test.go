@@ -64,7 +64,8 @@ func TestCheckpointsInBuckets(t *testing.T) {
 			bucketDamage(t, sys, access, at(3), at(4))
 			p, err := sys.PruneCheckpoints(t.Context(), "s3://box/"+root, nebulaio.CheckpointPruneOptions{KeepLast: 1,
 				KeepEvery: 2, Client: access})
-			if err != nil || len(p.Removed) != 2 || p.Removed[0].Name != "step-0000000001" || p.Removed[1].Name != "step-0000000003" {
+			if err != nil || len(p.Removed) != 2 || p.Removed[0].Name != "step-0000000001" ||
+				p.Removed[1].Name != "step-0000000003" {
 				t.Fatalf("%+v, %v", p, err)
 			}
 			found, err := sys.ListCheckpoints(t.Context(), "s3://box/"+root+"/", nebulaio.CheckpointListOptions{All: true,
@@ -115,7 +116,8 @@ func bucketDamage(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpti
 		b[500] ^= 1
 		put(t, sys, access, map[string]string{key: string(b)})
 		v, err := sys.VerifyCheckpoint(t.Context(), "s3://box/"+prefix, nebulaio.CheckpointVerifyOptions{Client: access})
-		if err != nil || v.Verdict != "damaged" || len(v.Problems) != 1 || !strings.HasSuffix("/"+key, "/"+v.Problems[0].File) ||
+		if err != nil || v.Verdict != "damaged" || len(v.Problems) != 1 ||
+			!strings.HasSuffix("/"+key, "/"+v.Problems[0].File) ||
 			!slices.Equal(v.Problems[0].Tensors, []string{"w1"}) {
 			t.Errorf("%s: %+v, %v", prefix, v, err)
 		}

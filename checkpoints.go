@@ -82,8 +82,8 @@ type CheckpointProblem struct {
 	MoreTensors int      `json:"more_tensors"` // number of tensors that are not named
 }
 
-// CheckpointPruneOptions choose the checkpoints that PruneCheckpoints keeps. At least one of KeepLast and KeepEvery must
-// be set.
+// CheckpointPruneOptions choose the checkpoints that PruneCheckpoints keeps. At least one of KeepLast and KeepEvery
+// must be set.
 type CheckpointPruneOptions struct {
 	// KeepLast is the number of newest complete checkpoints to keep.
 	KeepLast int
@@ -113,10 +113,11 @@ type PrunedCheckpoint struct {
 	Reason string `json:"reason"` // why it was removed or kept
 }
 
-// ListCheckpoints returns the checkpoints at a path, sorted by step, then by time. The path is a root of checkpoints, one
-// checkpoint, or an s3:// prefix of either. A checkpoint that is not complete is left out, unless o.All is set. The
+// ListCheckpoints returns the checkpoints at a path, sorted by step, then by time. The path is a root of checkpoints,
+// one checkpoint, or an s3:// prefix of either. A checkpoint that is not complete is left out, unless o.All is set. The
 // last entry with a step is the latest checkpoint. If the path does not exist, the error is of kind NotFound.
-func (s *System) ListCheckpoints(ctx context.Context, path string, o CheckpointListOptions) (all []Checkpoint, err error) {
+func (s *System) ListCheckpoints(ctx context.Context, path string,
+	o CheckpointListOptions) (all []Checkpoint, err error) {
 	err = atCheckpoints(s, "list checkpoints", path, o.Client, func(t checkpoint.Target) error {
 		found, err := checkpoint.List(ctx, t, o.All)
 		all = convert(found, func(c checkpoint.Checkpoint) Checkpoint { return Checkpoint(c) })
@@ -128,7 +129,8 @@ func (s *System) ListCheckpoints(ctx context.Context, path string, o CheckpointL
 // VerifyCheckpoint reads all files of the checkpoint at a path and compares them with their checksums. The path is a
 // checkpoint, or a single file of torch.save or .safetensors, or an s3:// URL of either. Damage is no error: it is in
 // the result. If there is no checkpoint at the path, the error is of kind NotFound.
-func (s *System) VerifyCheckpoint(ctx context.Context, path string, o CheckpointVerifyOptions) (v CheckpointVerification,
+func (s *System) VerifyCheckpoint(ctx context.Context, path string,
+	o CheckpointVerifyOptions) (v CheckpointVerification,
 	err error) {
 	began := time.Now()
 	err = atCheckpoints(s, "verify checkpoint", path, o.Client, func(t checkpoint.Target) error {
@@ -150,8 +152,8 @@ func (s *System) VerifyCheckpoint(ctx context.Context, path string, o Checkpoint
 
 // PruneCheckpoints removes checkpoints from the root at a path or an s3:// prefix. PruneCheckpoints looks only at
 // directories named step-<number>, and keeps all others. PruneCheckpoints never removes the last complete checkpoint, a
-// directory to which a save may still write, or a damaged checkpoint. PruneCheckpoints removes what killed saves left. If the
-// process is killed, each checkpoint is complete, or is no longer listed and is removed by the next call.
+// directory to which a save may still write, or a damaged checkpoint. PruneCheckpoints removes what killed saves left.
+// If the process is killed, each checkpoint is complete, or is no longer listed and is removed by the next call.
 func (s *System) PruneCheckpoints(ctx context.Context, path string, o CheckpointPruneOptions) (p CheckpointPruning,
 	err error) {
 	err = atCheckpoints(s, "prune checkpoints", path, o.Client, func(t checkpoint.Target) error {

@@ -107,7 +107,8 @@ func all(t *testing.T, d *nebulaio.Data, o nebulaio.LoaderOptions, most int) ([]
 func TestDataIsReadOnceAndResumes(t *testing.T) {
 	d := openData(t, nebulaio.DataOptions{}, tars(t, 3, 40))
 	info := d.Info()
-	if info.Format != "tar" || info.Samples != 120 || info.Files != 3 || len(info.Columns) != 2 || len(info.Fingerprint) != 32 {
+	if info.Format != "tar" || info.Samples != 120 || info.Files != 3 || len(info.Columns) != 2 ||
+		len(info.Fingerprint) != 32 {
 		t.Fatalf("%+v", info)
 	}
 	o := nebulaio.LoaderOptions{Batch: 8, Seed: 7, Epochs: 1, Tail: "short"}
@@ -170,7 +171,8 @@ func TestAStateOfOtherDataIsRefused(t *testing.T) {
 
 func TestTheReportOfALoader(t *testing.T) {
 	d := openData(t, nebulaio.DataOptions{}, tars(t, 2, 20))
-	l, err := d.NewLoader(t.Context(), nebulaio.LoaderOptions{Batch: 8, Epochs: 2, Tail: "short", Columns: []string{"txt"}})
+	l, err := d.NewLoader(t.Context(), nebulaio.LoaderOptions{Batch: 8, Epochs: 2, Tail: "short",
+		Columns: []string{"txt"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +193,8 @@ func TestTheReportOfALoader(t *testing.T) {
 	for _, share := range r.Total.Routes {
 		routed += share.Bytes
 	}
-	if r.Device.ID != "host" || r.Total.Batches != 7 || r.Total.Samples != 56 || r.Total.Bytes != bytes || routed != bytes {
+	if r.Device.ID != "host" || r.Total.Batches != 7 || r.Total.Samples != 56 || r.Total.Bytes != bytes ||
+		routed != bytes {
 		t.Errorf("%+v, expected 56 samples with %d bytes", r.Total, bytes)
 	}
 	if len(r.Epochs) != 2 || r.Epochs[0].Samples != 40 || r.Epochs[1].Samples != 16 || r.Epochs[1].Epoch != 1 {
@@ -249,7 +252,8 @@ func TestALoaderNamesWhatIsMissing(t *testing.T) {
 			b.Free()
 		}
 	}
-	if fault.KindOf(err) != fault.NotFound || !strings.Contains(err.Error(), gone) || !strings.Contains(err.Error(), "sample 2") {
+	if fault.KindOf(err) != fault.NotFound || !strings.Contains(err.Error(), gone) ||
+		!strings.Contains(err.Error(), "sample 2") {
 		t.Error(err)
 	}
 	if err := l.Close(); err != nil {

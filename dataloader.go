@@ -112,7 +112,8 @@ func (d *Data) NewLoader(ctx context.Context, o LoaderOptions) (made *Loader, er
 	if l.batches, err = order.Batches(d.Len(), in.Mixing, in.Split); err != nil {
 		return nil, err
 	}
-	l.feed = feed{device: l.dev.Info(), asked: report.Asked{Route: in.Route, Cache: in.Cache}, refused: d.place.refusals(ctx)}
+	l.feed = feed{device: l.dev.Info(), asked: report.Asked{Route: in.Route, Cache: in.Cache},
+		refused: d.place.refusals(ctx)}
 	if why := d.sys.noGPU(l.dev, o.Device); why != nil {
 		l.feed.refused = append(l.feed.refused, *why)
 	}
@@ -204,7 +205,8 @@ func (b LoaderState) resumes(s *LoaderState, changed bool) error {
 			"open the data of the state, or allow changed data")
 	case s.Seed != b.Seed:
 		return refuse("the seed", s.Seed, b.Seed, "use the seed of the state, or begin without a state")
-	case s.Shuffle != "" && (s.Shuffle != b.Shuffle || s.ShuffleBlock != b.ShuffleBlock || s.ShuffleWindow != b.ShuffleWindow):
+	case s.Shuffle != "" && (s.Shuffle != b.Shuffle || s.ShuffleBlock != b.ShuffleBlock ||
+		s.ShuffleWindow != b.ShuffleWindow):
 		return refuse("the shuffle", fmt.Sprint(s.Shuffle, " ", s.ShuffleBlock, " ", s.ShuffleWindow),
 			fmt.Sprint(b.Shuffle, " ", b.ShuffleBlock, " ", b.ShuffleWindow),
 			"use the shuffle of the state, or begin without a state")

@@ -64,8 +64,8 @@ func dataInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 	archives, files := tars(t, 2, 20), folder(t, 30)
 	put(t, sys, access, contents(t, archives, "data/tars/"))
 	put(t, sys, access, contents(t, files, "data/files/"))
-	put(t, sys, access, map[string]string{"data/files/": "", "data/files/.hidden": "x", "data/files/1000.txt.crc64nvme": "x",
-		"data/files-2/x.txt": "another prefix"})
+	put(t, sys, access, map[string]string{"data/files/": "", "data/files/.hidden": "x",
+		"data/files/1000.txt.crc64nvme": "x", "data/files-2/x.txt": "another prefix"})
 	at := strings.TrimPrefix(access.Endpoint, "http://")
 	for _, door := range []string{"require", "off"} {
 		o := nebulaio.DataOptions{Client: access}
@@ -92,9 +92,12 @@ func dataInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 				}
 			}
 		}
-		for name, kind := range map[string]fault.Kind{"s3://no-such-box/data": fault.NotFound, "s3://box/data/nothing": fault.NotFound,
-			"s3://box/data/fil": fault.NotFound, "s3://box/data/files/*.jpg": fault.NotFound, "s3://no-such-box": fault.NotFound,
-			"s3://box/data/tars/train-{00..02}.tar": fault.NotFound, "s3://": fault.Invalid, "s3://box/data/files-2/x.txt": fault.Invalid} {
+		for name, kind := range map[string]fault.Kind{"s3://no-such-box/data": fault.NotFound,
+			"s3://box/data/nothing": fault.NotFound,
+			"s3://box/data/fil":     fault.NotFound, "s3://box/data/files/*.jpg": fault.NotFound,
+			"s3://no-such-box":                      fault.NotFound,
+			"s3://box/data/tars/train-{00..02}.tar": fault.NotFound, "s3://": fault.Invalid,
+			"s3://box/data/files-2/x.txt": fault.Invalid} {
 			d, err := sys.OpenData(t.Context(), []string{name}, o)
 			shown := strings.TrimSuffix(strings.Split(name, "{")[0], "train-")
 			if strings.Contains(name, "no-such-box") {
@@ -132,7 +135,8 @@ func dataInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOpt
 // readEpoch reads all samples and compares each byte. The report says by which way the bytes came.
 func readEpoch(t *testing.T, d *nebulaio.Data, door string) {
 	t.Helper()
-	l, err := d.NewLoader(t.Context(), nebulaio.LoaderOptions{Batch: 7, Seed: 3, Epochs: 1, Tail: "short", Device: "cuda:0"})
+	l, err := d.NewLoader(t.Context(), nebulaio.LoaderOptions{Batch: 7, Seed: 3, Epochs: 1, Tail: "short",
+		Device: "cuda:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +195,8 @@ func indexesInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.Client
 
 // changedObjects replaces, removes and shortens objects after the data was opened.
 func changedObjects(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOptions) {
-	put(t, sys, access, map[string]string{"data/changed/a.txt": "aaaa", "data/changed/b.txt": "bbbb", "data/changed/c.txt": "cccc"})
+	put(t, sys, access, map[string]string{"data/changed/a.txt": "aaaa", "data/changed/b.txt": "bbbb",
+		"data/changed/c.txt": "cccc"})
 	d, err := sys.OpenData(t.Context(), []string{"s3://box/data/changed"}, nebulaio.DataOptions{Client: access})
 	if err != nil {
 		t.Fatal(err)

@@ -110,7 +110,8 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 }
 
 // TestLinksResolve checks that each link to a file and each anchor of the Markdown pages exists.
-// TestTheBlockOfThePageIsTested compares the code block of docs/cpp.md with the one that test/native/gpudirect.cpp runs.
+// TestTheBlockOfThePageIsTested compares the code block of docs/cpp.md with the one that test/native/gpudirect.cpp
+// runs.
 func TestTheBlockOfThePageIsTested(t *testing.T) {
 	block, err := os.ReadFile("test/native/documented.inc")
 	if err != nil {

@@ -21,8 +21,9 @@ import (
 	"github.com/nebulaio/nebulaio/test/closing"
 )
 
-// TestEncryptedObjectsReachTheGPUOverHTTP reads and writes objects of a bucket that encrypts, with clients that find the door.
-// The report gives the reason why the bytes went over HTTP, and a client that must use the door gets that reason as its error.
+// TestEncryptedObjectsReachTheGPUOverHTTP reads and writes objects of a bucket that encrypts, with clients that find
+// the door. The report gives the reason why the bytes went over HTTP, and a client that must use the door gets that
+// reason as its error.
 func TestEncryptedObjectsReachTheGPUOverHTTP(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "master.key")
 	if err := os.WriteFile(file, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
@@ -44,13 +45,14 @@ func TestEncryptedObjectsReachTheGPUOverHTTP(t *testing.T) {
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 1})
 	sys := open(t, nebulaio.Options{CUDALibrary: g.CUDA, NVMLLibrary: g.NVML, BufferPoolSize: 32 << 20})
 	client := func(door string) *nebulaio.Client {
-		c, err := sys.NewClient(nebulaio.ClientOptions{Endpoint: endpoint, AccessKey: doorUser, SecretKey: doorPassword, Door: door})
+		c, err := sys.NewClient(nebulaio.ClientOptions{Endpoint: endpoint, AccessKey: doorUser, SecretKey: doorPassword,
+			Door: door})
 		return closing.AtEnd(t, c, err)
 	}
 	dst := memory(t, sys, "cuda:0", make([]byte, len(data)))
 	read := func(c *nebulaio.Client, key string) (nebulaio.ObjectReport, error) {
-		move, err := c.StartRead(t.Context(), nebulaio.ObjectRead{Bucket: "box", Key: key, Size: -1, Dst: dst.Ptr(), DstSize: dst.Size(),
-			Device: "cuda:0"})
+		move, err := c.StartRead(t.Context(), nebulaio.ObjectRead{Bucket: "box", Key: key, Size: -1, Dst: dst.Ptr(),
+			DstSize: dst.Size(), Device: "cuda:0"})
 		if err == nil {
 			err = move.Wait()
 		}
@@ -70,8 +72,9 @@ func TestEncryptedObjectsReachTheGPUOverHTTP(t *testing.T) {
 	if err := dst.Read(got, 0); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("other bytes: %v", err)
 	}
-	if _, err := read(client("require"), "sealed-0"); errs.KindOf(err) != errs.Unsupported || !strings.Contains(err.Error(),
-		"encrypted") {
+	if _, err := read(client("require"), "sealed-0"); errs.KindOf(err) != errs.Unsupported ||
+		!strings.Contains(err.Error(),
+			"encrypted") {
 		t.Errorf("a client that must use the door: %v", err)
 	}
 

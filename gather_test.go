@@ -138,7 +138,8 @@ func TestSegmentsArriveAsAPlainReadingGivesThem(t *testing.T) {
 	var names []string
 	for i, n := range []int{2<<20 + 17, 1, 700_000, 1 << 20} {
 		files, names = append(files, randomBytes(uint64(i), n)), append(names, filepath.Join(dir, fmt.Sprint(i)))
-		if _, err := sys.WritePieces(t.Context(), names[i], []nebulaio.Piece{{Bytes: files[i]}}, nebulaio.WriteOptions{}); err != nil {
+		if _, err := sys.WritePieces(t.Context(), names[i], []nebulaio.Piece{{Bytes: files[i]}},
+			nebulaio.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,29 +226,44 @@ func TestAnInvalidGatherIsRefused(t *testing.T) {
 		kind  errs.Kind
 		says  string
 	}{
-		"no file":        {nil, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.Invalid, "names file 0"},
-		"negative file":  {[]string{path}, nebulaio.GatherSegment{File: -1}, nebulaio.GatherOptions{}, errs.Invalid, "names file -1"},
-		"past the end":   {[]string{path}, nebulaio.GatherSegment{Offset: 101, Label: "w"}, nebulaio.GatherOptions{}, errs.Invalid, `segment 0 ("w") of ` + path},
-		"too long":       {[]string{path}, nebulaio.GatherSegment{Offset: 99, Size: 2, Ptr: 4096}, nebulaio.GatherOptions{}, errs.Invalid, "the file has 100 bytes"},
-		"overflow":       {[]string{path}, nebulaio.GatherSegment{Offset: most, Size: most, Ptr: 1}, nebulaio.GatherOptions{}, errs.Invalid, "2^62"},
-		"negative":       {[]string{path}, nebulaio.GatherSegment{Offset: -1, Size: 1, Ptr: 1}, nebulaio.GatherOptions{}, errs.Invalid, "offset -1"},
-		"no address":     {[]string{path}, nebulaio.GatherSegment{Size: 1}, nebulaio.GatherOptions{}, errs.Invalid, "address 0x0"},
-		"address at end": {[]string{path}, nebulaio.GatherSegment{Size: 2, Ptr: ^nebulaio.Ptr(0)}, nebulaio.GatherOptions{}, errs.Invalid, "address 0xffffffffffffffff"},
-		"width":          {[]string{path}, nebulaio.GatherSegment{Size: 2, Ptr: 4096, Width: 3, Stride: 2}, nebulaio.GatherOptions{}, errs.Invalid, "3 bytes out of every 2"},
-		"no width":       {[]string{path}, nebulaio.GatherSegment{Size: 2, Ptr: 4096, Stride: 2}, nebulaio.GatherOptions{}, errs.Invalid, "0 bytes out of every 2"},
-		"rows": {[]string{path}, nebulaio.GatherSegment{Size: most, Ptr: 4096, Width: 1, Stride: 1 << 20}, nebulaio.GatherOptions{}, errs.Invalid,
-			"rows that are read one by one"},
-		"missing":  {[]string{filepath.Join(dir, "b")}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.NotFound, filepath.Join(dir, "b")},
+		"no file": {nil, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.Invalid, "names file 0"},
+		"negative file": {[]string{path}, nebulaio.GatherSegment{File: -1}, nebulaio.GatherOptions{}, errs.Invalid,
+			"names file -1"},
+		"past the end": {[]string{path}, nebulaio.GatherSegment{Offset: 101, Label: "w"}, nebulaio.GatherOptions{},
+			errs.Invalid, `segment 0 ("w") of ` + path},
+		"too long": {[]string{path}, nebulaio.GatherSegment{Offset: 99, Size: 2, Ptr: 4096}, nebulaio.GatherOptions{},
+			errs.Invalid, "the file has 100 bytes"},
+		"overflow": {[]string{path}, nebulaio.GatherSegment{Offset: most, Size: most, Ptr: 1}, nebulaio.GatherOptions{},
+			errs.Invalid, "2^62"},
+		"negative": {[]string{path}, nebulaio.GatherSegment{Offset: -1, Size: 1, Ptr: 1}, nebulaio.GatherOptions{},
+			errs.Invalid, "offset -1"},
+		"no address": {[]string{path}, nebulaio.GatherSegment{Size: 1}, nebulaio.GatherOptions{}, errs.Invalid,
+			"address 0x0"},
+		"address at end": {[]string{path}, nebulaio.GatherSegment{Size: 2, Ptr: ^nebulaio.Ptr(0)}, nebulaio.GatherOptions{},
+			errs.Invalid, "address 0xffffffffffffffff"},
+		"width": {[]string{path}, nebulaio.GatherSegment{Size: 2, Ptr: 4096, Width: 3, Stride: 2},
+			nebulaio.GatherOptions{}, errs.Invalid, "3 bytes out of every 2"},
+		"no width": {[]string{path}, nebulaio.GatherSegment{Size: 2, Ptr: 4096, Stride: 2}, nebulaio.GatherOptions{},
+			errs.Invalid, "0 bytes out of every 2"},
+		"rows": {[]string{path}, nebulaio.GatherSegment{Size: most, Ptr: 4096, Width: 1, Stride: 1 << 20},
+			nebulaio.GatherOptions{}, errs.Invalid, "rows that are read one by one"},
+		"missing": {[]string{filepath.Join(dir, "b")}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.NotFound,
+			filepath.Join(dir, "b")},
 		"a folder": {[]string{dir}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.Invalid, dir},
 		"unnamed":  {[]string{""}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.Invalid, "is empty"},
 		"device":   {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Device: "tpu"}, errs.Invalid, "tpu"},
-		"no GPU":   {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Device: "cuda:9"}, errs.NotFound, "cuda:9"},
-		"route":    {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Route: "fast"}, errs.Invalid, "fast"},
-		"cache":    {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Cache: "never"}, errs.Invalid, "never"},
-		"unproven": {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Route: nebulaio.RouteCuFile, Verify: true}, errs.Invalid, "cannot be verified"},
-		"no sums":  {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Verify: true}, errs.NotFound, "has no checksums"},
-		"bucket":   {[]string{"s3://box"}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.Invalid, "names no object"},
-		"servers":  {[]string{"s3://a/b", "nebula://h:1/a/b"}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.Invalid, "another server"},
+		"no GPU": {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Device: "cuda:9"}, errs.NotFound,
+			"cuda:9"},
+		"route": {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Route: "fast"}, errs.Invalid, "fast"},
+		"cache": {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Cache: "never"}, errs.Invalid, "never"},
+		"unproven": {[]string{path}, nebulaio.GatherSegment{},
+			nebulaio.GatherOptions{Route: nebulaio.RouteCuFile, Verify: true}, errs.Invalid, "cannot be verified"},
+		"no sums": {[]string{path}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{Verify: true}, errs.NotFound,
+			"has no checksums"},
+		"bucket": {[]string{"s3://box"}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{}, errs.Invalid,
+			"names no object"},
+		"servers": {[]string{"s3://a/b", "nebula://h:1/a/b"}, nebulaio.GatherSegment{}, nebulaio.GatherOptions{},
+			errs.Invalid, "another server"},
 	} {
 		if c.o.Device == "" {
 			c.o.Device = "host"
@@ -282,15 +298,17 @@ func TestAnInvalidWriteLeavesTheOldFile(t *testing.T) {
 		kind  errs.Kind
 		says  string
 	}{
-		"negative":   {nebulaio.Piece{Size: -1, Device: "host"}, nebulaio.WriteOptions{}, errs.Invalid, "piece 1 has -1 bytes"},
+		"negative": {nebulaio.Piece{Size: -1, Device: "host"}, nebulaio.WriteOptions{}, errs.Invalid,
+			"piece 1 has -1 bytes"},
 		"huge":       {nebulaio.Piece{Size: 1 << 62, Ptr: 1, Device: "host"}, nebulaio.WriteOptions{}, errs.Invalid, "2^62"},
 		"no address": {nebulaio.Piece{Size: 1, Device: "host"}, nebulaio.WriteOptions{}, errs.Invalid, "address 0x0"},
 		"no device":  {nebulaio.Piece{Size: 1, Ptr: 1}, nebulaio.WriteOptions{}, errs.Invalid, `piece's device is ""`},
-		"auto":       {nebulaio.Piece{Size: 1, Ptr: 1, Device: "auto"}, nebulaio.WriteOptions{}, errs.Invalid, "expected host, cuda or cuda:N"},
-		"no GPU":     {nebulaio.Piece{Size: 1, Ptr: 1, Device: "cuda:0"}, nebulaio.WriteOptions{}, errs.NotFound, "cuda:0"},
-		"route":      {good, nebulaio.WriteOptions{Route: "fast"}, errs.Invalid, "fast"},
-		"cufile":     {good, nebulaio.WriteOptions{Route: nebulaio.RouteCuFile}, errs.Invalid, "cufile"},
-		"stream":     {good, nebulaio.WriteOptions{Streams: map[string]uint64{"x": 1}}, errs.Invalid, "x"},
+		"auto": {nebulaio.Piece{Size: 1, Ptr: 1, Device: "auto"}, nebulaio.WriteOptions{}, errs.Invalid,
+			"expected host, cuda or cuda:N"},
+		"no GPU": {nebulaio.Piece{Size: 1, Ptr: 1, Device: "cuda:0"}, nebulaio.WriteOptions{}, errs.NotFound, "cuda:0"},
+		"route":  {good, nebulaio.WriteOptions{Route: "fast"}, errs.Invalid, "fast"},
+		"cufile": {good, nebulaio.WriteOptions{Route: nebulaio.RouteCuFile}, errs.Invalid, "cufile"},
+		"stream": {good, nebulaio.WriteOptions{Streams: map[string]uint64{"x": 1}}, errs.Invalid, "x"},
 	} {
 		_, err := sys.WritePieces(t.Context(), path, []nebulaio.Piece{good, c.piece}, c.o)
 		if !errs.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) {
@@ -314,7 +332,8 @@ func TestAnInvalidWriteLeavesTheOldFile(t *testing.T) {
 func piecesInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientOptions) {
 	local := filepath.Join(t.TempDir(), "local")
 	data := randomBytes(9, 9<<20+5)
-	if _, err := sys.WritePieces(t.Context(), local, []nebulaio.Piece{{Bytes: data[:77]}}, nebulaio.WriteOptions{}); err != nil {
+	if _, err := sys.WritePieces(t.Context(), local, []nebulaio.Piece{{Bytes: data[:77]}},
+		nebulaio.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	vfstest.Hold(t, local, 0, 77) // read past the page cache, the file would be refused cuFile
@@ -337,13 +356,14 @@ func piecesInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 				{File: 1, Size: 77, Ptr: dst.Ptr() + nebulaio.Ptr(size)},
 				{File: 0, Offset: int64(size / 3), Size: int64(size - size/3), Ptr: dst.Ptr() + nebulaio.Ptr(size/3), Label: "end"},
 				{File: 0, Size: int64(size / 3), Ptr: dst.Ptr()}}
-			g, err := sys.Gather(t.Context(), []string{url, local}, segments, nebulaio.GatherOptions{Device: "cuda:0", Verify: true,
-				Client: o})
+			g, err := sys.Gather(t.Context(), []string{url, local}, segments,
+				nebulaio.GatherOptions{Device: "cuda:0", Verify: true, Client: o})
 			if err != nil {
 				t.Fatalf("gather %s: %v", url, err)
 			}
 			got := make([]byte, size+77)
-			if err := dst.Read(got, 0); err != nil || !bytes.Equal(got[:size], data[:size]) || !bytes.Equal(got[size:], data[:77]) {
+			if err := dst.Read(got, 0); err != nil || !bytes.Equal(got[:size], data[:size]) ||
+				!bytes.Equal(got[size:], data[:77]) {
 				t.Errorf("%s arrives otherwise: %v", url, err)
 			}
 			if g.Via != via || g.Verify == nil || (len(g.Refusals) == 0) == (via == "http") {
@@ -376,8 +396,9 @@ func piecesInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 	put(t, sys, access, map[string]string{"pieces/http/plain.crc64nvme": string(other.Encode())})
 	dst := memory(t, sys, "host", make([]byte, 8))
 	defer dst.Free()
-	_, err := sys.Gather(t.Context(), []string{"s3://box/pieces/http/plain"}, []nebulaio.GatherSegment{{Size: 5, Ptr: dst.Ptr(),
-		Label: "model.w"}}, nebulaio.GatherOptions{Device: "host", Verify: true, Client: o})
+	_, err := sys.Gather(t.Context(), []string{"s3://box/pieces/http/plain"},
+		[]nebulaio.GatherSegment{{Size: 5, Ptr: dst.Ptr(),
+			Label: "model.w"}}, nebulaio.GatherOptions{Device: "host", Verify: true, Client: o})
 	if !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), `tensor "model.w"`) ||
 		!strings.Contains(err.Error(), "pieces/http/plain") {
 		t.Errorf("damage: %v", err)
@@ -401,8 +422,8 @@ func TestASystemStaysOpenDuringAGather(t *testing.T) {
 	access := nebulaio.ClientOptions{Endpoint: server.URL, AccessKey: "a", SecretKey: "b", Door: "off"}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	read, err := sys.StartGather(ctx, []string{"s3://b/k"}, []nebulaio.GatherSegment{{}}, nebulaio.GatherOptions{Device: "host",
-		Client: access})
+	read, err := sys.StartGather(ctx, []string{"s3://b/k"}, []nebulaio.GatherSegment{{}},
+		nebulaio.GatherOptions{Device: "host", Client: access})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ import (
 
 // guide has the pages of docs/guide in the order in which a reader goes through them.
 var guide = []string{
-	"install", "first-model", "serve-objects", "console", "feed-a-training", "checkpoint", "find-the-bottleneck", "scale-out",
+	"install", "first-model", "serve-objects", "console", "feed-a-training", "checkpoint", "find-the-bottleneck",
+	"scale-out",
 	"operate", "monitoring", "security", "gpudirect-storage", "troubleshooting",
 }
 
@@ -82,7 +83,8 @@ func TestMarkedBlocksSayWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// TestTroubleshootingQuotesTheSource checks that the source has each error text of the page docs/guide/troubleshooting.md.
+// TestTroubleshootingQuotesTheSource checks that the source has each error text of the page
+// docs/guide/troubleshooting.md.
 func TestTroubleshootingQuotesTheSource(t *testing.T) {
 	unraced.SingleThreaded(t)
 	texts := errorTexts(t)
@@ -168,8 +170,8 @@ func missing(quoted string, texts []string) string {
 	return "no string of the source has it"
 }
 
-// errorTexts returns the strings of the Go and Python sources of the product. Parts that are known only when the program
-// runs are one NUL, or the verb of a format.
+// errorTexts returns the strings of the Go and Python sources of the product. Parts that are known only when the
+// program runs are one NUL, or the verb of a format.
 func errorTexts(t *testing.T) []string {
 	t.Helper()
 	var out []string

@@ -55,10 +55,12 @@ func TestMakeTestRunsEveryPart(t *testing.T) {
 			"test-snippets"},
 		"ci": {"lint", "test-go", "test-native", "test-python", "test-examples", "test-bench", "test-clients",
 			"test-snippets",
-			"test-torch", "test-dali", "test-peers", "test-serving", "test-upstreams", "test-console", "test-release", "test-dump", "crash", "fuzz"},
+			"test-torch", "test-dali", "test-peers", "test-serving", "test-upstreams", "test-console", "test-release",
+			"test-dump", "crash", "fuzz"},
 	} {
 		cmd := exec.Command("make", "--no-print-directory", "-n", target)
-		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=", "SLOW=test-torch test-dali test-peers test-serving test-upstreams test-console test-release test-dump crash fuzz")
+		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=",
+			"SLOW=test-torch test-dali test-peers test-serving test-upstreams test-console test-release test-dump crash fuzz")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("make -n %s: %v\n%s", target, err, out)

@@ -34,12 +34,16 @@ CLI = os.environ.get("NEBULAIO_CLI") or str(Path(__file__).resolve().parent.pare
 # The same work for both programs. Each thread of fio reads its own part of one file
 # once, as nebulaio's workers do.
 CASES: list[dict[str, Any]] = [
-    {"name": "sequential 1 MiB, direct, 4 threads", "pattern": "sequential", "block": 1 << 20, "workers": 4, "direct": True},
-    {"name": "sequential 128 KiB, direct, 1 thread", "pattern": "sequential", "block": 128 << 10, "workers": 1, "direct": True},
-    {"name": "sequential 1 MiB, page cache, 2 threads", "pattern": "sequential", "block": 1 << 20, "workers": 2, "direct": False},
+    {"name": "sequential 1 MiB, direct, 4 threads", "pattern": "sequential", "block": 1 << 20, "workers": 4,
+     "direct": True},
+    {"name": "sequential 128 KiB, direct, 1 thread", "pattern": "sequential", "block": 128 << 10, "workers": 1,
+     "direct": True},
+    {"name": "sequential 1 MiB, page cache, 2 threads", "pattern": "sequential", "block": 1 << 20, "workers": 2,
+     "direct": False},
     {"name": "random 4 KiB, direct, 8 threads", "pattern": "random", "block": 4 << 10, "workers": 8, "direct": True},
     {"name": "random 64 KiB, direct, 4 threads", "pattern": "random", "block": 64 << 10, "workers": 4, "direct": True},
-    {"name": "random 4 KiB, direct, io_uring, 1 thread x 16", "pattern": "random", "block": 4 << 10, "workers": 1, "depth": 16, "direct": True},
+    {"name": "random 4 KiB, direct, io_uring, 1 thread x 16", "pattern": "random", "block": 4 << 10, "workers": 1,
+     "depth": 16, "direct": True},
 ]
 
 
@@ -52,9 +56,12 @@ def run(args: list[str]) -> str:
 
 def by_fio(case: dict[str, Any], file: Path, seconds: float) -> float:
     size = file.stat().st_size // case["workers"] // case["block"] * case["block"]
-    args = ["fio", "--output-format=json", "--name=agree", f"--filename={file}", "--readonly", "--thread", "--group_reporting",
-            f"--rw={'read' if case['pattern'] == 'sequential' else 'randread'}", f"--bs={case['block']}", f"--numjobs={case['workers']}",
-            f"--direct={int(case['direct'])}", f"--size={size}", f"--offset_increment={size}", "--time_based", f"--runtime={seconds}"]
+    args = ["fio", "--output-format=json", "--name=agree", f"--filename={file}", "--readonly", "--thread",
+            "--group_reporting",
+            f"--rw={'read' if case['pattern'] == 'sequential' else 'randread'}", f"--bs={case['block']}",
+            f"--numjobs={case['workers']}",
+            f"--direct={int(case['direct'])}", f"--size={size}", f"--offset_increment={size}", "--time_based",
+            f"--runtime={seconds}"]
     if case.get("depth"):
         args += ["--ioengine=io_uring", f"--iodepth={case['depth']}"]
     else:
@@ -67,7 +74,8 @@ def by_fio(case: dict[str, Any], file: Path, seconds: float) -> float:
 
 def by_nebulaio(case: dict[str, Any], file: Path, seconds: float) -> float:
     args = [CLI, "bench", "read", str(file), "--json", "--pattern", case["pattern"], "--block-size", str(case["block"]),
-            "--workers", str(case["workers"]), "--route", "direct" if case["direct"] else "buffered", "--time", f"{seconds}s", "--cache", "as-is",
+            "--workers", str(case["workers"]), "--route", "direct" if case["direct"] else "buffered", "--time",
+            f"{seconds}s", "--cache", "as-is",
             "--small-pages"]  # as fio's buffers are
     if case.get("depth"):
         args += ["--io", "uring", "--queue-depth", str(case["depth"])]
@@ -102,7 +110,8 @@ def fio(a: argparse.Namespace) -> list[dict[str, Any]]:
     out = []
     with tempfile.TemporaryDirectory(prefix="agree-", dir=a.dir) as tmp:
         file = Path(tmp) / "data.bin"
-        run(["fio", "--name=make", f"--filename={file}", "--rw=write", "--bs=4M", f"--size={a.size}", "--direct=1", "--end_fsync=1", "--refill_buffers"])
+        run(["fio", "--name=make", f"--filename={file}", "--rw=write", "--bs=4M", f"--size={a.size}", "--direct=1",
+             "--end_fsync=1", "--refill_buffers"])
         for case in CASES:
             if not case["direct"]:  # both then read memory: warm it once
                 with file.open("rb") as f:
@@ -138,9 +147,11 @@ def show(s: dict[str, Any]) -> None:
 
 def table(what: str, rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
     lines = [f"# nebulaio bench against {what}", "", *(f"- {k}: {v}" for k, v in facts.items()), "",
-             "| what | reference GB/s | nebulaio GB/s | ratio, median | smallest and largest | pairs |", "|---|---|---|---|---|---|"]
+             "| what | reference GB/s | nebulaio GB/s | ratio, median | smallest and largest | pairs |",
+             "|---|---|---|---|---|---|"]
     for r in rows:
-        lines.append(f"| {r['name']} | {r['reference_gbps']:.3f} | {r['nebulaio_gbps']:.3f} | {r['ratio_median']:.3f} | "
+        lines.append(
+            f"| {r['name']} | {r['reference_gbps']:.3f} | {r['nebulaio_gbps']:.3f} | {r['ratio_median']:.3f} | "
                      f"{r['ratio_min']:.3f} to {r['ratio_max']:.3f} | {r['pairs']} |")
     return "\n".join(lines) + "\n"
 
@@ -160,7 +171,8 @@ def main() -> int:
     a = p.parse_args()
     if a.what == "fio" and not shutil.which("fio"):
         raise SystemExit("fio is not installed: apt install fio")
-    facts = {"date": time.strftime("%Y-%m-%d"), "kernel": platform.release(), "cpus": os.cpu_count(), "nebulaio": run([CLI, "version"]).split()[2]}
+    facts = {"date": time.strftime("%Y-%m-%d"), "kernel": platform.release(), "cpus": os.cpu_count(),
+             "nebulaio": run([CLI, "version"]).split()[2]}
     if a.what == "fio":
         facts["reference"] = run(["fio", "--version"]).strip()
         rows = fio(a)
@@ -170,7 +182,8 @@ def main() -> int:
         rows = cuda(a)
     a.out.mkdir(parents=True, exist_ok=True)
     (a.out / f"agree-{a.what}.json").write_text(json.dumps({"facts": facts, "rows": rows}, indent=1) + "\n")
-    (a.out / f"agree-{a.what}.md").write_text(table({"fio": "fio", "cuda": "a plain CUDA program"}[a.what], rows, facts))
+    (a.out / f"agree-{a.what}.md").write_text(
+        table({"fio": "fio", "cuda": "a plain CUDA program"}[a.what], rows, facts))
     return 0 if all(r["within"] for r in rows) else 1
 
 

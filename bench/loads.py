@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 FIRST = "first load of a process, warm"
 # The rows with their numbers of repeats in one process, of which the median counts.
 ROWS = {FIRST: 1, "load, warm": 5, "load with verify, warm": 3, "a quarter by rows, warm": 3,
-        "a quarter by columns, warm": 3, "load, cold": 2, "save, durable": 2}  # fmt: skip
+        "a quarter by columns, warm": 3, "load, cold": 2, "save, durable": 2}
 LARGE = 4 << 30  # a model from this size on is loaded twice for a warm row and once for any other
 WORLD = 4  # the number of parts in the rows of slices
 
@@ -121,9 +121,9 @@ class Child:
 def process(build: Path, device: str) -> Iterator[subprocess.Popen[str]]:
     """Start a process of one build, and end it."""
     env = {**os.environ, "NEBULAIO_LIBRARY": str(build / "libnebulaio.so"),
-           "PYTHONPATH": os.pathsep.join([str(build / "python"), str(HERE)])}  # fmt: skip
+           "PYTHONPATH": os.pathsep.join([str(build / "python"), str(HERE)])}
     with subprocess.Popen([sys.executable, __file__, "--child", device], env=env, text=True,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:  # fmt: skip
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
         try:
             yield p
             p.stdin.close()

@@ -52,7 +52,7 @@ class Worker:
         # Loaders print progress: results come through a pipe of their own.
         read, write = os.pipe()
         self.process = subprocess.Popen([*command, "--results", str(write)], stdin=subprocess.PIPE, pass_fds=(write,),
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(write)
         self.answers = os.fdopen(read)
 
@@ -144,7 +144,7 @@ def raw(path: Path) -> float:
 
 
 def one_round(names: list[str], path: Path, given: argparse.Namespace, cold: bool, check: bool,
-              problems: dict[str, str]) -> tuple[Cells, dict[str, Any]]:  # fmt: skip
+              problems: dict[str, str]) -> tuple[Cells, dict[str, Any]]:
     """Let every loader have its turn in a new process; returns seconds, and the sums if asked for."""
     workers = [Worker(name, path, given.device) for name in names if name not in problems]
     cells: Cells = {"first": {}, "steady": {}, "cold": {}}
@@ -212,15 +212,16 @@ def table(found: dict[str, Any]) -> str:
     for phase, row in found["cells"].items():
         best = row.get("nebulaio", [])
         limit = row.get(RAW if phase == "cold" else CEILING, [])
-        out += [f"\n## {found['model']}, {phase}\n", "| loader | seconds | rounds | GB/s | of the ceiling | NebulaIO is faster by |",
-                "|---|---|---|---|---|---|"]  # fmt: skip
+        out += [f"\n## {found['model']}, {phase}\n",
+                "| loader | seconds | rounds | GB/s | of the ceiling | NebulaIO is faster by |",
+                "|---|---|---|---|---|---|"]
         for name, took in sorted(row.items(), key=lambda item: statistics.median(item[1])):
             share = statistics.median(a / b for a, b in zip(limit, took)) if limit else 0.0
             ahead = sorted(b / a for a, b in zip(best, took))
             middle = statistics.median(ahead) if ahead else 0.0
             spread = f"{middle:.2f} ({ahead[0]:.2f} to {ahead[-1]:.2f})" if ahead else ""
             out.append(f"| {name} | {statistics.median(took):.3f} ({min(took):.3f} to {max(took):.3f}) | {len(took)} | "
-                       f"{stats.rate(found['bytes'], statistics.median(took)):.1f} | {share:.2f} | {spread} |")  # fmt: skip
+                       f"{stats.rate(found['bytes'], statistics.median(took)):.1f} | {share:.2f} | {spread} |")
     out += [f"\n{name} did not run: {why}" for name, why in found["problems"].items()]
     out += [f"\n{name} loaded other bytes: {got}" for name, got in found["wrong"].items()]
     return "\n".join(out)

@@ -26,7 +26,8 @@ FRAMEWORKS = {"np": "numpy", "pt": "torch"}
 def make(path: Path, tensors: int, size: int) -> Path:
     """Write a file with this number of F32 tensors of `size` bytes."""
     header = {
-        f"t{n:06d}": {"dtype": "F32", "shape": [size // 4], "data_offsets": [n * size, (n + 1) * size]} for n in range(tensors)
+        f"t{n:06d}": {"dtype": "F32", "shape": [size // 4], "data_offsets": [n * size, (n + 1) * size]}
+        for n in range(tensors)
     }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -90,7 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
                 if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
                     print(f"{FRAMEWORKS[framework]} is not installed: {framework} is left out")
                     continue
-                found = {"tensors": tensors, "framework": framework, **measure(path, framework, asked.rounds, asked.calls)}
+                found = {"tensors": tensors, "framework": framework,
+                         **measure(path, framework, asked.rounds, asked.calls)}
                 results.append(found)
                 print(
                     f"{tensors:>7} tensors, {framework}: {found['call_us']['ours']:.2f} us per get_tensor, reference "

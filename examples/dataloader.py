@@ -119,7 +119,8 @@ def tune(bench, step_seconds=None):
         print(str(tuning))
         if used:
             drop(path)
-            found = data.profile(lambda **other: loader(**{**tuning.settings, **other}), used, seconds=0.2 if bench.quick else 2)
+            found = data.profile(lambda **other: loader(**{**tuning.settings, **other}), used, seconds=0.2
+                                 if bench.quick else 2)
             follows(found.sentence)
         return tuning
     finally:

@@ -81,7 +81,8 @@ class Bench:
         raise Unusable(f"the result has no sweep called {name!r}; is this nebulaio older than these examples?")
 
     def ceilings(self):
-        return self.run("bench", "ceilings", self.dir, "--size", self.size, "--time", self.time, *self.rounds, *self._device())
+        return self.run("bench", "ceilings", self.dir, "--size", self.size, "--time", self.time, *self.rounds,
+                        *self._device())
 
     def train(self, *more):
         return get(self.run("bench", "train", self.dir, "--size", self.size, *self._device(), *more), "train")
@@ -175,7 +176,8 @@ def uncached(points):
 
     Rates from the page cache say nothing about storage: they grow with processors, not with requests.
     """
-    cold = [p for p in points if (p[3].get("cache") or {}).get("verdict") != "memory" and (p[3].get("settings") or {}).get("cache") != "warm"]
+    cold = [p for p in points if (p[3].get("cache") or {}).get("verdict") != "memory"
+            and (p[3].get("settings") or {}).get("cache") != "warm"]
     return (cold, True) if cold else (points, False)
 
 
@@ -222,7 +224,8 @@ def processors():
 def main(doc, body):
     """Parse the arguments, run body(bench), and end with 1 and a message where it cannot."""
     parser = argparse.ArgumentParser(description=doc.strip().splitlines()[0])
-    parser.add_argument("dir", nargs="?", default=".", help="folder on the storage to look at; files are made there and removed (default: .)")
+    parser.add_argument("dir", nargs="?", default=".",
+                        help="folder on the storage to look at; files are made there and removed (default: .)")
     parser.add_argument("--quick", action="store_true", help="small files and short runs, under a minute in all: enough to see it work, not to trust a number")
     parser.add_argument("--size", help="size of the file to make, such as 4GiB")
     parser.add_argument("--time", help="how long each run lasts, such as 5s")

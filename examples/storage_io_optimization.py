@@ -84,7 +84,8 @@ def train(bench):
         print(f"  {name:9} {seconds(get(t, key)):>9}  {what}")
     au = get(t, "au")
     wanted = t.get("wanted_au")
-    print(f"  the accelerator was busy {au * 100:.1f} % of the time" + (f" ({wanted * 100:.0f} % are wanted)" if wanted else "")
+    print(f"  the accelerator was busy {au * 100:.1f} % of the time" + (f" ({wanted * 100:.0f} % are wanted)" if wanted
+                                                                        else "")
           + f", {rate(get(t, 'gbps'))}, {t.get('samples_per_second', 0):.0f} samples/s")
     say(f"{get(t, 'bound')}: {t.get('why', '')}")
     for step in t.get("next") or []:
@@ -132,7 +133,8 @@ def threads(t, ahead, most, target, isolated):
     say(f"""These are workers that read. Workers that decode keep a processor busy each: for them, more than the
         {processors()} processors here do not help.""")
     say(f"prefetch_factor={factor}: with so many workers, at least {ahead} batches are ahead.")
-    say(f"pin_memory={gpu}: " + ("the copy overlaps with the step only from pinned memory." if gpu else "no GPU took part; set it to True where one does."))
+    say(f"pin_memory={gpu}: " + ("the copy overlaps with the step only from pinned memory." if gpu
+                                 else "no GPU took part; set it to True where one does."))
 
 
 def body(bench):

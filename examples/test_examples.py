@@ -21,26 +21,37 @@ TORCH = importlib.util.find_spec("torch") is not None
 
 def run_of(gbps, **settings):
     return {"gbps": gbps, "bytes": 1 << 30, "settings": settings, "latency": {"p50": 0.001, "p99": 0.01},
-            "cpu": {"seconds_per_gib": 0.1}, "cache": {"verdict": "storage"}, "share": {"name": "storage", "ceiling_gbps": 4, "ratio": gbps / 4}}
+            "cpu": {"seconds_per_gib": 0.1}, "cache": {"verdict": "storage"},
+            "share": {"name": "storage", "ceiling_gbps": 4, "ratio": gbps / 4}}
 
 
 def sweep(name, points, device="cuda"):
-    return {"machine": {"cpus": 16, "device": {"id": device, "kind": device, "model": "M"}}, "runs": [run for _, _, run in points],
+    return {"machine": {"cpus": 16, "device": {"id": device, "kind": device, "model": "M"}},
+            "runs": [run for _, _, run in points],
             "sweeps": [{"id": name, "question": f"Q {name}", "answer": f"A {name}",
-                        "points": [{"series": "s", "x": x, "label": label, "run": i} for i, (x, label, _) in enumerate(points)]}]}
+                        "points": [{"series": "s", "x": x, "label": label, "run": i}
+                                   for i, (x, label, _) in enumerate(points)]}]}
 
 
 ANSWERS = {
-    "doctor": {"verdict": {"direct": "no", "route": "staged", "summary": "no direct path", "cause": {"title": "nvidia-fs", "observed": "not loaded"}}, "findings": []},
-    "pattern": sweep("pattern", [(0, "sequential", run_of(3.0, pattern="sequential")), (1, "random", run_of(1.0, pattern="random"))]),
+    "doctor": {"verdict": {"direct": "no", "route": "staged", "summary": "no direct path",
+                           "cause": {"title": "nvidia-fs", "observed": "not loaded"}}, "findings": []},
+    "pattern": sweep("pattern", [(0, "sequential", run_of(3.0, pattern="sequential")),
+                                 (1, "random", run_of(1.0, pattern="random"))]),
     "workers": sweep("workers", [(n, str(n), run_of(min(n, 3.9))) for n in (1, 2, 4, 8)]),
-    "memory": sweep("memory", [(0, "pageable", run_of(2, memory="pageable")), (1, "pinned", run_of(3, memory="pinned"))]),
-    "block-size": sweep("block-size", [(4096, "4 KiB", run_of(0.1)), (1 << 20, "1 MiB", run_of(3.0)), (4 << 20, "4 MiB", run_of(3.1))]),
+    "memory": sweep("memory", [(0, "pageable", run_of(2, memory="pageable")),
+                               (1, "pinned", run_of(3, memory="pinned"))]),
+    "block-size": sweep("block-size", [(4096, "4 KiB", run_of(0.1)), (1 << 20, "1 MiB", run_of(3.0)),
+                                       (4 << 20, "4 MiB", run_of(3.1))]),
     "prefetch": sweep("prefetch", [(0, "0", run_of(1.0)), (2, "2", run_of(3.0)), (4, "4", run_of(3.0))]),
-    "ceilings": {"limits": [{"id": "storage_read", "name": "storage", "gbps": 3.4}, {"id": "h2d_pinned", "name": "link", "gbps": 50}]},
-    "train": {"train": {"step": "spin kernel on cuda:0", "batch": 8, "sample_bytes": 4 << 20, "batch_bytes": 32 << 20, "workers": 1, "prefetch": 2,
-                        "memory": "pinned", "route": "direct", "isolated_seconds": 0.004, "copy_seconds": 0.001, "target_seconds": 0.005,
-                        "idle_seconds": 0, "au": 0.99, "gbps": 6.6, "bound": "compute-bound", "why": "it is busy", "next": ["nothing"]}},
+    "ceilings": {"limits": [{"id": "storage_read", "name": "storage", "gbps": 3.4},
+                            {"id": "h2d_pinned", "name": "link", "gbps": 50}]},
+    "train": {"train": {"step": "spin kernel on cuda:0", "batch": 8, "sample_bytes": 4 << 20, "batch_bytes": 32 << 20,
+                        "workers": 1, "prefetch": 2,
+                        "memory": "pinned", "route": "direct", "isolated_seconds": 0.004, "copy_seconds": 0.001,
+                        "target_seconds": 0.005,
+                        "idle_seconds": 0, "au": 0.99, "gbps": 6.6, "bound": "compute-bound", "why": "it is busy",
+                        "next": ["nothing"]}},
 }
 
 COMMAND = """#!{python}
@@ -54,7 +65,8 @@ sys.exit(1 if name == "doctor" else 0)
 
 
 def point(series, workers, gbps, verdict="storage", cpu=0.1):
-    run = {"gbps": gbps, "cache": {"verdict": verdict}, "settings": {"cache": "warm" if verdict == "memory" else "cold"}, "cpu": {"seconds_per_gib": cpu}}
+    run = {"gbps": gbps, "cache": {"verdict": verdict},
+           "settings": {"cache": "warm" if verdict == "memory" else "cold"}, "cpu": {"seconds_per_gib": cpu}}
     return series, workers, str(workers), run
 
 
@@ -122,7 +134,8 @@ class Examples(unittest.TestCase):
             cli.chmod(0o700)
             if "--torch" not in args:
                 args = (*args, "--torch", "no")
-            done = subprocess.run([sys.executable, HERE / example, tmp, *args], env={**os.environ, "NEBULAIO_CLI": str(cli)}, capture_output=True, text=True)
+            done = subprocess.run([sys.executable, HERE / example, tmp, *args],
+                                  env={**os.environ, "NEBULAIO_CLI": str(cli)}, capture_output=True, text=True)
             self.assertEqual(sorted(os.listdir(tmp)), ["answers.json", "nebulaio"], "an example leaves no file behind")
             return done
 
@@ -130,14 +143,16 @@ class Examples(unittest.TestCase):
         done = self.call("gpudirect_storage_example.py", ANSWERS, "--quick")
         self.assertEqual(done.returncode, 0, done.stderr)
         text = " ".join(done.stdout.split())
-        for part in ("no direct path", "nvidia-fs: not loaded", "sequential reads are 3.0 times as fast", "num_workers=4", "pin_memory=True: batches reach the GPU 1.5 times", "75 % of storage"):
+        for part in ("no direct path", "nvidia-fs: not loaded", "sequential reads are 3.0 times as fast",
+                     "num_workers=4", "pin_memory=True: batches reach the GPU 1.5 times", "75 % of storage"):
             self.assertIn(part, text)
 
     def test_optimization(self):
         done = self.call("storage_io_optimization.py", ANSWERS, "--quick")
         self.assertEqual(done.returncode, 0, done.stderr)
         text = " ".join(done.stdout.split())
-        for part in ("storage (3.40 GB/s) is the narrow place", "reads of 1 MiB and more", "2 batches ahead", "compute-bound: it is busy",
+        for part in ("storage (3.40 GB/s) is the narrow place", "reads of 1 MiB and more", "2 batches ahead",
+                     "compute-bound: it is busy",
                      "DataLoader(num_workers=1, prefetch_factor=2, pin_memory=True", "no setting is enough"):
             self.assertIn(part, text)
 
@@ -160,7 +175,8 @@ class Examples(unittest.TestCase):
 
     def test_without_torch_the_output_says_so(self):
         for example in ("gpudirect_storage_example.py", "storage_io_optimization.py"):
-            for choice, text in (("no", "as --torch no asks"), *(() if TORCH else (("auto", "No DataLoader is measured: No module named 'torch'"),))):
+            for choice, text in (("no", "as --torch no asks"),
+                                 *(() if TORCH else (("auto", "No DataLoader is measured: No module named 'torch'"),))):
                 done = self.call(example, ANSWERS, "--quick", "--torch", choice)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn(text, " ".join(done.stdout.split()))
@@ -202,8 +218,10 @@ class Examples(unittest.TestCase):
             self.assertNotIn("Traceback", done.stderr)
 
     def test_no_command_and_no_folder(self):
-        for env, args, text in (({"NEBULAIO_CLI": "/nowhere/nebulaio"}, [], "NEBULAIO_CLI names /nowhere/nebulaio"), ({}, ["/nowhere"], "is not a folder")):
-            done = subprocess.run([sys.executable, HERE / "storage_io_optimization.py", *args], env={**os.environ, **env}, capture_output=True, text=True)
+        for env, args, text in (({"NEBULAIO_CLI": "/nowhere/nebulaio"}, [], "NEBULAIO_CLI names /nowhere/nebulaio"),
+                                ({}, ["/nowhere"], "is not a folder")):
+            done = subprocess.run([sys.executable, HERE / "storage_io_optimization.py", *args],
+                                  env={**os.environ, **env}, capture_output=True, text=True)
             self.assertEqual(done.returncode, 1)
             self.assertIn(text, done.stderr)
 

@@ -4,9 +4,9 @@ package report
 
 // Served tells how a server got the bytes of objects that another S3 server keeps.
 type Served struct {
-	// From is "hit" if the bytes were on the server's disk, and "stale" if the other S3 server did not answer besides. From
-	// is "peer" if another node of the cluster sent bytes, and "upstream" if the other S3 server sent bytes. If the bytes
-	// of a transfer came from several sources, From is the last of them in this order.
+	// From is "hit" if the bytes were on the server's disk, and "stale" if the other S3 server did not answer besides.
+	// From is "peer" if another node of the cluster sent bytes, and "upstream" if the other S3 server sent bytes. If the
+	// bytes of a transfer came from several sources, From is the last of them in this order.
 	From string `json:"from"`
 	// AgeSeconds is the number of seconds since the server last asked the other S3 server about the object. For several
 	// objects, AgeSeconds is the largest number.

@@ -81,13 +81,13 @@ class Stock(Saver):
         # A new one for each save: the second save with one of torch 2.11 failed with a KeyError on an H200.
         self._stager = DefaultStager(
             StagingOptions(use_pinned_memory=self._cuda, use_shared_memory=False, use_async_staging=True,
-                           use_non_blocking_copy=self._cuda))  # fmt: skip
+                           use_non_blocking_copy=self._cuda))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns that one process saves alone
             started = dcp.async_save(
                 state, storage_writer=dcp.FileSystemWriter(path, sync_files=True), async_stager=self._stager,
                 async_checkpointer_type=AsyncCheckpointerType.THREAD,
-            )  # fmt: skip
+            )
         self._copied = getattr(started, "staging_completion", None)
         self._written = getattr(started, "upload_completion", started)
 

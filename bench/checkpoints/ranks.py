@@ -35,7 +35,7 @@ def save(spec: Spec, wanted: dict[str, Path], timeout: float) -> dict[str, float
     """
     with tempfile.TemporaryDirectory() as folder:
         task = {"size": spec.size, "ranks": spec.ranks, "store": f"{folder}/store",
-                "wanted": {kind: str(path) for kind, path in wanted.items()}}  # fmt: skip
+                "wanted": {kind: str(path) for kind, path in wanted.items()}}
         ranks = [_start(task, rank, Path(folder)) for rank in range(spec.ranks)]
         deadline = time.monotonic() + timeout
         try:

@@ -134,7 +134,7 @@ class Run:
         paths = [str(BENCH), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen([sys.executable, "-m", "checkpoints.child", json.dumps(task)],
                                    env=os.environ | {"PYTHONPATH": ":".join(paths)}, stdout=subprocess.PIPE, text=True,
-                                   start_new_session=True)  # fmt: skip
+                                   start_new_session=True)
         done: list[str] = []
         problem = ""
         try:
@@ -197,7 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
         "machine": machine.facts(given.workdir, given.cli),
         "versions": {name: machine.version(name) for name in PACKAGES},
         "device": given.device, "size": given.size, "ranks": given.ranks, "rounds": given.rounds, "rows": {},
-    }  # fmt: skip
+    }
 
     def note(row: str, result: dict[str, Any]) -> None:
         results["rows"][row] = result

@@ -33,7 +33,7 @@ class Spec:
         return {
             "q": (width, width), "k": (width, width), "v": (width, width), "o": (width, width),
             "gate": (wide, width), "up": (wide, width), "down": (width, wide), "norm1": (width,), "norm2": (width,),
-        }  # fmt: skip
+        }
 
     def tensors(self) -> dict[str, Shape]:
         """Return the shapes by name. All tensors together have at most `size` bytes, if this is at least one layer."""

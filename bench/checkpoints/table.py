@@ -104,7 +104,7 @@ def _rates(result: Row) -> list[str]:
         out += ["Made in this run: " + ", ".join(f"{name} in {seconds:.1f} s" for name, seconds in made.items()), ""]
     out += ["| contender | seconds | fastest to slowest round | rounds | GB/s | bits "
             "| ours divided by this contender, median (rounds) |",
-            "|---|---|---|---|---|---|---|"]  # fmt: skip
+            "|---|---|---|---|---|---|---|"]
     return out + [_line(name, entry, result) for name, entry in result["contenders"].items()]
 
 
@@ -125,7 +125,7 @@ def _line(name: str, entry: dict[str, Any], result: Row) -> str:
     )
     return (f"| {name} | {spread.median:.3f} | {spread.min:.3f} to {spread.max:.3f} | {spread.n} | "
             f"{stats.rate(result['bytes'], spread.median):.2f} | {entry.get('bits', '')}{failed} | "
-            f"{compared} |")  # fmt: skip
+            f"{compared} |")
 
 
 def _training(result: Row) -> list[str]:
@@ -155,7 +155,7 @@ def _saver(name: str, entry: dict[str, Any], blocking: float) -> str:
             f"{entry['first']['stall_s'] * 1e3:.1f} | "
             f"{of['alone_s'] * 1e3:.2f} | {of['step_s'] * 1e3:.2f} (**{slower:+.1%}**) | "
             f"{entry['process_bytes'] / 1e9:.2f}, {entry['machine_bytes'] / 1e9:.2f} | {of['gpu_bytes'] / 1e9:.2f} | "
-            f"{entry.get('bits', '')}{'; ' if failed else ''}{failed} |")  # fmt: skip
+            f"{entry.get('bits', '')}{'; ' if failed else ''}{failed} |")
 
 
 def stalls(entry: dict[str, Any], blocking: float) -> tuple[float, float]:

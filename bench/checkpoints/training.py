@@ -183,7 +183,7 @@ def one_save(loop: Loop, saver: Saver, path: Path) -> dict[str, Any]:
             steps.append(seconds)
     report = saver.wait()
     return {"seconds": ended - start, "stall_s": call + waits, "call_s": call, "wait_s": waits,
-            "steps": len(steps), "step_s": statistics.median(steps), "report": report}  # fmt: skip
+            "steps": len(steps), "step_s": statistics.median(steps), "report": report}
 
 
 def _check(loop: Loop, path: Path, expected: Any, found: dict[str, Any]) -> None:
@@ -198,4 +198,4 @@ def _check(loop: Loop, path: Path, expected: Any, found: dict[str, Any]) -> None
 
 def _words(one: dict[str, Any]) -> str:
     return (f"{one['seconds']:.2f} s, stall {one['stall_s'] * 1e3:.1f} ms, "
-            f"{one['steps']} steps of {one['step_s'] * 1e3:.1f} ms")  # fmt: skip
+            f"{one['steps']} steps of {one['step_s'] * 1e3:.1f} ms")

@@ -71,7 +71,8 @@ class Rounds:
             raise SystemExit(f"{bucket}: the bytes on the device are not those of the object")
 
     def table(self) -> str:
-        out = ["| row | bucket | median | fastest to slowest | GB/s | rate divided by the plain bucket's, each round |", "|---|---|---|---|---|---|"]
+        out = ["| row | bucket | median | fastest to slowest | GB/s | rate divided by the plain bucket's, each round |",
+               "|---|---|---|---|---|---|"]
         for row, buckets in self.seconds.items():
             for bucket, each in buckets.items():
                 mid = statistics.median(each)
@@ -118,10 +119,12 @@ def main() -> None:
         door = stack.enter_context(GPUDirectClient(node.endpoint, **keys))
         door.write_from_gpu(PLAIN, "big", buffer)
         misses = {}
-        for name, client in (("upstream itself, its door", first), ("node, a miss", door), ("node, the read after it", door)):
+        for name, client in (("upstream itself, its door", first), ("node, a miss", door),
+                             ("node, the read after it", door)):
             device.zero(buffer)
             report = {}
-            seconds = timed(lambda client=client, report=report: report.update(machine.plain(client.read_to_gpu(UPSTREAM, "big", buffer))))
+            seconds = timed(lambda client=client, report=report: report.update(
+                machine.plain(client.read_to_gpu(UPSTREAM, "big", buffer))))
             if device.digest(buffer) != want:
                 raise SystemExit(f"{name}: the bytes on the device are not those of the object")
             misses[name] = {"seconds": seconds, "report": report}
@@ -133,7 +136,8 @@ def main() -> None:
         print(rounds.table())
         if args.out:
             args.out.write_text(json.dumps({
-                "machine": machine.describe(device), "size": args.size, "rounds": args.rounds, "command": " ".join(sys.argv[1:]),
+                "machine": machine.describe(device), "size": args.size, "rounds": args.rounds,
+                "command": " ".join(sys.argv[1:]),
                 "seconds": rounds.seconds, "first reads": misses, "reports": rounds.reports,
             }, indent=1, default=str))
 

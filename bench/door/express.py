@@ -74,7 +74,9 @@ class Rounds:
         return [a / b for a, b in zip(each[ORDINARY], each[DIRECTORY])]
 
     def table(self) -> str:
-        out = ["| row | bucket | median | fastest to slowest | GB/s | rate divided by the ordinary bucket's, each round |", "|---|---|---|---|---|---|"]
+        out = [
+            "| row | bucket | median | fastest to slowest | GB/s | rate divided by the ordinary bucket's, each round |",
+            "|---|---|---|---|---|---|"]
         for row, buckets in self.seconds.items():
             for bucket in (ORDINARY, DIRECTORY):
                 each = buckets[bucket]
@@ -116,7 +118,8 @@ def main() -> None:
         from nebulaio import GPUDirectClient
 
         door = stack.enter_context(
-            GPUDirectClient(server.endpoint, door="require", device=device.name, access_key=server.user, secret_key=server.password)
+            GPUDirectClient(server.endpoint, door="require", device=device.name, access_key=server.user,
+                            secret_key=server.password)
         )
         rounds = Rounds(door, device, machine.pattern(args.size))
         rounds.write(server)
@@ -126,7 +129,8 @@ def main() -> None:
         print(f"{rounds.compared} reads compared, all bytes equal")
         if args.json:
             args.json.write_text(json.dumps({
-                "machine": machine.describe(device), "size": args.size, "rounds": args.rounds, "command": " ".join(sys.argv[1:]),
+                "machine": machine.describe(device), "size": args.size, "rounds": args.rounds,
+                "command": " ".join(sys.argv[1:]),
                 "seconds": rounds.seconds, "ratios": {row: rounds.ratios(row) for row in rounds.seconds},
                 "compared": rounds.compared, "reports": rounds.reports,
             }, indent=1, default=str))

@@ -26,9 +26,11 @@ class Server:
         self.binary, self.data, self.flags = binary, data, flags
 
     def __enter__(self) -> Server:
-        env = {**os.environ, "NEBULAIO_ROOT_USER": self.user, "NEBULAIO_ROOT_PASSWORD": self.password, "NEBULAIO_GPUDIRECT_ENABLED": "true"}
+        env = {**os.environ, "NEBULAIO_ROOT_USER": self.user, "NEBULAIO_ROOT_PASSWORD": self.password,
+               "NEBULAIO_GPUDIRECT_ENABLED": "true"}
         self.log = open(str(self.data) + ".log", "wb")
-        self.process = subprocess.Popen([self.binary, "server", "--data", str(self.data), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--json", *self.flags],
+        self.process = subprocess.Popen([self.binary, "server", "--data", str(self.data), "--address", "127.0.0.1:0",
+                                         "--console-address", "127.0.0.1:0", "--json", *self.flags],
                                         env=env, stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.process.stdout.readline()
         if not line:
@@ -184,5 +186,7 @@ def device(name: str):
 
 
 def describe(dev) -> dict:
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
-    return {"device": dev.name, "model": dev.model, "cpus": os.cpu_count(), "cpu": cpu, "kernel": platform.release().split("-")[0], "python": platform.python_version()}
+    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                if line.startswith("model name")), "")
+    return {"device": dev.name, "model": dev.model, "cpus": os.cpu_count(), "cpu": cpu,
+            "kernel": platform.release().split("-")[0], "python": platform.python_version()}

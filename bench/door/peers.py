@@ -72,7 +72,8 @@ def boto3_reader(server, bucket, key, dev):
 
     import boto3
 
-    client = boto3.client("s3", endpoint_url=server.endpoint, aws_access_key_id=server.user, aws_secret_access_key=server.password, region_name="us-east-1")
+    client = boto3.client("s3", endpoint_url=server.endpoint, aws_access_key_id=server.user,
+                          aws_secret_access_key=server.password, region_name="us-east-1")
 
     def read(buffer) -> None:
         body = io.BytesIO()
@@ -89,7 +90,8 @@ def s3torch_reader(server, bucket, key, dev):
     from s3torchconnector._s3client import S3Client
 
     os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"] = server.user, server.password
-    client = S3Client(region="us-east-1", endpoint=server.endpoint, s3client_config=S3ClientConfig(force_path_style=True))
+    client = S3Client(region="us-east-1", endpoint=server.endpoint,
+                      s3client_config=S3ClientConfig(force_path_style=True))
 
     def read(buffer) -> None:
         to_device(dev, buffer, client.get_object(bucket, key).read())

@@ -123,7 +123,8 @@ class Bench:
         self.r.add(row, "ceiling pinned copy", best(lambda: self.dev.copy_in(self.buffer, self.pinned), 3), self.big)
         self.dev.zero(self.buffer)
         last = {}
-        self.r.add(row, "nebulaio door", best(lambda: last.update(r=self.door.read_to_gpu(BUCKET, "big", self.buffer)), 3), self.big)
+        self.r.add(row, "nebulaio door", best(lambda: last.update(r=self.door.read_to_gpu(BUCKET, "big", self.buffer)),
+                                              3), self.big)
         self.check(row, self.buffer, self.want)
         self.r.notes["warm report"] = machine.plain(last["r"])
 
@@ -135,7 +136,8 @@ class Bench:
         took = []
         for _ in range(2):
             machine.drop_caches(self.file)
-            took.append(timed(lambda: self.r.notes.update({"cold report": machine.plain(self.door.read_to_gpu(BUCKET, "big", self.buffer))})))
+            took.append(timed(lambda: self.r.notes.update(
+                {"cold report": machine.plain(self.door.read_to_gpu(BUCKET, "big", self.buffer))})))
         self.r.add(row, "nebulaio door", min(took), self.big)
         self.check(row, self.buffer, self.want)
 
@@ -150,7 +152,8 @@ class Bench:
         self.dev.fill(self.buffer, self.content)
         took = []
         for i in range(2):
-            took.append(timed(lambda: self.r.notes.update({"write report": machine.plain(self.door.write_from_gpu(BUCKET, f"written-{i}", self.buffer))})))
+            took.append(timed(lambda: self.r.notes.update(
+                {"write report": machine.plain(self.door.write_from_gpu(BUCKET, f"written-{i}", self.buffer))})))
         self.r.add(row, "nebulaio door", min(took), self.big)
 
     def batch(self) -> None:
@@ -174,16 +177,20 @@ class Bench:
         self.check(row, self.many, self.many_want)
         self.r.notes["batch report"] = machine.plain(last["r"])
         if self.a.objects_program:
-            self.r.add(row, "nebulaio door, from Go", self.from_go("-n", "0", "-prefix", "many/")["batch_seconds"]["nebulaio door"], total)
+            self.r.add(row, "nebulaio door, from Go",
+                       self.from_go("-n", "0", "-prefix", "many/")["batch_seconds"]["nebulaio door"], total)
 
     def network(self) -> None:
         row = "read over loopback HTTP, 16 connections"
         machine.warm(self.file)
-        self.r.add(row, "ceiling bare TCP (sendfile)", min(self.bare_seconds("tcp", self.file, 16) for _ in range(3)), self.big)
-        self.r.add(row, "ceiling bare TCP (memory)", min(self.bare_seconds("tcpmem", self.big, 16) for _ in range(3)), self.big)
+        self.r.add(row, "ceiling bare TCP (sendfile)", min(self.bare_seconds("tcp", self.file, 16) for _ in range(3)),
+                   self.big)
+        self.r.add(row, "ceiling bare TCP (memory)", min(self.bare_seconds("tcpmem", self.big, 16) for _ in range(3)),
+                   self.big)
         self.dev.zero(self.buffer)
         last = {}
-        self.r.add(row, "nebulaio http", best(lambda: last.update(r=self.http.read_to_gpu(BUCKET, "big", self.buffer)), 3), self.big)
+        self.r.add(row, "nebulaio http", best(lambda: last.update(r=self.http.read_to_gpu(BUCKET, "big", self.buffer)),
+                                              3), self.big)
         self.check(row, self.buffer, self.want)
         self.r.notes["http report"] = machine.plain(last["r"])
 
@@ -192,7 +199,8 @@ class Bench:
         machine.warm(self.file)
         self.r.add(row, "nebulaio door", best(lambda: self.door.read_to_gpu(BUCKET, "big", self.buffer), 2), self.big)
         self.r.add(row, "nebulaio http", best(lambda: self.http.read_to_gpu(BUCKET, "big", self.buffer), 2), self.big)
-        for name, fetch in peers.readers(self.server, BUCKET, "big", self.big, self.dev, self.pinned, self.r.notes).items():
+        for name, fetch in peers.readers(self.server, BUCKET, "big", self.big, self.dev, self.pinned,
+                                         self.r.notes).items():
             self.dev.zero(self.buffer)
             took = timed(lambda fetch=fetch: fetch(self.buffer))
             self.check(name, self.buffer, self.want)
@@ -208,8 +216,10 @@ class Bench:
         self.r.notes.setdefault("small p99", []).append(found["p99_seconds"])
 
     def from_go(self, *args: str) -> dict:
-        out = subprocess.run([self.a.objects_program, "-endpoint", self.server.endpoint, "-device", self.dev.name, "-bucket", BUCKET, *args],
-                             env={**os.environ, "NEBULAIO_ACCESS_KEY": self.server.user, "NEBULAIO_SECRET_KEY": self.server.password},
+        out = subprocess.run([self.a.objects_program, "-endpoint", self.server.endpoint, "-device", self.dev.name,
+                              "-bucket", BUCKET, *args],
+                             env={**os.environ, "NEBULAIO_ACCESS_KEY": self.server.user,
+                                  "NEBULAIO_SECRET_KEY": self.server.password},
                              check=True, stdout=subprocess.PIPE, text=True).stdout
         return json.loads(out)
 
@@ -221,7 +231,8 @@ class Bench:
         while moved < self.a.cpu_bytes:
             self.door.read_to_gpu(BUCKET, "big", self.buffer)
             moved += self.big
-        self.r.notes["server CPU"] = {"seconds": self.server.cpu() - before, "bytes": moved, "wall": time.perf_counter() - start}
+        self.r.notes["server CPU"] = {"seconds": self.server.cpu() - before, "bytes": moved,
+                                      "wall": time.perf_counter() - start}
 
     def bare_seconds(self, *args) -> float:
         out = subprocess.run([self.bare, *map(str, args)], check=True, capture_output=True, text=True).stdout
@@ -264,7 +275,8 @@ def main() -> None:
             print(f"\nserver CPU while {c['bytes'] / (1 << 30):.0f} GiB went through the door: {c['seconds']:.2f} s (in {c['wall']:.1f} s)")
         if args.out:
             args.out.write_text(json.dumps({
-                "machine": machine.describe(device), "size": args.size, "rounds": args.rounds, "command": " ".join(sys.argv[1:]),
+                "machine": machine.describe(device), "size": args.size, "rounds": args.rounds,
+                "command": " ".join(sys.argv[1:]),
                 "seconds": b.r.rows, "bytes": b.r.bytes, "notes": b.r.notes,
             }, indent=1, default=str))
 

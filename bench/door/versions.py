@@ -30,14 +30,17 @@ def measure(build: Path, arguments: list[str], workdir: Path) -> dict:
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         env = {**os.environ, "NEBULAIO_LIBRARY": str(build / "libnebulaio.so"), "NEBULAIO_CLI": str(build / "nebulaio"),
                "PYTHONPATH": os.pathsep.join(filter(None, [str(build / "python"), os.environ.get("PYTHONPATH", "")]))}
-        subprocess.run([sys.executable, str(build / "bench/door/run.py"), "--rounds", "1", "--out", out.name, "--workdir", str(workdir),
-                        "--objects-program", str(build / "objects"), *arguments], env=env, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, str(build / "bench/door/run.py"), "--rounds", "1", "--out", out.name,
+                        "--workdir", str(workdir),
+                        "--objects-program", str(build / "objects"), *arguments], env=env, check=True,
+                        stdout=subprocess.DEVNULL)
         return json.loads(Path(out.name).read_text())
 
 
 def ours(result: dict) -> dict[str, float]:
     """Return the seconds by row of our own methods."""
-    return {f"{row}: {method}": seconds[0] for row, methods in result["seconds"].items() for method, seconds in methods.items()
+    return {f"{row}: {method}": seconds[0] for row, methods in result["seconds"].items()
+            for method, seconds in methods.items()
             if method.startswith("nebulaio")}
 
 
@@ -47,7 +50,8 @@ def spread(values: list[float]) -> str:
 
 def table(rounds: list[dict[str, dict[str, float]]]) -> str:
     """Render the times of the new build and of the older build's second run, relative to the older build's first."""
-    out = ["| row | new | before | new / before | before again / before | inside the spread, or better |", "|---|---|---|---|---|---|"]
+    out = ["| row | new | before | new / before | before again / before | inside the spread, or better |",
+           "|---|---|---|---|---|---|"]
     for row in rounds[0]["new"]:
         now = [r["new"][row] / r["before"][row] for r in rounds]
         again = [r["before again"][row] / r["before"][row] for r in rounds]

@@ -28,8 +28,10 @@ func TestRatiosAreByRound(t *testing.T) {
 
 func TestTheReport(t *testing.T) {
 	rows := []*row{
-		{method: "PUT", bucket: &bucket{name: directory}, costs: []cost{{Requests: 10, Seconds: 2, CPU: 40, User: 30, System: 10}}},
-		{method: "PUT", bucket: &bucket{name: ordinary}, costs: []cost{{Requests: 10, Seconds: 2, CPU: 50, User: 35, System: 15}}},
+		{method: "PUT", bucket: &bucket{name: directory},
+			costs: []cost{{Requests: 10, Seconds: 2, CPU: 40, User: 30, System: 10}}},
+		{method: "PUT", bucket: &bucket{name: ordinary},
+			costs: []cost{{Requests: 10, Seconds: 2, CPU: 50, User: 35, System: 15}}},
 	}
 	var out bytes.Buffer
 	report(&out, &options{Size: 4096, Streams: 1, Requests: 10, Rounds: 1}, rows, "0.5")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command express compares small reads and writes of a directory bucket with those of an ordinary bucket, on one server and
-// in one run. The output is the processor time of the server per request, and the ratio of the two kinds of bucket in each
-// round.
+// Command express compares small reads and writes of a directory bucket with those of an ordinary bucket, on one server
+// and in one run. The output is the processor time of the server per request, and the ratio of the two kinds of bucket
+// in each round.
 package main
 
 import (
@@ -109,7 +109,8 @@ func (o *options) run() error {
 	return nil
 }
 
-// rows creates the buckets, and returns the rows. Rows that are compared are neighbours, so that a disturbance meets both.
+// rows creates the buckets, and returns the rows. Rows that are compared are neighbours, so that a disturbance meets
+// both.
 func (o *options) rows(s *server) ([]*row, error) {
 	var buckets []*bucket
 	for _, name := range []string{ordinary, directory} {

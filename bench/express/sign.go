@@ -20,8 +20,8 @@ const (
 // signer signs requests with version 4. A token makes the signature one of a session.
 type signer struct{ access, secret, token, service string }
 
-// head returns the request line and the signed headers of a request whose body has n bytes. The signature does not cover
-// the body. The path must contain only characters that need no escape.
+// head returns the request line and the signed headers of a request whose body has n bytes. The signature does not
+// cover the body. The path must contain only characters that need no escape.
 func (s *signer) head(method, host, path, query string, n int) []byte {
 	now := time.Now().UTC()
 	date, day := now.Format("20060102T150405Z"), now.Format("20060102")

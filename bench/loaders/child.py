@@ -29,8 +29,9 @@ CONTENDERS: dict[str, type[Contender]] = {**OWN, **PEERS}
 def task_of(asked: dict[str, Any]) -> Task:
     """Return the task in the JSON of a parent."""
     samples = Samples(**{**asked["samples"], "folder": Path(asked["samples"]["folder"])})
-    return Task(samples, asked["batch"], asked["device"], asked["shuffle"], asked.get("source", ""), asked.get("setting") or {},
-                asked.get("epochs", 1))  # fmt: skip
+    return Task(samples, asked["batch"], asked["device"], asked["shuffle"], asked.get("source", ""),
+                asked.get("setting") or {},
+                asked.get("epochs", 1))
 
 
 def drop(samples: Samples, form: str) -> float:

@@ -90,8 +90,9 @@ class Ours(Contender):
         from nebulaio.data import Loader
 
         source = task.source or str(task.samples.path(self.form))
-        self.loader = Loader(source, batch_size=task.batch, device=task.device, shuffle="full" if task.shuffle else "stored",
-                             epochs=task.epochs, drop_last=False)  # fmt: skip
+        self.loader = Loader(source, batch_size=task.batch, device=task.device, shuffle="full" if task.shuffle
+                             else "stored",
+                             epochs=task.epochs, drop_last=False)
         self.start = self.loader.state_dict()
 
     def begin(self) -> None:
@@ -179,5 +180,6 @@ class Plain(Contender):
 
 
 OWN: dict[str, type[Contender]] = {
-    "ours": Ours, "ours-mds": OursMDS, "ours-files": OursFiles, "ours-objects": OursObjects, "engine": Engine, "plain": Plain,
+    "ours": Ours, "ours-mds": OursMDS, "ours-files": OursFiles, "ours-objects": OursObjects, "engine": Engine,
+    "plain": Plain,
 }

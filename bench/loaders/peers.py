@@ -176,7 +176,8 @@ class Torch(Peer):
         super().__init__(task)
         from torch.utils.data import DataLoader
 
-        self.loader = DataLoader(self.dataset(), batch_size=task.batch, shuffle=task.shuffle, collate_fn=self.collate, **self.options)
+        self.loader = DataLoader(self.dataset(), batch_size=task.batch, shuffle=task.shuffle, collate_fn=self.collate,
+                                 **self.options)
 
     def epoch(self, number: int) -> Iterator[Any]:
         return self.deliver(self.loader)
@@ -219,5 +220,6 @@ class TorchList(Torch):
 
 PEERS: dict[str, type[Contender]] = {
     "webdataset": Webdataset, "streaming": Streaming, "litdata": Litdata, "torch": Torch, "torch-mmap": TorchMapped,
-    "webdataset-list": WebdatasetList, "streaming-list": StreamingList, "litdata-list": LitdataList, "torch-list": TorchList,
+    "webdataset-list": WebdatasetList, "streaming-list": StreamingList, "litdata-list": LitdataList,
+    "torch-list": TorchList,
 }

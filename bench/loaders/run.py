@@ -59,13 +59,13 @@ class Bench:
         """Run a job in a process of its own and return its result."""
         asked = {"job": job, "samples": as_dict(self.samples), "batch": self.given.batch, "device": self.given.device,
                  "shuffle": row != "stored", "cold": row == "cold", "source": self.source,
-                 "epochs": 1 if row == "cold" else self.given.epochs, **more}  # fmt: skip
+                 "epochs": 1 if row == "cold" else self.given.epochs, **more}
         command = [sys.executable, "-m", "loaders.child", json.dumps(asked)]
         paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
         env = os.environ | {"PYTHONPATH": ":".join(paths), "TOKENIZERS_PARALLELISM": "false"}
         try:
             done = subprocess.run(command, env=env, cwd=self.samples.folder, capture_output=True, text=True,
-                                  timeout=self.given.timeout)  # fmt: skip
+                                  timeout=self.given.timeout)
         except subprocess.TimeoutExpired:
             return {"error": f"no result after {self.given.timeout} s"}
         lines = done.stdout.strip().splitlines()
@@ -78,8 +78,9 @@ class Bench:
         """Return the contenders of a row, the reference first."""
         if self.given.contenders:
             return self.given.contenders.split(",")
-        host = ["engine", "ours", "ours-mds", "webdataset", "streaming", "litdata", "torch", "torch-mmap", "webdataset-list",
-                "streaming-list", "litdata-list", "torch-list", "plain"]  # fmt: skip
+        host = ["engine", "ours", "ours-mds", "webdataset", "streaming", "litdata", "torch", "torch-mmap",
+                "webdataset-list",
+                "streaming-list", "litdata-list", "torch-list", "plain"]
         card = ["engine", "ours", "torch", "torch-mmap"]
         few = {"cold": ["ours"], "objects": ["ours", "ours-files", "ours-objects"]}
         return few.get(row, host if self.given.device == "host" else card)
@@ -110,8 +111,10 @@ class Bench:
         best = min(working, key=lambda t: t["seconds"])["setting"]
         checked = self.child("verify", row, setting=best, **more)
         if checked.get("digest") != self.digest:
-            return {"error": checked.get("error") or f"the samples differ: {checked['digest']}, not {self.digest}", "tried": tried}
-        return {"setting": best, "tried": tried, "verified": checked["digest"], "seconds": [], "failed": [], "reports": []}
+            return {"error": checked.get("error") or f"the samples differ: {checked['digest']}, not {self.digest}",
+                    "tried": tried}
+        return {"setting": best, "tried": tried, "verified": checked["digest"], "seconds": [], "failed": [],
+                "reports": []}
 
     def row(self, name: str) -> dict[str, Any]:
         """Measure a row in all its rounds."""
@@ -145,7 +148,8 @@ class Bench:
             self.child("make", form="one.safetensors")
             program = references.build_random(self.samples.folder)
             for depth in self.given.depths:
-                measured[f"O_DIRECT, depth {depth}"] = lambda n, d=depth: references.random_reads(program, self.samples, d, n)
+                measured[f"O_DIRECT, depth {depth}"] = lambda n, d=depth: references.random_reads(program, self.samples,
+                                                                                                  d, n)
         if self.given.device != "host":
             measured["pinned copy"] = lambda n: self.child("pinned").get("seconds", 0.0)
         for name in measured:
@@ -184,17 +188,23 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Return the given arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="stored,shuffled", help=f"rows to measure: {', '.join(ROWS)}")
-    parser.add_argument("--contenders", help=f"contenders to measure: {', '.join(CONTENDERS)}; default: those of the row")
+    parser.add_argument("--contenders",
+                        help=f"contenders to measure: {', '.join(CONTENDERS)}; default: those of the row")
     parser.add_argument("--device", default="host", help="host or cuda:N")
     parser.add_argument("--sample", type=size, default=64 << 10, help="bytes of a sample, such as 64KiB")
     parser.add_argument("--count", type=int, default=16384, help="number of samples")
     parser.add_argument("--batch", type=int, default=256, help="samples of a batch")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=1, help="epochs that are measured together; those of storage are one")
-    parser.add_argument("--workers", type=numbers, default=numbers("0,1,2,4,8"), help="numbers of worker processes to try")
-    parser.add_argument("--depths", type=numbers, default=numbers("16,32,64,128"), help="reads in flight of the cold reference")
-    parser.add_argument("--workdir", type=Path, default=Path("build/bench-data"), help="folder for the samples; kept for later runs")
-    parser.add_argument("--cli", default=os.environ.get("NEBULAIO_CLI", "nebulaio"), help="the program nebulaio, for a server")
+    parser.add_argument("--epochs", type=int, default=1,
+                        help="epochs that are measured together; those of storage are one")
+    parser.add_argument("--workers", type=numbers, default=numbers("0,1,2,4,8"),
+                        help="numbers of worker processes to try")
+    parser.add_argument("--depths", type=numbers, default=numbers("16,32,64,128"),
+                        help="reads in flight of the cold reference")
+    parser.add_argument("--workdir", type=Path, default=Path("build/bench-data"),
+                        help="folder for the samples; kept for later runs")
+    parser.add_argument("--cli", default=os.environ.get("NEBULAIO_CLI", "nebulaio"),
+                        help="the program nebulaio, for a server")
     parser.add_argument("--timeout", type=int, default=300, help="most seconds of one measurement")
     parser.add_argument("--out", type=Path, help="write results.json and table.md into this folder")
     given = parser.parse_args(arguments)
@@ -216,10 +226,12 @@ def main(arguments: list[str] | None = None) -> int:
     samples.folder.mkdir(parents=True, exist_ok=True)
     bench, rows = Bench(given, samples), given.rows.split(",")
     results: dict[str, Any] = {
-        "machine": machine.facts(samples.folder, given.cli), "versions": {name: machine.version(name) for name in PACKAGES},
-        "samples": as_dict(samples), "digest": bench.digest, "batch": given.batch, "device": given.device, "rounds": given.rounds,
+        "machine": machine.facts(samples.folder, given.cli),
+        "versions": {name: machine.version(name) for name in PACKAGES},
+        "samples": as_dict(samples), "digest": bench.digest, "batch": given.batch, "device": given.device,
+        "rounds": given.rounds,
         "rows": {},
-    }  # fmt: skip
+    }
     with bench.serving(rows):
         for row in rows:
             results["rows"][row] = bench.row(row)
@@ -229,5 +241,6 @@ def main(arguments: list[str] | None = None) -> int:
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
         (given.out / "table.md").write_text(text)
-    missed = [c for row in results["rows"].values() for c in row["contenders"].values() if "error" in c or c.get("failed")]
+    missed = [c for row in results["rows"].values() for c in row["contenders"].values() if "error" in c
+              or c.get("failed")]
     return 1 if missed else 0

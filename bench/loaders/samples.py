@@ -166,7 +166,8 @@ def write_litdata(samples: Samples, out: Path) -> None:
 
 
 FORMS: dict[str, Callable[[Samples, Path], None]] = {
-    "files": write_files, "tar": write_tar, "one.safetensors": write_safetensors, "mds": write_mds, "litdata": write_litdata,
+    "files": write_files, "tar": write_tar, "one.safetensors": write_safetensors, "mds": write_mds,
+    "litdata": write_litdata,
 }
 
 

@@ -44,5 +44,5 @@ def objects(samples: Samples, cli: str, folder: Path) -> Iterator[str]:
                     pass
         server.warm_all()
         os.environ.update({"NEBULAIO_ENDPOINT": server.endpoint, "NEBULAIO_ACCESS_KEY": server.user,
-                           "NEBULAIO_SECRET_KEY": server.password})  # fmt: skip
+                           "NEBULAIO_SECRET_KEY": server.password})
         yield f"s3://{BUCKET}/{PREFIX}"

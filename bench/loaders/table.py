@@ -30,7 +30,7 @@ def line(name: str, found: dict[str, Any], row: Row) -> str:
     each = [(o, ratios(row, o, name)) for o in row["contenders"] if o.startswith("ours") and o != name]
     compared = "; ".join(f"{o} **{statistics.median(r):.2f}** ({min(r):.2f} to {max(r):.2f})" for o, r in each if r)
     return (f"| {name} | {setting} | {rates[0]:,.0f} | {rates[1]:,.0f} to {rates[2]:,.0f} | "
-            f"{stats.rate(row['bytes'], spread.median):.2f} | {compared} |")  # fmt: skip
+            f"{stats.rate(row['bytes'], spread.median):.2f} | {compared} |")
 
 
 def table(results: dict[str, Any]) -> str:
@@ -46,6 +46,6 @@ def table(results: dict[str, Any]) -> str:
     for name, row in results["rows"].items():
         out += ["", f"## {name}: {row['what']}", ""]
         out += ["| contender | setting | samples/s | slowest to fastest round | GB/s | ours divided by this contender, median (rounds) |",
-                "|---|---|---|---|---|---|"]  # fmt: skip
+                "|---|---|---|---|---|---|"]
         out += [line(contender, found, row) for contender, found in row["contenders"].items()]
     return "\n".join(out) + "\n"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command misses compares reads of objects that a node does not have with reads from the upstream itself. MinIO and the
-// node run on this machine. Each round reads new objects at both, in changing order, and through a bare proxy, which shows
-// what any server in between costs. `make bench-misses` runs the command.
+// node run on this machine. Each round reads new objects at both, in changing order, and through a bare proxy, which
+// shows what any server in between costs. `make bench-misses` runs the command.
 package main
 
 import (
@@ -49,21 +49,25 @@ func parse(args []string) (options, error) {
 	var delays string
 	f := flag.NewFlagSet("bench-misses", flag.ContinueOnError)
 	f.StringVar(&o.nebulaio, "nebulaio", "bin/nebulaio", "path of the nebulaio program to measure")
-	f.StringVar(&o.work, "work", "build/bench-misses-data", "directory for the data of the servers, which is removed after the run")
+	f.StringVar(&o.work, "work", "build/bench-misses-data",
+		"directory for the data of the servers, which is removed after the run")
 	f.StringVar(&o.out, "out", "", "JSON file for all figures; empty writes none")
 	f.StringVar(&o.profile, "profile", "", "file for a CPU profile of the node")
-	f.StringVar(&o.bare, "bare", "", "serve as a bare proxy of this URL until standard input ends; the command starts itself so")
+	f.StringVar(&o.bare, "bare", "",
+		"serve as a bare proxy of this URL until standard input ends; the command starts itself so")
 	f.IntVar(&o.rounds, "rounds", 9, "number of rounds in which each row is measured")
 	f.IntVar(&o.small, "small", 16, "number of objects of 8 MiB in each round, of which the median counts; 0 reads none")
 	f.Int64Var(&o.size, "size", 256<<20, "size in bytes of the large object of each round")
 	f.Int64Var(&o.part, "part", 16<<20, "size in bytes of the parts in which the large object is uploaded")
-	f.StringVar(&delays, "delays", "0s,5ms,20ms", "times by which a proxy delays each reply of the upstream; 0s uses no proxy")
+	f.StringVar(&delays, "delays", "0s,5ms,20ms",
+		"times by which a proxy delays each reply of the upstream; 0s uses no proxy")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if f.NArg() > 0 || o.rounds < 1 || o.size < 1 || o.part < 5<<20 || o.small < 0 {
-		return o, fmt.Errorf("unexpected %q: there are only flags, --rounds and --size are at least 1, --part is at least 5 MiB",
-			f.Args())
+		return o,
+			fmt.Errorf("unexpected %q: there are only flags, --rounds and --size are at least 1, --part is at least 5 MiB",
+				f.Args())
 	}
 	for text := range strings.SplitSeq(delays, ",") {
 		d, err := time.ParseDuration(text)

@@ -95,7 +95,7 @@ def warm(path: str | os.PathLike[str], threads: int = 8) -> float:
 
 
 def read_ranges(path: str | os.PathLike[str], ranges: Iterable[Range], threads: int = 8, *,
-                exact: bool = False) -> None:  # fmt: skip
+                exact: bool = False) -> None:
     """Read ranges through the page cache with several threads.
 
     With `exact`, readahead is off (POSIX_FADV_RANDOM), so that no page outside of the ranges becomes resident.
@@ -156,7 +156,7 @@ def pattern_ranges(pattern: str, size: int, seed: int = 7) -> list[Range]:
 
 
 def make_pattern(path: str | os.PathLike[str], pattern: str, *, everything: bool = True,
-                 threads: int = 16, seed: int = 7) -> PatternState:  # fmt: skip
+                 threads: int = 16, seed: int = 7) -> PatternState:
     """Drop a file from the page cache, read one half of it back, and return the resulting state."""
     size = os.path.getsize(path)
     ranges = pattern_ranges(pattern, size, seed)

@@ -76,7 +76,7 @@ class Slots:
 
 
 def direct_read(path: str | os.PathLike[str], setting: Setting, slots: Slots, limit: int | None = None,
-                first: int = 0) -> int:  # fmt: skip
+                first: int = 0) -> int:
     """Read a file (or `limit` bytes from `first` on) with O_DIRECT; returns the bytes read."""
     size = os.path.getsize(path)
     end = size if limit is None else min(size, first + limit)
@@ -95,7 +95,7 @@ def direct_read(path: str | os.PathLike[str], setting: Setting, slots: Slots, li
 
 
 def each_block(setting: Setting, slots: Slots, first: int, end: int,
-               move: Callable[[memoryview, int, int], None]) -> None:  # fmt: skip
+               move: Callable[[memoryview, int, int], None]) -> None:
     """Call move(view, start, want) for each block from `first` to `end`, in the setting's threads.
 
     Each thread has a view of its own and takes the next block from a common counter, as a
@@ -135,7 +135,7 @@ class RawCeiling:
     """The disk's rate for one file: first a sweep, then the two best settings."""
 
     def __init__(self, path: Path, *, sweep_bytes: int = 2 << 30, settings: Sequence[Setting] = SWEEP,
-                 drop: Callable[[], Any] = lambda: None) -> None:  # fmt: skip
+                 drop: Callable[[], Any] = lambda: None) -> None:
         self.path = path
         self.sweep: list[tuple[Setting, float]] = []
         self.slots = Slots(max(s.threads for s in settings), max(s.block for s in settings))

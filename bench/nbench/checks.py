@@ -89,7 +89,8 @@ def _three(named: dict[str, Data]) -> Iterator[Check]:
         if auto is None or plain is None:
             yield Check(name, "sum, auto < safetensors", "–", NOT_RUN)
         else:
-            yield Check(name, "sum, auto < safetensors", f"{auto:.3f} s against {plain:.3f} s", PASS if auto < plain else FAIL)
+            yield Check(name, "sum, auto < safetensors", f"{auto:.3f} s against {plain:.3f} s", PASS if auto < plain
+                        else FAIL)
         keep = entries.get(("nebulaio", "keep"), {}).get("cached", [None] * 3)[1:]
         least = min(keep) if None not in keep else None
         yield at_least(name, "keep: cached before the 2nd and 3rd", least, 0.99)
@@ -105,7 +106,7 @@ def _process(named: dict[str, Data]) -> Iterator[Check]:
         found = [
             s.get("extra", {}) for s in (memory["samples"] if memory else [])
             if s["method"] == "nebulaio" and s.get("variant") == model and s.get("valid")
-        ]  # fmt: skip
+        ]
         extra = found[-1] if found else {}
         staging, growth = extra.get("staging_bytes"), extra.get("growth_bytes")
         yield at_most(f"memory {model}", "staging", _mib(staging), STAGING_BYTES / 2**20, " MiB")

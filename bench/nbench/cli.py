@@ -41,16 +41,17 @@ PER_MODEL = ("warm", "cold", "half", "three", "save", "verify", "cufile", "slice
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all options, with their defaults."""
     p = argparse.ArgumentParser(prog="run.py", description="Measure how fast model files become tensors on a device.")
-    p.add_argument("--only", default="", metavar="ROW[,ROW]", help=f"rows such as warm-7b, or kinds: {', '.join(KINDS)}")
+    p.add_argument("--only", default="", metavar="ROW[,ROW]",
+                   help=f"rows such as warm-7b, or kinds: {', '.join(KINDS)}")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--device", default="", help="device: cuda:N or host; default cuda:0 if torch sees a GPU, else host")
     p.add_argument("--workdir", type=Path, default=Path(tempfile.gettempdir()) / "nebulaio-bench",
-                   help="folder for the model files")  # fmt: skip
+                   help="folder for the model files")
     p.add_argument("--out", type=Path, default=ROOT / "build" / "bench",
-                   help="folder for results.json (extended if it exists), results.md and plot.svg")  # fmt: skip
+                   help="folder for results.json (extended if it exists), results.md and plot.svg")
     p.add_argument("--models", default="", help="models: tiny, 0.6b, 7b; default 0.6b,7b on a GPU and tiny on host")
     p.add_argument("--methods", default="", metavar="NAME[,NAME]",
-                   help=f"methods: {', '.join((*methods.DEFAULT, *methods.CEILINGS))}; default all")  # fmt: skip
+                   help=f"methods: {', '.join((*methods.DEFAULT, *methods.CEILINGS))}; default all")
     p.add_argument("--nebulaio", default="", metavar="PATH", help="the nebulaio program, for `generate`")
     p.add_argument("--route", default=None, help="route for nebulaio's load_file; default auto")
     p.add_argument("--budget", type=float, default=None, metavar="SECONDS",
@@ -59,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
                    help="longest duration of a row; no round is started that would end later")
     p.add_argument("--drop", choices=("all", "file"), default="",
                    help="cold by /proc/sys/vm/drop_caches (where permitted), which every process feels, or by the "
-                        "file's own pages alone; all on a GPU and file on host, if not given")  # fmt: skip
+                        "file's own pages alone; all on a GPU and file on host, if not given")
     p.add_argument("--sweep-mib", type=int, default=2048, help="MiB to read per setting in the sweep of ceiling_raw")
     p.add_argument("--no-torch", action="store_true", help="on host: use numpy even if torch is installed")
     return p
@@ -146,8 +147,9 @@ def main(arguments: list[str] | None = None) -> int:
     cli = find_cli(given.nebulaio)
     library = Library(given.workdir, device, cli, say)
     context = Context(device, library, clock, rounds=given.rounds, wanted=names, models=models,
-                      drop_everything=(given.drop or ("all" if device.is_cuda else "file")) == "all", sweep_bytes=given.sweep_mib << 20, log=say,
-                      route=given.route)  # fmt: skip
+                      drop_everything=(given.drop or ("all" if device.is_cuda else "file")) == "all",
+                      sweep_bytes=given.sweep_mib << 20, log=say,
+                      route=given.route)
     given.out.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["python", "bench/run.py", *arguments])
     store = results.ResultsFile(given.out / "results.json", command, machine.facts(given.workdir, cli))

@@ -26,7 +26,7 @@ _RATES = {
              "torch_mmap": (1.7, 5), "torch_gds": (3.4, 3.4), "ceiling_pinned": (55, 55), "ceiling_raw": (3.8, 3.8)},
     "host": {"nebulaio": (1.0, 2.5), "safetensors": (0.8, 1.5), "safetensors_pread": (0.8, 1.5),
              "torch_mmap": (0.8, 1.5), "torch_gds": (1.0, 1.0), "ceiling_pinned": (5, 5), "ceiling_raw": (1.0, 1.0)},
-}  # fmt: skip
+}
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Clock:
     """The time left, for the whole run and for the current row."""
 
     def __init__(self, budget: float | None, row_limit: float = ROW_LIMIT,
-                 now: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
+                 now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
         self.start = now()
         self.budget = budget
@@ -175,11 +175,11 @@ class Context:
         row.estimate_s = round(setup + rounds * per_round, 1)
         self.log(f"row {row.name}: estimate {row.estimate_s:.0f} s "
                  f"({rounds} rounds of {per_round:.1f} s, set-up {setup:.0f} s); "
-                 f"at most {max(self.clock.left(), 0):.0f} s")  # fmt: skip
+                 f"at most {max(self.clock.left(), 0):.0f} s")
         self.expected = per_round / 2
         if self.clock.left() < (setup + per_round) / 2:
             raise NoTime(f"time: {max(self.clock.left(), 0):.0f} s were left, set-up and a round take "
-                         f"{setup + per_round:.0f} s")  # fmt: skip
+                         f"{setup + per_round:.0f} s")
 
     def each_round(self, row: Row) -> Iterator[int]:
         """Yield round numbers while there is time; a round that would not fit is not started."""
@@ -217,4 +217,4 @@ class Context:
         tail = "" if sample.valid else f"  INVALID: {sample.note}"
         bits = f"  bits {sample.bits}" if sample.bits else ""
         self.log(f"  {sample.round + 1}: {label}{repeat}: {sample.seconds * 1e3:.1f} ms, "
-                 f"{sample.gbps or 0:.2f} GB/s{bits}{tail}")  # fmt: skip
+                 f"{sample.gbps or 0:.2f} GB/s{bits}{tail}")

@@ -20,7 +20,7 @@ def valid(row: Data, **wanted: Any) -> list[Data]:
     return [
         s for s in row["samples"]
         if s.get("valid") and s.get("seconds") and all(s.get(key, "") == value for key, value in wanted.items())
-    ]  # fmt: skip
+    ]
 
 
 def binding(row: Data) -> dict[int, tuple[str, float]]:
@@ -118,7 +118,7 @@ def half_rows(row: Data) -> list[Data]:
             "bits": bits(mine),
             "invalid": sum(not s.get("valid") for s in mine),
             "note": next((s.get("error") or s.get("note", "") for s in mine if not s.get("valid")), ""),
-        })  # fmt: skip
+        })
     return sorted(entries, key=lambda e: (e["method"] != "nebulaio", e["method"]))
 
 
@@ -139,5 +139,5 @@ def three_rows(row: Data) -> list[Data]:
             "sum": stats.spread(sum(s["seconds"] for s in r) for r in whole),
             "bits": bits(mine),
             "error": next((s.get("error") or s.get("note", "") for s in mine if not s.get("valid")), ""),
-        })  # fmt: skip
+        })
     return entries

@@ -73,7 +73,7 @@ def gpu() -> Facts:
     if shutil.which("nvidia-smi") is None:
         return {}
     fields = ("name", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.gen.current",
-              "pcie.link.width.max", "pcie.link.width.current")  # fmt: skip
+              "pcie.link.width.max", "pcie.link.width.current")
     found: Facts = {}
     for field in fields:  # one by one: an unknown field makes nvidia-smi refuse all of them
         line = _command(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", "-i", "0"])

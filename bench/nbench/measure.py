@@ -89,7 +89,7 @@ def judge(sample: Sample) -> None:
 
 
 def run_method(device: Device, method: methods.Method, path: Path, sample: Sample,
-               reference: Reference | None) -> Sample:  # fmt: skip
+               reference: Reference | None) -> Sample:
     """Time one load into `sample`, compare its bits and free it.
 
     A method that raises gives a sample with the error's text, so that the figures of other methods are kept.

@@ -70,7 +70,8 @@ def _nebulaio(device: Device, **options: Any) -> Method:
     given = {key: value for key, value in options.items() if value is not None}
 
     def load(path: Path) -> Tensors:
-        tensors: Tensors = module.load_file(str(path), device=device.torch_name, framework="pt" if device.torch is not None else "numpy", **given)
+        tensors: Tensors = module.load_file(str(path), device=device.torch_name, framework="pt"
+                                            if device.torch is not None else "numpy", **given)
         device.sync()
         return tensors
 
@@ -154,5 +155,5 @@ def view(torch: Any, whole: Any, tensor: stfile.Tensor) -> Any:
         "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
         "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
         "U8": torch.uint8, "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
-    }  # fmt: skip
+    }
     return whole[tensor.start : tensor.end].view(dtypes[tensor.dtype]).reshape(tensor.shape)

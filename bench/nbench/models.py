@@ -22,7 +22,7 @@ Shapes = list[tuple[str, tuple[int, ...]]]
 
 
 def _qwen(layers: int, hidden: int, inner: int, vocab: int, q: int, kv: int, *,
-          bias: bool = False, head_norm: int = 0) -> Shapes:  # fmt: skip
+          bias: bool = False, head_norm: int = 0) -> Shapes:
     """Return the tensors of a Qwen decoder; q and kv are the widths of the projections."""
     shapes: Shapes = [("lm_head.weight", (vocab, hidden)), ("model.embed_tokens.weight", (vocab, hidden))]
     for layer in range(layers):

@@ -29,11 +29,12 @@ def entries(row: Data) -> list[Data]:
             "seconds": stats.spread(s["seconds"] for s in good),
             "gbps": stats.spread(s["gbps"] for s in good),
             "cpu_s": stats.median(s["cpu_s"] for s in good if "cpu_s" in s),
-            "amplification": stats.spread(s["extra"]["amplification"] for s in good if "amplification" in s.get("extra", {})),
+            "amplification": stats.spread(s["extra"]["amplification"] for s in good
+                                          if "amplification" in s.get("extra", {})),
             "routes": sorted({r["route"] for s in good for r in s.get("report", {}).get("routes", [])}),
             "bits": digest.bits(mine),
             "error": next((s["error"] for s in mine if s.get("error")), ""),
-        })  # fmt: skip
+        })
     return found
 
 
@@ -55,14 +56,16 @@ def ratio(row: Data, over: tuple[str, str], under: tuple[str, str]) -> stats.Spr
 
 def markdown(row: Data) -> str:
     """Render the row as a table, with its ratios."""
-    head = ("method", "state", "time (median)", "GB/s: median (min–max, IQR)", "read / wanted", "CPU s", "routes taken", "bits")
+    head = ("method", "state", "time (median)", "GB/s: median (min–max, IQR)", "read / wanted", "CPU s", "routes taken",
+            "bits")
     lines = []
     for e in entries(row):
         name = " ".join(filter(None, (e["method"], e["variant"])))
         lines.append((
             name, e["state"], e["error"] or table.seconds(e["seconds"].median if e["seconds"] else None),
-            table.spread(e["gbps"]), table.spread(e["amplification"]), table.number(e["cpu_s"]), ", ".join(e["routes"]), e["bits"],
-        ))  # fmt: skip
+            table.spread(e["gbps"]), table.spread(e["amplification"]), table.number(e["cpu_s"]), ", ".join(e["routes"]),
+            e["bits"],
+        ))
     text = table.grid(head, lines)
     named = [(words, ratio(row, over, under)) for words, over, under in _RATIOS.get(row["kind"], ())]
     shown = [f"- {words}: {table.spread(value, 3)}" for words, value in named if value is not None]

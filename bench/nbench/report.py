@@ -16,7 +16,7 @@ _TABLES = {
     "warm": table.rate, "cold": table.rate, "half": table.half, "three": table.three, "first": table.first,
     "memory": table.memory, "four": table.four, "analysis": table_analysis.analysis,
     "save": ratios.markdown, "verify": ratios.markdown, "cufile": ratios.markdown, "slice": ratios.markdown,
-}  # fmt: skip
+}
 
 
 def every(rows: list[Data]) -> list[checks.Check]:
@@ -70,7 +70,7 @@ def plot(rows: list[Data], runs: list[Data]) -> str:
             ]
             ceiling = digest.ceiling_median(row)
             groups.append(svg.Group(f"{row['name']} ({row['files']['bytes'] / 1e9:.1f} GB)", bars,
-                                    ceiling[1] if ceiling else None, ceiling[0] if ceiling else ""))  # fmt: skip
+                                    ceiling[1] if ceiling else None, ceiling[0] if ceiling else ""))
         panels.append(svg.Panel(text, groups))
     machine = runs[-1]["machine"] if runs else {}
     what = machine.get("gpu", {}).get("name") if cuda else machine.get("cpu")
@@ -89,7 +89,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line of bench/report.py."""
     parser = argparse.ArgumentParser(prog="report.py", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS.json")
-    parser.add_argument("--out", type=Path, help="folder for results.md and plot.svg; that of the first file if not given")
+    parser.add_argument("--out", type=Path,
+                        help="folder for results.md and plot.svg; that of the first file if not given")
     given = parser.parse_args(arguments)
     files = [results.load(path) for path in given.results]
     out = given.out or given.results[0].parent

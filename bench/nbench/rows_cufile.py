@@ -83,9 +83,11 @@ def _by_command(context: Context, path: Path, nbytes: int, variant: str, flags: 
 
 def _buffered(context: Context, path: Path, index: int) -> Sample:
     """Measure cuFile's fastest case for a cached file: large calls on a descriptor without O_DIRECT."""
-    sample = Sample("nebulaio", index, 0, variant="bench, cufile, buffered descriptor", state="warm", cached_before=cache.warm(path))
-    command = [str(context.library.cli), "bench", "read", str(path), "--to", "cufile", "--route", "buffered", "--device", context.device.name,
-               "--block-size", "256MiB", "--workers", "4", "--passes", "2", "--json"]  # fmt: skip
+    sample = Sample("nebulaio", index, 0, variant="bench, cufile, buffered descriptor", state="warm",
+                    cached_before=cache.warm(path))
+    command = [str(context.library.cli), "bench", "read", str(path), "--to", "cufile", "--route", "buffered",
+               "--device", context.device.name,
+               "--block-size", "256MiB", "--workers", "4", "--passes", "2", "--json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         if done.returncode != 0:

@@ -58,7 +58,7 @@ def ratio(samples: list[Sample], method: str) -> float | None:
 
 
 def _alone(context: Context, method: methods.Method, paths: list[Path], index: int, total: int,
-           references: dict[Path, Reference]) -> Sample:  # fmt: skip
+           references: dict[Path, Reference]) -> Sample:
     """Load the four files one after the other; seconds and CPU are sums."""
     sample = Sample(method.name, index, total, variant="alone", state="warm")
     sample.cached_before = min(cache.warm(path) for path in paths)
@@ -79,7 +79,7 @@ def _alone(context: Context, method: methods.Method, paths: list[Path], index: i
 
 
 def _at_once(context: Context, method: methods.Method, paths: list[Path], index: int, total: int,
-             references: dict[Path, Reference]) -> Sample:  # fmt: skip
+             references: dict[Path, Reference]) -> Sample:
     sample = Sample(method.name, index, total, variant="at once", state="warm")
     sample.cached_before = min(cache.warm(path) for path in paths)
     context.device.collect()

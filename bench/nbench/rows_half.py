@@ -57,7 +57,7 @@ def run(context: Context, model: str) -> Row:
 
 
 def _load(context: Context, method: methods.Method, path: Path, state: str, index: int, nbytes: int,
-          reference: Reference) -> Sample:  # fmt: skip
+          reference: Reference) -> Sample:
     sample = Sample(method.name, index, nbytes, state=state)
     try:
         if state == "cold":

@@ -40,7 +40,7 @@ def first(context: Context, model: str) -> Row:
                 sample.seconds = found["seconds"][0]
                 sample.cached_before = found.get("cached_before")
                 context.log(f"  {index + 1}: {name}: set-up {found['setup_s'] * 1e3:.1f} ms, "
-                            f"loads {', '.join(f'{s * 1e3:.1f}' for s in found['seconds'])} ms")  # fmt: skip
+                            f"loads {', '.join(f'{s * 1e3:.1f}' for s in found['seconds'])} ms")
             else:
                 context.log(f"  {index + 1}: {name}: {sample.error}")
             row.samples.append(sample)
@@ -72,7 +72,7 @@ def memory(context: Context, models: list[str]) -> Row:
 def spawn(context: Context, job: str, method: str, path: Path, loads: int) -> dict[str, Any]:
     """Run a job in a fresh Python process and return its output."""
     command = [sys.executable, "-m", "nbench.child", job, "--method", method, "--path", str(path),
-               "--device", context.device.name, "--loads", str(loads)]  # fmt: skip
+               "--device", context.device.name, "--loads", str(loads)]
     if context.route and method == "nebulaio":
         command += ["--route", context.route]
     if context.device.torch is None:
@@ -81,7 +81,7 @@ def spawn(context: Context, job: str, method: str, path: Path, loads: int) -> di
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False,
-                              timeout=max(30.0, context.clock.left()))  # fmt: skip
+                              timeout=max(30.0, context.clock.left()))
     except subprocess.TimeoutExpired:
         return {"error": "the process did not end in time"}
     lines = done.stdout.strip().splitlines()

@@ -53,7 +53,7 @@ def _ceilings(state: str) -> tuple[str, ...]:
 
 def _rounds(context: Context, row: Row, state: str, path: Path, loaders: list[methods.Method],
             files: dict[str, Path], reference: Reference, copy: ceilings.CopyCeiling | None,
-            raw: ceilings.RawCeiling | None) -> None:  # fmt: skip
+            raw: ceilings.RawCeiling | None) -> None:
     nbytes = row.files["bytes"]
 
     def load(method: methods.Method, index: int) -> Sample:
@@ -84,7 +84,7 @@ def _bus(context: Context, copy: ceilings.CopyCeiling, nbytes: int, state: str, 
 
 
 def _disk(context: Context, raw: ceilings.RawCeiling, setting: ceilings.Setting, path: Path,
-          nbytes: int, index: int) -> Sample:  # fmt: skip
+          nbytes: int, index: int) -> Sample:
     sample = Sample("ceiling_raw", index, nbytes, variant=str(setting), state="cold")
     sample.cached_before = context.drop(path)
     try:

@@ -72,7 +72,8 @@ def run(context: Context, model: str) -> Row:
     return row
 
 
-def _save(context: Context, saver: writing.Saver, reference: Reference, target: Path, nbytes: int, index: int) -> Sample:
+def _save(context: Context, saver: writing.Saver, reference: Reference, target: Path, nbytes: int,
+          index: int) -> Sample:
     writing.remove(target)
     context.device.collect()
     sample = Sample(saver.name, index, nbytes, state="save")

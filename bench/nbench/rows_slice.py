@@ -52,7 +52,8 @@ def _slice(context: Context, path: Path, matrices: dict[str, Any], case: tuple[s
     cached = context.drop(path) if state == "cold" else cache.warm(path)
     right = {n: _part(t, dim, rank) for n, t in matrices.items()}
     wanted = sum(_bytes(t) for t in right.values())
-    sample = Sample("nebulaio", index, wanted, variant=f"{name}, rank {rank} of {WORLD}", state=state, cached_before=cached)
+    sample = Sample("nebulaio", index, wanted, variant=f"{name}, rank {rank} of {WORLD}", state=state,
+                    cached_before=cached)
     context.device.collect()
     try:
         result, sample.seconds, sample.cpu_s = timed(lambda: load(path))

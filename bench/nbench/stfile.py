@@ -20,7 +20,7 @@ ITEM_SIZE = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4,
     "F16": 2, "BF16": 2, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1,
     "F8_E4M3": 1, "F8_E5M2": 1,
-}  # fmt: skip
+}
 
 _PATTERN = (32 << 20) + 4094  # bytes; no multiple of a page, so repeats never line up
 
@@ -75,7 +75,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 
 
 def write(path: str | os.PathLike[str], shapes: Sequence[tuple[str, Sequence[int]]], *,
-          dtype: str = "BF16", seed: int = 0) -> int:  # fmt: skip
+          dtype: str = "BF16", seed: int = 0) -> int:
     """Write a safetensors file of random finite values and return its size.
 
     `dtype` is BF16 or F16. The file gets its name only when it is complete and on disk.

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 COLOURS = {
     "nebulaio": "#1b6ca8", "safetensors": "#d98a29", "safetensors_pread": "#e8b775",
     "torch_mmap": "#6a9f58", "torch_gds": "#8c6bb1",
-}  # fmt: skip
+}
 _OTHER = "#888888"
 _WIDTH, _PANEL, _LEFT, _TOP, _BETWEEN = 860, 240, 60, 60, 74
 
@@ -84,7 +84,8 @@ def _legend(panels: list[Panel]) -> list[str]:
         out.append(f'<rect x="{x}" y="34" width="11" height="11" fill="{COLOURS.get(label, _OTHER)}"/>')
         out.append(f'<text x="{x + 16}" y="44">{escape(label)}</text>')
         x += 28 + 7 * len(label)
-    out.append(f'<line x1="{x}" y1="40" x2="{x + 22}" y2="40" stroke="#b22222" stroke-width="2" stroke-dasharray="6 3"/>')
+    out.append(
+        f'<line x1="{x}" y1="40" x2="{x + 22}" y2="40" stroke="#b22222" stroke-width="2" stroke-dasharray="6 3"/>')
     out.append(f'<text x="{x + 28}" y="44">ceiling</text>')
     return out
 
@@ -120,15 +121,16 @@ def _group(group: Group, left: float, wide: float, y: Callable[[float], float], 
         colour = COLOURS.get(bar.label, _OTHER)
         out.append(f'<rect x="{x:.1f}" y="{y(bar.value)}" width="{bar_wide:.1f}" '
                    f'height="{max(bottom - y(bar.value), 0):.1f}" fill="{colour}">'
-                   f"<title>{escape(bar.label)}: {bar.value:.2f} GB/s ({bar.low:.2f} to {bar.high:.2f})</title></rect>")  # fmt: skip
+                   f"<title>{escape(bar.label)}: {bar.value:.2f} GB/s ({bar.low:.2f} to {bar.high:.2f})</title></rect>")
         out.append(f'<line x1="{middle}" y1="{y(bar.low)}" x2="{middle}" y2="{y(bar.high)}" stroke="#222222"/>')
-        out.append(f'<text x="{middle}" y="{min(y(bar.value), y(bar.high)) - 4:.1f}" text-anchor="middle" font-size="11">'
-                   f"{bar.value:.3g}</text>")  # fmt: skip
+        out.append(
+            f'<text x="{middle}" y="{min(y(bar.value), y(bar.high)) - 4:.1f}" text-anchor="middle" font-size="11">'
+                   f"{bar.value:.3g}</text>")
     if group.ceiling:
         line = y(group.ceiling)
         out.append(f'<line x1="{left + 10:.1f}" y1="{line}" x2="{left + wide - 10:.1f}" y2="{line}" '
-                   'stroke="#b22222" stroke-width="2" stroke-dasharray="6 3"/>')  # fmt: skip
+                   'stroke="#b22222" stroke-width="2" stroke-dasharray="6 3"/>')
         out.append(f'<text x="{left + wide - 10:.1f}" y="{line - 5:.1f}" text-anchor="end" font-size="11" '
-                   f'fill="#b22222">{escape(group.ceiling_label)} {group.ceiling:.3g}</text>')  # fmt: skip
+                   f'fill="#b22222">{escape(group.ceiling_label)} {group.ceiling:.3g}</text>')
     out.append(f'<text x="{left + wide / 2:.1f}" y="{bottom + 18}" text-anchor="middle">{escape(group.label)}</text>')
     return out

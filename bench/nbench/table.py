@@ -67,19 +67,20 @@ def title(row: Data) -> str:
 def rate(row: Data) -> str:
     """Render a warm or cold row."""
     head = ("method", "time (median)", "GB/s: median (min–max, IQR)", "of ceiling", "× safetensors", "CPU s",
-            "host memory", "GPU memory", "cached before → after", "bits", "invalid")  # fmt: skip
+            "host memory", "GPU memory", "cached before → after", "bits", "invalid")
     lines = []
     for entry in digest.rate_rows(row):
         name = " ".join(filter(None, (entry["method"], entry["variant"])))
         if entry["gbps"] is None:
-            lines.append((name, entry["error"] or entry["note"] or "–", *[""] * 7, entry["bits"], str(entry["invalid"])))
+            lines.append((name, entry["error"] or entry["note"] or "–", *[""] * 7, entry["bits"],
+                          str(entry["invalid"])))
             continue
         lines.append((
             name, seconds(entry["seconds"].median), spread(entry["gbps"]), number(entry.get("of_ceiling")),
             number(entry.get("of_safetensors")), number(entry["cpu_s"]), mib(entry["host_bytes"]),
             mib(entry["gpu_bytes"]), f"{share(entry['cached_before'])} → {share(entry['cached_after'])}",
             entry["bits"], str(entry["invalid"]),
-        ))  # fmt: skip
+        ))
     text = grid(head, lines)
     ceiling = digest.ceiling_median(row)
     if ceiling:
@@ -93,13 +94,13 @@ def rate(row: Data) -> str:
 def half(row: Data) -> str:
     """Render a half row."""
     head = ("method", "cached", "part cached", "time (median)", "GB/s: median (min–max, IQR)",
-            "least possible", "factor", "bits", "invalid")  # fmt: skip
+            "least possible", "factor", "bits", "invalid")
     lines = [
         (e["method"], e["state"], share(e["cached_before"]), seconds(e["seconds"].median if e["seconds"] else None),
          spread(e["gbps"]), seconds(e["expected_s"]), number(e["factor"]), e["bits"],
          f"{e['invalid']} {e['note']}".strip())
         for e in digest.half_rows(row)
-    ]  # fmt: skip
+    ]
     return grid(head, lines) + report_lines(row)
 
 
@@ -110,7 +111,7 @@ def three(row: Data) -> str:
         (" ".join(filter(None, (e["method"], e["variant"]))), *(seconds(s) for s in e["loads"]),
          e["error"] or spread(e["sum"], 3), ", ".join(share(part) for part in e["cached"]), e["bits"])
         for e in digest.three_rows(row)
-    ]  # fmt: skip
+    ]
     return grid(head, lines) + report_lines(row)
 
 
@@ -126,7 +127,7 @@ def first(row: Data) -> str:
             seconds(stats.median(s for e in good for s in e["seconds"][1:])),
             " / ".join(seconds(v) for v in _three(stats.spread(e["setup_s"] for e in good))),
             seconds(stats.median(e["import_s"] for e in good)),
-        ))  # fmt: skip
+        ))
     return grid(("method", "first load", "later loads", "set-up: median / min / max", "import"), lines)
 
 
@@ -142,7 +143,7 @@ def memory(row: Data) -> str:
         lines.append((
             sample.get("variant", ""), sample["method"], sample.get("error") or mib(extra.get("growth_bytes")),
             mib(extra.get("kept_bytes")), mib(extra.get("hwm_growth_bytes")), mib(extra.get("staging_bytes")),
-        ))  # fmt: skip
+        ))
     return grid(("model", "method", "growth, peak", "kept after", "growth with mapped files", "staging"), lines)
 
 
@@ -156,12 +157,13 @@ def four(row: Data) -> str:
         )
         error = next((s["error"] for s in mine if s.get("error")), "")
         lines.append((method, error or spread(alone), spread(both),
-                      number(row["facts"].get("aggregate_ratio", {}).get(method), 3), digest.bits(mine)))  # fmt: skip
+                      number(row["facts"].get("aggregate_ratio", {}).get(method), 3), digest.bits(mine)))
     return grid(("method", "one alone, GB/s", "four at once, GB/s together", "ratio", "bits"), lines)
 
 
 def report_lines(row: Data) -> str:
     """Return the engine's statements about its last load, one line each."""
     report = row.get("last_report") or {}
-    lines = [f"- {key}: `{json.dumps(report[key])[:600]}`" for key in ("routes", "limiting_stage", "stages") if key in report]
+    lines = [f"- {key}: `{json.dumps(report[key])[:600]}`" for key in ("routes", "limiting_stage", "stages")
+             if key in report]
     return "\n\nnebulaio's report of the last load:\n" + "\n".join(lines) if lines else ""

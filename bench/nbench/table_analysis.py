@@ -21,7 +21,7 @@ def middle(row: Data, method: str, model: str) -> float | None:
     return stats.median(
         s["seconds"] for s in row["samples"]
         if s["method"] == method and s.get("variant") == model and s.get("valid") and s.get("seconds")
-    )  # fmt: skip
+    )
 
 
 def _methods(row: Data) -> list[str]:
@@ -36,7 +36,7 @@ def _loads(row: Data) -> str:
             if took is not None:
                 lines.append((method, model, table.seconds(took), f"{took / file['tensors'] * 1e6:.0f} µs",
                               f"{took / file['bytes'] * 1e12:.0f} ps",
-                              table.number(stats.rate(file["bytes"], took))))  # fmt: skip
+                              table.number(stats.rate(file["bytes"], took))))
     return table.grid(("method (warm)", "model", "time", "time / tensors", "time / bytes", "GB/s"), lines)
 
 
@@ -50,13 +50,13 @@ def _cost(row: Data) -> str:
         fixed = cost["per_tensor_s"] * small["tensors"]
         whole = fixed + cost["per_byte_s"] * small["bytes"]
         lines.append((method, f"{cost['per_tensor_s'] * 1e6:.1f} µs", table.number(cost["gbps"]),
-                      table.share(fixed / whole if whole > 0 else None)))  # fmt: skip
+                      table.share(fixed / whole if whole > 0 else None)))
     if not lines:
         return ""
     note = ("A fit of the medians to `time = a * tensors + b * bytes`. Set-up that a load pays once, whatever its "
-            "size, is counted into the cost per tensor, which it makes larger; a value below zero is noise.")  # fmt: skip
+            "size, is counted into the cost per tensor, which it makes larger; a value below zero is noise.")
     return table.grid(("method", "cost per tensor", "GB/s of the bytes alone", "tensors' part, smallest model"),
-                      lines) + "\n\n" + note  # fmt: skip
+                      lines) + "\n\n" + note
 
 
 def _published(row: Data) -> str:
@@ -67,15 +67,15 @@ def _published(row: Data) -> str:
             theirs = published[model]
             lines.append((model, f"{theirs['hf_s']:.2f} s", f"{theirs['nixl_gds_s']:.2f} s",
                           table.seconds(middle(row, "safetensors", model)),
-                          table.seconds(middle(row, "nebulaio", model))))  # fmt: skip
+                          table.seconds(middle(row, "nebulaio", model))))
     if not lines:
         return ""
     cost = published["per_tensor_ms"]
     note = ("Mini-GDS figures as published, from another machine (its GDS ran in compatibility mode): they show the "
             "shape of the problem, not a contest. It gives the cost per tensor as "
-            + " + ".join(f"{value} ms {name}" for name, value in cost.items()) + ".")  # fmt: skip
+            + " + ".join(f"{value} ms {name}" for name, value in cost.items()) + ".")
     return table.grid(("model", "Mini-GDS: HF", "Mini-GDS: NIXL GDS", "here: safetensors (warm)",
-                       "here: nebulaio (warm)"), lines) + "\n\n" + note  # fmt: skip
+                       "here: nebulaio (warm)"), lines) + "\n\n" + note
 
 
 def flatten(value: Any, prefix: str = "") -> list[tuple[str, float]]:
@@ -118,7 +118,8 @@ def _stages(row: Data) -> str:
 def _profile(row: Data) -> str:
     parts = []
     for model, entries in row["facts"].get("profile", {}).items():
-        lines = [(e["function"], str(e["calls"]), table.seconds(e["own_s"]), table.seconds(e["total_s"])) for e in entries]
+        lines = [(e["function"], str(e["calls"]), table.seconds(e["own_s"]), table.seconds(e["total_s"]))
+                 for e in entries]
         parts.append(f"Python side of one load of {model}, under the profiler (which makes it slower):\n\n"
-                     + table.grid(("function", "calls", "own", "with callees"), lines))  # fmt: skip
+                     + table.grid(("function", "calls", "own", "with callees"), lines))
     return "\n\n".join(parts)

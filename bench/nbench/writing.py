@@ -19,7 +19,8 @@ from . import methods, stats
 from .ceilings import Setting, Slots, best_settings, each_block
 from .device import Device, optional
 
-SWEEP = tuple(Setting(threads, kib << 10) for threads, kib in ((4, 4096), (8, 1024), (8, 4096), (16, 512), (16, 1024), (16, 4096)))
+SWEEP = tuple(Setting(threads, kib << 10) for threads, kib in ((4, 4096), (8, 1024), (8, 4096), (16, 512), (16, 1024),
+                                                               (16, 4096)))
 
 
 def direct_write(path: Path, size: int, setting: Setting, slots: Slots) -> None:
@@ -110,6 +111,8 @@ def savers(device: Device) -> list[Saver]:
 
     return [
         Saver("nebulaio", lambda tensors, path: ours.save_file(tensors, path),
-              "" if ours is not None and hasattr(ours, "save_file") else "the package nebulaio with save_file cannot be imported"),
-        Saver("safetensors_fsync", save_theirs, "" if theirs else f"safetensors.{flavour} cannot be imported", "safetensors"),
-    ]  # fmt: skip
+              "" if ours is not None and hasattr(ours, "save_file")
+              else "the package nebulaio with save_file cannot be imported"),
+        Saver("safetensors_fsync", save_theirs, "" if theirs else f"safetensors.{flavour} cannot be imported",
+              "safetensors"),
+    ]

@@ -28,7 +28,8 @@ type rowResult struct {
 	Samples map[string][]sample `json:"samples"`
 	// Cipher has the CPU time of AES-GCM over the bytes of the row, in the order of the rounds; only in a run with TLS.
 	Cipher []sample `json:"cipher,omitempty"`
-	// Decryption has the CPU time of AES-GCM over the bytes of the row, in blocks as on the disk; only in a run with encryption.
+	// Decryption has the CPU time of AES-GCM over the bytes of the row, in blocks as on the disk; only in a run with
+	// encryption.
 	Decryption []sample `json:"decryption,omitempty"`
 }
 

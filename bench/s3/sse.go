@@ -67,8 +67,8 @@ func decrypt(data []byte, n int64) (sample, error) {
 	return sample{Ops: 1, Bytes: n, Seconds: time.Since(start).Seconds(), ServerCPU: ownCPU() - own}, nil
 }
 
-// sseClaim compares the CPU time that encryption adds to a GET with compared blocks with that of the decryption alone, round by
-// round.
+// sseClaim compares the CPU time that encryption adds to a GET with compared blocks with that of the decryption alone,
+// round by round.
 func (r *rowResult) sseClaim() (claim, bool) {
 	sealed, verified, gcm := r.cpu(sseName), r.cpu(verifiedName), []float64{}
 	for _, s := range r.Decryption {
@@ -80,6 +80,7 @@ func (r *rowResult) sseClaim() (claim, bool) {
 			got = append(got, (sealed[i]-verified[i])/gcm[i])
 		}
 	}
-	return claim{fmt.Sprintf("%s: server CPU that encryption adds to a GET with compared blocks, against AES-GCM of the same bytes",
-		r.Name), spreadOf(got), 1.3, false, " x"}, len(got) > 0
+	return claim{
+		fmt.Sprintf("%s: server CPU that encryption adds to a GET with compared blocks, against AES-GCM of the same bytes",
+			r.Name), spreadOf(got), 1.3, false, " x"}, len(got) > 0
 }

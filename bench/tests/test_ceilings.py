@@ -65,7 +65,7 @@ def test_copy_on_host_runs() -> None:
 def sample(method: str, index: int, gbps: float, variant: str = "", **more: Any) -> dict[str, Any]:
     """Return a sample as in a results file."""
     return {"method": method, "round": index, "variant": variant, "gbps": gbps, "seconds": 10 / gbps,
-            "nbytes": 10**10, "valid": True, **more}  # fmt: skip
+            "nbytes": 10**10, "valid": True, **more}
 
 
 def test_binding_is_the_slowest_ceiling_at_its_best_setting() -> None:
@@ -73,7 +73,7 @@ def test_binding_is_the_slowest_ceiling_at_its_best_setting() -> None:
         sample("ceiling_pinned", 0, 55), sample("ceiling_raw", 0, 3.0, "8x4M"), sample("ceiling_raw", 0, 4.0, "16x1M"),
         sample("ceiling_pinned", 1, 2.0), sample("ceiling_raw", 1, 3.5, "8x4M"),
         sample("ceiling_pinned", 2, 55),
-    ]}  # fmt: skip
+    ]}
     assert digest.binding(row) == {0: ("ceiling_raw", 4.0), 1: ("ceiling_pinned", 2.0)}
 
 
@@ -82,7 +82,7 @@ def test_ratios_pair_runs_of_the_same_round() -> None:
         sample("ceiling_pinned", 0, 50), sample("nebulaio", 0, 45), sample("safetensors", 0, 5),
         sample("ceiling_pinned", 1, 40), sample("nebulaio", 1, 40), sample("safetensors", 1, 8),
         sample("nebulaio", 2, 1, valid=False),
-    ]}  # fmt: skip
+    ]}
     entry = digest.rate_rows(row)[0]
     assert entry["method"] == "nebulaio"
     assert entry["of_ceiling"] == pytest.approx((0.9 + 1.0) / 2)

@@ -152,10 +152,12 @@ ENTRY = {"seconds": [1.0, 2.0, 0.0], "failed": []}
 
 
 def results(**rows: Any) -> dict[str, Any]:
-    machine = {"date": "2026-11-16", "cores": 2, "cpu": "Xeon", "ram_bytes": 2**34, "kernel": "6", "file_system": "ext4",
-               "gpu": {"name": "H200"}, "python": "3.12", "nebulaio_cli": "nebulaio 1"}  # fmt: skip
-    return {"command": "bench/checkpoint.py", "machine": machine, "versions": {"torch": "2.11"}, "device": "cuda:0", "size": 10**9,
-            "ranks": 4, "rows": rows}  # fmt: skip
+    machine = {"date": "2026-11-16", "cores": 2, "cpu": "Xeon", "ram_bytes": 2**34, "kernel": "6",
+               "file_system": "ext4",
+               "gpu": {"name": "H200"}, "python": "3.12", "nebulaio_cli": "nebulaio 1"}
+    return {"command": "bench/checkpoint.py", "machine": machine, "versions": {"torch": "2.11"}, "device": "cuda:0",
+            "size": 10**9,
+            "ranks": 4, "rows": rows}
 
 
 def test_ratios_are_of_rounds_and_of_the_fastest_reference() -> None:
@@ -164,7 +166,7 @@ def test_ratios_are_of_rounds_and_of_the_fastest_reference() -> None:
         "FileSystemWriter, thread_count 1": {"seconds": [3.0, 0.0, 0.0], "failed": []},
         "FileSystemWriter, thread_count 4": {"seconds": [4.0, 6.0, 5.0], "failed": []},
         "O_DIRECT 8x1M": {"seconds": [0.5, 2.0, 0.0], "failed": []},
-        "O_DIRECT 4x1M": {"seconds": [0.0, 0.0, 0.0], "failed": ["round 1: no"]}}}  # fmt: skip
+        "O_DIRECT 4x1M": {"seconds": [0.0, 0.0, 0.0], "failed": ["round 1: no"]}}}
     assert table.fastest(row, "FileSystemWriter") == "FileSystemWriter, thread_count 4"
     assert table.fastest(row, "O_DIRECT") == "O_DIRECT 8x1M" and table.fastest(row, "nobody") == ""
     text = table.whole(results(save=row))
@@ -196,8 +198,9 @@ def test_stalls_are_shares_of_a_save_that_waits() -> None:
             "gpu_bytes": 0,
         }
 
-    entry = {"saves": [save(0.1, 0.01), save(0.3, 0.02), save(0.11, 0.5)], "failed": [], "first": save(1.0, 0), "bits": "equal",
-             "process_bytes": 10**9, "machine_bytes": 10**9}  # fmt: skip
+    entry = {"saves": [save(0.1, 0.01), save(0.3, 0.02), save(0.11, 0.5)], "failed": [], "first": save(1.0, 0),
+             "bits": "equal",
+             "process_bytes": 10**9, "machine_bytes": 10**9}
     broken = {"saves": [], "failed": ["OSError: full"]}
     row = {
         "bytes": 6 * 10**9,

@@ -21,7 +21,7 @@ from nbench.device import Device  # noqa: E402
 
 PACKAGE = str(Path(__file__).resolve().parents[2] / "python")
 SMALL = ["--device", "host", "--size", "2MB", "--async-size", "1MiB", "--tokens", "4", "--ranks", "2", "--rounds", "2",
-         "--drop", "file"]  # fmt: skip
+         "--drop", "file"]
 
 
 @pytest.fixture(autouse=True)

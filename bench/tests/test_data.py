@@ -59,7 +59,8 @@ def test_forms_have_the_samples(some: samples.Samples, monkeypatch: pytest.Monke
     assert len(some.files("tar")) == 4 and samples.digest(found) == want
     one = some.path("one.safetensors")
     raw = one.read_bytes()[samples.data_offset(one) :]
-    assert samples.data_offset(one) % 4096 == 0 and samples.digest(np.frombuffer(raw, np.uint8).reshape(70, 4096)) == want
+    assert samples.data_offset(one) % 4096 == 0 and samples.digest(
+        np.frombuffer(raw, np.uint8).reshape(70, 4096)) == want
 
 
 def test_a_form_is_made_once_and_again_for_other_samples(some: samples.Samples) -> None:
@@ -117,23 +118,26 @@ def test_random_reads_are_measured(some: samples.Samples) -> None:
 
 
 def test_a_run_reports_each_contender(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--rows", "stored,shuffled", "--contenders", "engine,plain", "--sample", "4KiB", "--count", "70", "--batch", "16",
-                 "--rounds", "2", "--workdir", str(tmp_path / "work"), "--out", str(tmp_path / "out")]  # fmt: skip
+    arguments = ["--rows", "stored,shuffled", "--contenders", "engine,plain", "--sample", "4KiB", "--count", "70",
+                 "--batch", "16",
+                 "--rounds", "2", "--workdir", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
     assert run.main(arguments) == 0
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     assert list(found["rows"]) == ["stored", "shuffled"] and found["samples"]["count"] == 70
     for row in found["rows"].values():
         assert set(row["contenders"]) == {"engine", "plain"}
         for contender in row["contenders"].values():
-            assert len(contender["seconds"]) == 2 and min(contender["seconds"]) > 0 and contender["verified"] == found["digest"]
+            assert len(contender["seconds"]) == 2 and min(contender["seconds"]) > 0 and contender["verified"] == found[
+                "digest"]
     text = capsys.readouterr().out
     assert text.strip() == (tmp_path / "out" / "table.md").read_text().strip() and "| engine |" in text
 
 
 def test_our_loader_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "python"))
-    arguments = ["--rows", "shuffled,objects", "--contenders", "ours,ours-files,ours-objects", "--sample", "4KiB", "--count", "70",
-                 "--batch", "16", "--rounds", "1", "--workdir", str(tmp_path / "work"), "--out", str(tmp_path / "out")]  # fmt: skip
+    arguments = ["--rows", "shuffled,objects", "--contenders", "ours,ours-files,ours-objects", "--sample", "4KiB",
+                 "--count", "70",
+                 "--batch", "16", "--rounds", "1", "--workdir", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
     for name in ("NEBULAIO_ENDPOINT", "NEBULAIO_ACCESS_KEY", "NEBULAIO_SECRET_KEY"):
         monkeypatch.setenv(name, "")  # so that the test restores what the store sets
     assert run.main(arguments) == 0
@@ -144,15 +148,17 @@ def test_our_loader_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_missing_package_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--rows", "stored", "--contenders", "webdataset,plain", "--sample", "4096", "--count", "5", "--rounds", "1",
-                 "--workers", "0", "--workdir", str(tmp_path)]  # fmt: skip
+    arguments = ["--rows", "stored", "--contenders", "webdataset,plain", "--sample", "4096", "--count", "5", "--rounds",
+                 "1",
+                 "--workers", "0", "--workdir", str(tmp_path)]
     assert run.main(arguments) == 1
     assert "| webdataset | not measured: ModuleNotFoundError" in capsys.readouterr().out
 
 
 def test_a_cold_row_has_its_reference(tmp_path: Path) -> None:
-    arguments = ["--rows", "cold", "--contenders", "plain", "--sample", "64KiB", "--count", "20", "--depths", "1,4", "--rounds", "1",
-                 "--workdir", str(tmp_path / "work"), "--out", str(tmp_path / "out")]  # fmt: skip
+    arguments = ["--rows", "cold", "--contenders", "plain", "--sample", "64KiB", "--count", "20", "--depths", "1,4",
+                 "--rounds", "1",
+                 "--workdir", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
     code = run.main(arguments)
     found = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]["cold"]["contenders"]
     if "page cache" in str(found["plain"].get("failed")):
@@ -189,8 +195,9 @@ def test_a_cold_epoch_is_cold(some: samples.Samples) -> None:
 
 def test_ratios_compare_rounds() -> None:
     row: dict[str, Any] = {"count": 100, "bytes": 1000, "contenders": {
-        "ours": {"seconds": [1.0, 2.0, 0.0], "setting": {}}, "torch": {"seconds": [2.0, 6.0, 1.0], "setting": {"workers": 2}},
-        "broken": {"error": "no such package"}, "failing": {"seconds": [0.0], "failed": ["round 0: gone"]}}}  # fmt: skip
+        "ours": {"seconds": [1.0, 2.0, 0.0], "setting": {}},
+        "torch": {"seconds": [2.0, 6.0, 1.0], "setting": {"workers": 2}},
+        "broken": {"error": "no such package"}, "failing": {"seconds": [0.0], "failed": ["round 0: gone"]}}}
     assert table.ratios(row, "ours", "torch") == [2.0, 3.0]
     assert "workers 2" in table.line("torch", row["contenders"]["torch"], row)
     assert "ours **2.50** (2.00 to 3.00)" in table.line("torch", row["contenders"]["torch"], row)
@@ -201,7 +208,7 @@ def test_ratios_compare_rounds() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--rows", "lukewarm"], ["--contenders", "nobody"], ["--sample", "4"],
-                                       ["--rows", "cold", "--sample", "1000"]])  # fmt: skip
+                                       ["--rows", "cold", "--sample", "1000"]])
 def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         run.parse(arguments)

@@ -19,14 +19,16 @@ def test_every_section(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[1] / "python")}
     done = subprocess.run(
-        [sys.executable, str(HERE / "run.py"), "--device", "host", "--size", "5MiB", "--objects", "40", "--rounds", "2", "--cpu-bytes", "10MiB",
+        [sys.executable, str(HERE / "run.py"), "--device", "host", "--size", "5MiB", "--objects", "40", "--rounds", "2",
+         "--cpu-bytes", "10MiB",
          "--workdir", str(tmp_path), "--out", str(out), "warm", "cold", "write", "batch", "http", "peers", "cpu"],
         env=env, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert found["machine"]["device"] == "host"
-    for row in ("read, warm", "read, cold", "write, durable", "batch of 40 x 1 MiB, warm", "read over loopback HTTP, 16 connections"):
+    for row in ("read, warm", "read, cold", "write, durable", "batch of 40 x 1 MiB, warm",
+                "read over loopback HTTP, 16 connections"):
         ceilings = [m for m in found["seconds"][row] if m.startswith("ceiling")]
         assert ceilings and all(len(rounds) == 2 for rounds in found["seconds"][row].values()), row
     assert found["notes"]["warm report"]["via"] == "door" and found["notes"]["http report"]["via"] == "http"
@@ -39,9 +41,10 @@ def test_directory_buckets(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[1] / "python")}
     done = subprocess.run(
-        [sys.executable, str(HERE / "express.py"), "--device", "host", "--size", "5MiB", "--rounds", "2", "--workdir", str(tmp_path), "--json", str(out)],
+        [sys.executable, str(HERE / "express.py"), "--device", "host", "--size", "5MiB", "--rounds", "2", "--workdir",
+         str(tmp_path), "--json", str(out)],
         env=env, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert found["compared"] == 8 and "8 reads compared, all bytes equal" in done.stdout

@@ -17,11 +17,12 @@ def test_a_build_is_compared_with_itself(tmp_path: Path):
     (build / "libnebulaio.so").symlink_to(os.environ.get("NEBULAIO_LIBRARY", ROOT / "build/libnebulaio.so"))
     (build / "python").symlink_to(ROOT / "python")
     out = tmp_path / "out.json"
-    command = [sys.executable, str(ROOT / "bench/loads.py"), "--new", str(build), "--before", str(build), "--device", "host",
+    command = [sys.executable, str(ROOT / "bench/loads.py"), "--new", str(build), "--before", str(build), "--device",
+               "host",
                "--shapes", "tiny", "--rounds", "1", "--out", str(out), "--workdir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = ["first load of a process, warm", "load, warm", "load with verify, warm", "a quarter by rows, warm",
-            "a quarter by columns, warm", "load, cold", "save, durable"]  # fmt: skip
+            "a quarter by columns, warm", "load, cold", "save, durable"]
     rows = [f"tiny: {row}" for row in rows]
     assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[2:]] == rows
     kept = json.loads(out.read_text())

@@ -22,7 +22,8 @@ def test_processes_load_the_file_together(tmp_path: Path, monkeypatch: pytest.Mo
     pytest.importorskip("torch")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2] / "python"))
     out = tmp_path / "out.json"
-    arguments = ["--processes", "2", "--gigabytes", "0.2", "--device", "cpu", "--rounds", "1", "--workdir", str(tmp_path)]
+    arguments = ["--processes", "2", "--gigabytes", "0.2", "--device", "cpu", "--rounds", "1", "--workdir",
+                 str(tmp_path)]
     assert many.main([*arguments, "--json", str(out)]) == 0
     found = json.loads(out.read_text())
     assert [r["processes"] for r in found["rounds"]] == [1, 2]

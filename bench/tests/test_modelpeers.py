@@ -24,7 +24,8 @@ def test_our_loader_is_measured_and_others_say_why_not(folder: Path) -> None:
     """Loads of new processes are timed in every phase, and a loader that is not installed gives a reason."""
     out = folder / "out"
     code = peers.main(["--models", "0.6b", "--methods", "nebulaio,runai", "--cold", "0.6b", "--rounds", "2", "--device",
-                       "host", "--drop", "file", "--settle", "0", "--slow", "1e9", "--workdir", str(folder), "--out", str(out)])  # fmt: skip
+                       "host", "--drop", "file", "--settle", "0", "--slow", "1e9", "--workdir", str(folder), "--out",
+                       str(out)])
     (found,) = json.loads((out / "peers.json").read_text())
     assert code == 0 and found["wrong"] == {}
     for phase in ("first", "steady", "cold"):
@@ -37,7 +38,7 @@ def test_our_loader_is_measured_and_others_say_why_not(folder: Path) -> None:
 def test_a_loader_that_loads_other_bytes_is_told() -> None:
     """The table names it, and the exit code is not 0."""
     found = {"model": "0.6b", "bytes": 10, "cells": {"first": {"nebulaio": [1.0], "other": [2.0]}}, "problems": {},
-             "wrong": {"other": {"tensors": 1, "sum": 3}}}  # fmt: skip
+             "wrong": {"other": {"tensors": 1, "sum": 3}}}
     text = peers.table(found)
     assert "other loaded other bytes" in text and "| other | 2.000 (2.000 to 2.000) | 1 |" in text and "2.00 (2.00 to 2.00)" in text
 

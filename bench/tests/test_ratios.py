@@ -31,7 +31,7 @@ def test_a_ratio_is_of_one_round_and_of_the_best_setting() -> None:
             sample("nebulaio", 2, 9.0),
         ]),
         ("nebulaio", ""), ("ceiling_write", "*"),
-    )  # fmt: skip
+    )
     assert found is not None
     assert (found.n, found.min, found.max) == (2, 0.5, 1.0)
 
@@ -39,11 +39,13 @@ def test_a_ratio_is_of_one_round_and_of_the_best_setting() -> None:
 def test_checks_follow_the_figures() -> None:
     amplified = {"state": "warm", "extra": {"amplification": 1.2}}
     named = {
-        "save-7b": row("save", [sample("nebulaio", 0, 0.8), sample("ceiling_write", 0, 1.0, "a"), sample("safetensors_fsync", 0, 0.4)]),
+        "save-7b": row("save", [sample("nebulaio", 0, 0.8), sample("ceiling_write", 0, 1.0, "a"),
+                                sample("safetensors_fsync", 0, 0.4)]),
         "slice-7b": row("slice", [sample("nebulaio", 0, 1.0, "rows, rank 0 of 8", **amplified)]),
         "cufile-0.6b": row("cufile", [sample("nebulaio", 0, 50.0, "auto"),
-                                      sample("nebulaio", 0, 20.0, "cufile sync", report={"routes": [{"route": "cufile_compat"}]})]),
-    }  # fmt: skip
+                                      sample("nebulaio", 0, 20.0, "cufile sync",
+                                             report={"routes": [{"route": "cufile_compat"}]})]),
+    }
     found = {(c.row, c.asked): c.verdict for c in ratios.checks(named)}
     assert found["save-7b", "of the write ceiling ≥ 0.9"] == checks.FAIL
     assert found["save-7b", "× safetensors and fsync ≥ 1.5"] == checks.PASS
@@ -79,9 +81,10 @@ def test_save_verify_and_slice_on_host(tmp_path: Path, monkeypatch: pytest.Monke
         pytest.skip("the nebulaio program is not built")
     out = tmp_path / "out"
     status = cli.main([
-        "--device", "host", "--no-torch", "--rounds", "2", "--workdir", str(tmp_path / "work"), "--out", str(out), "--models", "tiny",
+        "--device", "host", "--no-torch", "--rounds", "2", "--workdir", str(tmp_path / "work"), "--out", str(out),
+        "--models", "tiny",
         "--sweep-mib", "2", "--only", "save,verify,slice", "--nebulaio", str(program),
-    ])  # fmt: skip
+    ])
     rows = {r["name"]: r for r in json.loads((out / "results.json").read_text())["runs"][0]["rows"]}
     assert status == 0 and list(rows) == ["save-tiny", "verify-tiny", "slice-tiny"]
     for name, one in rows.items():

@@ -18,7 +18,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def sample(method: str, seconds: float, index: int = 0, nbytes: int = 10**10, **more: Any) -> dict[str, Any]:
     """A valid sample."""
     return {"method": method, "round": index, "nbytes": nbytes, "seconds": seconds, "gbps": nbytes / seconds / 1e9,
-            "cpu_s": 0.1, "valid": True, "bits": "equal", "cached_before": 1.0, **more}  # fmt: skip
+            "cpu_s": 0.1, "valid": True, "bits": "equal", "cached_before": 1.0, **more}
 
 
 def row(name: str, samples: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def row(name: str, samples: list[dict[str, Any]], **more: Any) -> dict[str, Any]
     return {"name": name, "kind": kind, "model": model, "device": "cuda:0", "date": "2026-01-01T00:00:00Z",
             "rounds_asked": 1, "rounds_done": 1, "stopped": "", "estimate_s": 1.0, "took_s": 1.0, "skipped": {},
             "files": {"name": "f.safetensors", "bytes": 10**10, "tensors": 300}, "samples": samples, "memory": {},
-            "facts": {}, "last_report": {}, **more}  # fmt: skip
+            "facts": {}, "last_report": {}, **more}
 
 
 def data(*rows: dict[str, Any]) -> dict[str, Any]:
@@ -37,25 +37,28 @@ def data(*rows: dict[str, Any]) -> dict[str, Any]:
 
 
 WARM = row("warm-7b", [sample("nebulaio", 0.2), sample("safetensors", 1.6), sample("ceiling_pinned", 0.19),
-                       {"method": "torch_gds", "round": 0, "nbytes": 0, "valid": False, "error": "RuntimeError: a|b"}])  # fmt: skip
+                       {"method": "torch_gds", "round": 0, "nbytes": 0, "valid": False, "error": "RuntimeError: a|b"}])
 FOUR = row("four", [sample("nebulaio", 1.0, variant="alone"), sample("nebulaio", 1.01, variant="at once")],
-           files={"a": {"name": "a", "bytes": 1, "tensors": 1}}, facts={"aggregate_ratio": {"nebulaio": 0.99}})  # fmt: skip
+           files={"a": {"name": "a", "bytes": 1, "tensors": 1}}, facts={"aggregate_ratio": {"nebulaio": 0.99}})
 HALF = row("half-7b", [sample("nebulaio", 1.0, state="first-half", extra={"factor": 1.3, "expected_s": 0.77})])
 THREE = row("three-7b", [
     sample(method, took, variant=variant, repeat=n, cached_before=part)
     for method, variant, took in (("nebulaio", "auto", 1.0), ("nebulaio", "keep", 1.2), ("safetensors", "", 2.0))
     for n, part in ((1, 0.0), (2, 1.0), (3, 1.0))
-])  # fmt: skip
-FIRST = row("first", [sample("nebulaio", 0.05, extra={"seconds": [0.05, 0.04, 0.04], "setup_s": 0.01, "import_s": 0.1})])
-MEMORY = row("memory", [sample("nebulaio", 1.0, variant="7b", extra={"growth_bytes": 300 << 20, "staging_bytes": 128 << 20})],
-             files={"7b": {"name": "a", "bytes": 1, "tensors": 1}})  # fmt: skip
+])
+FIRST = row("first", [sample("nebulaio", 0.05,
+                             extra={"seconds": [0.05, 0.04, 0.04], "setup_s": 0.01, "import_s": 0.1})])
+MEMORY = row("memory", [sample("nebulaio", 1.0, variant="7b",
+                               extra={"growth_bytes": 300 << 20, "staging_bytes": 128 << 20})],
+             files={"7b": {"name": "a", "bytes": 1, "tensors": 1}})
 ANALYSIS = row("analysis", [
-    sample("nebulaio", 0.05, nbytes=10**9, variant="0.6b", report={"stages": [{"stage": "read", "busy_seconds": 0.25}]}),
+    sample("nebulaio", 0.05, nbytes=10**9, variant="0.6b",
+           report={"stages": [{"stage": "read", "busy_seconds": 0.25}]}),
     sample("nebulaio", 0.3, variant="7b"),
 ], files={"0.6b": {"bytes": 10**9, "tensors": 311}, "7b": {"bytes": 10**10, "tensors": 339}},
     facts={"cost": {"nebulaio": {"per_tensor_s": 1e-5, "per_byte_s": 2e-11, "gbps": 50.0}},
            "mini_gds": {"0.6b": {"hf_s": 1.23, "nixl_gds_s": 3.03}, "per_tensor_ms": {"wait": 1.8}},
-           "profile": {"7b": [{"function": "f", "calls": 1, "own_s": 0.1, "total_s": 0.2}]}})  # fmt: skip
+           "profile": {"7b": [{"function": "f", "calls": 1, "own_s": 0.1, "total_s": 0.2}]}})
 EVERY = (WARM, FOUR, HALF, THREE, FIRST, MEMORY, ANALYSIS)
 
 
@@ -165,4 +168,5 @@ def test_flatten_names_list_entries() -> None:
 
 def test_units() -> None:
     assert [table.seconds(v) for v in (None, 0.01, 2.0)] == ["–", "10.0 ms", "2.000 s"]
-    assert [table.mib(None), table.mib(3 << 20), table.share(0.5), table.number(1.234, 1)] == ["–", "3 MiB", "50.0%", "1.2"]
+    assert [table.mib(None), table.mib(3 << 20), table.share(0.5), table.number(1.234, 1)] == ["–", "3 MiB", "50.0%",
+                                                                                               "1.2"]

@@ -32,7 +32,7 @@ def run(tmp_path: Path, *options: str) -> dict[str, Any]:
     status = cli.main([
         "--device", "host", "--no-torch", "--rounds", "2", "--workdir", str(tmp_path / "work"), "--out", str(out),
         "--sweep-mib", "4", "--methods", "safetensors,ceiling_pinned,ceiling_raw", *options,
-    ])  # fmt: skip
+    ])
     data: dict[str, Any] = json.loads((out / "results.json").read_text())
     data["status"] = status
     data["markdown"] = (out / "results.md").read_text()

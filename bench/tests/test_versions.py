@@ -10,7 +10,8 @@ import versions
 
 
 def rounds(new: float) -> list[dict[str, dict[str, float]]]:
-    return [{"new": {"read": new}, "before": {"read": 1.0}, "before again": {"read": again}} for again in (0.95, 1.0, 1.02)]
+    return [{"new": {"read": new}, "before": {"read": 1.0}, "before again": {"read": again}}
+            for again in (0.95, 1.0, 1.02)]
 
 
 def test_a_build_inside_the_spread_holds():

@@ -25,8 +25,9 @@ def by_boto3(row: str, endpoint: str, bucket: str, source: str, target: Path) ->
     client = session.create_client("s3", endpoint_url=endpoint)
     serializer = crt.BotocoreCRTRequestSerializer(session, {"endpoint_url": endpoint})
     credentials = crt.BotocoreCRTCredentialsWrapper(session.get_credentials())
-    made = crt.create_s3_crt_client(region="us-east-1", crt_credentials_provider=credentials.to_crt_credentials_provider(),
-                                    target_throughput=100e9 / 8, use_ssl=False)  # fmt: skip
+    made = crt.create_s3_crt_client(region="us-east-1",
+                                    crt_credentials_provider=credentials.to_crt_credentials_provider(),
+                                    target_throughput=100e9 / 8, use_ssl=False)
     with crt.CRTTransferManager(made, serializer) as manager:
         if row == "cp":
             manager.download(bucket, source, str(target)).result()

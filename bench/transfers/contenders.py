@@ -44,7 +44,7 @@ class Contender:
         keep = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "RCLONE_", "S3_", "NEBULAIO_"))}
         keys = {"AWS_ACCESS_KEY_ID": server.access, "AWS_SECRET_ACCESS_KEY": server.secret, "AWS_REGION": server.region,
                 "AWS_DEFAULT_REGION": server.region, "AWS_EC2_METADATA_DISABLED": "true", "HOME": str(home),
-                "AWS_ENDPOINT_URL": server.endpoint}  # fmt: skip
+                "AWS_ENDPOINT_URL": server.endpoint}
         return keep | keys | {k: v.format(endpoint=server.endpoint, home=home) for k, v in self.env.items()}
 
 
@@ -73,21 +73,23 @@ def all_of(nebulaio: str, rclone: str | None) -> tuple[list[Contender], dict[str
     bin_dir = Path(sys.executable).parent
     whole, prefix = "s3://{bucket}/{source}", "s3://{bucket}/{source}/"
     found.append(Contender("nebulaio", said(nebulaio, "--version"), [nebulaio, "cp", whole, "{target}"],
-                           [nebulaio, "sync", prefix, "{target}"]))  # fmt: skip
+                           [nebulaio, "sync", prefix, "{target}"]))
     if (s5cmd := bin_dir / "s5cmd").exists():
         line = [str(s5cmd), "--log", "error", "--endpoint-url", "{endpoint}"]
-        found.append(Contender("s5cmd", said(str(s5cmd), "version"), [*line, "cp", "--concurrency", "16", whole, "{target}"],
+        found.append(Contender("s5cmd", said(str(s5cmd), "version"),
+                               [*line, "cp", "--concurrency", "16", whole, "{target}"],
                                [*line, "cp", prefix + "*", "{target}/"],
-                               settings="cp --concurrency 16; prefixes by cp with a wildcard, 256 workers"))  # fmt: skip
+                               settings="cp --concurrency 16; prefixes by cp with a wildcard, 256 workers"))
     else:
         missing["s5cmd"] = f"{s5cmd} does not exist"
     if rclone:
         env = {"RCLONE_CONFIG": "/dev/null", "RCLONE_CONFIG_M_TYPE": "s3", "RCLONE_CONFIG_M_PROVIDER": "Minio",
-               "RCLONE_CONFIG_M_ENV_AUTH": "true", "RCLONE_CONFIG_M_ENDPOINT": "{endpoint}"}  # fmt: skip
+               "RCLONE_CONFIG_M_ENV_AUTH": "true", "RCLONE_CONFIG_M_ENDPOINT": "{endpoint}"}
         found.append(Contender("rclone", said(rclone, "version"),
                                [rclone, "copyto", "--multi-thread-streams", "16", "m:{bucket}/{source}", "{target}"],
-                               [rclone, "copy", "--transfers", "64", "--checkers", "64", "m:{bucket}/{source}", "{target}"],
-                               env, "--multi-thread-streams 16; --transfers 64 --checkers 64"))  # fmt: skip
+                               [rclone, "copy", "--transfers", "64", "--checkers", "64", "m:{bucket}/{source}",
+                                "{target}"],
+                               env, "--multi-thread-streams 16; --transfers 64 --checkers 64"))
     else:
         missing["rclone"] = "it could not be built"
     if (aws := bin_dir / "aws").exists():
@@ -95,7 +97,7 @@ def all_of(nebulaio: str, rclone: str | None) -> tuple[list[Contender], dict[str
         found.append(Contender("aws-cli", said(str(aws), "--version").split()[0], [*line, whole, "{target}"],
                                [*line, "--recursive", prefix, "{target}"], {"AWS_CONFIG_FILE": "{home}/aws-config"},
                                "max_concurrent_requests = 64; CRT is measured by boto3, because this version has none and "
-                               "the CRT of aws-cli 2.9 in Debian accepts no endpoint without TLS"))  # fmt: skip
+                               "the CRT of aws-cli 2.9 in Debian accepts no endpoint without TLS"))
     else:
         missing["aws-cli"] = f"{aws} does not exist"
     for name, package in (("CRT (boto3)", "boto3"), ("obstore", "obstore")):

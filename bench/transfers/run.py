@@ -91,7 +91,7 @@ def fill(server: contenders.Server, source: Path) -> None:
     client.create_bucket(Bucket=server.bucket)
     client.upload_file(str(source / ONE), server.bucket, ONE)
     store = S3Store(server.bucket, endpoint=server.endpoint, region=server.region, client_options={"allow_http": True},
-                    access_key_id=server.access, secret_access_key=server.secret)  # fmt: skip
+                    access_key_id=server.access, secret_access_key=server.secret)
 
     async def every() -> None:
         gate = asyncio.Semaphore(32)
@@ -152,8 +152,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=1 << 30, help="bytes of the one object")
     parser.add_argument("--count", type=int, default=10_000, help="number of the small objects")
     parser.add_argument("--each", type=int, default=64 << 10, help="bytes of a small object")
-    parser.add_argument("--workdir", type=Path, default=Path("build/bench-transfers"), help="folder for 6 GiB, removed at the end")
-    parser.add_argument("--cli", default=os.environ.get("NEBULAIO_CLI", str(ROOT / "bin" / "nebulaio")), help="the program nebulaio")
+    parser.add_argument("--workdir", type=Path, default=Path("build/bench-transfers"),
+                        help="folder for 6 GiB, removed at the end")
+    parser.add_argument("--cli", default=os.environ.get("NEBULAIO_CLI", str(ROOT / "bin" / "nebulaio")),
+                        help="the program nebulaio")
     parser.add_argument("--timeout", type=float, default=120, help="most seconds of one run")
     parser.add_argument("--out", type=Path, help="write results.json and table.md into this folder")
     given = parser.parse_args(arguments)
@@ -181,7 +183,8 @@ def main(arguments: list[str] | None = None) -> int:
             if "cp" in given.rows.split(","):
                 rows["cp"] = bench.row("cp", f"one object of {given.size} bytes", given.size)
             if "sync" in given.rows.split(","):
-                rows["sync"] = bench.row("sync", f"{given.count} objects of {given.each} bytes", given.count * given.each)
+                rows["sync"] = bench.row("sync", f"{given.count} objects of {given.each} bytes",
+                                         given.count * given.each)
     finally:
         shutil.rmtree(given.workdir, ignore_errors=True)
     results: dict[str, Any] = {

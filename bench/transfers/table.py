@@ -38,12 +38,12 @@ def table(results: dict[str, Any]) -> str:
     for name, row in results["rows"].items():
         lines += [f"### {name}: {row['what']}", "",
                   "| client | seconds | MB/s | CPU s/GB | time, times ours | CPU, times ours | runs, failed |",
-                  "|---|---|---|---|---|---|---|"]  # fmt: skip
+                  "|---|---|---|---|---|---|---|"]
         for client, f in figures(row).items():
             rate = f"{row['bytes'] / 1e6 / f['seconds'].median:.0f}" if f["seconds"] else ""
             lines.append(f"| {client} | {_cell(f['seconds'])} | {rate} | {_cell(f['cpu_per_gb'])} | "
                          f"{_cell(f['time_ratio'])} | {_cell(f['cpu_ratio'])} | "
-                         f"{len(row['contenders'][client]['runs'])}, {f['failed']} |")  # fmt: skip
+                         f"{len(row['contenders'][client]['runs'])}, {f['failed']} |")
         lines.append("")
     lines += ["| client | version | settings |", "|---|---|---|"]
     for name, about in results["clients"].items():

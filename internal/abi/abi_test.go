@@ -135,7 +135,9 @@ func (c *caller) release(handles ...uint64) {
 }
 
 func TestALoadFromOpenToRelease(t *testing.T) {
-	c := newCaller(t, `{"devices":"off","buffer_pool_size":1048576,"max_transfer_size":65536,"queue_depth":2,"workers":2,"io":"pread"}`, `{"device":"host"}`)
+	c := newCaller(t,
+		`{"devices":"off","buffer_pool_size":1048576,"max_transfer_size":65536,"queue_depth":2,"workers":2,"io":"pread"}`,
+		`{"device":"host"}`)
 	if c.desc.Device != "host" || len(c.desc.Files) != 1 || len(c.desc.Tensors) == 0 || c.desc.Metadata["format"] != "pt" {
 		t.Fatalf("description: %+v", c.desc)
 	}
@@ -360,7 +362,8 @@ func TestStatusNumbersAreThoseOfTheHeader(t *testing.T) {
 		want["ERR_"+name] = abi.Status(errs.New(k, "", "", ""))
 	}
 	got := map[string]int32{}
-	for _, m := range regexp.MustCompile(`(?m)^\s*NEBULAIO_(RUNNING|OK|ERR_\w+) = (-?\d+)`).FindAllStringSubmatch(string(header), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\s*NEBULAIO_(RUNNING|OK|ERR_\w+) = (-?\d+)`).FindAllStringSubmatch(
+		string(header), -1) {
 		n, err := strconv.Atoi(m[2])
 		if err != nil {
 			t.Fatal(err)

@@ -30,7 +30,8 @@ func (c *counting) tell(done, total int64) {
 
 // start begins a query about checkpoints. The report of the job is the answer, or null if the job failed.
 func (t Checkpoints) start(system uint64, client *clientOptions,
-	question func(context.Context, *nebulaio.System, nebulaio.ClientOptions, func(done, total int64)) (any, error)) (uint64,
+	question func(context.Context, *nebulaio.System, nebulaio.ClientOptions,
+		func(done, total int64)) (any, error)) (uint64,
 	error) {
 	s, err := get[*nebulaio.System](t.Table, system, "system")
 	if err != nil {
@@ -69,8 +70,8 @@ func (t Checkpoints) StartCommit(system uint64, path, options string) (uint64, e
 	}
 	return t.start(system, &o.Client, func(ctx context.Context, s *nebulaio.System, client nebulaio.ClientOptions,
 		_ func(done, total int64)) (any, error) {
-		return s.CommitCheckpoint(ctx, path, nebulaio.CheckpointCommitOptions{Manifest: []byte(o.Manifest), Metadata: metadata,
-			Client: client})
+		return s.CommitCheckpoint(ctx, path, nebulaio.CheckpointCommitOptions{Manifest: []byte(o.Manifest),
+			Metadata: metadata, Client: client})
 	})
 }
 

@@ -77,7 +77,8 @@ func TestCheckpoints(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	h, err = c.StartVerify(sys, filepath.Join(root, "step-0000000002"), "")
-	if r := answer[nebulaio.CheckpointVerification](t, table, h, err); r.Verdict != "no checksums" || len(r.Unverified) != 1 {
+	if r := answer[nebulaio.CheckpointVerification](t, table, h, err); r.Verdict != "no checksums" ||
+		len(r.Unverified) != 1 {
 		t.Errorf("%+v", r)
 	}
 	h, err = c.StartPrune(sys, root, `{"keep_last":1}`)

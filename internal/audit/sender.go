@@ -204,8 +204,8 @@ func (l *Log) after(p position, limit int) ([]byte, position, error) {
 	return batch, position{p.number, p.offset + int64(len(batch))}, nil
 }
 
-// openAt opens the file of a position, and reports whether it is the newest one. If the file was removed, openAt opens the
-// oldest one after it. The lock keeps the files from being rotated meanwhile.
+// openAt opens the file of a position, and reports whether it is the newest one. If the file was removed, openAt opens
+// the oldest one after it. The lock keeps the files from being rotated meanwhile.
 func (l *Log) openAt(p position) (f *os.File, at position, newest bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -185,7 +185,8 @@ func (s Spec) Check() error {
 			"reads blocks into host memory and nothing else").WithFix("give --io pread")
 	case s.Memory == CuFile && s.Op == Write && s.Verify:
 		return errs.New(errs.Unsupported, "benchmark", "verify",
-			"cannot be combined with writes by cuFile: device memory holds the same content for every block").WithFix("verify with --from pinned")
+			"cannot be combined with writes by cuFile: device memory holds the same content for every block").WithFix(
+			"verify with --from pinned")
 	case s.Memory == CuFile && s.Op == Write && s.Route == Buffered:
 		return errs.New(errs.Unsupported, "benchmark", "route=buffered",
 			"is not a route of writes by cuFile here; expected direct").WithFix("give --route direct")

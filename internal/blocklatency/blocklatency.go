@@ -2,10 +2,10 @@
 
 // Package blocklatency counts how long the requests of block devices take, in the kernel.
 //
-// Two small eBPF programs run at tracepoints of the block layer: one stores when a request goes to its device, the other
-// adds its latency to a histogram. Nothing is copied to user space until Read. The programs are assembled at run time,
-// because the fields of a tracepoint have other offsets in other kernels; no compiler is needed. The programs call no
-// function of the kernel for GPL programs alone.
+// Two small eBPF programs run at tracepoints of the block layer: one stores when a request goes to its device, the
+// other adds its latency to a histogram. Nothing is copied to user space until Read. The programs are assembled at run
+// time, because the fields of a tracepoint have other offsets in other kernels; no compiler is needed. The programs
+// call no function of the kernel for GPL programs alone.
 package blocklatency
 
 import (
@@ -40,8 +40,8 @@ func Places() []string { return []string{"/sys/kernel/tracing", "/sys/kernel/deb
 // Open starts to count. tracefs lists the folders in which Open looks for the tracepoints of the kernel.
 //
 // Open fails with kind Permission if the process may not load eBPF programs. Open fails with kind Unsupported if the
-// kernel has no eBPF, no tracepoints of the block layer, or no mounted tracefs. Without root such errors are usual, so that
-// callers report the reason and go on.
+// kernel has no eBPF, no tracepoints of the block layer, or no mounted tracefs. Without root such errors are usual, so
+// that callers report the reason and go on.
 func Open(tracefs ...string) (*Recorder, error) {
 	issue, complete, err := findEvents(tracefs)
 	if err != nil {

@@ -94,8 +94,8 @@ func storageFigure(w Window) Figure {
 
 func cpuFigure(w Window) Figure {
 	p := w.CPU
-	f := Figure{Name: FigureCPU, Share: ratio(p.Used, p.Usable), Text: fmt.Sprintf("%.1f of %.1f usable processors", p.Used,
-		p.Usable)}
+	f := Figure{Name: FigureCPU, Share: ratio(p.Used, p.Usable),
+		Text: fmt.Sprintf("%.1f of %.1f usable processors", p.Used, p.Usable)}
 	if p.Usable <= 0 {
 		f.Share, f.Text = Unknown, fmt.Sprintf("%.1f processors", p.Used)
 	}

@@ -72,10 +72,13 @@ func TestACommandIsJudged(t *testing.T) {
 		"the disk of another program": {func(w *bottleneck.Window) {
 			w.Disks[0].Busy, w.Disks[0].GBps, w.Waits.ReadGBps = 1, 5, 0.01
 		}, bottleneck.Nothing, "", 2, ""},
-		"waits for the network": {func(w *bottleneck.Window) { w.Waits.Network = 0.8 }, bottleneck.Communication, "", 4, "80 %"},
-		"a full interface":      {func(w *bottleneck.Window) { w.Network[0].GBps = 1.2 }, bottleneck.Communication, "", 4, "eth0"},
-		"a full queue":          {func(w *bottleneck.Window) { w.Network[0].Queued = 0.9 }, bottleneck.Communication, "", 4, "queue"},
-		"all processors":        {func(w *bottleneck.Window) { w.CPU.Used = 7.8 }, bottleneck.CPU, "", 5, "7.8 of 8.0"},
+		"waits for the network": {func(w *bottleneck.Window) { w.Waits.Network = 0.8 }, bottleneck.Communication, "", 4,
+			"80 %"},
+		"a full interface": {func(w *bottleneck.Window) { w.Network[0].GBps = 1.2 }, bottleneck.Communication, "", 4,
+			"eth0"},
+		"a full queue": {func(w *bottleneck.Window) { w.Network[0].Queued = 0.9 }, bottleneck.Communication, "", 4,
+			"queue"},
+		"all processors": {func(w *bottleneck.Window) { w.CPU.Used = 7.8 }, bottleneck.CPU, "", 5, "7.8 of 8.0"},
 		"all processors beside waits for storage": {func(w *bottleneck.Window) { w.CPU.Used, w.Waits.Storage = 7.8, 1 },
 			bottleneck.CPU, "", 5, ""},
 		"one thread": {func(w *bottleneck.Window) { w.CPU.Busiest, w.Waits.Storage = 0.97, 0.9 }, bottleneck.CPU,
@@ -88,8 +91,8 @@ func TestACommandIsJudged(t *testing.T) {
 			bottleneck.Nothing, "", 2, ""},
 		"other programs": {func(w *bottleneck.Window) { w.CPU.Starved = 0.8 }, bottleneck.CPU, bottleneck.OtherPrograms, 5,
 			"80 %"},
-		"other programs beside waits for the network": {func(w *bottleneck.Window) { w.CPU.Starved, w.Waits.Network = 0.8, 0.6 },
-			bottleneck.Communication, "", 4, ""},
+		"other programs beside waits for the network": {
+			func(w *bottleneck.Window) { w.CPU.Starved, w.Waits.Network = 0.8, 0.6 }, bottleneck.Communication, "", 4, ""},
 		"a quota": {func(w *bottleneck.Window) { w.CPU.Throttled, w.CPU.Group = 0.8, "/job" }, bottleneck.CPU,
 			bottleneck.Throttled, 5, "/job"},
 		"copies from the page cache": {func(w *bottleneck.Window) {

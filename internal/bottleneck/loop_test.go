@@ -35,12 +35,18 @@ func TestALoopIsJudged(t *testing.T) {
 		why   string
 		next  string
 	}{
-		"the data keeps up":       {loop([3]float64{0.04, 0.04, 0.92}), bottleneck.Compute, 1, "keeps up", "only a faster step"},
-		"a loader that waits":     {loop([3]float64{0.2, 0.1, 0.7}), bottleneck.Storage, 1, "900.0 ms read and wait", "autotune"},
-		"a loader that decodes":   {decodes(loop([3]float64{0.2, 0.1, 0.7})), bottleneck.CPU, 1, "900.0 ms of it decode", "autotune"},
-		"a copy":                  {decodes(loop([3]float64{0.1, 0.2, 0.7})), bottleneck.Copy, 1, "the loader alone needs 300.0 ms", "stream"},
-		"most rounds decide":      {loop([3]float64{0, 0, 1}, [3]float64{0.9, 0, 0.1}, [3]float64{0.9, 0, 0.1}), bottleneck.Storage, 2. / 3, "", ""},
-		"rounds that differ":      {loop([3]float64{0, 0, 1}, [3]float64{0.9, 0, 0.1}, [3]float64{0, 0.9, 0.1}), bottleneck.Unclear, 1. / 3, "differ", "measure longer"},
+		"the data keeps up": {loop([3]float64{0.04, 0.04, 0.92}), bottleneck.Compute, 1, "keeps up",
+			"only a faster step"},
+		"a loader that waits": {loop([3]float64{0.2, 0.1, 0.7}), bottleneck.Storage, 1, "900.0 ms read and wait",
+			"autotune"},
+		"a loader that decodes": {decodes(loop([3]float64{0.2, 0.1, 0.7})), bottleneck.CPU, 1, "900.0 ms of it decode",
+			"autotune"},
+		"a copy": {decodes(loop([3]float64{0.1, 0.2, 0.7})), bottleneck.Copy, 1,
+			"the loader alone needs 300.0 ms", "stream"},
+		"most rounds decide": {loop([3]float64{0, 0, 1}, [3]float64{0.9, 0, 0.1}, [3]float64{0.9, 0, 0.1}),
+			bottleneck.Storage, 2. / 3, "", ""},
+		"rounds that differ": {loop([3]float64{0, 0, 1}, [3]float64{0.9, 0, 0.1}, [3]float64{0, 0.9, 0.1}),
+			bottleneck.Unclear, 1. / 3, "differ", "measure longer"},
 		"fast workers":            {workers(loop([3]float64{0.2, 0, 0.8}), 0.3), bottleneck.Compute, 1, "", ""},
 		"slow workers":            {workers(loop([3]float64{0.2, 0, 0.8}), 0.9), bottleneck.Storage, 1, "", ""},
 		"fast workers, long wait": {workers(loop([3]float64{0.4, 0, 0.6}), 0.3), bottleneck.Storage, 1, "", ""},
@@ -57,14 +63,15 @@ func TestMeasuredDifferencesAreAdvised(t *testing.T) {
 	l := loop([3]float64{0.1, 0.6, 0.3})
 	l.CopyAlone, l.CopyPinned, l.CopyPageable, l.StepAlone = p(0.6), p(0.2), p(0.6), p(0.1)
 	l.Variants = append(l.Variants, bottleneck.LoopVariant{Name: "slower", Together: 2},
-		bottleneck.LoopVariant{Name: "num_workers=4", Together: 0.8}, bottleneck.LoopVariant{Name: "pin_memory=True", Together: 0.5},
+		bottleneck.LoopVariant{Name: "num_workers=4", Together: 0.8},
+		bottleneck.LoopVariant{Name: "pin_memory=True", Together: 0.5},
 		bottleneck.LoopVariant{Name: "not measured"})
 	v, err := l.Judge()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"pin_memory=True: the loop takes 500.0 ms per batch, 2 times as fast", "num_workers=4", "pin_memory=True: the copy",
-		"stream of its own", "loader and step compete"}
+	want := []string{"pin_memory=True: the loop takes 500.0 ms per batch, 2 times as fast", "num_workers=4",
+		"pin_memory=True: the copy", "stream of its own", "loader and step compete"}
 	if len(v.Next) != len(want) {
 		t.Fatalf("%q", v.Next)
 	}

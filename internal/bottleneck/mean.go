@@ -34,7 +34,8 @@ func Mean(windows []Window) Window {
 				PCIeGBps: max(of(func(g GPU) float64 { return g.PCIeGBps }), 0),
 				LinkGBps: max(of(func(g GPU) float64 { return g.LinkGBps }), 0)}
 		})
-	out.Network = each(windows, func(w Window) []Interface { return w.Network }, func(i Interface) string { return i.Name },
+	out.Network = each(windows, func(w Window) []Interface { return w.Network },
+		func(i Interface) string { return i.Name },
 		func(name string, of func(func(Interface) float64) float64) Interface {
 			return Interface{Name: name, GBps: max(of(func(i Interface) float64 { return i.GBps }), 0),
 				LinkGBps: max(of(func(i Interface) float64 { return i.LinkGBps }), 0),

@@ -29,8 +29,8 @@ func Steps() []string { return titles[:] }
 // stepFor returns the next step after a verdict. do is the advice of the verdict, most promising first.
 //
 // The first two steps come before a verdict: without a clear one they are still to do. A compute-bound job goes on with
-// its kernels. For communication the cause is still open, because a slow network and too much traffic look the same. The
-// other verdicts name the cause, so that a fix is next.
+// its kernels. For communication the cause is still open, because a slow network and too much traffic look the same.
+// The other verdicts name the cause, so that a fix is next.
 func stepFor(b Bound, do []string) Step {
 	number := map[Bound]int{Unclear: 1, Nothing: 2, Compute: 3, Communication: 4, Storage: 5, Copy: 5, CPU: 5}[b]
 	s := Step{Number: number, Title: titles[number-1]}

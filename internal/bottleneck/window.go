@@ -70,8 +70,8 @@ type Processors struct {
 	Usable  float64 // processors that may be used, by affinity and by the quota of the control group; zero means unknown
 	Kernel  float64 // of Used: in the kernel
 	Busiest float64 // share of the time in which the busiest thread ran, or Unknown
-	// Starved is the share of the time in which a thread of the command was ready and had no processor. The other shares of
-	// a command leave this time out, so that other programs do not change the verdict.
+	// Starved is the share of the time in which a thread of the command was ready and had no processor. The other shares
+	// of a command leave this time out, so that other programs do not change the verdict.
 	Starved float64
 	// Throttled is the share of the quota's periods in which the control group Group was stopped, or Unknown.
 	Throttled float64

@@ -18,8 +18,8 @@ const mostMetadata = 1 << 30
 
 // CommitRequest describes the checkpoint that Commit makes visible.
 type CommitRequest struct {
-	// Draft is the manifest as JSON. Commit sets the fields "version", "format", "bytes" and "metadata", and sets "created" if it is
-	// missing. If a file has no "crc64nvme", Commit takes it from FILE.crc64nvme.
+	// Draft is the manifest as JSON. Commit sets the fields "version", "format", "bytes" and "metadata", and sets
+	// "created" if it is missing. If a file has no "crc64nvme", Commit takes it from FILE.crc64nvme.
 	Draft []byte
 	// Metadata is the content of .metadata.
 	Metadata []byte
@@ -96,8 +96,8 @@ func parseDraft(where string, r CommitRequest) (*Manifest, error) {
 	const op = "commit checkpoint"
 	bad := func(why string) error { return errs.New(errs.Invalid, op, where, why) }
 	if len(r.Draft) > MostManifest || len(r.Metadata) > mostMetadata {
-		return nil, bad(fmt.Sprintf("the manifest has %d bytes and .metadata has %d; expected at most %d and %d", len(r.Draft),
-			len(r.Metadata), MostManifest, mostMetadata))
+		return nil, bad(fmt.Sprintf("the manifest has %d bytes and .metadata has %d; expected at most %d and %d",
+			len(r.Draft), len(r.Metadata), MostManifest, mostMetadata))
 	}
 	if len(r.Metadata) == 0 {
 		return nil, bad(".metadata is empty; expected the pickle of PyTorch's Metadata")
@@ -197,7 +197,8 @@ func (m *Manifest) takeBack(f Folder) {
 	defer cancel()
 	if b, err := f.ReadAll(ctx, MetadataName, mostMetadata); errs.Is(err, errs.NotFound) ||
 		err == nil && sumText(checksum.Of(b)) != m.Metadata.CRC64 {
-		_ = f.Remove(ctx, []string{ManifestName(m.ID), checksum.Path(ManifestName(m.ID))}) // if it stays, it belongs to no checkpoint
+		// if it stays, it belongs to no checkpoint
+		_ = f.Remove(ctx, []string{ManifestName(m.ID), checksum.Path(ManifestName(m.ID))})
 	}
 }
 

@@ -111,7 +111,8 @@ func TestCommitReplacesAnOlderCheckpoint(t *testing.T) {
 	}
 	c := save(t, dir, 2, 20)
 	want := []string{".metadata", "__0_0_" + idOf(2) + ".distcp", "__0_0_" + idOf(2) + ".distcp.crc64nvme",
-		"__1_0_" + idOf(2) + ".distcp", "__1_0_" + idOf(2) + ".distcp.crc64nvme", ManifestName(idOf(2)), ManifestName(idOf(2)) + ".crc64nvme", "notes.txt"}
+		"__1_0_" + idOf(2) + ".distcp", "__1_0_" + idOf(2) + ".distcp.crc64nvme", ManifestName(idOf(2)),
+		ManifestName(idOf(2)) + ".crc64nvme", "notes.txt"}
 	if got := names(t, dir); !slices.Equal(got, want) {
 		t.Errorf("the directory has %q, expected %q", got, want)
 	}
@@ -192,7 +193,8 @@ func TestCommitRefuses(t *testing.T) {
 		})
 	}
 	if _, err := Commit(t.Context(), NewLocal(filepath.Join(t.TempDir(), "none")), CommitRequest{
-		Draft: []byte(`{"id":"` + idOf(1) + `","world":1}`), Metadata: []byte("m"), Now: time.Now()}); !errs.Is(err, errs.NotFound) {
+		Draft: []byte(`{"id":"` + idOf(1) + `","world":1}`), Metadata: []byte("m"), Now: time.Now()}); !errs.Is(err,
+		errs.NotFound) {
 		t.Errorf("a missing directory: %v", err)
 	}
 	if _, err := Commit(t.Context(), NewLocal(t.TempDir()), CommitRequest{

@@ -34,7 +34,8 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "filler"), make([]byte, (int64(st.Bfree)-4)*st.Bsize))
-	_, err := Commit(t.Context(), NewLocal(dir), CommitRequest{Draft: draft, Metadata: content(2, 40_000), Now: time.Now()})
+	_, err := Commit(t.Context(), NewLocal(dir),
+		CommitRequest{Draft: draft, Metadata: content(2, 40_000), Now: time.Now()})
 	if !errs.Is(err, errs.IO) {
 		t.Fatalf("%v", err)
 	}

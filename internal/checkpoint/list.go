@@ -25,9 +25,9 @@ type Target struct {
 // shown returns the name of the target for messages.
 func (t Target) shown() string { return t.Folder.Shown(t.File) }
 
-// List returns the checkpoints of a target, sorted by step, then by time. If all is not set, List leaves out checkpoints
-// that are not complete. If the target does not exist, the error is of kind NotFound. A folder without checkpoints
-// gives an empty list.
+// List returns the checkpoints of a target, sorted by step, then by time. If all is not set, List leaves out
+// checkpoints that are not complete. If the target does not exist, the error is of kind NotFound. A folder without
+// checkpoints gives an empty list.
 func List(ctx context.Context, t Target, all bool) ([]Checkpoint, error) {
 	found, err := find(ctx, t)
 	if err != nil {

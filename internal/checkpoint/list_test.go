@@ -33,8 +33,8 @@ func shown(found []Checkpoint) string {
 		if c.Step != nil {
 			step = fmt.Sprint(*c.Step)
 		}
-		fmt.Fprintf(&b, "%s step %s %s complete %v files %d bytes %d world %d checksums %v", c.Name, step, c.Format, c.Complete,
-			c.Files, c.Bytes, c.World, c.Checksums)
+		fmt.Fprintf(&b, "%s step %s %s complete %v files %d bytes %d world %d checksums %v", c.Name, step, c.Format,
+			c.Complete, c.Files, c.Bytes, c.World, c.Checksums)
 		if c.Reason != "" {
 			fmt.Fprintf(&b, " (%s)", c.Reason)
 		}
@@ -66,7 +66,8 @@ func write(t testing.TB, path string, b []byte) {
 
 // tensors returns the content of a .safetensors file with two tensors of n bytes.
 func tensors(n int) []byte {
-	header := fmt.Sprintf(`{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]},"b":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]}}`,
+	header := fmt.Sprintf(
+		`{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]},"b":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]}}`,
 		n, n, n, n, 2*n)
 	b := append([]byte{byte(len(header)), byte(len(header) >> 8), 0, 0, 0, 0, 0, 0}, header...)
 	return append(b, content(5, 2*n)...)
@@ -110,7 +111,8 @@ step-0000000030 step 30  complete false files 0 bytes 0 world 0 checksums false 
 	if len(one) != 1 || one[0].Name != "." || *one[0].Step != 20 || !one[0].Complete {
 		t.Errorf("one: %+v", one)
 	}
-	if _, err := List(t.Context(), Target{Folder: NewLocal(filepath.Join(root, "none"))}, true); !errs.Is(err, errs.NotFound) {
+	if _, err := List(t.Context(), Target{Folder: NewLocal(filepath.Join(root, "none"))}, true); !errs.Is(err,
+		errs.NotFound) {
 		t.Errorf("a missing directory: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -127,11 +129,13 @@ func TestPartialIsNotComplete(t *testing.T) {
 		name, says string
 		do         func(t *testing.T, dir string)
 	}{
-		{"a missing rank file", own("__1_0") + ": the file is missing", func(t *testing.T, dir string) { gone(t, dir, own("__1_0")) }},
+		{"a missing rank file", own("__1_0") + ": the file is missing",
+			func(t *testing.T, dir string) { gone(t, dir, own("__1_0")) }},
 		{"a truncated file", "has 5 bytes, expected 20000", func(t *testing.T, dir string) { cut(t, dir, own("__0_0"), 5) }},
 		{"no .metadata", "there is no .metadata", func(t *testing.T, dir string) { gone(t, dir, MetadataName) }},
 		{"no manifest", "read pickle", func(t *testing.T, dir string) { gone(t, dir, ManifestName(idOf(1))) }},
-		{"empty .metadata", "belongs to no manifest", func(t *testing.T, dir string) { write(t, filepath.Join(dir, MetadataName), nil) }},
+		{"empty .metadata", "belongs to no manifest",
+			func(t *testing.T, dir string) { write(t, filepath.Join(dir, MetadataName), nil) }},
 		{"metadata of another run", "__0_0.distcp: the file is missing", func(t *testing.T, dir string) {
 			b, err := os.ReadFile("testdata/stock.metadata")
 			if err != nil {
@@ -139,7 +143,8 @@ func TestPartialIsNotComplete(t *testing.T) {
 			}
 			write(t, filepath.Join(dir, MetadataName), b)
 		}},
-		{"a truncated manifest", "the file is truncated", func(t *testing.T, dir string) { cut(t, dir, ManifestName(idOf(1)), 40) }},
+		{"a truncated manifest", "the file is truncated",
+			func(t *testing.T, dir string) { cut(t, dir, ManifestName(idOf(1)), 40) }},
 		{"a manifest with another id", "it has the id", func(t *testing.T, dir string) {
 			b, _ := os.ReadFile(filepath.Join(dir, ManifestName(idOf(1))))
 			gone(t, dir, ManifestName(idOf(1)))
@@ -147,7 +152,8 @@ func TestPartialIsNotComplete(t *testing.T) {
 		}},
 		{"a manifest of a newer version", "version", func(t *testing.T, dir string) {
 			b, _ := os.ReadFile(filepath.Join(dir, ManifestName(idOf(1))))
-			write(t, filepath.Join(dir, ManifestName(idOf(1))), []byte(strings.Replace(string(b), `"version":1`, `"version":2`, 1)))
+			write(t, filepath.Join(dir, ManifestName(idOf(1))),
+				[]byte(strings.Replace(string(b), `"version":1`, `"version":2`, 1)))
 		}},
 		{"a link out of the directory", "link", func(t *testing.T, dir string) {
 			gone(t, dir, own("__1_0"))
@@ -211,7 +217,8 @@ func TestStockWithLeftovers(t *testing.T) {
 		t.Errorf("%s", shown(found))
 	}
 	cut(t, dir, "__0_0.distcp", 9643)
-	if found := all(t, dir); found[0].Complete || !strings.Contains(found[0].Reason, "9643 bytes, expected at least 9644") {
+	if found := all(t, dir); found[0].Complete ||
+		!strings.Contains(found[0].Reason, "9643 bytes, expected at least 9644") {
 		t.Errorf("%s", shown(found))
 	}
 }
@@ -229,7 +236,8 @@ func TestSafetensorsFolders(t *testing.T) {
 		{"a missing number", "model-00002-of-00003.safetensors: the file is missing", map[string][]byte{
 			"model-00001-of-00003.safetensors": tensors(10), "model-00003-of-00003.safetensors": tensors(10)}},
 		{"a truncated file", "model.safetensors", map[string][]byte{"model.safetensors": tensors(10)[:150]}},
-		{"a broken index", "index", map[string][]byte{"a.safetensors": tensors(10), "model.safetensors.index.json": []byte(`{`)}},
+		{"a broken index", "index", map[string][]byte{"a.safetensors": tensors(10),
+			"model.safetensors.index.json": []byte(`{`)}},
 	} {
 		dir := t.TempDir()
 		for name, b := range x.files {

@@ -92,8 +92,8 @@ func kindOf(m fs.FileMode) Kind {
 	return KindOther
 }
 
-// follow describes the file that a link leads to, if the file is below the directory that the user named. Any other link
-// stays a link.
+// follow describes the file that a link leads to, if the file is below the directory that the user named. Any other
+// link stays a link.
 func (d *local) follow(e Entry) Entry {
 	if to, err := d.resolve(e.Name); err == nil {
 		if st, err := os.Stat(to); err == nil && st.Mode().IsRegular() {
@@ -146,7 +146,8 @@ func (d *local) ReadAll(_ context.Context, name string, limit int64) ([]byte, er
 		return nil, errs.Wrap("read", d.Shown(name), errs.WithoutPath(err))
 	}
 	if !st.Mode().IsRegular() || st.Size() > limit {
-		return nil, errs.New(errs.Invalid, "read", d.Shown(name), fmt.Sprintf("is no regular file of at most %d bytes", limit))
+		return nil, errs.New(errs.Invalid, "read", d.Shown(name),
+			fmt.Sprintf("is no regular file of at most %d bytes", limit))
 	}
 	b, err := io.ReadAll(io.LimitReader(f, limit))
 	return b, errs.Wrap("read", d.Shown(name), errs.WithoutPath(err))
@@ -201,8 +202,8 @@ func syncDir(path string) error {
 	return dir.Sync()
 }
 
-// Sync makes the names in the directory durable, and the name of the directory itself. The directories above may also be
-// new, so Sync goes up as far as the file system reaches and the process may read.
+// Sync makes the names in the directory durable, and the name of the directory itself. The directories above may also
+// be new, so Sync goes up as far as the file system reaches and the process may read.
 func (d *local) Sync(context.Context) error {
 	if err := syncDir(d.path); err != nil {
 		return err

@@ -40,8 +40,8 @@ type state struct {
 	Checkpoint
 	folder  Folder
 	entries map[string]Entry
-	// manifests are those that belong to the metadata, without items until verify reads them. There is one as a rule. There
-	// are several if the ranks saved without each other.
+	// manifests are those that belong to the metadata, without items until verify reads them. There is one as a rule.
+	// There are several if the ranks saved without each other.
 	manifests []*Manifest
 	stored    []stored  // of a checkpoint that PyTorch wrote
 	data      []FileSum // the files of the checkpoint; a size of -1 means any
@@ -53,8 +53,8 @@ type state struct {
 	changed time.Time
 }
 
-// problem records something that is wrong with the checkpoint. The first problem is the reason why the checkpoint is not
-// complete.
+// problem records something that is wrong with the checkpoint. The first problem is the reason why the checkpoint is
+// not complete.
 func (s *state) problem(kind, file, format string, args ...any) {
 	s.problems = append(s.problems, Problem{Kind: kind, File: file, Message: fmt.Sprintf(format, args...)})
 }
@@ -230,7 +230,8 @@ func (s *state) lookAtRanks(ctx context.Context, c contents) error {
 			continue
 		}
 		if slices.ContainsFunc(all, func(m *Manifest) bool { return m.Metadata.Name == rank }) {
-			s.problem(ProblemMetadata, rank, "it differs from the one that its manifest records: it is damaged, or of another run")
+			s.problem(ProblemMetadata, rank,
+				"it differs from the one that its manifest records: it is damaged, or of another run")
 			continue
 		}
 		found, err := parseMetadata(s.folder.Shown(rank), b)
@@ -265,8 +266,8 @@ func (s *state) adopt(m *Manifest) {
 	s.data = append(s.data, m.Files...)
 }
 
-// lookAtStored examines a .metadata that belongs to no manifest. It may be PyTorch's own, with what a killed save of ours
-// left beside it. Or it is damaged, or of another run.
+// lookAtStored examines a .metadata that belongs to no manifest. It may be PyTorch's own, with what a killed save of
+// ours left beside it. Or it is damaged, or of another run.
 func (s *state) lookAtStored(unparsed error, ids map[string]bool, bad []Problem) {
 	s.problems = append(s.problems, bad...)
 	if unparsed != nil {

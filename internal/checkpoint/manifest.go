@@ -37,7 +37,8 @@ type Manifest struct {
 	Step    *int64    `json:"step"` // nil if the save has no step
 	World   int       `json:"world"`
 	Bytes   int64     `json:"bytes"` // of all data files
-	// Metadata is .metadata, or the metadata of one rank. For .safetensors files it is the index, or empty if there is none.
+	// Metadata is .metadata, or the metadata of one rank. For .safetensors files it is the index, or empty if there is
+	// none.
 	Metadata FileSum `json:"metadata"`
 	Files    files   `json:"files"`
 	Items    items   `json:"items"`

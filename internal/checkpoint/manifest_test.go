@@ -25,8 +25,9 @@ func TestManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	step := int64(7)
-	want := &Manifest{Version: 1, ID: "0123456789abcdef", Format: "torch-dcp", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		Step: &step, World: 2, Bytes: 300, Metadata: FileSum{".metadata", 5, "0000000000000001"},
+	want := &Manifest{Version: 1, ID: "0123456789abcdef", Format: "torch-dcp",
+		Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Step:    &step, World: 2, Bytes: 300, Metadata: FileSum{".metadata", 5, "0000000000000001"},
 		Files: files{{"__0_0_0123456789abcdef.distcp", 100, "0000000000000002"}, {"__1_0_0123456789abcdef.distcp", 200, ""}},
 		Items: items{{"model.w", 1, 64, 136, "BF16", []int64{68}, []int64{0}}}}
 	if !reflect.DeepEqual(m, want) {

@@ -86,8 +86,8 @@ func isPruned(name string) bool {
 	return strings.HasPrefix(name, ".") && strings.HasSuffix(name, prunedSuffix)
 }
 
-// checkedFile returns the name of the file whose checksums are in a file with this name. The result is "" if the name is
-// not that of checksums.
+// checkedFile returns the name of the file whose checksums are in a file with this name. The result is "" if the name
+// is not that of checksums.
 func checkedFile(name string) string {
 	if checksum.IsPending(name) {
 		name = name[:strings.LastIndexByte(name, '.')]
@@ -137,8 +137,8 @@ const (
 	manifestTensors = "safetensors"
 )
 
-// pruneMark marks a prefix of .safetensors objects that a prune removes. Without .metadata and without a rename, nothing
-// else would show that some of the objects are gone.
+// pruneMark marks a prefix of .safetensors objects that a prune removes. Without .metadata and without a rename,
+// nothing else would show that some of the objects are gone.
 const pruneMark = "checkpoint-0000000000000000.partial"
 
 // Formats of checkpoints in listings.

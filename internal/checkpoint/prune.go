@@ -52,9 +52,10 @@ func (o PruneOptions) check(shown string) error {
 }
 
 // Prune removes checkpoints from a root. Prune looks only at directories that are named as steps, and keeps all others.
-// Prune never removes the last complete checkpoint, a directory to which a save may still write, or a checkpoint that is
-// damaged. A directory without .metadata that is older than the last complete checkpoint was left by a killed save, and
-// is removed. If Prune is killed, each checkpoint is complete, or is no longer listed and is removed by the next Prune.
+// Prune never removes the last complete checkpoint, a directory to which a save may still write, or a checkpoint that
+// is damaged. A directory without .metadata that is older than the last complete checkpoint was left by a killed save,
+// and is removed. If Prune is killed, each checkpoint is complete, or is no longer listed and is removed by the next
+// Prune.
 func Prune(ctx context.Context, root Folder, o PruneOptions) (*Pruning, error) {
 	if err := o.check(root.Shown("")); err != nil {
 		return nil, err
@@ -128,8 +129,8 @@ func (o PruneOptions) decide(found []*state, last *state) []verdict {
 	return out
 }
 
-// rotated decides about a complete checkpoint that is not the last. The parameter `rank` is its number, counted from the
-// newest.
+// rotated decides about a complete checkpoint that is not the last. The parameter `rank` is its number, counted from
+// the newest.
 func (o PruneOptions) rotated(step int64, rank int) (removed bool, reason string) {
 	switch {
 	case rank <= o.KeepLast:

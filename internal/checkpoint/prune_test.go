@@ -169,8 +169,8 @@ func TestPruneLeavesRunningSaves(t *testing.T) {
 			t.Errorf("step %d: %q, expected %q", step, got, says)
 		}
 	}
-	left := []string{".other." + idOf(1) + prunedSuffix, StepName(2), StepName(10), StepName(11), StepName(12), StepName(14),
-		StepName(15), StepName(20), StepName(30)}
+	left := []string{".other." + idOf(1) + prunedSuffix, StepName(2), StepName(10), StepName(11), StepName(12),
+		StepName(14), StepName(15), StepName(20), StepName(30)}
 	if got := names(t, root); !slices.Equal(got, left) {
 		t.Errorf("%q is left, expected %q", got, left)
 	}

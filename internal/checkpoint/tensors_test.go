@@ -14,8 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 )
 
-// tensorSave writes what a save of two ranks to .safetensors files leaves. Without `done`, the save was killed before the
-// manifest.
+// tensorSave writes what a save of two ranks to .safetensors files leaves. Without `done`, the save was killed before
+// the manifest.
 func tensorSave(t *testing.T, dir string, done bool) {
 	t.Helper()
 	id := idOf(5)
@@ -115,7 +115,8 @@ func TestRanksWithoutEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone(t, dir, ManifestName(idOf(1))+".crc64nvme")
-	write(t, filepath.Join(dir, ManifestName(idOf(1))), []byte(strings.Replace(string(b), `".metadata"`, `"__0.metadata"`, 1)))
+	write(t, filepath.Join(dir, ManifestName(idOf(1))),
+		[]byte(strings.Replace(string(b), `".metadata"`, `"__0.metadata"`, 1)))
 	if err := os.Rename(filepath.Join(dir, MetadataName), filepath.Join(dir, "__0.metadata")); err != nil {
 		t.Fatal(err)
 	}

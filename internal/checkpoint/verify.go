@@ -69,8 +69,8 @@ type VerifyOptions struct {
 	Progress func(done, total int64)
 }
 
-// Verify reads all files of one checkpoint and compares them with their checksums. If the target holds no checkpoint, the
-// error is of kind NotFound. Damage is no error: it is in the result.
+// Verify reads all files of one checkpoint and compares them with their checksums. If the target holds no checkpoint,
+// the error is of kind NotFound. Damage is no error: it is in the result.
 func Verify(ctx context.Context, t Target, o VerifyOptions) (*Verification, error) {
 	s, err := t.one(ctx)
 	if err != nil {

@@ -52,7 +52,8 @@ func flip(t testing.TB, path string, bit int64) {
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "c")
 	save(t, dir, 1, 10)
-	if v := verify(t, dir); v.Verdict != VerdictGood || v.Read != 40_001 || len(v.Problems)+len(v.Unverified)+len(v.Notes) != 0 {
+	if v := verify(t, dir); v.Verdict != VerdictGood || v.Read != 40_001 ||
+		len(v.Problems)+len(v.Unverified)+len(v.Notes) != 0 {
 		t.Fatalf("%+v", v)
 	}
 	all := names(t, dir)
@@ -133,12 +134,14 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		save(t, dir, 1, 10)
 		gone(t, dir, own("__0_0")+".crc64nvme")
 		write(t, filepath.Join(dir, "__0_0_"+idOf(7)+".distcp"), nil)
-		if v := verify(t, dir); v.Verdict != VerdictGood || !slices.Equal(v.Foreign, []string{"__0_0_" + idOf(7) + ".distcp"}) {
+		if v := verify(t, dir); v.Verdict != VerdictGood ||
+			!slices.Equal(v.Foreign, []string{"__0_0_" + idOf(7) + ".distcp"}) {
 			t.Errorf("%+v", v)
 		}
 	})
 	t.Run("nothing", func(t *testing.T) {
-		if _, err := Verify(t.Context(), Target{Folder: NewLocal(t.TempDir())}, VerifyOptions{}); !errs.Is(err, errs.NotFound) {
+		if _, err := Verify(t.Context(), Target{Folder: NewLocal(t.TempDir())}, VerifyOptions{}); !errs.Is(err,
+			errs.NotFound) {
 			t.Error(err)
 		}
 	})
@@ -147,7 +150,8 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 func TestVerifyStock(t *testing.T) {
 	dir := t.TempDir()
 	stock(t, dir)
-	if v := verify(t, dir); v.Verdict != VerdictNoChecksums || !slices.Equal(v.Unverified, []string{"__0_0.distcp"}) || v.Read != 0 {
+	if v := verify(t, dir); v.Verdict != VerdictNoChecksums || !slices.Equal(v.Unverified, []string{"__0_0.distcp"}) ||
+		v.Read != 0 {
 		t.Errorf("%+v", v)
 	}
 	put(t, dir, "__0_0.distcp", content(9, 9644))
@@ -209,14 +213,16 @@ func TestVerifySingleFiles(t *testing.T) {
 	if v := one("d.pt"); v.Verdict != VerdictDamaged || v.Problems[0].Kind != ProblemStructure {
 		t.Errorf("%+v", v)
 	}
-	if _, err := Verify(t.Context(), Target{Folder: NewLocal(dir), File: "e.pt"}, VerifyOptions{}); !errs.Is(err, errs.NotFound) {
+	if _, err := Verify(t.Context(), Target{Folder: NewLocal(dir), File: "e.pt"}, VerifyOptions{}); !errs.Is(err,
+		errs.NotFound) {
 		t.Error(err)
 	}
 	// A folder lists the files of torch.save that have checksums.
 	root := t.TempDir()
 	put(t, root, "step-7.pt", torchFile(t, 100))
 	write(t, filepath.Join(root, "other.pt"), torchFile(t, 100))
-	if found := all(t, root); len(found) != 1 || found[0].Name != "step-7.pt" || *found[0].Step != 7 || !found[0].Complete ||
+	if found := all(t, root); len(found) != 1 || found[0].Name != "step-7.pt" || *found[0].Step != 7 ||
+		!found[0].Complete ||
 		!found[0].Checksums {
 		t.Errorf("%s", shown(found))
 	}
@@ -235,9 +241,11 @@ func TestVerifyLargeFiles(t *testing.T) {
 	if _, err := sums.Write(filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)
 	}
-	draft := fmt.Sprintf(`{"id":%q,"world":1,"files":[{"name":%q,"size":%d}],"items":[{"tensor":"all","size":%d,"dtype":"U8"}]}`,
+	draft := fmt.Sprintf(
+		`{"id":%q,"world":1,"files":[{"name":%q,"size":%d}],"items":[{"tensor":"all","size":%d,"dtype":"U8"}]}`,
 		idOf(1), name, size, size)
-	if _, err := Commit(t.Context(), NewLocal(dir), CommitRequest{Draft: []byte(draft), Metadata: []byte("m")}); err != nil {
+	if _, err := Commit(t.Context(), NewLocal(dir),
+		CommitRequest{Draft: []byte(draft), Metadata: []byte("m")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, cold := range []bool{false, true} {
@@ -263,7 +271,8 @@ func TestVerifyLargeFiles(t *testing.T) {
 		}
 	}
 	flip(t, filepath.Join(dir, name), 8*(2*pieceSize+5))
-	if v := verify(t, dir); v.Verdict != VerdictDamaged || v.Problems[0].Offset != 2*pieceSize || v.Problems[0].Size != 1<<20 {
+	if v := verify(t, dir); v.Verdict != VerdictDamaged || v.Problems[0].Offset != 2*pieceSize ||
+		v.Problems[0].Size != 1<<20 {
 		t.Errorf("%+v", v)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -291,7 +300,8 @@ func TestVerifyManyFiles(t *testing.T) {
 		}
 	}
 	draft := fmt.Sprintf(`{"id":%q,"world":%d,"files":[%s]}`, idOf(1), count, strings.Join(list, ","))
-	if _, err := Commit(t.Context(), NewLocal(dir), CommitRequest{Draft: []byte(draft), Metadata: []byte("m")}); err != nil {
+	if _, err := Commit(t.Context(), NewLocal(dir),
+		CommitRequest{Draft: []byte(draft), Metadata: []byte("m")}); err != nil {
 		t.Fatal(err)
 	}
 	if v := verify(t, dir); v.Verdict != VerdictGood || v.Read != bytes || v.World != count {

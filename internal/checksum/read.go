@@ -59,7 +59,8 @@ func ReadFor(file string, size int64, id ID) (*Sums, error) {
 
 func errReplaced(file string) error {
 	return errs.New(errs.IO, "verify", file,
-		"the file was replaced or changed after it was opened: its checksums may be those of another version").WithFix("load it again")
+		"the file was replaced or changed after it was opened: its checksums may be those of another version").WithFix(
+		"load it again")
 }
 
 // identify returns the current version of file.

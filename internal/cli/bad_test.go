@@ -29,7 +29,9 @@ func TestBadModels(t *testing.T) {
 			[]string{`tensor "right"`, "[16,20] span 4 bytes", "expected 16"}},
 		{"unknown dtype", rawModel(`{"w":{"dtype":"F128","shape":[1],"data_offsets":[0,16]}}`, 16),
 			[]string{`tensor "w"`, `"F128"`, "expected one of BOOL, "}},
-		{"duplicate", rawModel(`{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 1), []string{`"w"`}},
+		{"duplicate",
+			rawModel(`{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`,
+				1), []string{`"w"`}},
 		{"no JSON", rawModel(`{"w":`, 0), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -104,7 +104,9 @@ func newCacheList(a *app) *cobra.Command {
 		Short: "List cached objects, how much of each is on the disk, and how it was verified",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
-			all, err := askCache(ctx, a, &f, func(k *node.CacheAdmin) ([]node.Cached, error) { return k.List(ctx, cacheArg(args)) })
+			all, err := askCache(ctx, a, &f, func(k *node.CacheAdmin) ([]node.Cached, error) {
+				return k.List(ctx, cacheArg(args))
+			})
 			if err != nil {
 				return err
 			}
@@ -164,8 +166,8 @@ func printCacheStats(w io.Writer, s node.CacheStats) {
 	field(w, "evicted", "%s, %s", plural(int(s.Files.Evicted), "object"), units.Bytes(s.Files.Freed))
 	field(w, "damaged", "%s", plural(int(s.Files.Damaged), "block"))
 	for _, b := range s.Buckets {
-		field(w, b.Name, "%d hits, %d misses, %d from neighbours, %d stale; %s from %s, which is %s", b.Hits, b.Misses, b.Peers,
-			b.Stale, units.Bytes(b.UpstreamBytes), printable(b.Origin), breakerText(b.State))
+		field(w, b.Name, "%d hits, %d misses, %d from neighbours, %d stale; %s from %s, which is %s", b.Hits, b.Misses,
+			b.Peers, b.Stale, units.Bytes(b.UpstreamBytes), printable(b.Origin), breakerText(b.State))
 	}
 }
 
@@ -267,8 +269,8 @@ func newCacheUnpin(a *app) *cobra.Command {
 func cachePin(arg string) (node.CachePin, error) {
 	m := node.ParseCacheName(arg)
 	if m.Bucket == "" || m.Key == "" && m.Exact {
-		return node.CachePin{}, errs.New(errs.Invalid, "pin", fmt.Sprintf("%q", arg), "names no object; expected BUCKET/KEY or "+
-			"BUCKET/PREFIX*")
+		return node.CachePin{}, errs.New(errs.Invalid, "pin", fmt.Sprintf("%q", arg),
+			"names no object; expected BUCKET/KEY or "+"BUCKET/PREFIX*")
 	}
 	return node.CachePin{Bucket: m.Bucket, Key: m.Key, Prefix: !m.Exact}, nil
 }
@@ -300,7 +302,9 @@ The objects stay on their upstream. Without BUCKET, the command needs --all.`,
 			if len(args) == 0 && !all {
 				return errs.New(errs.Invalid, "evict", "", "no bucket is named").WithFix("name BUCKET or BUCKET/KEY, or give --all")
 			}
-			e, err := askCache(ctx, a, &f, func(k *node.CacheAdmin) (cachefile.Evicted, error) { return k.Evict(ctx, cacheArg(args)) })
+			e, err := askCache(ctx, a, &f, func(k *node.CacheAdmin) (cachefile.Evicted, error) {
+				return k.Evict(ctx, cacheArg(args))
+			})
 			if err != nil {
 				return err
 			}

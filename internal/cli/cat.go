@@ -155,7 +155,8 @@ func openPart(name string, part *byteRange) (io.ReadCloser, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
-		err = errs.New(errs.Invalid, "read", name, "is a directory; expected a file").WithFix("list it with nebulaio ls " + name)
+		err = errs.New(errs.Invalid, "read", name,
+			"is a directory; expected a file").WithFix("list it with nebulaio ls " + name)
 	}
 	var off, n int64
 	if err == nil {

@@ -80,7 +80,8 @@ checkpoint that is not complete is listed only with --all, with the reason.`,
 }
 
 // aboutCheckpoints calls do with a system that needs no device.
-func aboutCheckpoints(a *app, objects *objectFlags, do func(*nebulaio.System, nebulaio.ClientOptions) error) (err error) {
+func aboutCheckpoints(a *app, objects *objectFlags,
+	do func(*nebulaio.System, nebulaio.ClientOptions) error) (err error) {
 	client, err := objects.options(a)
 	if err != nil {
 		return err

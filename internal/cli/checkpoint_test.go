@@ -71,7 +71,8 @@ func TestCheckpointCommands(t *testing.T) {
 	if strings.Contains(r.out, "step-0000000005") {
 		t.Errorf("a checkpoint that is not complete is listed:\n%s", r.out)
 	}
-	run(t, []string{"checkpoint", "list", root, "--all"}).want(t, 0, "step-0000000005", "no: .metadata: there is no .metadata")
+	run(t, []string{"checkpoint", "list", root, "--all"}).want(t, 0, "step-0000000005",
+		"no: .metadata: there is no .metadata")
 	j := decode[checkpointsJSON](t, run(t, []string{"checkpoint", "list", root, "--json"}))
 	if len(j.Checkpoints) != 4 || j.Latest != at(4) || *j.Checkpoints[0].Step != 1 || !j.Checkpoints[0].Complete {
 		t.Errorf("%+v", j)
@@ -90,9 +91,10 @@ func TestCheckpointCommands(t *testing.T) {
 	run(t, []string{"checkpoint", "prune", root, "--keep-last", "0"}).want(t, 2, "--keep-last", "1 or more")
 	run(t, []string{"checkpoint", "prune", root, "--keep-last", "1", "--dry-run"}).want(t, 0, "3 checkpoints to remove",
 		"2 kept", "a save may be running")
-	p := decode[nebulaio.CheckpointPruning](t, run(t, []string{"checkpoint", "prune", root, "--keep-last", "1", "--keep-every",
-		"2", "--json"}))
-	if len(p.Removed) != 2 || p.Removed[0].Name != "step-0000000001" || p.Removed[1].Name != "step-0000000003" || p.Bytes == 0 {
+	p := decode[nebulaio.CheckpointPruning](t,
+		run(t, []string{"checkpoint", "prune", root, "--keep-last", "1", "--keep-every", "2", "--json"}))
+	if len(p.Removed) != 2 || p.Removed[0].Name != "step-0000000001" || p.Removed[1].Name != "step-0000000003" ||
+		p.Bytes == 0 {
 		t.Errorf("%+v", p)
 	}
 	run(t, []string{"checkpoint", "prune", root, "--keep-last", "1"}).want(t, 0, "1 checkpoint removed", "2 kept")

@@ -68,7 +68,8 @@ func TestClusterStatus(t *testing.T) {
 	if !st.Running || !st.Enabled || len(st.Status.Members) != 1 || !st.Status.Members[0].Self {
 		t.Fatalf("%+v", st)
 	}
-	q := startServer(t, two, env("two", "NEBULAIO_CLUSTER_SEEDS="+st.Status.Members[0].Gossip, "NEBULAIO_CLUSTER_WEIGHT=7"))
+	q := startServer(t, two, env("two", "NEBULAIO_CLUSTER_SEEDS="+st.Status.Members[0].Gossip,
+		"NEBULAIO_CLUSTER_WEIGHT=7"))
 	var both node.Cluster
 	for both.Status == nil || len(both.Status.Members) != 2 {
 		both = decode[clusterJSON](t, run(t, []string{"cluster", "status", "--data", one, "--json"})).Cluster
@@ -76,8 +77,8 @@ func TestClusterStatus(t *testing.T) {
 	if m := both.Status.Members[1]; m.Name != "two" || m.Weight != 7 || m.State != cluster.StateAlive {
 		t.Errorf("%+v", m)
 	}
-	run(t, []string{"cluster", "status", "--data", two}).want(t, 0, "node      two", "served    0 requests", "one ", " self ",
-		" alive ", "strangers")
+	run(t, []string{"cluster", "status", "--data", two}).want(t, 0, "node      two", "served    0 requests", "one ",
+		" self ", " alive ", "strangers")
 	if code := q.stop(syscall.SIGTERM); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, q.log)
 	}

@@ -154,7 +154,8 @@ func (f *copyFlags) watch(a *app, c *copying.Copier, many bool) (stop func()) {
 }
 
 // report runs one copy and prints its result.
-func (f *copyFlags) report(ctx context.Context, a *app, src, dst string, do func(*copying.Copier) (copying.Result, error)) error {
+func (f *copyFlags) report(ctx context.Context, a *app, src, dst string,
+	do func(*copying.Copier) (copying.Result, error)) error {
 	c, err := f.copier(a)
 	if err != nil {
 		return err
@@ -273,15 +274,16 @@ func (j treeJSON) print(w io.Writer) {
 		for _, x := range j.Actions {
 			switch x.Action {
 			case "copy":
-				fmt.Fprintf(w, "would copy %s to %s (%s, %s)\n", printable(x.Source), printable(x.Destination), units.Bytes(x.Bytes), x.Why)
+				fmt.Fprintf(w, "would copy %s to %s (%s, %s)\n", printable(x.Source), printable(x.Destination),
+					units.Bytes(x.Bytes), x.Why)
 			case "delete":
 				fmt.Fprintf(w, "would delete %s (%s)\n", printable(x.Destination), x.Why)
 			default:
 				fmt.Fprintf(w, "would skip %s (%s)\n", printable(x.Source), x.Why)
 			}
 		}
-		field(w, "dry run", "%s to copy with %s, %d to delete, %d are the same", plural(int(j.Copied), "file"), units.Bytes(j.Bytes),
-			j.Deleted, j.Same)
+		field(w, "dry run", "%s to copy with %s, %d to delete, %d are the same", plural(int(j.Copied), "file"),
+			units.Bytes(j.Bytes), j.Deleted, j.Same)
 		return
 	}
 	field(w, "copied", "%s to %s", printable(j.Source), printable(j.Destination))
@@ -300,7 +302,8 @@ func (j treeJSON) print(w io.Writer) {
 }
 
 // download copies an object to a file, through the door of a server on this host if there is one.
-func (f *copyFlags) download(ctx context.Context, a *app, c *copying.Copier, from place.Tree, path string) (copying.Result, error) {
+func (f *copyFlags) download(ctx context.Context, a *app, c *copying.Copier, from place.Tree,
+	path string) (copying.Result, error) {
 	remote := remoteOf(from.Place, from)
 	r, done, err := f.throughDoor(ctx, a, c, remote, path)
 	if done {
@@ -314,7 +317,8 @@ func (f *copyFlags) download(ctx context.Context, a *app, c *copying.Copier, fro
 }
 
 // throughDoor downloads an object through the door; done is false if there is no door to use.
-func (f *copyFlags) throughDoor(ctx context.Context, a *app, c *copying.Copier, from copying.Remote, path string) (r copying.Result,
+func (f *copyFlags) throughDoor(ctx context.Context, a *app, c *copying.Copier, from copying.Remote,
+	path string) (r copying.Result,
 	done bool, err error) {
 	if f.objects.client.Door == "off" {
 		return r, false, nil
@@ -356,7 +360,8 @@ func (f *copyFlags) throughDoor(ctx context.Context, a *app, c *copying.Copier, 
 	info := file.Info()
 	door := copying.DoorInfo{ETag: info.ETag, Version: info.Version, Size: info.Size, Modified: info.Modified}
 	door.CRC64, door.HasCRC64 = crc64Of(info.CRC64)
-	r, err = c.DownloadOpened(ctx, from, opened, door, func() error { return errors.Join(opened.Close(), file.Close()) }, path)
+	r, err = c.DownloadOpened(ctx, from, opened, door, func() error { return errors.Join(opened.Close(), file.Close()) },
+		path)
 	return r, true, err
 }
 

@@ -48,7 +48,8 @@ If cp is interrupted or killed, run the same command again: cp goes on where it 
 
 func (f *cpFlags) run(ctx context.Context, a *app, src, dst string) error {
 	if !f.recursive && !f.filter.Empty() {
-		return errs.New(errs.Invalid, "cp", "", "--include and --exclude choose files below a folder").WithFix("give --recursive too")
+		return errs.New(errs.Invalid, "cp", "", "--include and --exclude choose files below a folder").WithFix(
+			"give --recursive too")
 	}
 	if src == "-" || dst == "-" {
 		if f.recursive || f.dryRun {
@@ -114,7 +115,8 @@ func (f *cpFlags) one(ctx context.Context, a *app, from, to place.Tree) error {
 			return missing(from, kind)
 		}
 		j := treeJSON{Source: from.String(), Destination: dst.String(), DryRun: true,
-			Actions: []copying.Action{{Action: "copy", Source: from.String(), Destination: dst.String(), Bytes: e.Size, Why: "asked for"}}}
+			Actions: []copying.Action{{Action: "copy", Source: from.String(), Destination: dst.String(), Bytes: e.Size,
+				Why: "asked for"}}}
 		j.Copied, j.Bytes = 1, e.Size
 		return a.printResult(f.asJSON, j, j.print)
 	}
@@ -147,7 +149,8 @@ func missing(t place.Tree, kind place.Kind) error {
 	if kind == place.Many {
 		return isFolder(t)
 	}
-	return errs.New(errs.NotFound, "cp", t.String(), "nothing has this name").WithFix("list what is there with: nebulaio ls")
+	return errs.New(errs.NotFound, "cp", t.String(),
+		"nothing has this name").WithFix("list what is there with: nebulaio ls")
 }
 
 // destination returns the place of the copy: below a folder, it keeps the name of the source.

@@ -76,7 +76,8 @@ func TestCopiesOfOneFile(t *testing.T) {
 		if !bytes.Equal(out.Bytes(), content) {
 			t.Errorf("%d bytes: standard output has %d other bytes", size, out.Len())
 		}
-		run(t, []string{"cp", "-", "s3://box/in"}, env(r.vars), func(w *World) { w.Stdin = bytes.NewReader(content) }).want(t, 0)
+		run(t, []string{"cp", "-", "s3://box/in"}, env(r.vars), func(w *World) { w.Stdin = bytes.NewReader(content) }).want(t,
+			0)
 		wantObject(t, r.m, "box", "in", content)
 		r.run(t, "cp", src, r.path("copy")).want(t, 0, "way       file")
 		sameBytes(t, r.path("copy"), content)
@@ -137,7 +138,8 @@ func TestSyncCopiesWhatDiffers(t *testing.T) {
 	sync := func(more ...string) result {
 		return r.run(t, append([]string{"sync", r.path("src"), "s3://box/dst", "--exclude", "*.tmp"}, more...)...)
 	}
-	sync("--delete", "--dry-run").want(t, 0, "would copy "+r.path("src/a"), "would delete s3://box/dst/old", "3 files to copy")
+	sync("--delete", "--dry-run").want(t, 0, "would copy "+r.path("src/a"), "would delete s3://box/dst/old",
+		"3 files to copy")
 	if got := r.keys(t, "dst/"); !slices.Equal(got, []string{"keep.tmp", "old"}) {
 		t.Errorf("a dry run left %q", got)
 	}

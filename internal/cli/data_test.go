@@ -70,7 +70,8 @@ func TestIndexCommand(t *testing.T) {
 	run(t, []string{"index", dir, "--check"}).want(t, 0, "3 present")
 	run(t, []string{"index", dir, "--force"}).want(t, 0, "3 made")
 	run(t, []string{"index", dir, "--dali"}).want(t, 0, "3 made")
-	if text, err := os.ReadFile(filepath.Join(dir, "t-0.idx")); err != nil || !strings.HasPrefix(string(text), "v1.2 2\n") {
+	if text, err := os.ReadFile(filepath.Join(dir, "t-0.idx")); err != nil ||
+		!strings.HasPrefix(string(text), "v1.2 2\n") {
 		t.Errorf("%q, %v", text, err)
 	}
 
@@ -82,7 +83,8 @@ func TestIndexCommand(t *testing.T) {
 	if f := bad.Files[1]; f.State != "failed" || f.Error == nil || f.Error.Kind != "corrupt" || f.Error.Fix == "" {
 		t.Errorf("%+v", f)
 	}
-	if r := run(t, []string{"index", dir, "--force"}, terminal); !strings.Contains(r.stderr, "10.68 KiB of 10.68 KiB  100 %") {
+	if r := run(t, []string{"index", dir, "--force"}, terminal); !strings.Contains(r.stderr,
+		"10.68 KiB of 10.68 KiB  100 %") {
 		t.Errorf("progress %q", r.stderr)
 	}
 	run(t, []string{"index"}).want(t, 2, "0 paths given")
@@ -94,13 +96,15 @@ func TestIndexCommand(t *testing.T) {
 func TestInspectData(t *testing.T) {
 	dir := archives(t, 2)
 	r := run(t, []string{"inspect", dir, "--sample", "1"})
-	r.want(t, 0, "format    tar\n", "samples   4\n", "files     2, ", "sizes     min 18 B, median 18 B, max 18 B per sample",
+	r.want(t, 0, "format    tar\n", "samples   4\n", "files     2, ",
+		"sizes     min 18 B, median 18 B, max 18 B per sample",
 		"fingerprint ", "\ncls     bytes", "sample    1, key b\n", `\x1b[2Jb.txt`)
 	if strings.Contains(r.out, "\x1b") {
 		t.Error("a control character reached the output")
 	}
 	v := decode[dataJSON](t, run(t, []string{"inspect", dir, "--sample", "3", "--json"}))
-	if v.Format != "tar" || v.Samples != 4 || len(v.ColumnSizes) != 2 || v.SampleSizes.Bytes != 72 || len(v.Fingerprint) != 32 ||
+	if v.Format != "tar" || v.Samples != 4 || len(v.ColumnSizes) != 2 || v.SampleSizes.Bytes != 72 ||
+		len(v.Fingerprint) != 32 ||
 		v.Sample == nil || v.Sample.Number != 3 || v.Sample.Parts[0].Start != "1b5b324a622e636c73" {
 		t.Errorf("%+v", v)
 	}

@@ -36,7 +36,8 @@ func TestDiagnosePrintsJSON(t *testing.T) {
 		t.Errorf("%d, %q", r.code, r.stderr)
 	}
 	got := decode[diagnose.Result](t, r)
-	if got.ExitCode != 137 || got.Signal != "SIGKILL" || len(got.Figures) != 4 || got.Step.Number != 1 || got.Seconds <= 0 ||
+	if got.ExitCode != 137 || got.Signal != "SIGKILL" || len(got.Figures) != 4 || got.Step.Number != 1 ||
+		got.Seconds <= 0 ||
 		len(got.Command) != 3 {
 		t.Errorf("%+v", got)
 	}
@@ -88,7 +89,8 @@ func TestDiagnosePassesSignalsOn(t *testing.T) {
 		t.Errorf("%q, %v", rest, err)
 	}
 	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 5 || !strings.Contains(said.String(), "exit code 5") {
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 5 ||
+		!strings.Contains(said.String(), "exit code 5") {
 		t.Errorf("%v: %s", err, said.String())
 	}
 }

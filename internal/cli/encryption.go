@@ -75,7 +75,8 @@ the master key, encrypted objects cannot be read by anybody.`,
 	return cmd
 }
 
-// addMasterKey writes a new key before the keys of a file, or makes the file. A crash leaves the old file or the new one.
+// addMasterKey writes a new key before the keys of a file, or makes the file. A crash leaves the old file or the new
+// one.
 func addMasterKey(path string) error {
 	const op = "make master key"
 	old, err := os.ReadFile(path)
@@ -151,18 +152,19 @@ func newEncryptionKeys(a *app) *cobra.Command {
 }
 
 func newEncryptionCreate(a *app) *cobra.Command {
-	return newEncryptionChange(a, "create NAME", "Make an encryption key, which clients name as the key of SSE-KMS", "created",
-		func(ctx context.Context, n node.Admin, name string) error { return n.CreateEncryptionKey(ctx, name) })
+	return newEncryptionChange(a, "create NAME", "Make an encryption key, which clients name as the key of SSE-KMS",
+		"created", func(ctx context.Context, n node.Admin, name string) error { return n.CreateEncryptionKey(ctx, name) })
 }
 
 func newEncryptionRotate(a *app) *cobra.Command {
-	return newEncryptionChange(a, "rotate NAME", "Make a new generation of an encryption key for new objects; older objects stay "+
-		"readable", "rotated",
+	return newEncryptionChange(a, "rotate NAME",
+		"Make a new generation of an encryption key for new objects; older objects stay "+"readable", "rotated",
 		func(ctx context.Context, n node.Admin, name string) error { return n.RotateEncryptionKey(ctx, name) })
 }
 
 // newEncryptionChange returns a command that changes one key.
-func newEncryptionChange(a *app, use, short, done string, change func(context.Context, node.Admin, string) error) *cobra.Command {
+func newEncryptionChange(a *app, use, short, done string,
+	change func(context.Context, node.Admin, string) error) *cobra.Command {
 	var s settings
 	var asJSON bool
 	cmd := &cobra.Command{

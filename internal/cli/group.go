@@ -36,7 +36,8 @@ attached to a group with nebulaio policy attach.`,
 		Args: noArgs,
 		RunE: a.needsCommand,
 	}
-	cmd.AddCommand(newGroupMembers(a, true), newGroupMembers(a, false), newGroupList(a), newGroupShow(a), newGroupRemove(a))
+	cmd.AddCommand(newGroupMembers(a, true), newGroupMembers(a, false), newGroupList(a), newGroupShow(a),
+		newGroupRemove(a))
 	return cmd
 }
 

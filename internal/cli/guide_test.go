@@ -48,8 +48,8 @@ func TestCommandsOfTheGuideAreAccepted(t *testing.T) {
 	}
 }
 
-// understood looks for the command and parses the flags of a line. What comes after the command, such as a pipe, is left
-// out. The number of arguments is not checked, because a sentence may leave them out.
+// understood looks for the command and parses the flags of a line. What comes after the command, such as a pipe, is
+// left out. The number of arguments is not checked, because a sentence may leave them out.
 func understood(line string) error {
 	args := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(ending.ReplaceAllString(line, "")))
 	cmd, rest, err := testRoot().Find(args[1:])

@@ -94,7 +94,8 @@ func atLeastOne(want string) cobra.PositionalArgs {
 // indexData makes or checks indexes and prints what became of each.
 func indexData(ctx context.Context, a *app, paths []string, o nebulaio.DataIndexOptions, asJSON bool) (err error) {
 	if o.Check && o.Force {
-		return errs.New(errs.Invalid, "index", "--check --force", "--check writes nothing").WithFix("give one of the two flags")
+		return errs.New(errs.Invalid, "index", "--check --force",
+			"--check writes nothing").WithFix("give one of the two flags")
 	}
 	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: nebulaio.DevicesOff})
 	if err != nil {
@@ -147,7 +148,8 @@ func (r indexJSON) print(w io.Writer) {
 			fmt.Fprintf(w, "  fix: %s\n", printable(fix))
 		}
 	}
-	fmt.Fprintf(w, "%s with %d samples, %s, in %s:", plural(len(r.Files), "file"), r.Samples, sized(r.Bytes), seconds(r.Seconds))
+	fmt.Fprintf(w, "%s with %d samples, %s, in %s:", plural(len(r.Files), "file"), r.Samples, sized(r.Bytes),
+		seconds(r.Seconds))
 	sep := " "
 	for _, state := range []string{"made", "present", "missing", "wrong", "failed"} {
 		if n := r.States[state]; n > 0 {

@@ -159,7 +159,8 @@ func (r *dataJSON) print(w io.Writer) {
 	field(w, "samples", "%d", r.Samples)
 	field(w, "files", "%d, %s", r.Files, sized(r.Bytes))
 	s := r.SampleSizes
-	field(w, "sizes", "min %s, median %s, max %s per sample", units.Bytes(s.Min), units.Bytes(s.Median), units.Bytes(s.Max))
+	field(w, "sizes", "min %s, median %s, max %s per sample", units.Bytes(s.Min), units.Bytes(s.Median),
+		units.Bytes(s.Max))
 	parts, aligned := int64(0), int64(0)
 	for _, c := range r.ColumnSizes {
 		parts, aligned = parts+c.Parts, aligned+c.Aligned
@@ -238,8 +239,8 @@ func (s *sampleJSON) print(w io.Writer) {
 	t.print(w)
 }
 
-// viewData prints training data if the path or the flags say so. If the path is no model of a bucket, viewData tries whether it
-// is training data. The result is false if the path is to be shown as a model.
+// viewData prints training data if the path or the flags say so. If the path is no model of a bucket, viewData tries
+// whether it is training data. The result is false if the path is to be shown as a model.
 func viewData(ctx context.Context, a *app, name string, f *dataFlags, objects *objectFlags, asJSON bool,
 	otherwise error) (bool, error) {
 	if otherwise != nil && (!nebulaio.IsObjectURL(name) || !errs.Is(otherwise, errs.NotFound)) {

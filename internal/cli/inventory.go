@@ -42,7 +42,9 @@ func newInventoryStatus(a *app) *cobra.Command {
 		Short: "Show each inventory configuration, and when its inventory was written last",
 		Args:  noArgs,
 		RunE: a.run(func(ctx context.Context, _ []string) error {
-			all, err := askData(ctx, a, &f, func(d *node.DataAdmin) ([]node.InventoryReport, error) { return d.Inventories(ctx) })
+			all, err := askData(ctx, a, &f, func(d *node.DataAdmin) ([]node.InventoryReport, error) {
+				return d.Inventories(ctx)
+			})
 			if err != nil {
 				return err
 			}

@@ -155,7 +155,8 @@ func printPasses(w io.Writer, all []node.LifecycleReport) {
 	for i := range all {
 		c := all[i].Pass.Counts
 		t.add(printable(all[i].Bucket), strconv.Itoa(all[i].Rules), decimal(c.Examined), decimal(c.Expired),
-			decimal(c.Noncurrent), decimal(c.Markers), decimal(c.Uploads), units.Bytes(c.Bytes), decimal(c.Locked), decimal(c.Failed))
+			decimal(c.Noncurrent), decimal(c.Markers), decimal(c.Uploads), units.Bytes(c.Bytes), decimal(c.Locked),
+			decimal(c.Failed))
 	}
 	t.print(w)
 	if all[0].DryRun {

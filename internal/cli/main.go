@@ -6,8 +6,8 @@
 // from a World, which tests replace.
 //
 // Results go to stdout; errors and progress go to stderr. With --json, stdout carries exactly one JSON object; only
-// top prints one for each sample. If the command fails, the JSON object is {"error": ...}, and stderr has the text of the
-// error too. The kind of the error determines the exit code.
+// top prints one for each sample. If the command fails, the JSON object is {"error": ...}, and stderr has the text of
+// the error too. The kind of the error determines the exit code.
 package cli
 
 import (
@@ -90,7 +90,8 @@ denied, 5 corrupt data, 6 I/O error, 7 device, 8 memory, 9 unsupported.
 	root.SetVersionTemplate("nebulaio {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newLoad(a), newSave(a), newInspect(a), newIndex(a), newPack(a), newUnpack(a), newCheckpoint(a),
-		newCp(a), newSync(a), newLs(a), newRm(a), newMb(a), newRb(a), newCat(a), newDu(a), newVerify(a), newWarm(a), newMigrate(a),
+		newCp(a), newSync(a), newLs(a), newRm(a), newMb(a), newRb(a), newCat(a), newDu(a), newVerify(a), newWarm(a),
+		newMigrate(a),
 		newDevices(a), newTop(a), newDiagnose(a), newDoctor(a), newBench(a), newGenerate(a),
 		newServer(a), newConfig(a), newUser(a), newGroup(a), newPolicy(a), newEncryption(a), newStore(a), newCache(a),
 		newCluster(a), newLifecycle(a), newQuota(a), newInventory(a), newGPUDirect(a), newProcess(a),

@@ -102,7 +102,8 @@ func (f *migrateFlags) run(ctx context.Context, a *app, source string, buckets [
 	}
 	defer to.Close()
 	if from.Endpoint() == to.Endpoint() {
-		return errs.New(errs.Invalid, "migrate", source, "is the target too").WithFix("name the NebulaIO server with --endpoint")
+		return errs.New(errs.Invalid, "migrate", source,
+			"is the target too").WithFix("name the NebulaIO server with --endpoint")
 	}
 	o := migrate.Options{From: from, To: to, Buckets: buckets, Prefix: f.prefix, Workers: f.workers, DryRun: f.dryRun}
 	if !f.dryRun {
@@ -171,7 +172,8 @@ func (f *migrateFlags) sourceSecret(a *app) (string, error) {
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	if line = strings.TrimSpace(line); line == "" {
-		return "", errs.New(errs.Invalid, "read secret key", f.source.secret, "its first line is empty; expected the secret key")
+		return "", errs.New(errs.Invalid, "read secret key", f.source.secret,
+			"its first line is empty; expected the secret key")
 	}
 	return line, nil
 }

@@ -71,11 +71,13 @@ func dataInBuckets(t *testing.T, m *minio.Client, keys func(*World)) {
 	t.Helper()
 	dir := archives(t, 2)
 	for _, name := range []string{"t-0.tar", "t-1.tar"} {
-		if _, err := m.FPutObject(t.Context(), "box", "shards/"+name, filepath.Join(dir, name), minio.PutObjectOptions{}); err != nil {
+		if _, err := m.FPutObject(t.Context(), "box", "shards/"+name, filepath.Join(dir, name),
+			minio.PutObjectOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"s3://box/shards", "s3://box/shards/", "s3://box/shards/*.tar", "s3://box/shards/t-{0..1}.tar"} {
+	for _, name := range []string{"s3://box/shards", "s3://box/shards/", "s3://box/shards/*.tar",
+		"s3://box/shards/t-{0..1}.tar"} {
 		run(t, []string{"inspect", name}, keys).want(t, 0, "format    tar\n", "samples   4\n")
 	}
 	found(t, run(t, []string{"index", "s3://box/shards", "--check"}, keys), 3, "2 missing")

@@ -92,7 +92,8 @@ of a .jsonl file is one.`,
 	}}, "shuffle", "store the samples in the random order that SEED chooses; default sorted by key")
 	fs.BoolVar(&f.o.SkipBad, "skip-bad", false, "leave out files that cannot be packed, and list them in the result")
 	fs.BoolVar(&f.o.Restart, "restart", false, "remove an old or unfinished pack in OUT, and begin again")
-	fs.BoolVar(&f.o.NoVerify, "no-verify", false, "do not read the written files back to compare them with their checksums")
+	fs.BoolVar(&f.o.NoVerify, "no-verify", false,
+		"do not read the written files back to compare them with their checksums")
 	fs.Var(&value{kind: "EXT=ENCODING", want: "a part and its encoding, such as txt=str", set: func(s string) error {
 		ext, encoding, ok := strings.Cut(s, "=")
 		if !ok || ext == "" || encoding == "" {
@@ -105,10 +106,12 @@ of a .jsonl file is one.`,
 	f.dtype, dtypes.text = "", ""
 	fs.Var(dtypes, "dtype", "type of tokens for bin: "+list(tokenNames())+
 		"; default uint16 or int32 by the size of the vocabulary, or the type of the first .npy file")
-	fs.Var(textFlag(&f.tokenizer, "FILE", "a file"), "tokenizer", "tokenizer.json that encodes .txt and .jsonl files for bin")
+	fs.Var(textFlag(&f.tokenizer, "FILE", "a file"), "tokenizer",
+		"tokenizer.json that encodes .txt and .jsonl files for bin")
 	fs.Var(textFlag(&f.eod, "TOKEN", "a token"), "append-eod",
 		"token at the end of each document for bin, such as <|endoftext|> or its number")
-	fs.Var(textFlag(&f.o.TextField, "NAME", "a field"), "text-field", "field of .jsonl lines that has the text; default text")
+	fs.Var(textFlag(&f.o.TextField, "NAME", "a field"), "text-field",
+		"field of .jsonl lines that has the text; default text")
 	f.objects.defineServer(fs)
 	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	return cmd
@@ -234,7 +237,8 @@ func placeOf(a *app, name string, f *objectFlags) (pack.Place, func(), error) {
 	rest, remote := strings.CutPrefix(name, "s3://")
 	if !remote {
 		if scheme, _, ok := strings.Cut(name, "://"); ok {
-			return nil, nil, errs.New(errs.Invalid, "open", name, "the scheme "+scheme+" is not known; expected a folder or s3://BUCKET/PREFIX")
+			return nil, nil, errs.New(errs.Invalid, "open", name,
+				"the scheme "+scheme+" is not known; expected a folder or s3://BUCKET/PREFIX")
 		}
 		return pack.NewFolder(name), func() {}, nil
 	}

@@ -81,13 +81,15 @@ func equalFolders(t *testing.T, got, want, without string) {
 // TestPackAndUnpack runs both commands on folders.
 func TestPackAndUnpack(t *testing.T) {
 	src, out, back := sampleFiles(t, 40, 100, 9000), filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "back")
-	run(t, []string{"pack", src, out, "--format", "tar", "--aligned", "--shuffle", "5"}).want(t, 0, "samples   20 in 1 shard",
-		"verified  yes")
+	run(t, []string{"pack", src, out, "--format", "tar", "--aligned", "--shuffle", "5"}).want(t, 0,
+		"samples   20 in 1 shard", "verified  yes")
 	run(t, []string{"unpack", out, back}).want(t, 0, "samples   20", "verified  1 file")
 	equalFolders(t, back, src, ".nebulaio-")
-	r := run(t, []string{"pack", src, filepath.Join(t.TempDir(), "o"), "--format", "mds", "--encoding", "cls=bytes", "--json"})
+	r := run(t, []string{"pack", src, filepath.Join(t.TempDir(), "o"), "--format", "mds", "--encoding", "cls=bytes",
+		"--json"})
 	r.want(t, 0)
-	if v := decode[packJSON](t, r); v.Samples != 20 || !v.Verified || v.BadCount != 0 || v.Bad == nil || v.SourceFiles != 40 {
+	if v := decode[packJSON](t, r); v.Samples != 20 || !v.Verified || v.BadCount != 0 || v.Bad == nil ||
+		v.SourceFiles != 40 {
 		t.Errorf("%+v", v)
 	}
 	run(t, []string{"pack", src, out, "--format", "tar"}).want(t, 2, "another pack is there", "shuffle", "--restart")
@@ -108,8 +110,10 @@ func TestPackTokens(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(src, "a.bin"), []byte{1, 0, 2, 0}, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	run(t, []string{"pack", src, out, "--format", "bin", "--dtype", "uint16", "--append-eod", "9"}).want(t, 0, "samples   1")
-	if b, err := os.ReadFile(filepath.Join(out, "shard-000000.bin")); err != nil || !bytes.Equal(b, []byte{1, 0, 2, 0, 9, 0}) {
+	run(t, []string{"pack", src, out, "--format", "bin", "--dtype", "uint16", "--append-eod", "9"}).want(t, 0,
+		"samples   1")
+	if b, err := os.ReadFile(filepath.Join(out, "shard-000000.bin")); err != nil ||
+		!bytes.Equal(b, []byte{1, 0, 2, 0, 9, 0}) {
 		t.Errorf("%v, %v", b, err)
 	}
 }
@@ -124,7 +128,8 @@ func TestPackInBuckets(t *testing.T) {
 	}
 	keys := env(map[string]string{"NEBULAIO_ENDPOINT": p.Endpoint, "NEBULAIO_ACCESS_KEY": "cli-user",
 		"NEBULAIO_SECRET_KEY": "cli-password-1"})
-	src, local, back := sampleFiles(t, 60, 100, 9000), filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "back")
+	src, local, back := sampleFiles(t, 60, 100, 9000), filepath.Join(t.TempDir(), "out"),
+		filepath.Join(t.TempDir(), "back")
 	// A sample of more than one part of an upload.
 	large := filepath.Join(src, "part000", "large")
 	for ext, n := range map[string]int{".jpg": 40 << 20, ".cls": 1} {
@@ -135,20 +140,24 @@ func TestPackInBuckets(t *testing.T) {
 	format := []string{"--format", "tar", "--shard-size", "128KiB"}
 	run(t, append([]string{"pack", src, local}, format...)).want(t, 0, "samples   31")
 	run(t, append([]string{"pack", src, "s3://box/packed"}, format...), keys).want(t, 0, "samples   31", "verified  yes")
-	run(t, []string{"unpack", "s3://box/packed", "s3://box/raw/"}, keys).want(t, 0, "samples   31", "equal their checksums")
-	run(t, append([]string{"pack", "s3://box/raw", filepath.Join(t.TempDir(), "x")}, format...), keys).want(t, 0, "samples   31")
+	run(t, []string{"unpack", "s3://box/packed", "s3://box/raw/"}, keys).want(t, 0, "samples   31",
+		"equal their checksums")
+	run(t, append([]string{"pack", "s3://box/raw", filepath.Join(t.TempDir(), "x")}, format...), keys).want(t, 0,
+		"samples   31")
 	run(t, append([]string{"pack", "s3://box/raw", "s3://box/again"}, format...), keys).want(t, 0, "samples   31")
 	run(t, []string{"unpack", "s3://box/again", back}, keys).want(t, 0, "samples   31")
 	equalFolders(t, back, src, ".nebulaio-")
 	down := t.TempDir()
 	for o := range m.ListObjects(t.Context(), "box", minio.ListObjectsOptions{Prefix: "packed/", Recursive: true}) {
-		if err := m.FGetObject(t.Context(), "box", o.Key, filepath.Join(down, filepath.Base(o.Key)), minio.GetObjectOptions{}); err != nil {
+		if err := m.FGetObject(t.Context(), "box", o.Key, filepath.Join(down, filepath.Base(o.Key)),
+			minio.GetObjectOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	equalFolders(t, down, local, "")
 	run(t, append([]string{"pack", src, "s3://box/packed"}, format...), keys).want(t, 0, "complete already")
-	run(t, append([]string{"pack", src, "s3://box/packed", "--shuffle", "1"}, format...), keys).want(t, 2, "shuffle", "--restart")
+	run(t, append([]string{"pack", src, "s3://box/packed", "--shuffle", "1"}, format...), keys).want(t, 2, "shuffle",
+		"--restart")
 	run(t, append([]string{"pack", src, "s3://box/packed", "--shuffle", "1", "--restart"}, format...), keys).want(t, 0)
 	run(t, append([]string{"pack", "s3://box/raw", "s3://box/raw/x"}, format...), keys).want(t, 2, "inside of its source")
 	run(t, append([]string{"pack", "s3://box/nothing", local}, format...), keys).want(t, 3, "s3://box/nothing")
@@ -178,7 +187,8 @@ func TestKilledPacks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	src, whole := sampleFiles(t, files, 1<<10, most), filepath.Join(t.TempDir(), "whole")
 	command := func(out string) *exec.Cmd {
-		cmd := exec.Command(program, "pack", src, out, "--format", "tar", "--shard-size", strconv.Itoa(files*most/40), "--json")
+		cmd := exec.Command(program, "pack", src, out, "--format", "tar", "--shard-size", strconv.Itoa(files*most/40),
+			"--json")
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 		return cmd
 	}

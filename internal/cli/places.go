@@ -28,8 +28,8 @@ func openTree(ctx context.Context, c *place.Clients, name string) (place.Tree, e
 	return c.Open(ctx, p)
 }
 
-// withClients calls do with the clients of S3 places, and closes them. An error that a missing server causes says how to
-// name one.
+// withClients calls do with the clients of S3 places, and closes them. An error that a missing server causes says how
+// to name one.
 func (f *objectFlags) withClients(ctx context.Context, a *app, do func(c *place.Clients) error) error {
 	c, err := f.clients(a)
 	if err != nil {

@@ -50,8 +50,9 @@ func newPlacesRig(t *testing.T) *placesRig {
 	if err := os.Mkdir(filepath.Join(home, ".aws"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf("[profile mine]\nservices = x\naws_access_key_id = cli-user\naws_secret_access_key = cli-password-1\n"+
-		"[services x]\ns3 =\n  endpoint_url = %s\n", p.Endpoint)
+	config := fmt.Sprintf(
+		"[profile mine]\nservices = x\naws_access_key_id = cli-user\naws_secret_access_key = cli-password-1\n"+
+			"[services x]\ns3 =\n  endpoint_url = %s\n", p.Endpoint)
 	if err := os.WriteFile(filepath.Join(home, ".aws", "config"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -147,8 +148,8 @@ func TestPlacesOfAServer(t *testing.T) {
 		g.run("verify", "s3://mine@box", "s3://box").want(t, 0, "(4 by crc64nvme)", "0 B read")
 		g.put("t/a0", []byte("T/a0"))
 		g.put("zz", nil)
-		found(t, g.run("verify", g.dir, "s3://box"), 5, "different t/a0: the checksums differ (crc64nvme+read)\n", "extra     zz\n",
-			"1 different, 0 missing, 1 extra")
+		found(t, g.run("verify", g.dir, "s3://box"), 5, "different t/a0: the checksums differ (crc64nvme+read)\n",
+			"extra     zz\n", "1 different, 0 missing, 1 extra")
 		found(t, g.run("verify", g.dir, "s3://box", "--read"), 5, "different t/a0: the block at byte 0 differs\n")
 		found(t, g.run("verify", "s3://box", g.dir, "--exclude", "t/a0"), 3, "missing   zz\n")
 		all := jsonLines(t, g.run("verify", g.dir, "s3://box", "--json"))
@@ -177,7 +178,8 @@ func removeFromBox(t *testing.T, g *placesRig) {
 	g.run("rm", "s3://box/zz", g.dir).want(t, 2, "is a local path")
 	g.run("rm", "s3://").want(t, 2, "names no bucket")
 	g.run("rm", "s3://box/t", "--include", "x").want(t, 2, "give --recursive too")
-	g.run("rm", "-r", "s3://box/t", "--exclude", "*", "--include", "a.*", "--dry-run").want(t, 0, "would delete s3://box/t/a.b\n")
+	g.run("rm", "-r", "s3://box/t", "--exclude", "*", "--include", "a.*", "--dry-run").want(t, 0,
+		"would delete s3://box/t/a.b\n")
 	g.run("rm", "-r", "s3://box/t", "--exclude", "*", "--include", "a.*").want(t, 0, "deleted   1 object, 5 B\n")
 	all := jsonLines(t, g.run("rm", "-r", "--json", "s3://box/t"))
 	if len(all) != 3 || all[0]["action"] != "delete" || all[2]["deleted"] != 2.0 {

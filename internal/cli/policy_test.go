@@ -75,7 +75,8 @@ func TestPoliciesGroupsAndKeys(t *testing.T) {
 	denied(key.AccessKey, "session policy")
 	run(t, at("policy remove models")).want(t, 2, `"research"`, "policy detach")
 	run(t, at("user show alice")).want(t, 0, "groups", "research")
-	if g := decode[iam.Group](t, run(t, at("group show research --json"))); len(g.Members) != 1 || g.Policies[0] != "models" {
+	if g := decode[iam.Group](t, run(t, at("group show research --json"))); len(g.Members) != 1 ||
+		g.Policies[0] != "models" {
 		t.Errorf("%+v", g)
 	}
 	run(t, at("group list")).want(t, 0, "research", "alice", "models")

@@ -192,8 +192,9 @@ repeated. A process that another program has left locked is unlocked. With
 }
 
 func deviceMapFlag(fs *pflag.FlagSet, pairs *[]string) {
-	fs.StringArrayVar(pairs, "device-map", nil, "GPU that the process used and GPU on which it goes on, as `OLD=NEW`, each "+
-		"a UUID or cuda:N; repeatable, for every GPU of the process")
+	fs.StringArrayVar(pairs, "device-map", nil,
+		"GPU that the process used and GPU on which it goes on, as `OLD=NEW`, each "+
+			"a UUID or cuda:N; repeatable, for every GPU of the process")
 }
 
 // devicePairs reads the values of --device-map.

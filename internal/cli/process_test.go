@@ -31,14 +31,17 @@ func TestProcessSuspendAndResume(t *testing.T) {
 	g.Process(h.PID, 0, 5<<20)
 	fake := onFake(g)
 	run(t, []string{"process", "status", pid}, fake).want(t, 0, "process   "+pid+" (holder), user ", "state     running\n",
-		"driver    999.1.2 (CUDA 13.0)\n", "gpu       5.00 MiB of cuda:0, which uses 9.00 MiB of 1.00 GiB\n", "of host memory")
+		"driver    999.1.2 (CUDA 13.0)\n", "gpu       5.00 MiB of cuda:0, which uses 9.00 MiB of 1.00 GiB\n",
+		"of host memory")
 	run(t, []string{"process", "suspend", pid}, fake).want(t, 0, "state     suspended\n", "gpu       5.00 MiB freed, ",
 		"before    5.00 MiB of cuda:0", "after     0 B of cuda:0, which uses 4.00 MiB", "lock ", "checkpoint ")
 	run(t, []string{"process", "status", pid}, fake).want(t, 0, "state     suspended\n", "gpu       0 B of cuda:0")
-	run(t, []string{"process", "suspend", pid}, fake).want(t, 2, "suspended already", "fix: resume it: nebulaio process resume "+pid)
+	run(t, []string{"process", "suspend", pid}, fake).want(t, 2, "suspended already",
+		"fix: resume it: nebulaio process resume "+pid)
 	r := run(t, []string{"process", "resume", pid, "--json"}, fake)
 	r.want(t, 0)
-	if v := decode[procs.Report](t, r); v.State != "running" || v.GPUBytes != 5<<20 || v.Op != "resume" || v.PID != h.PID ||
+	if v := decode[procs.Report](t, r); v.State != "running" || v.GPUBytes != 5<<20 || v.Op != "resume" ||
+		v.PID != h.PID ||
 		len(v.Steps) != 2 {
 		t.Errorf("%+v", v)
 	}
@@ -49,7 +52,8 @@ func TestProcessSuspendAndResume(t *testing.T) {
 	}
 	// The progress names the steps on a terminal.
 	shown := run(t, []string{"process", "suspend", pid}, fake, terminal)
-	if shown.code != 0 || !strings.Contains(shown.stderr, "looking at process "+pid) || !strings.HasSuffix(shown.stderr, " \r") {
+	if shown.code != 0 || !strings.Contains(shown.stderr, "looking at process "+pid) ||
+		!strings.HasSuffix(shown.stderr, " \r") {
 		t.Errorf("%d, %q", shown.code, shown.stderr)
 	}
 	run(t, []string{"process", "resume", pid, "--device-map", "cuda:0=GPU-10101010-1010-1010-1010-101010101010"}, fake).
@@ -64,7 +68,8 @@ func TestProcessToStorage(t *testing.T) {
 	pid, file := fmt.Sprint(h.PID), filepath.Join(t.TempDir(), "gpu.safetensors")
 	copy(g.Process(h.PID, 0, 5<<20), "content")
 	fake := onFake(g)
-	run(t, []string{"process", "suspend", pid, "--to", file}, fake).want(t, 0, "file      "+file+"\n", "state     suspended\n")
+	run(t, []string{"process", "suspend", pid, "--to", file}, fake).want(t, 0, "file      "+file+"\n",
+		"state     suspended\n")
 	run(t, []string{"inspect", file}).want(t, 0, "region-00")
 	run(t, []string{"process", "resume", pid, "--from", file}, fake).want(t, 0, "state     running\n")
 	if !strings.HasPrefix(string(g.ProcessMemory(h.PID, 0)), "content") {
@@ -106,7 +111,8 @@ func TestProcessRefusals(t *testing.T) {
 	for _, bad := range []string{"cuda:0", "cuda:0=cuda:7", "x=cuda:0", "GPU-12=GPU-34", "="} {
 		run(t, []string{"process", "resume", plain, "--device-map", bad}, fake).want(t, 2, "--device-map", "expected OLD=NEW")
 	}
-	run(t, []string{"process", "dump", plain}, fake).want(t, 2, "1 arguments given; expected the id of a process, and a folder")
+	run(t, []string{"process", "dump", plain}, fake).want(t, 2,
+		"1 arguments given; expected the id of a process, and a folder")
 	run(t, []string{"process", "dump", plain, "gs://a/b"}, fake).want(t, 2, "expected a folder or s3://BUCKET/KEY")
 	run(t, []string{"process", "dump", "x", "dir"}, fake).want(t, 2, "is not a process id")
 	run(t, []string{"process", "restore"}, fake).want(t, 2, "no path given")
@@ -225,7 +231,8 @@ func TestProcessDumpToABucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, door := range []string{"require", "off"} {
-		run(t, []string{"process", "restore", "s3://dumps/bad/", "--door", door}, keys).want(t, 5, "is damaged: its checksum differs")
+		run(t, []string{"process", "restore", "s3://dumps/bad/", "--door", door}, keys).want(t, 5,
+			"is damaged: its checksum differs")
 	}
 	run(t, []string{"process", "restore", "s3://dumps/none"}, keys).want(t, 3, "there is no image")
 	if h.Alive() {

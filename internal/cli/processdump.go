@@ -27,7 +27,8 @@ type dumpFlags struct {
 }
 
 func (f *dumpFlags) define(fs *pflag.FlagSet) {
-	envVar(fs, textFlag(&f.criu, "FILE", "the path of the program criu"), "criu", "program criu; default is the one in PATH")
+	envVar(fs, textFlag(&f.criu, "FILE", "the path of the program criu"), "criu",
+		"program criu; default is the one in PATH")
 	fs.Var(textFlag(&f.log, "FILE", "a file"), "log", "file for criu's log")
 	fs.BoolVar(&f.asJSON, "json", false, "print the result as one JSON object")
 	f.objects.define(fs)

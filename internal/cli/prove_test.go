@@ -124,14 +124,17 @@ func TestDoctorSaysWhyTheProofFailed(t *testing.T) {
 		!strings.Contains(p.Error, "SIGABRT") {
 		t.Errorf("a crash: %s, %+v", level, p)
 	}
-	if p, level = try(g.BuildCuFile(fakegpu.CuFileOptions{Without: []string{"cuFileGetStatsL3"}}).Path); level != doctor.Unknown || !p.Done || p.Route != "unknown" || !strings.Contains(p.Error, "cuFileGetStatsL3 is missing") {
+	if p, level = try(g.BuildCuFile(fakegpu.CuFileOptions{
+		Without: []string{"cuFileGetStatsL3"}}).Path); level != doctor.Unknown || !p.Done || p.Route != "unknown" ||
+		!strings.Contains(p.Error, "cuFileGetStatsL3 is missing") {
 		t.Errorf("an older library: %s, %+v", level, p)
 	}
 	if p, level = try(filepath.Join(t.TempDir(), "libcufile.so.0")); level != doctor.Skip || p.Done ||
 		!strings.Contains(p.Skipped, "libcufile.so.0") || !strings.Contains(p.Fix, "install") {
 		t.Errorf("no libcufile: %s, %+v", level, p)
 	}
-	if p, level = try(g.BuildCuFile(fakegpu.CuFileOptions{Without: []string{"cuFileRead"}}).Path); level != doctor.Unknown || !strings.Contains(p.Error, "missing cuFileRead") {
+	if p, level = try(g.BuildCuFile(fakegpu.CuFileOptions{
+		Without: []string{"cuFileRead"}}).Path); level != doctor.Unknown || !strings.Contains(p.Error, "missing cuFileRead") {
 		t.Errorf("a stub: %s, %+v", level, p)
 	}
 }

@@ -139,7 +139,8 @@ func printQuotas(w io.Writer, all []node.QuotaState) {
 		if q.User != "" {
 			of, name = "user", q.User
 		}
-		t.add(of, printable(name), units.Bytes(q.Used.Bytes), limit(q.Quota.Bytes, func(n int64) string { return units.Bytes(n) }),
+		t.add(of, printable(name), units.Bytes(q.Used.Bytes),
+			limit(q.Quota.Bytes, func(n int64) string { return units.Bytes(n) }),
 			decimal(q.Used.Objects), limit(q.Quota.Objects, decimal))
 	}
 	t.print(w)

@@ -65,7 +65,8 @@ deleted object, and a summary on the last line.`,
 	fs.SortFlags = false
 	fs.BoolVarP(&f.recursive, "recursive", "r", false, "delete all objects below the name")
 	filterFlags(fs, &f.filter)
-	fs.BoolVar(&f.versions, "versions", false, "delete all versions of the objects for good, and the markers of deleted objects")
+	fs.BoolVar(&f.versions, "versions", false,
+		"delete all versions of the objects for good, and the markers of deleted objects")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "list what would be deleted and delete nothing")
 	fs.BoolVar(&f.asJSON, "json", false, "print one JSON object per line")
 	f.objects.defineServer(fs)
@@ -166,7 +167,8 @@ func (r *rmRun) one(ctx context.Context, t place.Tree) error {
 	case kind == place.Many:
 		return r.refuse(ctx, t)
 	case kind == place.Missing && !r.f.versions:
-		return errs.New(errs.NotFound, "rm", t.String(), "there is no such object").WithFix("list what is there with nebulaio ls")
+		return errs.New(errs.NotFound, "rm", t.String(),
+			"there is no such object").WithFix("list what is there with nebulaio ls")
 	}
 	return r.removing(ctx, t, func(add func(place.Doomed) error) error {
 		if !r.f.versions {
@@ -217,7 +219,8 @@ func (r *rmRun) refuse(ctx context.Context, t place.Tree) error {
 	if t.Key == "" {
 		what = "is a bucket"
 	}
-	return errs.New(errs.Invalid, "rm", t.String(), fmt.Sprintf("%s with %s; expected the name of one object", what, count)).
+	return errs.New(errs.Invalid, "rm", t.String(),
+		fmt.Sprintf("%s with %s; expected the name of one object", what, count)).
 		WithFix("to delete all of them, give --recursive; to see them first, give --recursive --dry-run")
 }
 

@@ -58,7 +58,8 @@ func TestUsersOfMinIO(t *testing.T) {
 	}
 	run(t, at("user list")).want(t, 0) // nothing was changed
 	first := run(t, at("user import", file))
-	first.want(t, 0, "policies          1 added, 1 there already", "users             2 added", "groups            1 added",
+	first.want(t, 0, "policies          1 added, 1 there already", "users             2 added",
+		"groups            1 added",
 		"service accounts  1 added", "user bob", "disabled", "user no/name", "'/'", "policy broken", "policy consoleAdmin",
 		"service account orphan", "minioadmin", "its member bob", "the policy broken")
 	again := decode[importJSON](t, run(t, at("user import", file, "--json")))
@@ -66,7 +67,8 @@ func TestUsersOfMinIO(t *testing.T) {
 		again.Groups != (importCounts{Present: 1}) || again.Keys != (importCounts{Present: 1}) {
 		t.Errorf("a second import: %+v", again)
 	}
-	for access, secret := range map[string]string{"alice": "alicesecret", "trainer": "trainersecret", "carol": "carolsecret"} {
+	for access, secret := range map[string]string{"alice": "alicesecret", "trainer": "trainersecret",
+		"carol": "carolsecret"} {
 		wantObject(t, p.client(access, secret), "models", "key", []byte("content"))
 	}
 	run(t, at("user list")).want(t, 0, "carol", "admin")

@@ -49,7 +49,8 @@ type keyFlags struct {
 }
 
 func (k *keyFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&k.policy, "policy", "", "limit the service account to the policy in `FILE`; - is standard input")
+	cmd.Flags().StringVar(&k.policy, "policy", "",
+		"limit the service account to the policy in `FILE`; - is standard input")
 	cmd.Flags().StringVar(&k.expires, "expires", "",
 		"time from which on the keys are refused, such as 24h or 2030-12-31T00:00:00Z, as `TIME`")
 	cmd.Flags().StringVar(&k.description, "description", "", "a `TEXT` that tells what the service account is for")
@@ -113,7 +114,8 @@ func newUserKeyAdd(a *app) *cobra.Command {
 	s.addStore(cmd, &asJSON)
 	k.add(cmd)
 	cmd.Flags().StringVar(&k.secret, "secret", "", secretFrom+"; without this flag a secret is generated and shown once")
-	cmd.Flags().StringVar(&accessKey, "access-key", "", "access key of the service account; without `KEY` one is generated")
+	cmd.Flags().StringVar(&accessKey, "access-key", "",
+		"access key of the service account; without `KEY` one is generated")
 	return cmd
 }
 

@@ -76,7 +76,8 @@ With --pin, the server does not evict the objects.`,
 	fs.SortFlags = false
 	fs.Var(textFlag(&f.to, "DIR|NODE", "a directory, or the URL of a NebulaIO server"), "to",
 		"directory for the files, or the URL of a NebulaIO server whose cache gets them")
-	fs.Var(pinValue(&f.pin), "pin", "how long the server keeps the objects: forever, or a time such as 24h; only with a server")
+	fs.Var(pinValue(&f.pin), "pin",
+		"how long the server keeps the objects: forever, or a time such as 24h; only with a server")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print what would be copied, and copy nothing")
 	fs.BoolVar(&f.verify, "verify", false,
 		"compare all files with the source at the end, also those that an earlier run has copied")
@@ -165,7 +166,8 @@ func (f *warmFlags) source(ctx context.Context, a *app, t place.Tree, name strin
 	if err != nil {
 		return j, err
 	}
-	j = warmJSON{Source: name, Kind: plan.Kind, To: f.to, Files: len(plan.Entries), Bytes: plan.Bytes, LeftOut: plan.LeftOut}
+	j = warmJSON{Source: name, Kind: plan.Kind, To: f.to, Files: len(plan.Entries), Bytes: plan.Bytes,
+		LeftOut: plan.LeftOut}
 	switch {
 	case f.dryRun:
 		j.DryRun = true
@@ -257,7 +259,8 @@ func copyFiles(ctx context.Context, c *copying.Copier, plan warm.Plan, to place.
 }
 
 // compare compares the directory with the source.
-func (f *warmFlags) compare(ctx context.Context, a *app, plan warm.Plan, to place.Tree, only *place.Filter, j *warmJSON) error {
+func (f *warmFlags) compare(ctx context.Context, a *app, plan warm.Plan, to place.Tree, only *place.Filter,
+	j *warmJSON) error {
 	p := &sharedProgress{p: a.startProgress(plan.Bytes, f.asJSON)}
 	defer p.clear()
 	return place.Comparison{A: plan.From, B: to, Filter: only,
@@ -299,7 +302,8 @@ func (j warmJSON) print(w io.Writer) {
 		}
 		verified = j.Copy.Verified
 	case j.Node != nil:
-		field(w, "cached", "%s, %s; %d pinned", plural(int(j.Node.Objects), "object"), units.Bytes(j.Node.Bytes), j.Node.Pinned)
+		field(w, "cached", "%s, %s; %d pinned", plural(int(j.Node.Objects), "object"), units.Bytes(j.Node.Bytes),
+			j.Node.Pinned)
 		verified = j.Node.Verified
 	}
 	for _, how := range slices.Sorted(maps.Keys(verified)) {

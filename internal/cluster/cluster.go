@@ -6,9 +6,9 @@
 // computes in the same way from the list of members. A node that lacks an extent asks the owner for its blocks, then
 // the second owner; if both fail, the node reads from upstream. The owner alone reads an absent extent from upstream.
 //
-// A wrong list of members makes reads slower, and never wrong. An Identity names one content, and every block is compared
-// with its checksum. The secret key of the cluster makes a node a member. Without the key, a program can neither read nor
-// change what members send, and members close its connections.
+// A wrong list of members makes reads slower, and never wrong. An Identity names one content, and every block is
+// compared with its checksum. The secret key of the cluster makes a node a member. Without the key, a program can
+// neither read nor change what members send, and members close its connections.
 package cluster
 
 import (

@@ -46,9 +46,9 @@ type Extents interface {
 	// other member believes that this node is the owner. Blocks never asks another member, so that two members with
 	// different lists of members cannot wait for each other.
 	//
-	// The Origin of id must be an upstream bucket of this node, else Blocks fails with kind NotFound. Blocks compares the bytes with their checksums, or with what upstream says, before Next returns
-	// them. Several requests for the same blocks share one read from upstream. The context ends when the other member
-	// has closed its request.
+	// The Origin of id must be an upstream bucket of this node, else Blocks fails with kind NotFound. Blocks compares the
+	// bytes with their checksums, or with what upstream says, before Next returns them. Several requests for the same
+	// blocks share one read from upstream. The context ends when the other member has closed its request.
 	Blocks(ctx context.Context, id object.Identity, span Span) (Blocks, error)
 }
 

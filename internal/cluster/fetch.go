@@ -246,7 +246,8 @@ type stream struct {
 }
 
 // openStream asks a member for blocks and reads the first one.
-func (n *Node) openStream(ctx context.Context, m Member, p *peer, id object.Identity, span Span) (*stream, Block, error) {
+func (n *Node) openStream(ctx context.Context, m Member, p *peer, id object.Identity,
+	span Span) (*stream, Block, error) {
 	inner, cancel := context.WithCancelCause(ctx)
 	s := &stream{n: n, peer: p, from: m, ctx: inner, cancel: cancel, outer: ctx}
 	slow := func() { cancel(errSlow) }
@@ -319,7 +320,8 @@ func (s *stream) start(id object.Identity, span Span) (Block, error) {
 // checkReply compares the status and the header of the reply with the request.
 func (s *stream) checkReply(expected int64) error {
 	if name := s.reply.Header.Get(memberHeader); name != s.from.Name {
-		return errs.New(errs.IO, "ask", s.from.Name, fmt.Sprintf("the member at %s has the name %.128q", s.from.Address, name))
+		return errs.New(errs.IO, "ask", s.from.Name,
+			fmt.Sprintf("the member at %s has the name %.128q", s.from.Address, name))
 	}
 	switch s.reply.StatusCode {
 	case http.StatusOK:

@@ -102,7 +102,8 @@ func (f *frames) block() (Block, error) {
 	if _, err := io.ReadFull(f.r, head[:]); err != nil {
 		return Block{}, short(err)
 	}
-	index, sum, n := binary.BigEndian.Uint64(head[:]), binary.BigEndian.Uint64(head[8:]), binary.BigEndian.Uint64(head[16:])
+	index, sum, n := binary.BigEndian.Uint64(head[:]), binary.BigEndian.Uint64(head[8:]),
+		binary.BigEndian.Uint64(head[16:])
 	expected := lengthOf(f.id, f.next)
 	if index != uint64(f.next) || n != uint64(expected) {
 		return Block{}, lie("block %d of %d bytes came; expected block %d of %d bytes", index, n, f.next, expected)

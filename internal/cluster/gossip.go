@@ -177,8 +177,8 @@ func (n *Node) gossip(ctx context.Context, s secure) (*memberlist.Config, *trans
 	secret := n.o.Key.derive("gossip")
 	c.SecretKey = secret[:]
 	c.Events, c.Delegate, c.Conflict = n.members, n, n.members
-	inner, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{c.BindAddr}, BindPort: port,
-		Logger: c.Logger})
+	inner, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{c.BindAddr},
+		BindPort: port, Logger: c.Logger})
 	if err != nil {
 		return nil, nil, &errs.Error{Kind: errs.IO, Op: "gossip on", Name: o.Gossip, Err: err,
 			Fix: "end what uses it, or set cluster.gossip_address"}
@@ -201,11 +201,12 @@ func (n *Node) NodeMeta(limit int) []byte {
 // NotifyMsg implements memberlist.Delegate. Members send no messages of their own over gossip.
 func (*Node) NotifyMsg([]byte) {}
 
-// GetBroadcasts implements memberlist.Delegate. GetBroadcasts returns nothing, because members send no messages of their
-// own.
+// GetBroadcasts implements memberlist.Delegate. GetBroadcasts returns nothing, because members send no messages of
+// their own.
 func (*Node) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState implements memberlist.Delegate. LocalState returns nothing, because members exchange no state of their own.
+// LocalState implements memberlist.Delegate. LocalState returns nothing, because members exchange no state of their
+// own.
 func (*Node) LocalState(bool) []byte { return nil }
 
 // MergeRemoteState implements memberlist.Delegate. MergeRemoteState does nothing, as LocalState.

@@ -73,8 +73,9 @@ func ReadKey(path string) (Key, error) {
 		return Key{}, errs.Wrap(op, path, err)
 	}
 	if info.Mode().Perm()&0o007 != 0 {
-		return Key{}, errs.New(errs.Permission, op, path, fmt.Sprintf("every user of this machine may use the file (mode %04o)",
-			info.Mode().Perm())).WithFix("chmod 600 " + path)
+		return Key{}, errs.New(errs.Permission, op, path,
+			fmt.Sprintf("every user of this machine may use the file (mode %04o)",
+				info.Mode().Perm())).WithFix("chmod 600 " + path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1024))
 	if err != nil {

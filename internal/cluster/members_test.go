@@ -298,7 +298,8 @@ func TestKeys(t *testing.T) {
 	if _, err := ReadKey(write("open", text, 0o644)); !errs.Is(err, errs.Permission) {
 		t.Errorf("a file that everybody reads: %v", err)
 	}
-	if _, err := ReadKey(write("bad", "x"+text, 0o600)); !errs.Is(err, errs.Invalid) || strings.Contains(err.Error(), text) {
+	if _, err := ReadKey(write("bad", "x"+text, 0o600)); !errs.Is(err, errs.Invalid) ||
+		strings.Contains(err.Error(), text) {
 		t.Errorf("a bad file: %v", err)
 	}
 	if _, err := ReadKey(filepath.Join(dir, "none")); !errs.Is(err, errs.NotFound) || errs.FixOf(err) == "" {
@@ -322,7 +323,9 @@ func TestSeeds(t *testing.T) {
 	k := testKey(t)
 	a := startNode(t, "a", k, &source{}, nil, nil)
 	_, port, _ := net.SplitHostPort(a.list.LocalNode().Address())
-	b := startNode(t, "b", k, &source{}, nil, func(o *Options) { o.Seeds = []string{"localhost:" + port, "nowhere.invalid"} })
+	b := startNode(t, "b", k, &source{}, nil, func(o *Options) {
+		o.Seeds = []string{"localhost:" + port, "nowhere.invalid"}
+	})
 	waitMembers(t, a, 2)
 	waitMembers(t, b, 2)
 }

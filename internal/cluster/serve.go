@@ -70,8 +70,8 @@ func statusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// giveSigns tells the other member again and again that this one is alive, while the first block takes its time: upstream
-// may be slow. The signs are replies with an informational status. The returned function ends them.
+// giveSigns tells the other member again and again that this one is alive, while the first block takes its time:
+// upstream may be slow. The signs are replies with an informational status. The returned function ends them.
 func (n *Node) giveSigns(w http.ResponseWriter) (quiet func()) {
 	w.WriteHeader(http.StatusProcessing)
 	var done sync.WaitGroup

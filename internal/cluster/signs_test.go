@@ -86,8 +86,8 @@ func three(t *testing.T, c *clock, owner Extents, change func(*Options)) *Node {
 	return a
 }
 
-// TestAnOwnerThatHangs asks an owner that gossips and does not answer requests. The deadline for a sign of it ends, long
-// before that for the first block, and the second owner gives the blocks.
+// TestAnOwnerThatHangs asks an owner that gossips and does not answer requests. The deadline for a sign of it ends,
+// long before that for the first block, and the second owner gives the blocks.
 func TestAnOwnerThatHangs(t *testing.T) {
 	owner := &hung{asked: make(chan struct{})}
 	var first sync.Once

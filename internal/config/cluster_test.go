@@ -18,7 +18,8 @@ func TestClusterSettings(t *testing.T) {
 		}
 		return Load(Inputs{File: file})
 	}
-	c, err := load("cluster:\n  address: 10.0.0.1:9002\n  key_file: /etc/key\n  seeds: [a, 'b:7000', '::1', '[::1]:7000']\n")
+	c,
+		err := load("cluster:\n  address: 10.0.0.1:9002\n  key_file: /etc/key\n  seeds: [a, 'b:7000', '::1', '[::1]:7000']\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func TestClusterSettings(t *testing.T) {
 		"cluster:\n  address: :9002\n  key_file: k\n  seeds: ['a:x']\n":                             "no seed",
 		"cluster:\n  address: :9002\n  key_file: k\n  seeds: ['http://a']\n":                        "no seed",
 		"cluster:\n  address: :9002\n  key_file: k\n  gossip_address: :9002\n":                      "gossip address",
-		"cluster:\n  adress: :9002\n":                                                               "did you mean cluster.address?",
+		"cluster:\n  adress: :9002\n":                                                               "cluster.address?",
 		"cluster:\n  address: :9002\n  key_file: k\n  key: " + strings.Repeat("A", 43) + "=" + "\n": "unknown key",
 	} {
 		if _, err := load(text); err == nil || !strings.Contains(err.Error(), expected) {

@@ -233,8 +233,8 @@ type Value struct {
 	Source Source
 }
 
-// Values lists every setting with its value, in the order of Keys. The settings of each upstream bucket and of each other
-// name follow, in the order of NamedKeys.
+// Values lists every setting with its value, in the order of Keys. The settings of each upstream bucket and of each
+// other name follow, in the order of NamedKeys.
 func (c *Config) Values() []Value {
 	var all []Value
 	fields := table()

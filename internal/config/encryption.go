@@ -73,7 +73,8 @@ func absolutePath(text string) string {
 // httpURL checks the URL of a server.
 func httpURL(text string) string {
 	u, err := url.Parse(text)
-	if text != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+	if text != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
+		u.RawQuery != "" ||
 		strings.Trim(u.Path, "/") != "") {
 		return "is no URL of a server; expected one such as https://vault.example:8200"
 	}
@@ -103,8 +104,8 @@ func (c *Config) checkEncryption(bad func(name, msg, fix string) error) error {
 	case len(e.KeyCommand) > 0 && e.Vault.Address != "":
 		return bad("encryption.key_command", "is set and encryption.vault_address is set too", "leave one of them out")
 	case len(e.KeyCommand) > 0 && !filepath.IsAbs(e.KeyCommand[0]):
-		return bad("encryption.key_command", fmt.Sprintf("begins with %q, expected the absolute path of a program", e.KeyCommand[0]),
-			"write the whole path")
+		return bad("encryption.key_command", fmt.Sprintf("begins with %q, expected the absolute path of a program",
+			e.KeyCommand[0]), "write the whole path")
 	case e.Vault.Address != "" && e.Vault.TokenFile == "":
 		return bad("encryption.vault_address", "is set and encryption.vault_token_file is not", "set both")
 	}

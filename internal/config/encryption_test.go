@@ -16,11 +16,14 @@ func TestWrongSettingsOfEncryptionAreRefused(t *testing.T) {
 		flags map[string]string
 		want  []string
 	}{
-		{map[string]string{"encryption.key_file": "master.key"}, []string{"encryption-key-file", "master.key", "absolute path"}},
-		{map[string]string{"encryption.key_command": "hsm get"}, []string{"encryption.key_command", "hsm get", "absolute path"}},
+		{map[string]string{"encryption.key_file": "master.key"},
+			[]string{"encryption-key-file", "master.key", "absolute path"}},
+		{map[string]string{"encryption.key_command": "hsm get"},
+			[]string{"encryption.key_command", "hsm get", "absolute path"}},
 		{map[string]string{"encryption.vault_address": "vault:8200"}, []string{"vault:8200", "https://vault.example:8200"}},
 		{map[string]string{"encryption.vault_address": "https://v.example/x"}, []string{"https://v.example/x", "expected"}},
-		{map[string]string{"encryption.vault_address": "https://v.example"}, []string{"encryption.vault_token_file", "set both"}},
+		{map[string]string{"encryption.vault_address": "https://v.example"},
+			[]string{"encryption.vault_token_file", "set both"}},
 		{map[string]string{"encryption.vault_token_file": "/t"}, []string{"encryption.vault_address", "is not"}},
 		{map[string]string{"encryption.vault_key": "a b"}, []string{"a b", "letters"}},
 		{map[string]string{"encryption.vault_mount": "/"}, []string{"expected a name"}},

@@ -107,8 +107,9 @@ func eventTargetFields(name string) []field {
 			Help: "Name of the environment variable that holds the secret of the target. The secret is the Authorization header " +
 				"of a webhook, the password of user_env, or the token of NATS without user_env."},
 			bind: at(func(t *EventTarget) any { return &t.TokenEnv }), check: variableName},
-		{Key: Key{Name: "sasl", Type: Choice, Default: "none", Choices: []string{"none", "plain", "scram-sha-256", "scram-sha-512"},
-			Help: "How the server logs in at Kafka with user_env and token_env."},
+		{Key: Key{Name: "sasl", Type: Choice, Default: "none",
+			Choices: []string{"none", "plain", "scram-sha-256", "scram-sha-512"},
+			Help:    "How the server logs in at Kafka with user_env and token_env."},
 			bind: at(func(t *EventTarget) any { return &t.SASL })},
 		{Key: Key{Name: "tls", Type: Bool, Default: "false",
 			Help: "Encrypt connections to Kafka by TLS. The URLs of webhooks and of NATS servers say it by their scheme."},

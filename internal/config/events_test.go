@@ -74,7 +74,8 @@ func TestWrongEventTargetsAreRefused(t *testing.T) {
 			t.Errorf("%q: %v, expected %q in it", settings, err, want)
 		}
 	}
-	if _, err := loadText(t, "event_target:\n  a.b:\n    type: kafka\n"); err == nil || !strings.Contains(err.Error(), "a.b") {
+	if _, err := loadText(t, "event_target:\n  a.b:\n    type: kafka\n"); err == nil ||
+		!strings.Contains(err.Error(), "a.b") {
 		t.Errorf("a wrong name: %v", err)
 	}
 }

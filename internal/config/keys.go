@@ -85,8 +85,8 @@ const (
 
 // table returns all keys of the configuration except those of named groups.
 func table() []field {
-	return slices.Concat(serverFields(), consoleFields(), expressFields(), lifecycleFields(), encryptionFields(), cacheFields(),
-		clusterFields(), stsFields(), eventFields())
+	return slices.Concat(serverFields(), consoleFields(), expressFields(), lifecycleFields(), encryptionFields(),
+		cacheFields(), clusterFields(), stsFields(), eventFields())
 }
 
 // serverFields returns the keys of the store, its addresses, its limits and the door.

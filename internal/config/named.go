@@ -37,8 +37,9 @@ func namedGroups() []namedGroup {
 			add: func(c *Config, name string) { put(&c.OIDC, name, &OIDC{}) }, names: (*Config).Providers},
 		{name: "replication", what: "target", any: "TARGET", most: mostTargets, check: targetName, fields: targetFields,
 			add: func(c *Config, name string) { put(&c.Replication, name, &Replication{}) }, names: (*Config).Targets},
-		{name: "event_target", what: "target", any: "TARGET", most: mostEventTargets, check: eventTargetName, fields: eventTargetFields,
-			add: func(c *Config, name string) { put(&c.EventTarget, name, &EventTarget{}) }, names: (*Config).EventTargets},
+		{name: "event_target", what: "target", any: "TARGET", most: mostEventTargets, check: eventTargetName,
+			fields: eventTargetFields,
+			add:    func(c *Config, name string) { put(&c.EventTarget, name, &EventTarget{}) }, names: (*Config).EventTargets},
 	}
 }
 
@@ -88,8 +89,8 @@ func (g namedGroup) added(c *Config, name string) ([]field, error) {
 	return fields, nil
 }
 
-// NamedKeys returns the descriptions of the settings that exist once for each name, such as those of upstream buckets. A
-// word in capital letters, such as BUCKET, stands for the name.
+// NamedKeys returns the descriptions of the settings that exist once for each name, such as those of upstream buckets.
+// A word in capital letters, such as BUCKET, stands for the name.
 func NamedKeys() []Key {
 	var all []Key
 	for _, g := range namedGroups() {
@@ -132,8 +133,8 @@ func (r *reader) named(g namedGroup, n *yaml.Node) error {
 	return nil
 }
 
-// meantOfGroup returns a hint at the known key of a named group that is most similar to an unknown key, or "". The second
-// result tells whether the key belongs to such a group.
+// meantOfGroup returns a hint at the known key of a named group that is most similar to an unknown key, or "". The
+// second result tells whether the key belongs to such a group.
 func meantOfGroup(key string) (string, bool) {
 	group, rest, ok := strings.Cut(key, ".")
 	g, found := groupOf(group)

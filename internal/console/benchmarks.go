@@ -197,5 +197,6 @@ func (c serverPage) compareBenchmarks() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"a": rowOf(c.query("a"), a), "b": rowOf(c.query("b"), b), "comparison": report.Compare(a, b)}, nil
+	return map[string]any{"a": rowOf(c.query("a"), a), "b": rowOf(c.query("b"), b), "comparison": report.Compare(a, b)},
+		nil
 }

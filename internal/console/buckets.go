@@ -76,8 +76,8 @@ func (c bucketPage) sees(b *object.Bucket, rights *Rights) bool {
 }
 
 func (c bucketPage) judge(action object.Action, bucket, key string) bool {
-	return c.Judge.Authorize(c.r.Context(), object.Access{Account: c.user.Account.AccessKey, Action: action, Bucket: bucket,
-		Key: key}) == nil
+	return c.Judge.Authorize(c.r.Context(), object.Access{Account: c.user.Account.AccessKey, Action: action,
+		Bucket: bucket, Key: key}) == nil
 }
 
 // name returns the bucket in the path of the request.

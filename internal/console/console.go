@@ -156,8 +156,8 @@ func (c *call) admin() bool {
 	return c.user.Account.Role == iam.RoleAdmin && c.user.Account.SessionPolicy == ""
 }
 
-// owns reports whether the user owns a bucket, and may do everything there. What keys with a session policy may do is for
-// the policies to decide.
+// owns reports whether the user owns a bucket, and may do everything there. What keys with a session policy may do is
+// for the policies to decide.
 func (c *call) owns(b *object.Bucket) bool {
 	return b.Owner == c.user.Account.User() && c.user.Account.SessionPolicy == ""
 }

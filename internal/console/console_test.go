@@ -73,7 +73,8 @@ func TestPagesHaveFixedTypesAndETags(t *testing.T) {
 		"/console/buckets/x": "text/html; charset=utf-8", "/console/static/a.js": "text/javascript; charset=utf-8",
 		"/console/static/b.svg": "image/svg+xml"} {
 		w := get(t, c, path)
-		if w.Code != 200 || w.Header().Get("Content-Type") != want || w.Header().Get("Content-Security-Policy") != pagePolicy {
+		if w.Code != 200 || w.Header().Get("Content-Type") != want ||
+			w.Header().Get("Content-Security-Policy") != pagePolicy {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}
 		if again := get(t, c, path, "If-None-Match", w.Header().Get("ETag")); again.Code != http.StatusNotModified {
@@ -130,7 +131,8 @@ func TestAFaultOfAPolicyHasItsPlace(t *testing.T) {
 			t.Errorf("%q: %+v", text, all)
 		}
 	}
-	if all := checkPolicy([]byte("{}"), "b", func([]byte, string) error { return errors.New("no statement") }); len(all) != 1 ||
+	if all := checkPolicy([]byte("{}"), "b", func([]byte, string) error { return errors.New("no statement") }); len(
+		all) != 1 ||
 		all[0].Message != "no statement" {
 		t.Errorf("%+v", all)
 	}

@@ -53,8 +53,9 @@ func (c serverPage) transfers() (any, error) {
 	if q.Source != "" && q.Source != transfers.S3 && q.Source != transfers.Door {
 		return nil, invalid("source is "+quoted(string(q.Source))+"; expected s3 or door", "")
 	}
-	out := map[string]any{"kept": transfers.Most, "note": "Transfers of S3 requests are timed as a whole. Clients of the " +
-		"GPUDirect door report their routes and stages themselves, about once a second."}
+	out := map[string]any{"kept": transfers.Most,
+		"note": "Transfers of S3 requests are timed as a whole. Clients of the " +
+			"GPUDirect door report their routes and stages themselves, about once a second."}
 	if q.Everybody = c.admin(); q.Everybody {
 		out["dropped"] = c.Transfers.Dropped()
 	} else {

@@ -144,8 +144,8 @@ func (c contentPage) putPart() (any, error) {
 		return nil, err
 	}
 	query.Set("partNumber", strconv.FormatInt(number, 10))
-	r := inside.Request{Method: http.MethodPut, Bucket: c.name(), Key: key, Query: query, Header: http.Header{}, Body: body,
-		Size: n}
+	r := inside.Request{Method: http.MethodPut, Bucket: c.name(), Key: key, Query: query, Header: http.Header{},
+		Body: body, Size: n}
 	if err := c.checksum(r.Header); err != nil {
 		return nil, err
 	}

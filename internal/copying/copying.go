@@ -111,8 +111,8 @@ type Result struct {
 	Resumed int64 `json:"resumed"`
 	// Way says how the bytes went: "http", "door", "file", or "server" for a copy inside a server.
 	Way string `json:"way"`
-	// Verified says what was compared. "crc64nvme", "crc32c", "crc32" and "md5" are checksums of the whole content that the
-	// server keeps. "length+etag" means that the server keeps no checksum. "length" is for a copy of a file.
+	// Verified says what was compared. "crc64nvme", "crc32c", "crc32" and "md5" are checksums of the whole content that
+	// the server keeps. "length+etag" means that the server keeps no checksum. "length" is for a copy of a file.
 	Verified string   `json:"verified"`
 	CRC64    string   `json:"crc64nvme,omitempty"` // of the whole content, in hexadecimal digits
 	Hedged   int64    `json:"hedged,omitempty"`    // requests that were sent twice because the first was slow

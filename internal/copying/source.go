@@ -60,7 +60,8 @@ func (c *Copier) openObject(ctx context.Context, r Remote) (*objectSource, error
 	}
 	if info.ETag == "" && info.Version == "" {
 		return nil, errs.New(errs.Unsupported, "copy", r.Name(), "the server names neither an ETag nor a version, so that a "+
-			"change in the middle of the copy would not be seen").WithFix("check what stands between this machine and the server")
+			"change in the middle of the copy would not be seen").WithFix(
+			"check what stands between this machine and the server")
 	}
 	s := &objectSource{Remote: r, o: r.Client.Pinned(info), info: info}
 	if rtt := r.Client.RoundTrip(); rtt > 0 && rtt < near {

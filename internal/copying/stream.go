@@ -25,8 +25,8 @@ type fetched struct {
 }
 
 // WriteTo copies an object to a writer, in order. The blocks are read by several requests at once. The checksum of the
-// whole is compared when all bytes but the last block are written. If the checksum differs, the last block is not written,
-// and the error is of kind Corrupt.
+// whole is compared when all bytes but the last block are written. If the checksum differs, the last block is not
+// written, and the error is of kind Corrupt.
 func (c *Copier) WriteTo(ctx context.Context, from Remote, w io.Writer) (Result, error) {
 	src, err := c.openObject(ctx, from)
 	if err != nil {

@@ -133,6 +133,7 @@ func (d *download) compareMD5() (string, error) {
 }
 
 func differsFromMD5(name, got, want string) *errs.Error {
-	return errs.New(errs.Corrupt, "copy", name, fmt.Sprintf("the content differs from its ETag: its MD5 is %s, expected %s",
-		got, want)).WithFix("copy it again; if it differs again, the object is damaged on the server")
+	return errs.New(errs.Corrupt, "copy", name,
+		fmt.Sprintf("the content differs from its ETag: its MD5 is %s, expected %s",
+			got, want)).WithFix("copy it again; if it differs again, the object is damaged on the server")
 }

@@ -124,7 +124,8 @@ func (c *Copier) CopyTree(ctx context.Context, from, to place.Tree, o TreeOption
 
 // distinct refuses a destination that lies inside the source, or is the source.
 func (t *tree) distinct() error {
-	bad := errs.New(errs.Invalid, "copy", t.from.String(), "the destination "+t.to.String()+" is the source, or inside it").
+	bad := errs.New(errs.Invalid, "copy", t.from.String(),
+		"the destination "+t.to.String()+" is the source, or inside it").
 		WithFix("name another destination")
 	if t.from.Remote() != t.to.Remote() {
 		return nil

@@ -81,8 +81,8 @@ func (c *Copier) upload(ctx context.Context, src source, dst Remote) (Result, er
 	c.gate.watch(dst.Client)
 	size := src.id().Size
 	if size > MostUploaded {
-		return Result{}, errs.New(errs.Unsupported, "upload", src.name(), fmt.Sprintf("has %d bytes, expected at most %d", size,
-			int64(MostUploaded)))
+		return Result{}, errs.New(errs.Unsupported, "upload", src.name(),
+			fmt.Sprintf("has %d bytes, expected at most %d", size, int64(MostUploaded)))
 	}
 	u, err := dst.Client.NewUpload(s3.Put{Bucket: dst.Bucket, Key: dst.Key, ContentType: c.o.ContentType})
 	if err != nil {
@@ -104,7 +104,8 @@ func (c *Copier) upload(ctx context.Context, src source, dst Remote) (Result, er
 	r.Notes = u.Notes()
 	if f := src.facts(); f.algorithm == "crc64nvme" && info.HasCRC64 && info.CRC64 != f.sum {
 		return r, errs.New(errs.Corrupt, "copy", src.name(), fmt.Sprintf("the content differs from the checksum that its "+
-			"server keeps: %016x was copied, expected %016x", info.CRC64, f.sum)).WithFix("remove " + dst.Name() + ", and copy again")
+			"server keeps: %016x was copied, expected %016x", info.CRC64, f.sum)).WithFix("remove " + dst.Name() +
+			", and copy again")
 	}
 	for _, n := range r.Notes {
 		if n == s3.NoSumsNote {

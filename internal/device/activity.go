@@ -5,7 +5,8 @@ package device
 // UnknownActivity is the value of a field that a GPU does not report.
 const UnknownActivity = -1
 
-// GPUActivity says how much of a GPU works, as DCGM measures it. Shares are from 0 to 1, and rates are bytes per second.
+// GPUActivity says how much of a GPU works, as DCGM measures it. Shares are from 0 to 1, and rates are bytes per
+// second.
 type GPUActivity struct {
 	Index  int     `json:"index"`  // NVML's index of the GPU
 	SM     float64 `json:"sm"`     // mean share of the multiprocessors that had work

@@ -65,8 +65,9 @@ func TestRouteOpsAddUpAndRead(t *testing.T) {
 		t.Error(got)
 	}
 	b, err := json.Marshal(device.DirectCounters{Known: true, Reads: device.RouteOps{Total: 1, P2P: 1}, ReadBytes: 7})
-	if err != nil || string(b) != `{"known":true,"reads":{"total":1,"p2p":1,"nvfs":0,"posix":0,"unaligned":0,"sparse":0,"errors":0},`+
-		`"writes":{"total":0,"p2p":0,"nvfs":0,"posix":0,"unaligned":0,"sparse":0,"errors":0},"read_bytes":7,"write_bytes":0}` {
+	if err != nil ||
+		string(b) != `{"known":true,"reads":{"total":1,"p2p":1,"nvfs":0,"posix":0,"unaligned":0,"sparse":0,"errors":0},`+
+			`"writes":{"total":0,"p2p":0,"nvfs":0,"posix":0,"unaligned":0,"sparse":0,"errors":0},"read_bytes":7,"write_bytes":0}` {
 		t.Errorf("%s, %v", b, err)
 	}
 }

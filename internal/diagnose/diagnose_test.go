@@ -164,8 +164,8 @@ func coldFile(t *testing.T) string {
 	return name
 }
 
-// limitedNetwork returns the beginning of a command that runs in its own network namespace, whose only interface carries
-// 80 Mbit/s. It skips the test with the reason where this is not allowed.
+// limitedNetwork returns the beginning of a command that runs in its own network namespace, whose only interface
+// carries 80 Mbit/s. It skips the test with the reason where this is not allowed.
 func limitedNetwork(t *testing.T) []string {
 	t.Helper()
 	const limit = "ip link set lo mtu 1500 up && tc qdisc add dev lo root tbf rate 80mbit burst 64kb latency 400ms"
@@ -189,7 +189,8 @@ func torchPython(t *testing.T) string {
 	if python == "" {
 		python = "python3"
 	}
-	if out, err := exec.CommandContext(t.Context(), python, "-c", "import torch.distributed as d; assert d.is_gloo_available()").
+	if out, err := exec.CommandContext(t.Context(), python, "-c",
+		"import torch.distributed as d; assert d.is_gloo_available()").
 		CombinedOutput(); err != nil {
 		t.Skipf("%s has no torch with gloo: %v: %.200s (set NEBULAIO_TEST_TORCH_PYTHON)", python, err, out)
 	}

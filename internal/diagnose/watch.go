@@ -126,7 +126,8 @@ func (w *watch) look(now time.Time) {
 	s.sending, came = w.networks.finish(w.looks)
 	w.threads = threads
 	// A process that has ended counts for its parent as soon as the parent has waited for it. Until then sums are lower.
-	w.moved = transferred{max(w.moved.calls, moved.calls), max(w.moved.read, moved.read), max(w.moved.written, moved.written)}
+	w.moved = transferred{max(w.moved.calls, moved.calls), max(w.moved.read, moved.read),
+		max(w.moved.written, moved.written)}
 	w.user, w.system = max(w.user, user), max(w.system, system)
 	w.count(s, came, gap)
 }
@@ -173,8 +174,8 @@ func (w *watch) lookAtThreads(id string, threads map[int]spent, s *sight) {
 	}
 }
 
-// wait notes what a sleeping thread waits for. place is the function of the kernel in which the thread sleeps, or "0" if
-// the kernel does not tell.
+// wait notes what a sleeping thread waits for. place is the function of the kernel in which the thread sleeps, or "0"
+// if the kernel does not tell.
 func (s *sight) wait(state byte, place string) {
 	switch place {
 	case "io_cqring_wait", "read_events", "request_wait_answer", "folio_wait_bit_common",
@@ -192,8 +193,8 @@ func (s *sight) wait(state byte, place string) {
 	}
 }
 
-// fill writes what the watch found into a window of the whole machine. user and system are the seconds of processor time
-// of the command, or 0 if only the watch knows them.
+// fill writes what the watch found into a window of the whole machine. user and system are the seconds of processor
+// time of the command, or 0 if only the watch knows them.
 func (w *watch) fill(out *bottleneck.Window, seconds, user, system, usable float64) {
 	user = max(user, float64(w.user)/ticksPerSecond)
 	system = max(system, float64(w.system)/ticksPerSecond)

@@ -219,7 +219,8 @@ func TestBytesAndTimesOfAllProcessesAreAdded(t *testing.T) {
 	tr := newTree(t)
 	for _, pid := range []int{root, child} {
 		tr.write(fmt.Sprintf("%d/stat", pid), stat('S', 100))
-		tr.write(fmt.Sprintf("%d/io", pid), "rchar: 3000000000\nwchar: 1\nread_bytes: 1000000000\nwrite_bytes: 500000000\nodd\n")
+		tr.write(fmt.Sprintf("%d/io", pid),
+			"rchar: 3000000000\nwchar: 1\nread_bytes: 1000000000\nwrite_bytes: 500000000\nodd\n")
 	}
 	tr.write("20/cgroup", "12:cpu,cpuacct:/job/a\n7:memory:/other\n0::/slice/b\n")
 	w, got := watched(tr, func(look int) {

@@ -77,8 +77,9 @@ func (f Func) Call(args ...any) uintptr {
 	return r
 }
 
-// Bind sets *fptr, a variable of a Go function type, to a Go function that calls the C function f. Bind is for functions
-// with floating-point arguments, which Call does not pass. Bind panics if f is 0, or if C has no such function type.
+// Bind sets *fptr, a variable of a Go function type, to a Go function that calls the C function f. Bind is for
+// functions with floating-point arguments, which Call does not pass. Bind panics if f is 0, or if C has no such
+// function type.
 func (f Func) Bind(fptr any) {
 	if f == 0 {
 		panic("dl: bind of a symbol that was not found")

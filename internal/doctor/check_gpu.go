@@ -156,7 +156,8 @@ func busErrors(f *exam) []answer {
 		n, err := strconv.ParseInt(v, 10, 64)
 		a := answer{level: Pass, subject: f.gpuName(), observed: "no PCIe replays since the driver started"}
 		if n > 0 {
-			a.level, a.observed = Info, fmt.Sprintf("%d PCIe replays since the driver started; check whether they grow under load", n)
+			a.level, a.observed = Info,
+				fmt.Sprintf("%d PCIe replays since the driver started; check whether they grow under load", n)
 		}
 		if n > f.whole("gpu.ecc_replay", "replays") {
 			a.level = Warn

@@ -124,7 +124,8 @@ func nvfsModules(f *exam) []answer {
 	}
 	return []answer{answer{level: Unknown, subject: want,
 		observed: "not registered with nvidia-fs now; drivers register when a program opens it"}.
-		with("run", "grep register_nvfs_dma_ops /proc/kallsyms; cat /proc/driver/nvidia-fs/modules while a cuFile program runs")}
+		with("run",
+			"grep register_nvfs_dma_ops /proc/kallsyms; cat /proc/driver/nvidia-fs/modules while a cuFile program runs")}
 }
 
 func nvfsNodes(f *exam) []answer {

@@ -189,7 +189,8 @@ func TestChecks(t *testing.T) {
 		{"IOMMU translates on x86", "iommu",
 			onNVMe("/sys/kernel/iommu_groups/0/type = DMA-FQ\n/proc/cmdline = intel_iommu=on"), Warn, "DMA-FQ"},
 		{"IOMMU off on Grace", "iommu", func() *machine {
-			m := bare().drop("/sys/kernel/iommu_groups").put("/proc/cmdline = quiet\n/proc/driver/nvidia/gpus/0000:3b:00.0/information = Model: NVIDIA GH200 480GB")
+			m := bare().drop("/sys/kernel/iommu_groups").put(
+				"/proc/cmdline = quiet\n/proc/driver/nvidia/gpus/0000:3b:00.0/information = Model: NVIDIA GH200 480GB")
 			m.meta.Arch = "aarch64"
 			return m
 		}, Fail, "off"},

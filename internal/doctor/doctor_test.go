@@ -186,7 +186,8 @@ func TestWhatIsDeniedIsUnknown(t *testing.T) {
 
 // TestHostileNamesStayWords puts a command into a mount point of a capture.
 func TestHostileNamesStayWords(t *testing.T) {
-	m := bare().put(`/proc/self/mountinfo = 30 22 259:1 / /data/$(reboot)\012reboot\047;x\033[2J rw - ext4 /dev/x;reboot rw`)
+	m := bare().put(
+		`/proc/self/mountinfo = 30 22 259:1 / /data/$(reboot)\012reboot\047;x\033[2J rw - ext4 /dev/x;reboot rw`)
 	m.meta.Target.Path = "/data/$(reboot)\nreboot';x\x1b[2J"
 	r := look(t, m, Options{GPU: 0})
 	var text, script bytes.Buffer

@@ -53,7 +53,8 @@ var situations = []situation{
 /proc/self/mountinfo = 22 1 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/a,upperdir=/b,workdir=/c|30 22 259:1 / /data rw,noatime - xfs /dev/nvme0n1p1 rw,attr2,inode64`)
 	}, opt: Options{GPU: 0}, direct: "no", cause: "ct.udev", fix: "-v /run/udev:/run/udev:ro", fails: true},
 	{name: "07-overlay", make: func() *machine {
-		m := bare().put(`/proc/self/mountinfo = 22 1 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/a,upperdir=/b,workdir=/c`)
+		m := bare().put(
+			`/proc/self/mountinfo = 22 1 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/a,upperdir=/b,workdir=/c`)
 		m.meta.Target.Major, m.meta.Target.Minor = 0, 50
 		return m
 	}, opt: Options{GPU: 0}, direct: "no", cause: "fs.type", fix: "bind-mount", fails: true},

@@ -39,8 +39,8 @@ type Opened struct {
 
 // Opener opens the files of a request, a few at a time.
 type Opener interface {
-	// Open opens files; its two results have an entry for each name. If verify is set, each file comes with its checksums, or with an error of kind NotFound. The
-	// caller closes the files.
+	// Open opens files; its two results have an entry for each name. If verify is set, each file comes with its checksums,
+	// or with an error of kind NotFound. The caller closes the files.
 	Open(ctx context.Context, names []string, verify bool) ([]Opened, []error)
 }
 

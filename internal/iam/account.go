@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iam keeps the accounts of a store: users, groups, policies, service accounts and sessions. The S3 front end, the
-// console and the door (the local socket of GPUDirect clients) look up accounts in one shared Service.
+// Package iam keeps the accounts of a store: users, groups, policies, service accounts and sessions. The S3 front end,
+// the console and the door (the local socket of GPUDirect clients) look up accounts in one shared Service.
 package iam
 
 import (
@@ -23,8 +23,8 @@ var (
 	ErrNoSuchPolicy  = errors.New("no such policy")
 )
 
-// ErrExpired says that keys have expired. By errors.Is, ErrExpired is ErrNoSuchAccount too, so that expired keys are refused
-// as unknown ones.
+// ErrExpired says that keys have expired. By errors.Is, ErrExpired is ErrNoSuchAccount too, so that expired keys are
+// refused as unknown ones.
 var ErrExpired error = expired{}
 
 type expired struct{}
@@ -54,8 +54,8 @@ func (r Role) Valid() bool { return r == RoleAdmin || r == RoleUser || r == Role
 // Account is one account of a store: a user, a service account or a session. UserID, GroupID and ProjectID are for
 // programs that map accounts to users of the operating system; the store does not use these numbers.
 //
-// A service account and a session have a Parent. A service account and a session have the rights of their Parent, within
-// the limits of their SessionPolicy. The slices of an Account are shared and must not be changed.
+// A service account and a session have a Parent. A service account and a session have the rights of their Parent,
+// within the limits of their SessionPolicy. The slices of an Account are shared and must not be changed.
 type Account struct {
 	AccessKey string `json:"access_key"`
 	Secret    string `json:"secret"`

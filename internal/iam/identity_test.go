@@ -231,8 +231,8 @@ func TestBuiltInPolicies(t *testing.T) {
 	}
 }
 
-// TestADecisionIsNeverOlderThanItsPolicy changes a policy while others decide by it. After PutPolicy has returned, nobody
-// decides by the old policy.
+// TestADecisionIsNeverOlderThanItsPolicy changes a policy while others decide by it. After PutPolicy has returned,
+// nobody decides by the old policy.
 func TestADecisionIsNeverOlderThanItsPolicy(t *testing.T) {
 	s := open(t, model.New())
 	ctx, stop := context.WithCancel(t.Context())

@@ -17,7 +17,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/iam/document"
 )
 
-// mostKeys is the largest number of service accounts of one user, and maxDescription the largest length of a description.
+// mostKeys is the largest number of service accounts of one user, and maxDescription the largest length of a
+// description.
 const (
 	mostKeys       = 1000
 	maxDescription = 256
@@ -30,8 +31,8 @@ func NewAccessKey() string {
 	return "NIOS" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
 }
 
-// Federated reports whether a parent is no stored user, but a person whom another program has identified. The name of such
-// a parent has a colon, which access keys cannot have.
+// Federated reports whether a parent is no stored user, but a person whom another program has identified. The name of
+// such a parent has a colon, which access keys cannot have.
 func Federated(parent string) bool { return strings.Contains(parent, ":") }
 
 // derived returns a service account or a session with the role of its parent. The caller holds s.mu.
@@ -56,9 +57,9 @@ func (s *directory) derived(op, accessKey string) (Account, error) {
 	return a, nil
 }
 
-// AddKey stores a new service account durably. The parent must be a user or root. AddKey fails with ErrNoSuchAccount if the
-// parent does not exist, with ErrAccountExists if the access key is in use, and with kind Invalid if the session policy
-// cannot be parsed.
+// AddKey stores a new service account durably. The parent must be a user or root. AddKey fails with ErrNoSuchAccount if
+// the parent does not exist, with ErrAccountExists if the access key is in use, and with kind Invalid if the session
+// policy cannot be parsed.
 func (s keyBook) AddKey(ctx context.Context, a Account) error {
 	const op = "add service account"
 	a.Role, a.Policies, a.Groups, a.Token, a.Claims = RoleUser, nil, nil, "", nil
@@ -121,7 +122,8 @@ func (s keyBook) UpdateKey(ctx context.Context, accessKey string, c KeyChange) e
 	return s.putKey(ctx, a)
 }
 
-// RemoveKey removes a service account durably. RemoveKey fails with ErrNoSuchAccount if there is none with this access key.
+// RemoveKey removes a service account durably. RemoveKey fails with ErrNoSuchAccount if there is none with this access
+// key.
 func (s keyBook) RemoveKey(ctx context.Context, accessKey string) error {
 	s.write.Lock()
 	defer s.write.Unlock()

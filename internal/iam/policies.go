@@ -75,8 +75,9 @@ func noPolicy(op, name string) error {
 		Fix: "list the policies with nebulaio policy list"}
 }
 
-// PutPolicy stores a policy durably, and replaces the policy of the same name. A change has effect at once for everybody to
-// whom the policy is attached. PutPolicy fails with kind Invalid if the policy cannot be parsed or is built in.
+// PutPolicy stores a policy durably, and replaces the policy of the same name. A change has effect at once for
+// everybody to whom the policy is attached. PutPolicy fails with kind Invalid if the policy cannot be parsed or is
+// built in.
 func (s policyBook) PutPolicy(ctx context.Context, name string, text []byte) error {
 	const op = "put policy"
 	if err := checkName(op, name); err != nil {
@@ -102,8 +103,8 @@ func (s policyBook) PutPolicy(ctx context.Context, name string, text []byte) err
 	return nil
 }
 
-// RemovePolicy removes a policy durably. RemovePolicy fails with ErrNoSuchPolicy, and with kind Invalid if the policy is
-// built in or attached to a user or a group.
+// RemovePolicy removes a policy durably. RemovePolicy fails with ErrNoSuchPolicy, and with kind Invalid if the policy
+// is built in or attached to a user or a group.
 func (s policyBook) RemovePolicy(ctx context.Context, name string) error {
 	const op = "remove policy"
 	s.write.Lock()
@@ -183,7 +184,8 @@ func (s policyBook) Detach(ctx context.Context, from Holder, policies ...string)
 }
 
 // editPolicies changes the policies of a user or a group. The caller holds s.write.
-func (s policyBook) editPolicies(ctx context.Context, op string, of Holder, edit func([]string) []string) (bool, error) {
+func (s policyBook) editPolicies(ctx context.Context, op string, of Holder,
+	edit func([]string) []string) (bool, error) {
 	switch {
 	case (of.User == "") == (of.Group == ""):
 		return false, errs.New(errs.Invalid, op, of.User+of.Group, "expected a user or a group")

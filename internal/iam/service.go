@@ -25,8 +25,8 @@ const (
 	policyKind = "policy"
 )
 
-// Service holds the accounts of one store, in the store's records and in memory. The parts of Service share one directory.
-// All methods of Service are safe for concurrent use.
+// Service holds the accounts of one store, in the store's records and in memory. The parts of Service share one
+// directory. All methods of Service are safe for concurrent use.
 type Service struct {
 	*directory
 	groupBook
@@ -138,8 +138,9 @@ func (s *directory) changed() {
 }
 
 // Get returns the account with this access key, or ErrNoSuchAccount. Get also finds the root account, service accounts
-// and sessions. A service account and a session have the role of their parent. Get fails with ErrExpired if the keys have
-// expired, and with ErrNoSuchAccount if the parent was removed. Get does no I/O and keeps no reference to accessKey.
+// and sessions. A service account and a session have the role of their parent. Get fails with ErrExpired if the keys
+// have expired, and with ErrNoSuchAccount if the parent was removed. Get does no I/O and keeps no reference to
+// accessKey.
 func (s *directory) Get(accessKey string) (Account, error) {
 	if accessKey == s.root.AccessKey {
 		return s.root, nil
@@ -179,7 +180,8 @@ func (s *Service) Add(ctx context.Context, a Account) error {
 		return err
 	}
 	if a.Derived() || a.SessionPolicy != "" || a.Token != "" || !a.Expires.IsZero() || len(a.Groups) > 0 {
-		return errs.New(errs.Invalid, "add account", a.AccessKey, "a user has no parent, session policy, token, end or groups")
+		return errs.New(errs.Invalid, "add account", a.AccessKey,
+			"a user has no parent, session policy, token, end or groups")
 	}
 	s.write.Lock()
 	defer s.write.Unlock()
@@ -192,8 +194,8 @@ func (s *Service) Add(ctx context.Context, a Account) error {
 	return s.put(ctx, a)
 }
 
-// Update changes an account durably. A new secret ends the sessions of the account. Update fails with ErrNoSuchAccount if
-// the account does not exist, and with kind Invalid if it is root.
+// Update changes an account durably. A new secret ends the sessions of the account. Update fails with ErrNoSuchAccount
+// if the account does not exist, and with kind Invalid if it is root.
 func (s *Service) Update(ctx context.Context, accessKey string, c Change) error {
 	s.write.Lock()
 	defer s.write.Unlock()

@@ -58,8 +58,8 @@ func (s *Service) UseClock(now func() time.Time) { s.now = now }
 func (s *Service) Now() time.Time { return s.now() }
 
 // Begin stores a new session durably and returns it with its keys. The caller sets Parent, Expires and, if wanted,
-// Policies, Groups, SessionPolicy, Claims and Description; Begin sets AccessKey, Secret and Token. The parent is a user,
-// root, or a name for which Federated is true.
+// Policies, Groups, SessionPolicy, Claims and Description; Begin sets AccessKey, Secret and Token. The parent is a
+// user, root, or a name for which Federated is true.
 //
 // Begin fails with ErrNoSuchAccount if the parent does not exist, and with kind Invalid if the session policy cannot be
 // parsed. If there are most sessions, or if the parent has a quarter of most, Begin fails with ErrTooManySessions.

@@ -40,7 +40,8 @@ func TestSessionsLastUntilTheyExpire(t *testing.T) {
 	now := time.Now()
 	s.UseClock(func() time.Time { return now })
 	a := begin(t, s, "alice")
-	if !strings.HasPrefix(a.AccessKey, SessionPrefix) || len(a.AccessKey) != 20 || len(a.Secret) != 40 || len(a.Token) != 64 ||
+	if !strings.HasPrefix(a.AccessKey, SessionPrefix) || len(a.AccessKey) != 20 || len(a.Secret) != 40 ||
+		len(a.Token) != 64 ||
 		a.Role != RoleUserPlus || a.User() != "alice" || !a.Derived() {
 		t.Errorf("%+v", a)
 	}
@@ -192,7 +193,8 @@ func TestWrongSessionsLeaveNothing(t *testing.T) {
 		most); !errors.Is(err, object.ErrNoSpace) {
 		t.Errorf("%v", err)
 	}
-	if names, err := store.RecordNames(t.Context(), sessionKind); err != nil || len(names)+s.Sessions().Len()+full.Sessions().Len() != 0 {
+	if names, err := store.RecordNames(t.Context(), sessionKind); err != nil ||
+		len(names)+s.Sessions().Len()+full.Sessions().Len() != 0 {
 		t.Errorf("%v %v", names, err)
 	}
 }

@@ -145,8 +145,8 @@ func (x *Subject) Decide(r *document.Request) Verdict {
 	return v
 }
 
-// RoleAllows reports whether the role alone allows an action. The role admin allows everything. The role userplus allows to
-// create buckets. Every role allows a user to list its own buckets.
+// RoleAllows reports whether the role alone allows an action. The role admin allows everything. The role userplus
+// allows to create buckets. Every role allows a user to list its own buckets.
 func (x *Subject) RoleAllows(action string) bool {
 	switch action = strings.ToLower(action); x.Account.Role {
 	case RoleAdmin:

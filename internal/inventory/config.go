@@ -89,8 +89,8 @@ func malformed(form string, args ...any) error {
 }
 
 // fields are the optional fields that an inventory can have.
-var fields = []string{"Size", "LastModifiedDate", "StorageClass", "ETag", "IsMultipartUploaded", "ObjectLockRetainUntilDate",
-	"ObjectLockMode", "ObjectLockLegalHoldStatus", "ChecksumAlgorithm", "ObjectOwner"}
+var fields = []string{"Size", "LastModifiedDate", "StorageClass", "ETag", "IsMultipartUploaded",
+	"ObjectLockRetainUntilDate", "ObjectLockMode", "ObjectLockLegalHoldStatus", "ChecksumAlgorithm", "ObjectOwner"}
 
 // missing are the optional fields of S3 that an inventory of this server cannot have.
 var missing = []string{"ReplicationStatus", "EncryptionStatus", "IntelligentTieringAccessTier", "BucketKeyStatus",

@@ -76,7 +76,8 @@ func TestRowsAreThoseOfS3(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := string(c.row(nil, "alice", &object.Info{Bucket: "b", Key: `a/"x,` + "\n", Version: "v1", Latest: true, Size: 7, ETag: "e",
+	got := string(c.row(nil, "alice", &object.Info{Bucket: "b", Key: `a/"x,` + "\n", Version: "v1", Latest: true, Size: 7,
+		ETag:  "e",
 		Parts: []object.PartInfo{{}}, Attributes: map[string]string{object.AttrRetention: `{"Mode":"GOVERNANCE"}`}}))
 	if want := `"b","a%2F%22x%2C%0A","v1","true","false","7","e","true","GOVERNANCE"` + "\n"; got != want {
 		t.Errorf("%s, expected %s", got, want)

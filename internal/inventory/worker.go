@@ -64,8 +64,8 @@ func New(s Store, now func() time.Time, log *slog.Logger) *Worker {
 	return &Worker{store: s, now: now, log: log, rows: fileRows, one: make(chan struct{}, 1)}
 }
 
-// Run writes the inventories that are due, until ctx ends. A daily inventory is due after each midnight UTC, and a weekly
-// one after each midnight UTC before Sunday. A new configuration is due at once.
+// Run writes the inventories that are due, until ctx ends. A daily inventory is due after each midnight UTC, and a
+// weekly one after each midnight UTC before Sunday. A new configuration is due at once.
 func (w *Worker) Run(ctx context.Context) {
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
@@ -100,7 +100,8 @@ func (w *Worker) due(c *Config, r *Report) bool {
 	return r.Started.Before(begin)
 }
 
-// each calls do for the configurations of all buckets, or only for the named ones. It returns the first error at the end.
+// each calls do for the configurations of all buckets, or only for the named ones. It returns the first error at the
+// end.
 func (w *Worker) each(ctx context.Context, bucket, id string, do func(*object.Bucket, *Config, *Report) error) error {
 	buckets, err := w.store.ListBuckets(ctx)
 	if err != nil {
@@ -143,7 +144,8 @@ func (w *Worker) report(ctx context.Context, b *object.Bucket, c *Config) (*Repo
 	case json.Unmarshal(value, r) != nil || !r.Created.Equal(b.Created):
 		r = &Report{} // of an older bucket with the same name
 	}
-	r.Bucket, r.ID, r.Created, r.Schedule, r.Enabled, r.Target = b.Name, c.ID, b.Created, c.Frequency, c.Enabled, c.Target()
+	r.Bucket, r.ID, r.Created, r.Schedule, r.Enabled, r.Target = b.Name, c.ID, b.Created, c.Frequency, c.Enabled,
+		c.Target()
 	return r, nil
 }
 

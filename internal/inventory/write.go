@@ -81,8 +81,8 @@ func (w *Worker) clean(ctx context.Context, r *Report) error {
 	return w.save(ctx, r)
 }
 
-// fill writes the files, the manifest and its checksum. The manifest comes when all files are durable, so that a manifest
-// never names a missing file.
+// fill writes the files, the manifest and its checksum. The manifest comes when all files are durable, so that a
+// manifest never names a missing file.
 func (w *Worker) fill(ctx context.Context, b *object.Bucket, c *Config, r *Report) error {
 	to, err := w.store.Bucket(ctx, c.Target())
 	if err != nil {
@@ -124,7 +124,8 @@ func (w *Worker) fill(ctx context.Context, b *object.Bucket, c *Config, r *Repor
 	}
 	place := base + r.Started.Format("2006-01-02T15-04Z") + "/"
 	sum := md5.Sum(doc)
-	if err := w.put(ctx, to.Name, place+"manifest.checksum", "text/plain", []byte(hex.EncodeToString(sum[:]))); err != nil {
+	if err := w.put(ctx, to.Name, place+"manifest.checksum", "text/plain",
+		[]byte(hex.EncodeToString(sum[:]))); err != nil {
 		return err
 	}
 	if err := w.put(ctx, to.Name, place+"manifest.json", "application/json", doc); err != nil {
@@ -141,8 +142,10 @@ func (w *Worker) put(ctx context.Context, bucket, key, kind string, text []byte)
 	return err
 }
 
-// writeFile writes one data file with the next rows. The rows go through a pipe, so that memory does not grow with them.
-func (w *Worker) writeFile(ctx context.Context, bucket, key string, c *Config, owner string, rows *rowReader) (file, error) {
+// writeFile writes one data file with the next rows. The rows go through a pipe, so that memory does not grow with
+// them.
+func (w *Worker) writeFile(ctx context.Context, bucket, key string, c *Config, owner string,
+	rows *rowReader) (file, error) {
 	body, in := io.Pipe()
 	ended := make(chan struct{})
 	go func() {

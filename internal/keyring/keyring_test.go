@@ -89,7 +89,8 @@ func TestRotationsKeepOldKeysReadable(t *testing.T) {
 	secretOf(t, r, keyring.S3)
 
 	r = ring(t, store, master(t, text(2), text(1)))
-	if keys, err := r.List(t.Context()); err != nil || len(keys) != 2 || keys[1].Name != "payroll" || keys[1].Generations != 2 ||
+	if keys, err := r.List(t.Context()); err != nil || len(keys) != 2 || keys[1].Name != "payroll" ||
+		keys[1].Generations != 2 ||
 		keys[1].Current {
 		t.Fatalf("%+v %v", keys, err)
 	}
@@ -148,8 +149,8 @@ func TestMasterKeyFilesAreChecked(t *testing.T) {
 	}
 }
 
-// TestAMasterKeyInVault keeps the master key in a server with the transit engine: over TLS, rotated, sealed, with a new token,
-// and after a key file.
+// TestAMasterKeyInVault keeps the master key in a server with the transit engine: over TLS, rotated, sealed, with a new
+// token, and after a key file.
 func TestAMasterKeyInVault(t *testing.T) {
 	vault := transit.New("token-1", "nebulaio")
 	server := httptest.NewTLSServer(vault)
@@ -217,8 +218,10 @@ func TestAMasterKeyInVault(t *testing.T) {
 	if err := ring(t, store, open()).Check(t.Context()); !errors.Is(err, object.ErrKeyService) {
 		t.Errorf("a Vault that is gone: %v", err)
 	}
-	for _, bad := range []keyring.Transit{{Address: "vault:8200"}, {Address: server.URL, TokenFile: filepath.Join(dir, "none")},
-		{Address: server.URL, TokenFile: write("empty", "\n")}, {Address: server.URL, TokenFile: o.TokenFile, CAFile: o.TokenFile}} {
+	for _, bad := range []keyring.Transit{{Address: "vault:8200"},
+		{Address: server.URL, TokenFile: filepath.Join(dir, "none")},
+		{Address: server.URL, TokenFile: write("empty", "\n")},
+		{Address: server.URL, TokenFile: o.TokenFile, CAFile: o.TokenFile}} {
 		if _, err := keyring.NewTransit(bad); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}

@@ -32,8 +32,8 @@ type Master interface {
 	String() string
 }
 
-// Successor returns a Master that wraps with the master key next, and unwraps with next or with the master key old. A store
-// moves from one kind of master key to the other with it.
+// Successor returns a Master that wraps with the master key next, and unwraps with next or with the master key old. A
+// store moves from one kind of master key to the other with it.
 func Successor(next, old Master) Master { return succession{next, old} }
 
 type succession struct {
@@ -59,9 +59,10 @@ type localMaster struct {
 	keys  map[string]*seal.Wrapper
 }
 
-// ParseMaster reads master keys from the text of a key file. Each line holds one key: 64 hexadecimal digits, or 32 bytes in
-// base64. Empty lines and lines that begin with # are ignored. The first key wraps new keys; the others are older keys,
-// which only unwrap. The parameter from names the source of the text in messages. An error never contains the text.
+// ParseMaster reads master keys from the text of a key file. Each line holds one key: 64 hexadecimal digits, or 32
+// bytes in base64. Empty lines and lines that begin with # are ignored. The first key wraps new keys; the others are
+// older keys, which only unwrap. The parameter from names the source of the text in messages. An error never contains
+// the text.
 func ParseMaster(text []byte, from string) (Master, error) {
 	const op = "read master key"
 	m := &localMaster{from: from, keys: map[string]*seal.Wrapper{}}
@@ -129,7 +130,8 @@ func ReadMaster(path string) (Master, error) {
 		return nil, errs.New(errs.Permission, op, path, fmt.Sprintf("has mode %04o, expected that only its owner can read it",
 			info.Mode().Perm())).WithFix("chmod 600 " + path)
 	case info.Size() > maxKeyFile:
-		return nil, errs.New(errs.Invalid, op, path, fmt.Sprintf("has %d bytes, expected at most %d", info.Size(), maxKeyFile))
+		return nil, errs.New(errs.Invalid, op, path,
+			fmt.Sprintf("has %d bytes, expected at most %d", info.Size(), maxKeyFile))
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

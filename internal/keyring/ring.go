@@ -2,10 +2,10 @@
 
 // Package keyring keeps the keys that wrap the data keys of encrypted objects.
 //
-// A data key encrypts one object. A key of the ring wraps many data keys. A master key wraps the keys of the ring, so that
-// the store's records hold no key in the clear. The master key is in a file, comes from a command, or stays in a key
-// service and never leaves it. A rotation of the master key wraps the few keys of the ring anew and touches no object. A
-// rotation of a key of the ring makes a new generation of the key; older generations still unwrap.
+// A data key encrypts one object. A key of the ring wraps many data keys. A master key wraps the keys of the ring, so
+// that the store's records hold no key in the clear. The master key is in a file, comes from a command, or stays in a
+// key service and never leaves it. A rotation of the master key wraps the few keys of the ring anew and touches no
+// object. A rotation of a key of the ring makes a new generation of the key; older generations still unwrap.
 package keyring
 
 import (
@@ -70,8 +70,8 @@ type slot struct {
 	generation int
 }
 
-// Open reads the keys of a store. If master is nil, the ring can neither wrap nor unwrap, and only lists its keys. Open does
-// not ask the master key.
+// Open reads the keys of a store. If master is nil, the ring can neither wrap nor unwrap, and only lists its keys. Open
+// does not ask the master key.
 func Open(ctx context.Context, records object.Records, master Master) (*Ring, error) {
 	names, err := records.RecordNames(ctx, recordKind)
 	if err != nil {
@@ -107,11 +107,12 @@ func CheckName(name string) error {
 	ok := len(name) >= 1 && len(name) <= 128
 	for i := range len(name) {
 		c := name[i]
-		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || slices.Contains([]byte("-_./"), c))
+		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			slices.Contains([]byte("-_./"), c))
 	}
 	if !ok {
-		return errs.New(errs.Invalid, "create encryption key", "", fmt.Sprintf("name %.140q, expected 1 to 128 letters, digits "+
-			"and -_./", name))
+		return errs.New(errs.Invalid, "create encryption key", "",
+			fmt.Sprintf("name %.140q, expected 1 to 128 letters, digits "+"and -_./", name))
 	}
 	return nil
 }
@@ -139,8 +140,8 @@ func (r *Ring) List(ctx context.Context) ([]Key, error) {
 	return all, nil
 }
 
-// Has reports whether the ring has a key. The keys S3 and Default always exist, because the ring makes them when they are
-// used first.
+// Has reports whether the ring has a key. The keys S3 and Default always exist, because the ring makes them when they
+// are used first.
 func (r *Ring) Has(name string) bool {
 	if name == S3 || name == Default {
 		return true
@@ -165,8 +166,8 @@ func (r *Ring) Create(ctx context.Context, name string) error {
 	return r.grow(ctx, &stored{Name: name, Created: time.Now().UTC().Truncate(time.Second)})
 }
 
-// Rotate adds a generation to a key. New objects use the new generation, and older objects stay readable. Rotate fails with
-// object.ErrNoSuchEncryptionKey if there is no such key.
+// Rotate adds a generation to a key. New objects use the new generation, and older objects stay readable. Rotate fails
+// with object.ErrNoSuchEncryptionKey if there is no such key.
 func (r *Ring) Rotate(ctx context.Context, name string) error {
 	r.write.Lock()
 	defer r.write.Unlock()
@@ -225,8 +226,8 @@ func (r *Ring) Rewrap(ctx context.Context) (int, error) {
 	return changed, nil
 }
 
-// Newest returns the number of the newest generation of a key, and the Wrapper of that generation. Newest makes the keys S3
-// and Default if they do not exist. Newest fails with object.ErrNoSuchEncryptionKey if there is no such key.
+// Newest returns the number of the newest generation of a key, and the Wrapper of that generation. Newest makes the
+// keys S3 and Default if they do not exist. Newest fails with object.ErrNoSuchEncryptionKey if there is no such key.
 func (r *Ring) Newest(ctx context.Context, name string) (*seal.Wrapper, int, error) {
 	if err := r.Usable(); err != nil {
 		return nil, 0, err

@@ -48,7 +48,8 @@ type transit struct {
 	http *http.Client
 }
 
-// NewTransit returns a Master that asks the transit engine. NewTransit reads the files that o names and sends no request.
+// NewTransit returns a Master that asks the transit engine. NewTransit reads the files that o names and sends no
+// request.
 func NewTransit(o Transit) (Master, error) {
 	const op = "use the key service"
 	u, err := url.Parse(o.Address)
@@ -86,7 +87,8 @@ func (t *transit) token() (string, error) {
 	}
 	token := strings.TrimSpace(string(raw))
 	if token == "" || len(token) > maxToken || strings.ContainsAny(token, "\r\n\x00") {
-		return "", errs.New(errs.Invalid, op, t.o.TokenFile, fmt.Sprintf("has %d bytes, expected one line with a token", len(raw)))
+		return "", errs.New(errs.Invalid, op, t.o.TokenFile,
+			fmt.Sprintf("has %d bytes, expected one line with a token", len(raw)))
 	}
 	return token, nil
 }
@@ -151,10 +153,11 @@ func (t *transit) refused(op, name string, status int, raw []byte) error {
 	}
 	switch {
 	case status == http.StatusForbidden:
-		return errs.New(errs.Permission, op, name, text).WithFix("give the token of encryption.vault.token_file the rights to " +
-			"encrypt, decrypt and read the key")
+		return errs.New(errs.Permission, op, name,
+			text).WithFix("give the token of encryption.vault.token_file the rights to " + "encrypt, decrypt and read the key")
 	case status == http.StatusNotFound, status == http.StatusBadRequest:
-		return errs.New(errs.Invalid, op, name, text).WithFix("see whether encryption.vault.mount and encryption.vault.key are right")
+		return errs.New(errs.Invalid, op, name, text).WithFix(
+			"see whether encryption.vault.mount and encryption.vault.key are right")
 	}
 	return &errs.Error{Kind: errs.IO, Op: op, Name: name, Err: fmt.Errorf("%w: %s", object.ErrKeyService, text),
 		Fix: "see whether the key service is sealed or overloaded"}
@@ -179,8 +182,8 @@ func (t *transit) Wrap(ctx context.Context, key []byte, name string) (string, er
 	err := t.call(ctx, http.MethodPost, "encrypt/"+url.PathEscape(t.o.Key), map[string]string{
 		"plaintext": base64.StdEncoding.EncodeToString(key), "associated_data": bound(name)}, &out)
 	if err == nil && !strings.HasPrefix(out.Ciphertext, transitPrefix) {
-		err = errs.New(errs.Corrupt, "ask the key service", t.o.Address, fmt.Sprintf("the ciphertext begins with %.16q, expected %q",
-			out.Ciphertext, transitPrefix))
+		err = errs.New(errs.Corrupt, "ask the key service", t.o.Address,
+			fmt.Sprintf("the ciphertext begins with %.16q, expected %q", out.Ciphertext, transitPrefix))
 	}
 	return out.Ciphertext, err
 }

@@ -16,8 +16,8 @@ type Calendar struct {
 	Day time.Duration
 }
 
-// After returns the time at which the days are over that begin at the time t. As in S3, it is the first midnight UTC that
-// is not before t plus the days.
+// After returns the time at which the days are over that begin at the time t. As in S3, it is the first midnight UTC
+// that is not before t plus the days.
 func (c Calendar) After(t time.Time, days int) time.Time {
 	if c.Day > 0 {
 		return t.Add(time.Duration(days) * c.Day)

@@ -33,7 +33,8 @@ func TestDaysEndAtMidnight(t *testing.T) {
 			t.Errorf("%d days after %s: %v, expected %s", c.days, c.from, got, c.to)
 		}
 	}
-	if got := (Calendar{Day: time.Second}).After(at(t, "2026-03-01T15:04:05Z"), 3); !got.Equal(at(t, "2026-03-01T15:04:08Z")) {
+	if got := (Calendar{Day: time.Second}).After(at(t, "2026-03-01T15:04:05Z"),
+		3); !got.Equal(at(t, "2026-03-01T15:04:08Z")) {
 		t.Errorf("short days end at %v", got)
 	}
 }
@@ -73,14 +74,17 @@ func TestTheEarliestRuleCounts(t *testing.T) {
 			ActionExpire, "tagged", "2026-03-05T00:00:00Z"},
 		"other tag": {object.Info{Key: "x", Attributes: map[string]string{object.AttrTags: `{"k":"w"}`}}, latest,
 			ActionExpire, "slow", "2026-03-11T00:00:00Z"},
-		"kept":       {object.Info{Key: "a/x"}, Place{Since: made, Newer: 1}, ActionNone, "", ""},
-		"noncurrent": {object.Info{Key: "a/x"}, Place{Since: made, Newer: 2}, ActionNoncurrent, "old", "2026-03-06T00:00:00Z"},
+		"kept": {object.Info{Key: "a/x"}, Place{Since: made, Newer: 1}, ActionNone, "", ""},
+		"noncurrent": {object.Info{Key: "a/x"}, Place{Since: made, Newer: 2}, ActionNoncurrent, "old",
+			"2026-03-06T00:00:00Z"},
 		"old marker": {object.Info{Key: "a/x", Marker: true}, Place{Since: made, Newer: 2}, ActionNoncurrent, "old",
 			"2026-03-06T00:00:00Z"},
-		"elsewhere":  {object.Info{Key: "b/x"}, Place{Since: made, Newer: 9}, ActionNone, "", ""},
-		"covering":   {object.Info{Key: "m/x", Marker: true}, latest, ActionNone, "", ""},
-		"alone":      {object.Info{Key: "m/x", Marker: true}, Place{Latest: true, Alone: true}, ActionMarker, "mark", "2026-03-01T12:00:00Z"},
-		"alone late": {object.Info{Key: "x", Marker: true}, Place{Latest: true, Alone: true}, ActionMarker, "slow", "2026-03-11T00:00:00Z"},
+		"elsewhere": {object.Info{Key: "b/x"}, Place{Since: made, Newer: 9}, ActionNone, "", ""},
+		"covering":  {object.Info{Key: "m/x", Marker: true}, latest, ActionNone, "", ""},
+		"alone": {object.Info{Key: "m/x", Marker: true}, Place{Latest: true, Alone: true}, ActionMarker, "mark",
+			"2026-03-01T12:00:00Z"},
+		"alone late": {object.Info{Key: "x", Marker: true}, Place{Latest: true, Alone: true}, ActionMarker, "slow",
+			"2026-03-11T00:00:00Z"},
 	} {
 		q.info.Modified = made
 		v := c.Judge(Calendar{}, &q.info, q.place)
@@ -88,7 +92,8 @@ func TestTheEarliestRuleCounts(t *testing.T) {
 			t.Errorf("%s: %+v, expected %s by %s at %s", name, v, q.action, q.rule, q.to)
 		}
 	}
-	if v := c.JudgeUpload(Calendar{}, &object.Upload{Key: "u/1", Started: made}); v.Action != ActionAbort || v.Rule != "up" {
+	if v := c.JudgeUpload(Calendar{}, &object.Upload{Key: "u/1", Started: made}); v.Action != ActionAbort ||
+		v.Rule != "up" {
 		t.Errorf("upload: %+v", v)
 	}
 	if v := c.JudgeUpload(Calendar{}, &object.Upload{Key: "x", Started: made}); v.Action != ActionNone {

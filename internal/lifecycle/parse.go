@@ -230,6 +230,7 @@ func (r *Rule) checkTransitions() error {
 			}
 		}
 	}
-	return &Fault{Status: http.StatusNotImplemented, Code: "NotImplemented", Reason: fmt.Sprintf("rule %q moves objects to "+
-		"the storage class %.64q, and this server has only the class STANDARD: remove the transition", r.ID, all[0].Class)}
+	return &Fault{Status: http.StatusNotImplemented, Code: "NotImplemented",
+		Reason: fmt.Sprintf("rule %q moves objects to "+
+			"the storage class %.64q, and this server has only the class STANDARD: remove the transition", r.ID, all[0].Class)}
 }

@@ -22,14 +22,16 @@ func TestConfigurationsAreCheckedAsInS3(t *testing.T) {
 		{"expiration by days", enabled + all + "<Expiration><Days>1</Days></Expiration>", ""},
 		{"an old prefix", enabled + "<Prefix/><Expiration><Days>1</Days></Expiration>", ""},
 		{"a date", enabled + all + "<Expiration><Date>2030-01-01T00:00:00.000Z</Date></Expiration>", ""},
-		{"markers", enabled + all + "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>", ""},
+		{"markers", enabled + all + "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>",
+			""},
 		{"noncurrent", enabled + all + "<NoncurrentVersionExpiration><NoncurrentDays>3</NoncurrentDays>" +
 			"<NewerNoncurrentVersions>5</NewerNoncurrentVersions></NoncurrentVersionExpiration>", ""},
 		{"abort", enabled + all + "<AbortIncompleteMultipartUpload><DaysAfterInitiation>7</DaysAfterInitiation>" +
 			"</AbortIncompleteMultipartUpload>", ""},
-		{"sizes and tags", enabled + "<Filter><And><Prefix>a</Prefix><Tag><Key>k</Key><Value>v</Value></Tag><Tag><Key>l</Key>" +
-			"<Value/></Tag><ObjectSizeGreaterThan>1</ObjectSizeGreaterThan><ObjectSizeLessThan>9</ObjectSizeLessThan></And>" +
-			"</Filter><Expiration><Days>1</Days></Expiration>", ""},
+		{"sizes and tags",
+			enabled + "<Filter><And><Prefix>a</Prefix><Tag><Key>k</Key><Value>v</Value></Tag><Tag><Key>l</Key>" +
+				"<Value/></Tag><ObjectSizeGreaterThan>1</ObjectSizeGreaterThan><ObjectSizeLessThan>9</ObjectSizeLessThan></And>" +
+				"</Filter><Expiration><Days>1</Days></Expiration>", ""},
 
 		{"no status", "<ID>r</ID>" + all + "<Expiration><Days>1</Days></Expiration>", "MalformedXML"},
 		{"a small letter", "<Status>enabled</Status>" + all + "<Expiration><Days>1</Days></Expiration>", "MalformedXML"},
@@ -59,8 +61,9 @@ func TestConfigurationsAreCheckedAsInS3(t *testing.T) {
 		{"noncurrent without days", enabled + all + "<NoncurrentVersionExpiration/>", "MalformedXML"},
 		{"sizes upside down", enabled + "<Filter><And><ObjectSizeGreaterThan>9</ObjectSizeGreaterThan><ObjectSizeLessThan>9" +
 			"</ObjectSizeLessThan></And></Filter><Expiration><Days>1</Days></Expiration>", "InvalidRequest"},
-		{"a tag twice", enabled + "<Filter><And><Tag><Key>k</Key><Value>v</Value></Tag><Tag><Key>k</Key><Value>w</Value></Tag>" +
-			"</And></Filter><Expiration><Days>1</Days></Expiration>", "InvalidRequest"},
+		{"a tag twice",
+			enabled + "<Filter><And><Tag><Key>k</Key><Value>v</Value></Tag><Tag><Key>k</Key><Value>w</Value></Tag>" +
+				"</And></Filter><Expiration><Days>1</Days></Expiration>", "InvalidRequest"},
 		{"a tag without key", enabled + "<Filter><Tag><Key/><Value>v</Value></Tag></Filter><Expiration><Days>1</Days>" +
 			"</Expiration>", "InvalidTag"},
 		{"a long ID", "<ID>" + strings.Repeat("a", 256) + "</ID><Status>Enabled</Status>" + all +
@@ -104,8 +107,9 @@ func TestConfigurationsAreCheckedAsInS3(t *testing.T) {
 			t.Errorf("%s: %s becomes %s: %v", c.name, doc, twice, err)
 		}
 	}
-	for name, doc := range map[string]string{"nothing": "", "no rule": "<LifecycleConfiguration/>", "another document": "<Tagging/>",
-		"1,001 rules": "<LifecycleConfiguration>" + strings.Repeat("<Rule/>", 1001) + "</LifecycleConfiguration>"} {
+	for name, doc := range map[string]string{"nothing": "", "no rule": "<LifecycleConfiguration/>",
+		"another document": "<Tagging/>",
+		"1,001 rules":      "<LifecycleConfiguration>" + strings.Repeat("<Rule/>", 1001) + "</LifecycleConfiguration>"} {
 		if _, err := Parse([]byte(doc)); err == nil {
 			t.Errorf("%s was accepted", name)
 		}
@@ -122,8 +126,9 @@ func TestARuleWithoutIDGetsOne(t *testing.T) {
 // FuzzParse holds an accepted configuration against its own XML.
 func FuzzParse(f *testing.F) {
 	f.Add(document(enabled + "<Filter><Prefix>a</Prefix></Filter><Expiration><Days>1</Days></Expiration>"))
-	f.Add(document(enabled + "<Filter><And><Tag><Key>k</Key><Value>v</Value></Tag><ObjectSizeLessThan>9</ObjectSizeLessThan>" +
-		"</And></Filter><NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays></NoncurrentVersionExpiration>"))
+	f.Add(
+		document(enabled + "<Filter><And><Tag><Key>k</Key><Value>v</Value></Tag><ObjectSizeLessThan>9</ObjectSizeLessThan>" +
+			"</And></Filter><NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays></NoncurrentVersionExpiration>"))
 	f.Add([]byte("<LifecycleConfiguration>"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		c, err := Parse(body)

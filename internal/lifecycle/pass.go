@@ -61,7 +61,8 @@ type removal struct {
 }
 
 // pass makes or resumes the pass of a report, and returns the report at its end.
-func (w *Worker) pass(ctx context.Context, b *object.Bucket, r *Report, doc []byte, progress func(Report)) (*Report, error) {
+func (w *Worker) pass(ctx context.Context, b *object.Bucket, r *Report, doc []byte,
+	progress func(Report)) (*Report, error) {
 	const op = "apply lifecycle rules"
 	config, err := Parse(doc)
 	if err != nil {
@@ -171,8 +172,8 @@ func (p *pass) judge(info *object.Info, place Place) {
 	p.due = append(p.due, r)
 }
 
-// endKey ends the examination of a key. The due versions of the key are removed from the oldest to the newest: a version
-// that became noncurrent long ago stays due, even if the removals are interrupted.
+// endKey ends the examination of a key. The due versions of the key are removed from the oldest to the newest: a
+// version that became noncurrent long ago stays due, even if the removals are interrupted.
 func (p *pass) endKey() {
 	if p.seen == 0 {
 		return

@@ -136,7 +136,8 @@ func TestRatesOfFileServers(t *testing.T) {
 	}
 	m.Files = map[string]string{"/proc/self/mountstats": nfs("100", "100", "0", "0", "0"),
 		"/sys/fs/lustre/llite/scratch-ffff/uuid": "x",
-		llite + "/stats":                         lustre("10", "1000"), osc + "/rpc_stats": "read RPCs in flight:  3\nwrite RPCs in flight: 4\n"}
+		llite + "/stats":                         lustre("10", "1000"),
+		osc + "/rpc_stats":                       "read RPCs in flight:  3\nwrite RPCs in flight: 4\n"}
 	c := open(t, m, meters.Options{})
 	c.Read(t.Context())
 	m.Files["/proc/self/mountstats"] = nfs("150", "152", "52428800", "100", "500")

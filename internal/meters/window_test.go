@@ -15,11 +15,13 @@ func calm() *meters.Sample {
 		CPU:      meters.CPU{Count: 4, UserShare: 0.05, SystemShare: 0.02, IdleShare: 0.93},
 		Memory:   meters.Memory{DirtyBackground: 1e9, DirtyLimit: 2e9, Dirty: 1e7, HitShare: -1},
 		Pressure: meters.Pressure{CPUSome: 0.01, IOSome: 0.01},
-		Disks:    []meters.Disk{{Name: "nvme0n1", ReadRate: 1e6, Busy: 0.01}, {Name: "md0", Below: []string{"nvme0n1"}, Busy: 1}},
-		Networks: []meters.Network{{Name: "lo", Up: true, ReceiveRate: 9e9, Speed: 1e9}, {Name: "eth0", Up: true, Speed: 1.25e9}},
-		GPUs:     []meters.GPU{{Busy: 0.01, LinkRate: 60e9}},
-		CGroups:  []meters.CGroup{{Path: "/job", Quota: 2}},
-		NFS:      []meters.NFS{{Mount: "/data"}}, Lustre: []meters.Lustre{{Name: "scratch"}}}
+		Disks: []meters.Disk{{Name: "nvme0n1", ReadRate: 1e6, Busy: 0.01},
+			{Name: "md0", Below: []string{"nvme0n1"}, Busy: 1}},
+		Networks: []meters.Network{{Name: "lo", Up: true, ReceiveRate: 9e9, Speed: 1e9},
+			{Name: "eth0", Up: true, Speed: 1.25e9}},
+		GPUs:    []meters.GPU{{Busy: 0.01, LinkRate: 60e9}},
+		CGroups: []meters.CGroup{{Path: "/job", Quota: 2}},
+		NFS:     []meters.NFS{{Mount: "/data"}}, Lustre: []meters.Lustre{{Name: "scratch"}}}
 }
 
 // Each situation of the machine has its own verdict.
@@ -95,7 +97,8 @@ func TestSituationsHaveTheirVerdict(t *testing.T) {
 func TestAMissingMeterIsAMissingFigure(t *testing.T) {
 	s := calm()
 	s.GPUs = nil
-	s.Missing = []meters.Missing{{Meter: "gpu", Reason: "libnvidia-ml.so.1 was not found"}, {Meter: "lustre", Reason: "none"}}
+	s.Missing = []meters.Missing{{Meter: "gpu", Reason: "libnvidia-ml.so.1 was not found"},
+		{Meter: "lustre", Reason: "none"}}
 	f := bottleneck.Judge(s.Window()).Figures[0]
 	if f.Share >= 0 || f.Text != "libnvidia-ml.so.1 was not found" {
 		t.Errorf("%+v", f)

@@ -10,8 +10,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/copying/versions"
 )
 
-// history makes versions, oldest first: a letter for content, x for a delete marker, 0 before a null version, and a digit
-// behind it for the second in which it was written. The server names version i "PREFIX i".
+// history makes versions, oldest first: a letter for content, x for a delete marker, 0 before a null version, and a
+// digit behind it for the second in which it was written. The server names version i "PREFIX i".
 func history(prefix, text string) versions.Key {
 	k := versions.Key{Name: "k"}
 	for i, word := range strings.Fields(text) {
@@ -72,7 +72,8 @@ func TestPlainDocumentKeepsElementsAndTexts(t *testing.T) {
 	const minio = `<?xml version="1.0" encoding="UTF-8"?>
 <VersioningConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Status>Enabled</Status></VersioningConfiguration>`
 	const ours = "<VersioningConfiguration>\n <Status> Enabled </Status></VersioningConfiguration>"
-	if got := string(plainDocument([]byte(minio))); got != "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>" {
+	if got := string(
+		plainDocument([]byte(minio))); got != "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>" {
 		t.Errorf("plain document %s", got)
 	}
 	if !sameDocument([]byte(minio), []byte(ours)) {

@@ -61,8 +61,8 @@ const (
 	writeEvery = 500 * time.Millisecond
 )
 
-// OpenJournal opens the journal of a migration, or begins it. OpenJournal fails with kind Invalid if the file belongs to
-// another migration, is no journal, or another process uses it. The caller closes the journal.
+// OpenJournal opens the journal of a migration, or begins it. OpenJournal fails with kind Invalid if the file belongs
+// to another migration, is no journal, or another process uses it. The caller closes the journal.
 func OpenJournal(path, source, target, prefix string) (*Journal, error) {
 	const op = "open journal"
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -106,11 +106,12 @@ func (j *Journal) read() error {
 	}
 	var was journalState
 	if err := json.Unmarshal(b, &was); err != nil || was.Format != journalFormat || was.Buckets == nil {
-		return errs.New(errs.Invalid, op, j.path, "is no journal of a migration").WithFix("give another --journal, or remove the file")
+		return errs.New(errs.Invalid, op, j.path, "is no journal of a migration").WithFix(
+			"give another --journal, or remove the file")
 	}
 	if was.Source != j.state.Source || was.Target != j.state.Target || was.Prefix != j.state.Prefix {
-		return errs.New(errs.Invalid, op, j.path, fmt.Sprintf("belongs to the migration from %q to %q with the prefix %q", was.Source,
-			was.Target, was.Prefix)).WithFix("give another --journal, or remove the file")
+		return errs.New(errs.Invalid, op, j.path, fmt.Sprintf("belongs to the migration from %q to %q with the prefix %q",
+			was.Source, was.Target, was.Prefix)).WithFix("give another --journal, or remove the file")
 	}
 	j.state = was
 	return nil

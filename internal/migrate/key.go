@@ -26,8 +26,8 @@ type plan struct {
 	refused error
 }
 
-// compare plans a key. Versions are only added above the newest one of the target, so that they stay in order. The target
-// may have versions that the source has deleted meanwhile; they are left alone.
+// compare plans a key. Versions are only added above the newest one of the target, so that they stay in order. The
+// target may have versions that the source has deleted meanwhile; they are left alone.
 func compare(bucket string, from, to *versions.Key) plan {
 	source, target := canonical(from.Entries), canonical(to.Entries)
 	matched, at := 0, 0
@@ -82,7 +82,10 @@ func missing(all, have []versions.Entry) []versions.Entry {
 	left := slices.Clone(have)
 	var out []versions.Entry
 	for i := range all {
-		at := slices.IndexFunc(left, func(e versions.Entry) bool { return e.Version == all[i].Version && versions.Same(&e, &all[i]) })
+		at := slices.IndexFunc(left, func(e versions.Entry) bool {
+			return e.Version == all[i].Version &&
+				versions.Same(&e, &all[i])
+		})
 		if at < 0 {
 			out = append(out, all[i])
 			continue
@@ -95,8 +98,8 @@ func missing(all, have []versions.Entry) []versions.Entry {
 // tries is how often a key is compared anew after a failure without progress.
 const tries = 6
 
-// key copies what the target lacks of one key. After a failed request, key asks both servers again: the version may have
-// been written although the reply was lost.
+// key copies what the target lacks of one key. After a failed request, key asks both servers again: the version may
+// have been written although the reply was lost.
 func (r *run) key(ctx context.Context, bucket string, from, to versions.Key, notes func(Note)) (Counts, error) {
 	c := Counts{Keys: 1}
 	for failed := 0; ; {

@@ -111,8 +111,9 @@ type run struct {
 	total Progress
 }
 
-// Run copies the buckets. If some keys could not be copied, Run returns the report and an error. The run can be repeated:
-// it compares both servers, and copies what is missing. A version that the target has already is not copied again.
+// Run copies the buckets. If some keys could not be copied, Run returns the report and an error. The run can be
+// repeated: it compares both servers, and copies what is missing. A version that the target has already is not copied
+// again.
 func Run(ctx context.Context, o Options) (Report, error) {
 	if o.Workers == 0 {
 		o.Workers = 8
@@ -146,8 +147,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	for i := range out.Buckets {
 		if b := &out.Buckets[i]; len(b.Failures) > 0 {
-			return out, errs.New(errs.IO, "migrate", out.Source, fmt.Sprintf("%d keys were not copied as a whole; the first is %s: %s",
-				out.Total.Failed, s3.URL(b.Name, b.Failures[0].Key), b.Failures[0].Error)).
+			return out, errs.New(errs.IO, "migrate", out.Source,
+				fmt.Sprintf("%d keys were not copied as a whole; the first is %s: %s",
+					out.Total.Failed, s3.URL(b.Name, b.Failures[0].Key), b.Failures[0].Error)).
 				WithFix("remove the cause, and run the same command again: it copies what is missing")
 		}
 	}

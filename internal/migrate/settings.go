@@ -29,8 +29,8 @@ var foreign = map[string]string{
 	"logging":     "a log bucket is a decision for the target; set it up there",
 }
 
-// document reads a setting of a bucket. The result is nil if the bucket does not have the setting, or if the server does
-// not know it.
+// document reads a setting of a bucket. The result is nil if the bucket does not have the setting, or if the server
+// does not know it.
 func document(ctx context.Context, s *versions.Server, bucket, setting string) ([]byte, error) {
 	body, _, err := s.Admin().Ask(ctx, "read "+setting+" of",
 		s3.Request{Method: http.MethodGet, Bucket: bucket, Query: url.Values{setting: {""}}}, s3.MostSetting)

@@ -203,7 +203,8 @@ func TestEachTensorHasOneSlice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.part(x); !errs.Is(err, errs.Invalid) ||
-		!strings.Contains(err.Error(), `"a.w[0]": is chosen by shard "a.w[0]" (dimension 0, rank 1 of 2) and by slice "a.*"; expected one`) {
+		!strings.Contains(err.Error(),
+			`"a.w[0]": is chosen by shard "a.w[0]" (dimension 0, rank 1 of 2) and by slice "a.*"; expected one`) {
 		t.Errorf("chosen twice: %v", err)
 	}
 	if p, err := c.part(tensorOf("c", format.F32, 4, 4)); err != nil || p.whole != nil || p.Size != 64 {

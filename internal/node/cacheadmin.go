@@ -169,7 +169,8 @@ func (a *CacheAdmin) Stats(ctx context.Context) (CacheStats, error) {
 func (a *CacheAdmin) Verify(ctx context.Context, m CacheMatch, progress func(cachefile.Progress)) (cachefile.Report,
 	error) {
 	if a.remote != nil {
-		return follow[cachefile.Progress, cachefile.Report](ctx, a.remote, "verify the cache", "/v1/cache/verify", m, progress)
+		return follow[cachefile.Progress, cachefile.Report](ctx, a.remote, "verify the cache", "/v1/cache/verify", m,
+			progress)
 	}
 	k, err := a.match("verify the cache", m)
 	if err != nil {

@@ -37,8 +37,8 @@ func newCacheCollector(stats func() (cache.Stats, bool)) *cacheCollector {
 			"(upstream or peer).", []string{"bucket", "source"}, nil),
 		breaker: prometheus.NewDesc("nebulaio_upstream_up", "1 while requests are sent to the upstream of a "+
 			"bucket, else 0: its breaker is open.", []string{"bucket"}, nil),
-		first: prometheus.NewDesc("nebulaio_upstream_first_byte_seconds", "Seconds from a request to an upstream to the first "+
-			"byte of its reply, by bucket.", []string{"bucket"}, nil),
+		first: prometheus.NewDesc("nebulaio_upstream_first_byte_seconds",
+			"Seconds from a request to an upstream to the first "+"byte of its reply, by bucket.", []string{"bucket"}, nil),
 		refusals: prometheus.NewDesc(prefix+"door_misses_total", "Opens at the GPUDirect door that were refused because the "+
 			"object was not cached as a whole, by bucket.", []string{"bucket"}, nil)}
 	add := func(kind prometheus.ValueType, name, help string, read func(*cache.Stats) int64) {
@@ -51,15 +51,17 @@ func newCacheCollector(stats func() (cache.Stats, bool)) *cacheCollector {
 	add(now, "entries", "Object versions in the cache.", func(s *cache.Stats) int64 { return s.Files.Entries })
 	add(now, "whole_entries", "Object versions that are in the cache as a whole.",
 		func(s *cache.Stats) int64 { return s.Files.Whole })
-	add(now, "pinned_bytes", "Bytes of cached objects that are pinned.", func(s *cache.Stats) int64 { return s.Files.Pinned })
+	add(now, "pinned_bytes", "Bytes of cached objects that are pinned.",
+		func(s *cache.Stats) int64 { return s.Files.Pinned })
 	add(ever, "evictions_total", "Object versions that were evicted from the cache.",
 		func(s *cache.Stats) int64 { return s.Files.Evicted })
 	add(ever, "evicted_bytes_total", "Bytes of object versions that were evicted from the cache.",
 		func(s *cache.Stats) int64 { return s.Files.Freed })
 	add(ever, "refused_total", "Object versions that were served without being cached, because there was no room.",
 		func(s *cache.Stats) int64 { return s.Files.Refused })
-	add(ever, "left_out_blocks_total", "Blocks of missing objects that were sent to readers and not cached at once, because "+
-		"the disk was slower than the upstream.", func(s *cache.Stats) int64 { return s.LeftOut })
+	add(ever, "left_out_blocks_total",
+		"Blocks of missing objects that were sent to readers and not cached at once, because "+
+			"the disk was slower than the upstream.", func(s *cache.Stats) int64 { return s.LeftOut })
 	add(ever, "fills_total", "Fetches of missing blocks from upstreams and other nodes.",
 		func(s *cache.Stats) int64 { return s.Fills })
 	add(ever, "validations_total", "Answers of upstreams that a cached object has not changed.",
@@ -132,7 +134,8 @@ func (m *metrics) watchCache(stats func() (cache.Stats, bool)) error {
 	return errs.Wrap("register metrics of", "the cache", m.registry.Register(newCacheCollector(stats)))
 }
 
-// cacheStats returns a function that returns the statistics of the cache, and false if the store has no upstream bucket.
+// cacheStats returns a function that returns the statistics of the cache, and false if the store has no upstream
+// bucket.
 func cacheStats(st store) func() (cache.Stats, bool) {
 	return func() (cache.Stats, bool) {
 		if u, ok := st.(*withUpstreams); ok {

@@ -80,7 +80,7 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                             "has no NEBULAIO_ROOT_USER",
 		"NEBULAIO_ROOT_USER=someone\n": "has no NEBULAIO_ROOT_USER or no NEBULAIO_ROOT_PASSWORD",
-		"NEBULAIO_ROOT_USER=someone\nNEBULAIO_ROOT_PASSWORD=hush\n":                           "line 2: NEBULAIO_ROOT_PASSWORD has 4 characters",
+		"NEBULAIO_ROOT_USER=someone\nNEBULAIO_ROOT_PASSWORD=hush\n":                           "PASSWORD has 4 characters",
 		"export NEBULAIO_ROOT_USER=someone\n":                                                 "line 1 is neither",
 		"NEBULAIO_ROOT_USER=someone\nNEBULAIO_ROOT_USER=someone\n":                            "given twice",
 		"NEBULAIO_ROOT_USER=someone\nNEBULAIO_ROOT_PASSWORD=" + strings.Repeat("x", 5000):     "more than 4096 bytes",

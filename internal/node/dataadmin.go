@@ -22,8 +22,8 @@ type LifecycleRun struct {
 	DryRun bool   `json:"dry_run,omitempty"`
 }
 
-// DataAdmin administers the lifecycle rules, the quotas and the inventories of a store. DataAdmin asks the running server, or
-// opens the store itself.
+// DataAdmin administers the lifecycle rules, the quotas and the inventories of a store. DataAdmin asks the running
+// server, or opens the store itself.
 type DataAdmin struct {
 	store  *disk.Store
 	rules  *lifecycle.Worker
@@ -32,8 +32,9 @@ type DataAdmin struct {
 	close  func() error
 }
 
-// AdministerData returns a DataAdmin for the store in the configuration's data directory. If a server runs on the store,
-// the DataAdmin asks the server. If no server runs, AdministerData opens the store. The caller closes the DataAdmin.
+// AdministerData returns a DataAdmin for the store in the configuration's data directory. If a server runs on the
+// store, the DataAdmin asks the server. If no server runs, AdministerData opens the store. The caller closes the
+// DataAdmin.
 func AdministerData(ctx context.Context, c *config.Config) (*DataAdmin, error) {
 	if conn, err := dialAdmin(ctx, c.Data); err == nil {
 		_ = conn.Close()
@@ -69,7 +70,8 @@ func newDataAdmin(c *config.Config, st *disk.Store, log *slog.Logger, m *lifecyc
 	if m != nil {
 		o.Observe, o.Ended = m.observe, m.ended
 	}
-	return &DataAdmin{store: st, rules: lifecycle.New(o), lists: inventory.New(st, now, log), close: func() error { return nil }}, nil
+	return &DataAdmin{store: st, rules: lifecycle.New(o), lists: inventory.New(st, now, log),
+		close: func() error { return nil }}, nil
 }
 
 // diskOf returns the store on disk below the upstream buckets.
@@ -102,7 +104,8 @@ func (a *DataAdmin) Lifecycle(ctx context.Context) ([]LifecycleReport, error) {
 
 // RunLifecycle applies lifecycle rules now, and returns a report for each bucket. If progress is not nil, RunLifecycle
 // calls it from time to time from one goroutine.
-func (a *DataAdmin) RunLifecycle(ctx context.Context, ask LifecycleRun, progress func(LifecycleReport)) ([]LifecycleReport,
+func (a *DataAdmin) RunLifecycle(ctx context.Context, ask LifecycleRun,
+	progress func(LifecycleReport)) ([]LifecycleReport,
 	error) {
 	if a.remote != nil {
 		return follow[LifecycleReport, []LifecycleReport](ctx, a.remote, "apply lifecycle rules", "/v1/lifecycle/run", ask,

@@ -42,7 +42,8 @@ func (s sealedDisk) expireUploads(ctx context.Context, before time.Time, told fu
 	return s.on.expireUploads(ctx, before, told)
 }
 
-func (s sealedDisk) backup(ctx context.Context, to string, verify bool, progress func(BackupReport)) (BackupReport, error) {
+func (s sealedDisk) backup(ctx context.Context, to string, verify bool,
+	progress func(BackupReport)) (BackupReport, error) {
 	return s.on.backup(ctx, to, verify, progress)
 }
 
@@ -84,8 +85,8 @@ func usableMaster(ctx context.Context, c *config.Config) error {
 }
 
 // addEncryption returns the store with the encryption of the configuration. If the master key is another one than the
-// store's keys were wrapped with, addEncryption fails: every encrypted object would be unreadable. If a key service does not
-// answer, the server starts, and reads of encrypted objects fail until it answers.
+// store's keys were wrapped with, addEncryption fails: every encrypted object would be unreadable. If a key service
+// does not answer, the server starts, and reads of encrypted objects fail until it answers.
 func addEncryption(ctx context.Context, c *config.Config, st onDisk, told func(error)) (sealedDisk, error) {
 	master, err := masterOf(ctx, c)
 	if err != nil {

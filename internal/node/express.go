@@ -19,8 +19,8 @@ const (
 	sessionKeyName = "session-key"
 )
 
-// expressOf returns the settings of directory buckets, or nil if the server has none. The key of sessions is made at the
-// first start and kept in the store, so that sessions survive a restart.
+// expressOf returns the settings of directory buckets, or nil if the server has none. The key of sessions is made at
+// the first start and kept in the store, so that sessions survive a restart.
 func expressOf(ctx context.Context, c *config.Config, st object.Records) (*s3api.Express, error) {
 	const op = "read the key of sessions"
 	if !c.S3Express.Enabled {

@@ -83,7 +83,8 @@ func (l *local) Access(ctx context.Context, accessKey string) (UserAccess, error
 			Fix: "list the accounts with nebulaio user list"}
 	}
 	a := UserAccess{User: User{AccessKey: account.AccessKey, Role: account.Role},
-		Groups: append([]string{}, account.Groups...), Attached: append([]string{}, account.Policies...), Owns: []string{}, Grants: []iam.Grant{},
+		Groups: append([]string{}, account.Groups...), Attached: append([]string{}, account.Policies...), Owns: []string{},
+		Grants:   []iam.Grant{},
 		Policies: []string{}}
 	buckets, err := l.store.ListBuckets(ctx)
 	if err != nil {

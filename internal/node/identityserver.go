@@ -82,7 +82,9 @@ func addIdentities(mux *http.ServeMux, a Identities) {
 	at(mux, "DELETE /v1/groups/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, a.RemoveGroup(r.Context(), r.PathValue("name"))
 	})
-	at(mux, "GET /v1/users/{key}/keys", func(r *http.Request) (any, error) { return a.Keys(r.Context(), r.PathValue("key")) })
+	at(mux, "GET /v1/users/{key}/keys", func(r *http.Request) (any, error) {
+		return a.Keys(r.Context(), r.PathValue("key"))
+	})
 	on(mux, "POST /v1/keys", func(r *http.Request, in iam.Account) (any, error) {
 		return struct{}{}, a.AddKey(r.Context(), in)
 	})

@@ -79,7 +79,8 @@ func TestInventoryEqualsListing(t *testing.T) {
 	if r.Objects != int64(listed) || listed < n {
 		t.Errorf("the report has %d objects, the listing %d", r.Objects, listed)
 	}
-	if again, err := w.Reports(ctx); err != nil || len(again) != 1 || again[0].Manifest != r.Manifest || len(again[0].Pending) > 0 {
+	if again, err := w.Reports(ctx); err != nil || len(again) != 1 || again[0].Manifest != r.Manifest ||
+		len(again[0].Pending) > 0 {
 		t.Errorf("the reports are %+v, %v", again, err)
 	}
 	t.Logf("%d rows in the order of the listing", listed)
@@ -89,10 +90,12 @@ func TestInventoryEqualsListing(t *testing.T) {
 func fillForInventory(t *testing.T, s *disk.Store, n int) {
 	t.Helper()
 	ctx := t.Context()
-	c, err := inventory.Parse([]byte(`<InventoryConfiguration><Destination><S3BucketDestination><Bucket>arn:aws:s3:::lists</Bucket>` +
-		`<Format>CSV</Format><Prefix>made</Prefix></S3BucketDestination></Destination><IsEnabled>true</IsEnabled><Id>all</Id>` +
-		`<IncludedObjectVersions>All</IncludedObjectVersions><OptionalFields><Field>Size</Field><Field>ETag</Field>` +
-		`</OptionalFields><Schedule><Frequency>Daily</Frequency></Schedule></InventoryConfiguration>`))
+	c,
+		err := inventory.Parse(
+		[]byte(`<InventoryConfiguration><Destination><S3BucketDestination><Bucket>arn:aws:s3:::lists</Bucket>` +
+			`<Format>CSV</Format><Prefix>made</Prefix></S3BucketDestination></Destination><IsEnabled>true</IsEnabled><Id>all</Id>` +
+			`<IncludedObjectVersions>All</IncludedObjectVersions><OptionalFields><Field>Size</Field><Field>ETag</Field>` +
+			`</OptionalFields><Schedule><Frequency>Daily</Frequency></Schedule></InventoryConfiguration>`))
 	if err != nil {
 		t.Fatal(err)
 	}

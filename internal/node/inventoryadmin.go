@@ -27,8 +27,8 @@ func (a *DataAdmin) Inventories(ctx context.Context) ([]InventoryReport, error) 
 	return a.lists.Reports(ctx)
 }
 
-// RunInventory writes inventories now, and returns their reports. RunInventory fails with kind NotFound if there is no such
-// inventory configuration.
+// RunInventory writes inventories now, and returns their reports. RunInventory fails with kind NotFound if there is no
+// such inventory configuration.
 func (a *DataAdmin) RunInventory(ctx context.Context, ask InventoryRun) ([]InventoryReport, error) {
 	if a.remote != nil {
 		var all []InventoryReport

@@ -29,8 +29,8 @@ type memoryShares struct {
 	runtime int64 // all memory of the Go runtime, including the store's share
 }
 
-// shares divides a memory limit. The store gets five sixteenths of the runtime's memory, a quarter of the default limit,
-// because garbage collection is cheap while less than half of the memory is alive.
+// shares divides a memory limit. The store gets five sixteenths of the runtime's memory, a quarter of the default
+// limit, because garbage collection is cheap while less than half of the memory is alive.
 func shares(limit int64) memoryShares {
 	runtime := limit - outsideRuntime
 	return memoryShares{store: runtime / 16 * 5, runtime: runtime}

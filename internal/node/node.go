@@ -261,8 +261,8 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	}
 	joinNeighbours(st, members)
 	defer s.stopCluster(members)
-	admin := &local{localIdentities: localIdentities{st, accounts}, store: st, accounts: accounts, door: gpudirect.status, scrub: &s.scrubs,
-		close: func() error { return nil }}
+	admin := &local{localIdentities: localIdentities{st, accounts}, store: st, accounts: accounts, door: gpudirect.status,
+		scrub: &s.scrubs, close: func() error { return nil }}
 	kept, err := s.metrics.watchLifecycle()
 	if err != nil {
 		return err

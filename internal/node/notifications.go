@@ -29,8 +29,8 @@ func eventTypes(c *config.Config) map[string]string {
 	return all
 }
 
-// eventTargets returns the settings of the event targets with their secrets. It returns an error if the environment lacks
-// one of the secrets, or a file cannot be read.
+// eventTargets returns the settings of the event targets with their secrets. It returns an error if the environment
+// lacks one of the secrets, or a file cannot be read.
 func eventTargets(c *config.Config) ([]sending.Settings, error) {
 	var all []sending.Settings
 	for _, name := range c.EventTargets() {
@@ -137,7 +137,8 @@ func openAccessLogs(s *server, st object.Store, rules func() object.Authorizer) 
 			return putLog(ctx, st, rules(), bucket, key, body)
 		},
 		Dropped: func(t accesslog.Target, lines int, why error) {
-			log.Error("lines of an access log were dropped", "bucket", t.Source, "target", t.Bucket, "lines", lines, "error", why)
+			log.Error("lines of an access log were dropped", "bucket", t.Source, "target", t.Bucket, "lines", lines, "error",
+				why)
 		},
 		Failed: func(err error) { log.Log(context.Background(), slog.LevelWarn, "an access log waits", "error", err) },
 	})

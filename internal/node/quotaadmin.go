@@ -75,8 +75,8 @@ func (a *DataAdmin) Quotas(ctx context.Context) ([]QuotaState, error) {
 	return all, nil
 }
 
-// SetQuota sets or removes a quota. A quota that is smaller than what is there already refuses all growth. SetQuota fails
-// with object.ErrNoSuchBucket if the bucket does not exist. The user need not exist yet.
+// SetQuota sets or removes a quota. A quota that is smaller than what is there already refuses all growth. SetQuota
+// fails with object.ErrNoSuchBucket if the bucket does not exist. The user need not exist yet.
 func (a *DataAdmin) SetQuota(ctx context.Context, c QuotaChange) (QuotaState, error) {
 	const op = "set the quota"
 	state := QuotaState{QuotaTarget: c.QuotaTarget}

@@ -70,8 +70,8 @@ func (m *metrics) watchReplication() (*replicationMetrics, error) {
 			[]string{"bucket", "target"})
 	}
 	r := &replicationMetrics{
-		versions: counter("versions_total", "Versions and delete markers that were copied to replication targets, by bucket and "+
-			"target."),
+		versions: counter("versions_total",
+			"Versions and delete markers that were copied to replication targets, by bucket and "+"target."),
 		failed: counter("failed_total", "Versions that a replication target refused for good, by bucket and target."),
 		bytes:  counter("bytes_total", "Bytes of content that were copied to replication targets, by bucket and target."),
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/iam"
 )
 
-// TestSituations asks a server about each row of the table in three ways: by a signed S3 request, through the door, and by
-// the administration socket, as the command nebulaio policy test does. Users, groups, policies and service accounts are
-// made through the administration socket, as the commands make them.
+// TestSituations asks a server about each row of the table in three ways: by a signed S3 request, through the door, and
+// by the administration socket, as the command nebulaio policy test does. Users, groups, policies and service accounts
+// are made through the administration socket, as the commands make them.
 func TestSituations(t *testing.T) {
 	all := situations()
 	if len(all) < 200 {
@@ -221,7 +221,8 @@ func (h *hall) send(t *testing.T, who keys, method, bucket, key string, query ur
 
 // s3Requests are the requests of actions: method, sub-resource and body.
 var s3Requests = map[string][3]string{
-	"s3:GetObject": {"GET"}, "s3:PutObject": {"PUT", "", "content"}, "s3:DeleteObject": {"DELETE"}, "s3:ListBucket": {"GET"},
+	"s3:GetObject": {"GET"}, "s3:PutObject": {"PUT", "", "content"}, "s3:DeleteObject": {"DELETE"},
+	"s3:ListBucket":       {"GET"},
 	"s3:GetObjectVersion": {"GET", "versionId=null"}, "s3:GetObjectTagging": {"GET", "tagging"},
 	"s3:PutObjectTagging": {"PUT", "tagging",
 		`<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>`},

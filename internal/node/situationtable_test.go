@@ -9,8 +9,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/iam"
 )
 
-// situation is one request with everything that decides about it. In statements and resources, B stands for the bucket and
-// U for the user of the situation.
+// situation is one request with everything that decides about it. In statements and resources, B stands for the bucket
+// and U for the user of the situation.
 type situation struct {
 	n      string   // what the situation shows
 	role   iam.Role // empty: user
@@ -83,7 +83,8 @@ func situations() []situation {
 func nothingAllows() []situation {
 	var out []situation
 	for _, x := range [][2]string{{"s3:GetObject", "B/k"}, {"s3:PutObject", "B/new"}, {"s3:DeleteObject", "B/none"},
-		{"s3:ListBucket", "B"}, {"s3:GetObjectVersion", "B/k"}, {"s3:GetObjectTagging", "B/k"}, {"s3:PutObjectTagging", "B/k"},
+		{"s3:ListBucket", "B"}, {"s3:GetObjectVersion", "B/k"}, {"s3:GetObjectTagging", "B/k"},
+		{"s3:PutObjectTagging", "B/k"},
 		{"s3:GetBucketPolicy", "B"}, {"s3:GetBucketVersioning", "B"}, {"s3:PutBucketVersioning", "B"},
 		{"s3:GetBucketTagging", "B"}, {"s3:ListBucketVersions", "B"}, {"s3:ListBucketMultipartUploads", "B"},
 		{"s3:GetBucketAcl", "B"}, {"s3:GetBucketLocation", "B"}, {"s3:CreateBucket", "N"}} {
@@ -149,7 +150,8 @@ func denials() []situation {
 		{n: "deny of the user, allow of the group", user: dn("s3:GetObject", "*"), group: al(anything, both)},
 		{n: "deny in the bucket's policy", user: al(anything, both), bucket: to("U", dn("s3:GetObject", "B/*"))},
 		{n: "deny of everybody in the bucket's policy", user: al(anything, both), bucket: to("*", dn("s3:GetObject", "B/*"))},
-		{n: "deny of the user, allow of the bucket", user: dn("s3:GetObject", "*"), bucket: to("U", al("s3:GetObject", "B/*"))},
+		{n: "deny of the user, allow of the bucket", user: dn("s3:GetObject", "*"),
+			bucket: to("U", al("s3:GetObject", "B/*"))},
 		{n: "deny of the group, allow of the bucket", group: dn("s3:GetObject", "*"),
 			bucket: to("U", al("s3:GetObject", "B/*"))},
 		{n: "deny of the user, allow by the ACL", user: dn("s3:ListBucket", "*"), acl: "public-read",
@@ -207,7 +209,8 @@ func variables() []situation {
 		{n: "a variable in a deny", built: "readwrite", user: dn(anything, "B/home/${aws:username}/*"), on: "B/home/U/k"},
 		{n: "a variable without a value", user: al(anything, "B/${s3:VersionId}")},
 		{n: "a default", user: al(anything, "B/${s3:VersionId, 'k'}"), want: true},
-		{n: "a variable in a condition", user: al("s3:ListBucket", "B", `{"StringLike":{"s3:prefix":"home/${aws:username}/*"}}`),
+		{n: "a variable in a condition", user: al("s3:ListBucket", "B",
+			`{"StringLike":{"s3:prefix":"home/${aws:username}/*"}}`),
 			do: "s3:ListBucket", on: "B", with: "s3:prefix=home/U/x", want: true},
 		{n: "a variable in a condition of another", do: "s3:ListBucket", on: "B", with: "s3:prefix=home/other/x",
 			user: al("s3:ListBucket", "B", `{"StringLike":{"s3:prefix":"home/${aws:username}/*"}}`)},

@@ -134,8 +134,8 @@ func (r CheckReport) Clean() bool { return r.Found == r.Repaired }
 
 // storeOptions returns the options of the store from the configuration.
 func storeOptions(c *config.Config, e events) disk.Options {
-	o := disk.Options{Dir: c.Data, Inline: c.InlineSize, Memory: shares(c.MemoryLimit).store, JournalLimit: c.Events.JournalLimit,
-		ReadOnlyMount: c.GPUDirect.Enabled && c.GPUDirect.ReadOnlyMount,
+	o := disk.Options{Dir: c.Data, Inline: c.InlineSize, Memory: shares(c.MemoryLimit).store,
+		JournalLimit: c.Events.JournalLimit, ReadOnlyMount: c.GPUDirect.Enabled && c.GPUDirect.ReadOnlyMount,
 		Events: disk.Events{Damage: e.damage, Failed: e.failed, Background: e.background, Exposed: e.exposed,
 			JournalDropped: e.dropped}}
 	if c.InlineSize == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api"
 )
 
-// temporaryKeys returns the settings of temporary keys. It asks no issuer: an issuer that does not answer must not keep the
-// server from its start. The parameter now is the clock by which tokens expire; nil means time.Now.
+// temporaryKeys returns the settings of temporary keys. It asks no issuer: an issuer that does not answer must not keep
+// the server from its start. The parameter now is the clock by which tokens expire; nil means time.Now.
 func temporaryKeys(c *config.Config, now func() time.Time) (*s3api.STS, error) {
 	var all []*oidc.Provider
 	for _, name := range c.Providers() {
@@ -29,6 +29,6 @@ func temporaryKeys(c *config.Config, now func() time.Time) (*s3api.STS, error) {
 		}
 		all = append(all, one)
 	}
-	return &s3api.STS{MaxDuration: c.STS.MaxDuration, MaxSessions: c.STS.MaxSessions, Providers: oidc.NewProviders(all...)},
-		nil
+	return &s3api.STS{MaxDuration: c.STS.MaxDuration, MaxSessions: c.STS.MaxSessions,
+		Providers: oidc.NewProviders(all...)}, nil
 }

@@ -31,8 +31,8 @@ func dataClock() (now func() time.Time, cal lifecycle.Calendar, warnings []strin
 	}
 	for _, name := range []string{testAhead, testDay} {
 		if text := os.Getenv(name); text != "" {
-			warnings = append(warnings, fmt.Sprintf("%s=%s makes lifecycle rules remove objects too early: it is for tests alone",
-				name, text))
+			warnings = append(warnings,
+				fmt.Sprintf("%s=%s makes lifecycle rules remove objects too early: it is for tests alone", name, text))
 		}
 	}
 	return func() time.Time { return time.Now().Add(ahead) }, cal, warnings, nil

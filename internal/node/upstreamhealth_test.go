@@ -37,7 +37,8 @@ func TestTheConsoleShowsUpstreams(t *testing.T) {
 		t.Errorf("a time that is not set is shown: %s", text)
 	}
 	_, page := get(t, c.handler(), "/")
-	for _, want := range []string{"good: the upstream answers<", "shaky: the upstream is asked, and has failed 2 times in a row",
+	for _, want := range []string{"good: the upstream answers<",
+		"shaky: the upstream is asked, and has failed 2 times in a row",
 		"gone: the upstream is not asked until 2026-11-17T07:01:00Z, and has failed 7 times in a row since 2026-11-17T07:00:00Z; " +
 			"the last failure: deadline: &lt;nothing&gt; came"} {
 		if !strings.Contains(page, want) {

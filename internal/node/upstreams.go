@@ -142,16 +142,16 @@ func addUpstreams(ctx context.Context, c *config.Config, st sealedDisk, log *slo
 
 // rulesOf returns the rules of an upstream bucket.
 func rulesOf(u *config.Upstream) cache.Rules {
-	r := cache.Rules{NeverChanges: u.NeverChanges, Pinned: u.Pinned, StaleIfError: u.StaleIfError, StaleAfter: u.FirstByte / 5,
-		ReadOnly: u.Write == "none"}
+	r := cache.Rules{NeverChanges: u.NeverChanges, Pinned: u.Pinned, StaleIfError: u.StaleIfError,
+		StaleAfter: u.FirstByte / 5, ReadOnly: u.Write == "none"}
 	if u.Validate == "ttl" {
 		r.Validate = u.TTL
 	}
 	return r
 }
 
-// prepareBuckets makes a local record for each upstream bucket, which holds its owner, its policy and its other settings.
-// It returns the buckets that were upstream buckets and are not in the configuration any more.
+// prepareBuckets makes a local record for each upstream bucket, which holds its owner, its policy and its other
+// settings. It returns the buckets that were upstream buckets and are not in the configuration any more.
 func prepareBuckets(ctx context.Context, c *config.Config, st onDisk) (detached map[string]string, err error) {
 	const op = "add upstream bucket"
 	all, err := st.ListBuckets(ctx)
@@ -230,9 +230,10 @@ func openCache(ctx context.Context, c *config.Config, log *slog.Logger) (*cachef
 		Failed:        func(err error) { log.Warn("background work of the cache failed", "error", err) }})
 }
 
-// pinPrefixes pins the patterns of the configuration that end in * and have no other wildcard. Other patterns are pinned
-// key by key when the objects are cached.
-func pinPrefixes(ctx context.Context, c *config.Config, files *cachefile.Store, origins map[string]*upstream.Bucket) error {
+// pinPrefixes pins the patterns of the configuration that end in * and have no other wildcard. Other patterns are
+// pinned key by key when the objects are cached.
+func pinPrefixes(ctx context.Context, c *config.Config, files *cachefile.Store,
+	origins map[string]*upstream.Bucket) error {
 	for _, name := range c.Upstreams() {
 		for _, p := range c.Upstream[name].Pin {
 			prefix, ok := strings.CutSuffix(p, "*")
@@ -281,8 +282,8 @@ func newUpstream(ctx context.Context, c *config.Config, st onDisk, name string, 
 	return newUpstreamOf(c, name, &o)
 }
 
-// newUpstreamOf returns the connection to an upstream bucket. The parameter o has the credentials and the abilities; nil
-// means that nothing is going to be asked.
+// newUpstreamOf returns the connection to an upstream bucket. The parameter o has the credentials and the abilities;
+// nil means that nothing is going to be asked.
 func newUpstreamOf(c *config.Config, name string, o *upstream.Options) (*upstream.Bucket, error) {
 	u := c.Upstream[name]
 	if o == nil {

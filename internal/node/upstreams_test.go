@@ -16,7 +16,8 @@ import (
 
 func TestKeysOfAnUpstream(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "credentials")
-	if err := os.WriteFile(file, []byte("[far]\naws_access_key_id = AK\naws_secret_access_key = SK\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("[far]\naws_access_key_id = AK\naws_secret_access_key = SK\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("TEST_UPSTREAM_KEY", "key")
@@ -30,7 +31,8 @@ func TestKeysOfAnUpstream(t *testing.T) {
 	}{
 		{u: config.Upstream{}},
 		{u: config.Upstream{AccessKeyEnv: "TEST_UPSTREAM_KEY", SecretKeyEnv: "TEST_UPSTREAM_SECRET"}, key: "key"},
-		{u: config.Upstream{AccessKeyEnv: "TEST_UPSTREAM_KEY", SecretKeyEnv: "TEST_UPSTREAM_NONE"}, fail: "TEST_UPSTREAM_NONE"},
+		{u: config.Upstream{AccessKeyEnv: "TEST_UPSTREAM_KEY", SecretKeyEnv: "TEST_UPSTREAM_NONE"},
+			fail: "TEST_UPSTREAM_NONE"},
 		{u: config.Upstream{CredentialsFile: file, Profile: "far"}, key: "AK"},
 		{u: config.Upstream{CredentialsFile: file, Profile: "near"}, fail: "near"},
 	} {
@@ -75,7 +77,8 @@ func TestABucketThatLeavesTheConfiguration(t *testing.T) {
 		}
 		return st, err
 	}
-	entry := map[string]*config.Upstream{"models": {Endpoint: "http://127.0.0.1:1", Region: "us-east-1", Validate: "always"}}
+	entry := map[string]*config.Upstream{"models": {Endpoint: "http://127.0.0.1:1", Region: "us-east-1",
+		Validate: "always"}}
 	c.Upstream = entry
 	st, err := open()
 	if err != nil {

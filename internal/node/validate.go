@@ -163,7 +163,8 @@ func usableDoor(c *config.Config) error {
 		return err
 	}
 	if admin, err := filepath.Abs(filepath.Join(c.Data, adminSocket)); err == nil && filepath.Clean(path) == admin {
-		return errs.New(errs.Invalid, op, path, "is the server's administration socket").WithFix("set gpudirect.socket to another name")
+		return errs.New(errs.Invalid, op, path, "is the server's administration socket").WithFix(
+			"set gpudirect.socket to another name")
 	}
 	if len(path) > door.MaxPath {
 		return errs.New(errs.Invalid, op, path, fmt.Sprintf("the name has %d bytes, expected at most %d", len(path),

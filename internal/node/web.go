@@ -101,7 +101,8 @@ func (w *web) observeDoor() func(door.Event) {
 }
 
 // attach lets the console answer. The returned function ends the use of the parts.
-func (w *web) attach(ctx context.Context, st store, accounts *iam.Service, front *s3api.Server, a *local) (func(), error) {
+func (w *web) attach(ctx context.Context, st store, accounts *iam.Service, front *s3api.Server,
+	a *local) (func(), error) {
 	if w == nil {
 		return func() {}, nil
 	}
@@ -212,8 +213,8 @@ func capacityOf(ctx context.Context, st store, data string) (webconsole.Capacity
 	if err != nil {
 		return webconsole.Capacity{}, err
 	}
-	c := webconsole.Capacity{Bytes: x.Bytes, Objects: x.Objects, Versions: x.Versions, Buckets: x.Buckets, Uploads: x.Uploads,
-		UploadBytes: x.UploadBytes, FreeBytes: x.FreeBytes, TotalBytes: -1, Damage: x.Damage}
+	c := webconsole.Capacity{Bytes: x.Bytes, Objects: x.Objects, Versions: x.Versions, Buckets: x.Buckets,
+		Uploads: x.Uploads, UploadBytes: x.UploadBytes, FreeBytes: x.FreeBytes, TotalBytes: -1, Damage: x.Damage}
 	var fs unix.Statfs_t
 	if unix.Statfs(filepath.Clean(data), &fs) == nil {
 		c.TotalBytes = int64(fs.Blocks) * fs.Bsize

@@ -19,7 +19,8 @@ type Dispatcher struct {
 	region  string
 	targets []*running
 
-	// Retry is the time after the first failed try; the time doubles up to MaxRetry. The caller may change both before Run.
+	// Retry is the time after the first failed try; the time doubles up to MaxRetry. The caller may change both before
+	// Run.
 	Retry, MaxRetry time.Duration
 	// Failed, if not nil, is called after each failed try. Failed must be quick.
 	Failed func(target string, err error)
@@ -48,8 +49,8 @@ type running struct {
 // pageSize is the largest number of events that are sent together.
 const pageSize = 100
 
-// NewDispatcher opens the targets. The parameters store and region are parts of each event. The caller calls Run, and then
-// Close.
+// NewDispatcher opens the targets. The parameters store and region are parts of each event. The caller calls Run, and
+// then Close.
 func NewDispatcher(j object.Journal, store, region string, targets []Settings) (*Dispatcher, error) {
 	d := &Dispatcher{journal: j, store: store, region: region, Retry: time.Second, MaxRetry: 30 * time.Second}
 	for _, s := range targets {

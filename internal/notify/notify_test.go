@@ -41,8 +41,8 @@ func (q *queue) add(key string, kind object.ChangeKind) {
 	if n := len(q.entries); n > 0 {
 		seq = q.entries[n-1].Seq + 1
 	}
-	q.entries = append(q.entries, object.JournalEntry{Seq: seq, Time: time.UnixMilli(1700000000123), Kind: kind, Bucket: "b",
-		Owner: "owner", Key: key, Version: "v1", Versioned: true, Size: 3, ETag: "e", Label: "id",
+	q.entries = append(q.entries, object.JournalEntry{Seq: seq, Time: time.UnixMilli(1700000000123), Kind: kind,
+		Bucket: "b", Owner: "owner", Key: key, Version: "v1", Versioned: true, Size: 3, ETag: "e", Label: "id",
 		By: object.Requester{Principal: "ann", Remote: "10.0.0.1", RequestID: "R", HostID: "H"}})
 	select {
 	case q.grown <- struct{}{}:
@@ -148,7 +148,8 @@ func TestARecordIsThatOfS3(t *testing.T) {
 
 func TestEachKindHasItsName(t *testing.T) {
 	for kind, want := range map[object.ChangeKind]string{
-		object.ChangePut: "ObjectCreated:Put", object.ChangePost: "ObjectCreated:Post", object.ChangeCopy: "ObjectCreated:Copy",
+		object.ChangePut: "ObjectCreated:Put", object.ChangePost: "ObjectCreated:Post",
+		object.ChangeCopy:     "ObjectCreated:Copy",
 		object.ChangeComplete: "ObjectCreated:CompleteMultipartUpload", object.ChangeAppend: "ObjectCreated:Put",
 		object.ChangeRename: "ObjectCreated:Put", object.ChangeRenamed: "ObjectRemoved:Delete",
 		object.ChangeDelete: "ObjectRemoved:Delete", object.ChangeMarker: "ObjectRemoved:DeleteMarkerCreated",
@@ -160,7 +161,8 @@ func TestEachKindHasItsName(t *testing.T) {
 		}
 	}
 	by := object.Requester{Principal: object.PrincipalLifecycle}
-	if got := NameOf(&object.JournalEntry{Kind: object.ChangeMarker, By: by}); got != "LifecycleExpiration:DeleteMarkerCreated" {
+	if got := NameOf(&object.JournalEntry{Kind: object.ChangeMarker,
+		By: by}); got != "LifecycleExpiration:DeleteMarkerCreated" {
 		t.Errorf("a marker by lifecycle: %s", got)
 	}
 }
@@ -178,7 +180,8 @@ func TestWebhookThatIsDown(t *testing.T) {
 		q.add(fmt.Sprint(i), object.ChangePut)
 	}
 	failed := make(chan struct{}, 100)
-	s := Settings{Name: "t", Type: "webhook", Address: []string{"http://" + address}, Secret: "Bearer x", Timeout: 10 * time.Second}
+	s := Settings{Name: "t", Type: "webhook", Address: []string{"http://" + address}, Secret: "Bearer x",
+		Timeout: 10 * time.Second}
 	d, err := NewDispatcher(q, "store", "r", []Settings{s})
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +270,8 @@ func TestNATS(t *testing.T) {
 		return conn, js
 	}
 	conn, js := open()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"store.>"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S",
+		Subjects: []string{"store.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	q := newQueue()
@@ -339,8 +343,8 @@ func TestKafka(t *testing.T) {
 	}
 	defer c.Close()
 	q := newQueue()
-	run(t, q, Settings{Type: "kafka", Address: c.ListenAddrs(), Topic: "events", SASL: "scram-sha-256", User: "u", Secret: "p",
-		Timeout: 5 * time.Second})
+	run(t, q, Settings{Type: "kafka", Address: c.ListenAddrs(), Topic: "events", SASL: "scram-sha-256", User: "u",
+		Secret: "p", Timeout: 5 * time.Second})
 	for i := range 150 {
 		q.add(fmt.Sprint(i), object.ChangePut)
 	}

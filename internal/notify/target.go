@@ -50,7 +50,8 @@ func Open(s Settings) (Target, error) {
 	case "kafka":
 		return newKafka(s, conf)
 	}
-	return nil, errs.New(errs.Invalid, "open event target", s.Name, fmt.Sprintf("type %q, expected webhook, nats or kafka", s.Type))
+	return nil, errs.New(errs.Invalid, "open event target", s.Name,
+		fmt.Sprintf("type %q, expected webhook, nats or kafka", s.Type))
 }
 
 // tlsConfig returns the TLS settings of a target, or nil for the system's certificate authorities.

@@ -52,7 +52,8 @@ func (w *webhook) post(ctx context.Context, m *Message) error {
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
 	_ = resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return errs.New(errs.IO, op, w.s.Name, fmt.Sprintf("%s replied with status %s, expected 2xx", w.s.Address[0], resp.Status))
+		return errs.New(errs.IO, op, w.s.Name, fmt.Sprintf("%s replied with status %s, expected 2xx", w.s.Address[0],
+			resp.Status))
 	}
 	return nil
 }

@@ -40,8 +40,8 @@ const (
 	version = 3
 )
 
-// Domain is a connection to the profiler that runs the program. The profiler shows the ranges of a Domain under one name,
-// apart from those of other libraries. All methods are safe for concurrent use.
+// Domain is a connection to the profiler that runs the program. The profiler shows the ranges of a Domain under one
+// name, apart from those of other libraries. All methods are safe for concurrent use.
 type Domain struct {
 	tables *tables
 	handle uintptr

@@ -54,7 +54,8 @@ type versions struct {
 func newTables() *tables {
 	t := &tables{core: newModule(), core2: newModule()}
 	t.callbacks = &callbacks{size: unsafe.Sizeof(callbacks{}), functions: dl.Callback(t.module)}
-	t.versions = &versions{size: unsafe.Sizeof(versions{}), version: version, set: dl.Callback(func(uintptr) uintptr { return 0 })}
+	t.versions = &versions{size: unsafe.Sizeof(versions{}), version: version,
+		set: dl.Callback(func(uintptr) uintptr { return 0 })}
 	return t
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The Attr constants are the names under which the S3 front end keeps its values in the attributes of an object. A store
-// on another S3 server translates attributes to headers by these names.
+// The Attr constants are the names under which the S3 front end keeps its values in the attributes of an object. A
+// store on another S3 server translates attributes to headers by these names.
 const (
 	AttrType        = "content-type"
 	AttrEncoding    = "content-encoding"
@@ -30,7 +30,8 @@ const (
 	// AttrUpload and AttrUploadParts name the multipart upload that made the object, and the digest of its parts.
 	AttrUpload      = "upload"
 	AttrUploadParts = "upload-parts"
-	// AttrReplication is the replication status of the version: "REPLICA", or a JSON object with the status at each target.
+	// AttrReplication is the replication status of the version: "REPLICA", or a JSON object with the status at each
+	// target.
 	AttrReplication = "replication"
 	// AttrOwner is the access key of the object's owner; missing means the owner of the bucket. AttrACL is a JSON object
 	// with the ACL of the object; missing means that the object is private to its owner.
@@ -47,7 +48,8 @@ func ChangedAttributes(attributes map[string]string) map[string]string {
 	out := make(map[string]string, len(attributes))
 	for name, value := range attributes {
 		switch name {
-		case AttrRetention, AttrHold, AttrSumAlgo, AttrSumType, AttrSum, AttrUpload, AttrUploadParts, AttrReplication, AttrSealed:
+		case AttrRetention, AttrHold, AttrSumAlgo, AttrSumType, AttrSum, AttrUpload, AttrUploadParts, AttrReplication,
+			AttrSealed:
 		default:
 			out[name] = value
 		}

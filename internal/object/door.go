@@ -138,8 +138,8 @@ type Sealed struct {
 // Action is the S3 action of a request, named as in bucket policies: for example, "s3:GetObject".
 type Action string
 
-// Clients of the door can request the actions ActionGet, ActionGetVersion, ActionPut and ActionList. Sessions of directory
-// buckets need ActionDelete too.
+// Clients of the door can request the actions ActionGet, ActionGetVersion, ActionPut and ActionList. Sessions of
+// directory buckets need ActionDelete too.
 const (
 	ActionGet        Action = "s3:GetObject"
 	ActionGetVersion Action = "s3:GetObjectVersion"

@@ -41,8 +41,8 @@ type Encryption struct {
 
 // The attributes of encrypted content. Only an Encrypter writes them.
 const (
-	// AttrSealed holds the wrapped key of an encrypted object and how it is encrypted, as JSON. An object without AttrSealed
-	// is not encrypted.
+	// AttrSealed holds the wrapped key of an encrypted object and how it is encrypted, as JSON. An object without
+	// AttrSealed is not encrypted.
 	AttrSealed = "sealed"
 	// AttrSealedPart holds the size, the checksum and the salt of an encrypted part.
 	AttrSealedPart = "sealed-part"
@@ -52,23 +52,25 @@ const (
 // Bucket.DefaultEncryption.
 const SettingEncryption = "encryption"
 
-// Encrypter is a Store that encrypts and decrypts content. The context of a call carries the keys: see WithEncryption and
-// WithCustomerKey.
+// Encrypter is a Store that encrypts and decrypts content. The context of a call carries the keys: see WithEncryption
+// and WithCustomerKey.
 type Encrypter interface {
-	// CheckEncryption returns an error if the store cannot encrypt a new object of the bucket as e says. The error has kind
-	// Unsupported if the store has no master key, and wraps ErrNoSuchEncryptionKey if the key that e names does not exist.
+	// CheckEncryption returns an error if the store cannot encrypt a new object of the bucket as e says. The error has
+	// kind Unsupported if the store has no master key, and wraps ErrNoSuchEncryptionKey if the key that e names does not
+	// exist.
 	CheckEncryption(ctx context.Context, bucket string, e Encryption) error
 	// Unlock checks that a client may read an object with the key in ctx. Unlock fails with ErrNeedsKey, ErrWrongKey or
 	// ErrUnneededKey.
 	Unlock(ctx context.Context, info *Info) error
-	// UnlockUpload checks the key in ctx for a part of a multipart upload, as Unlock does. If the upload needs a customer's
-	// key and ctx has none, UnlockUpload fails with ErrNeedsKey.
+	// UnlockUpload checks the key in ctx for a part of a multipart upload, as Unlock does. If the upload needs a
+	// customer's key and ctx has none, UnlockUpload fails with ErrNeedsKey.
 	UnlockUpload(ctx context.Context, u *Upload) error
 }
 
 // The errors of encrypted objects.
 var (
-	ErrNeedsKey            error = sentinel{errs.Permission, "the object is encrypted with a key that the request does not have"}
+	ErrNeedsKey error = sentinel{errs.Permission,
+		"the object is encrypted with a key that the request does not have"}
 	ErrWrongKey            error = sentinel{errs.Permission, "the key is not the one that the object is encrypted with"}
 	ErrUnneededKey         error = sentinel{errs.Invalid, "the request has a key for an object without one"}
 	ErrNoSuchEncryptionKey error = sentinel{errs.NotFound, "no such encryption key"}
@@ -82,9 +84,9 @@ type (
 	customerKey struct{}
 )
 
-// WithEncryption returns a context for Put, CreateUpload and Copy that says how the new object is encrypted. Without it,
-// the bucket's default decides. The context also gives the key of a customer to PutPart, CopyPart and CompleteUpload.
-// Only a store that is an Encrypter obeys it.
+// WithEncryption returns a context for Put, CreateUpload and Copy that says how the new object is encrypted. Without
+// it, the bucket's default decides. The context also gives the key of a customer to PutPart, CopyPart and
+// CompleteUpload. Only a store that is an Encrypter obeys it.
 func WithEncryption(ctx context.Context, e Encryption) context.Context {
 	return context.WithValue(ctx, encrypting{}, e)
 }
@@ -95,8 +97,8 @@ func EncryptionIn(ctx context.Context) (e Encryption, ok bool) {
 	return e, ok
 }
 
-// WithCustomerKey returns a context for Open and for the source of Copy and CopyPart, with the client's key of an object
-// that is encrypted as EncryptedCustomer.
+// WithCustomerKey returns a context for Open and for the source of Copy and CopyPart, with the client's key of an
+// object that is encrypted as EncryptedCustomer.
 func WithCustomerKey(ctx context.Context, key []byte) context.Context {
 	return context.WithValue(ctx, customerKey{}, key)
 }

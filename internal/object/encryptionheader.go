@@ -17,8 +17,8 @@ type EncryptionHeader struct {
 	BucketKey bool `json:"bucket_key,omitempty"`
 }
 
-// EncryptionOf returns how an object or an upload with these attributes is encrypted. EncryptionOf returns nil if the object is not
-// encrypted, or if the attribute cannot be read.
+// EncryptionOf returns how an object or an upload with these attributes is encrypted. EncryptionOf returns nil if the
+// object is not encrypted, or if the attribute cannot be read.
 func EncryptionOf(attributes map[string]string) *EncryptionHeader {
 	text, ok := attributes[AttrSealed]
 	if !ok {
@@ -46,8 +46,8 @@ func (d *DefaultEncryption) Encryption() Encryption {
 // Encode returns the value of the setting SettingEncryption.
 func (d *DefaultEncryption) Encode() ([]byte, error) { return json.Marshal(d) }
 
-// DefaultEncryption returns the default encryption of the bucket, or nil if the bucket has none. DefaultEncryption fails with kind Corrupt
-// if the setting cannot be read, because nobody may then write objects without encryption.
+// DefaultEncryption returns the default encryption of the bucket, or nil if the bucket has none. DefaultEncryption
+// fails with kind Corrupt if the setting cannot be read, because nobody may then write objects without encryption.
 func (b *Bucket) DefaultEncryption() (*DefaultEncryption, error) {
 	doc, ok := b.Settings[SettingEncryption]
 	if !ok {

@@ -15,12 +15,13 @@ const DirectorySuffix = "--x-s3"
 // Larger content has a file of its own, which begins on a page and which clients of the door can read directly.
 const DirectoryInline = 4 << 10
 
-// IsDirectory reports whether the name is that of a directory bucket of S3 Express. Objects of a directory bucket can be
-// appended to and renamed. A directory bucket has ETags of kind ETagCRC64 and no versions.
+// IsDirectory reports whether the name is that of a directory bucket of S3 Express. Objects of a directory bucket can
+// be appended to and renamed. A directory bucket has ETags of kind ETagCRC64 and no versions.
 func IsDirectory(bucket string) bool { return strings.HasSuffix(bucket, DirectorySuffix) }
 
-// ParseDirectory returns the zone in the name of a directory bucket, which has the form BASE--ZONE--x-s3. ParseDirectory
-// returns false if the name has another form, or if S3 does not allow the name: 3 to 63 lower-case letters, digits and hyphens.
+// ParseDirectory returns the zone in the name of a directory bucket, which has the form BASE--ZONE--x-s3.
+// ParseDirectory returns false if the name has another form, or if S3 does not allow the name: 3 to 63 lower-case
+// letters, digits and hyphens.
 func ParseDirectory(bucket string) (zone string, ok bool) {
 	rest, ok := strings.CutSuffix(bucket, DirectorySuffix)
 	if !ok || len(bucket) > 63 {
@@ -46,8 +47,8 @@ func label(s string) bool {
 	return s != "" && s[0] != '-' && s[len(s)-1] != '-'
 }
 
-// Directories appends to and renames the objects of directory buckets. Append and Rename fail with kind Unsupported if the
-// bucket is no directory bucket, and with ErrNoSuchBucket if the bucket does not exist.
+// Directories appends to and renames the objects of directory buckets. Append and Rename fail with kind Unsupported if
+// the bucket is no directory bucket, and with ErrNoSuchBucket if the bucket does not exist.
 type Directories interface {
 	// Append adds content to the end of an object, or makes the object. If Append succeeds, the longer object is durable
 	// and visible; if Append fails, the object is as before. Readers see the object before or after. Content that was
@@ -60,8 +61,8 @@ type Directories interface {
 	// has the new key is replaced. Rename keeps the content, the attributes, the ETag and the time of modification. Rename
 	// fails with ErrNoSuchKey if there is no object to rename.
 	//
-	// A second Rename with the same r.Token succeeds without a change, for at least an hour and even after a restart. Rename
-	// fails with ErrTokenUsed if the second Rename names other keys.
+	// A second Rename with the same r.Token succeeds without a change, for at least an hour and even after a restart.
+	// Rename fails with ErrTokenUsed if the second Rename names other keys.
 	Rename(ctx context.Context, r Rename) error
 }
 

@@ -194,8 +194,8 @@ type JournalQueue struct {
 }
 
 // Journal is a store that keeps a durable journal of changes. An entry becomes durable and visible in the same step as
-// its change: no acknowledged change lacks its entry, and no entry is without a change. Each consumer has a queue of its
-// own, so a consumer that stands still does not hold up others.
+// its change: no acknowledged change lacks its entry, and no entry is without a change. Each consumer has a queue of
+// its own, so a consumer that stands still does not hold up others.
 //
 // A queue has a bounded number of entries. If it is full, the store drops its oldest entries, counts them in
 // JournalQueue.Lost and calls an event. Writers of objects never wait for the journal.
@@ -206,8 +206,8 @@ type Journal interface {
 	// AckJournal removes the entries of a consumer up to and including the one with this Seq. A crash may bring back
 	// entries that were acknowledged shortly before, so consumers have to expect an entry again.
 	AckJournal(ctx context.Context, consumer string, through uint64) error
-	// WaitJournal returns when a consumer has an entry with a Seq above the parameter after, or when ctx ends. The error is
-	// that of ctx, or ErrClosed if the store is closed.
+	// WaitJournal returns when a consumer has an entry with a Seq above the parameter after, or when ctx ends. The error
+	// is that of ctx, or ErrClosed if the store is closed.
 	WaitJournal(ctx context.Context, consumer string, after uint64) error
 	// JournalQueues returns the queues of all consumers with entries or losses, ordered by name.
 	JournalQueues(ctx context.Context) ([]JournalQueue, error)

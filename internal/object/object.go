@@ -141,8 +141,8 @@ type Put struct {
 	Judge Judge
 	// Plain, if not nil, means that Body is encrypted. The store calls Plain once after the last byte of Body. Plain
 	// describes the content before its encryption: its size, its CRC-64/NVME and the 16 bytes of its MD5 ETag. Info.Size,
-	// Info.CRC64 and the ETag of the new version, and the argument of Finish, are those of Plain. Size is the length of the
-	// encrypted Body.
+	// Info.CRC64 and the ETag of the new version, and the argument of Finish, are those of Plain. Size is the length of
+	// the encrypted Body.
 	Plain func() Written
 	// Origin, if not nil, makes the new version a copy of a version of another S3 server.
 	Origin *Origin

@@ -4,8 +4,8 @@ package object
 
 import "time"
 
-// The HeaderOrigin constants are the headers of an S3 request to a NebulaIO server that writes a version with an Origin.
-// HeaderOriginModified makes the request such a write; the others are optional.
+// The HeaderOrigin constants are the headers of an S3 request to a NebulaIO server that writes a version with an
+// Origin. HeaderOriginModified makes the request such a write; the others are optional.
 const (
 	HeaderOriginModified = "X-Nebulaio-Origin-Modified" // Origin.Modified, such as 2026-01-31T10:00:00.123Z
 	HeaderOriginETag     = "X-Nebulaio-Origin-Etag"     // Origin.ETag
@@ -13,8 +13,8 @@ const (
 	HeaderOriginNewest   = "X-Nebulaio-Origin-Newest"   // Origin.Newest
 )
 
-// HeaderExact is the header of a listing of versions. If its value is "true", a NebulaIO server lists versions and delete
-// markers in their order, with times in milliseconds. Otherwise the listing has the form of S3.
+// HeaderExact is the header of a listing of versions. If its value is "true", a NebulaIO server lists versions and
+// delete markers in their order, with times in milliseconds. Otherwise the listing has the form of S3.
 const HeaderExact = "X-Nebulaio-Exact"
 
 // Origin is the identity that a version has on another S3 server. A write with an Origin adds a copy of that version:

@@ -51,8 +51,8 @@ type Usage struct {
 	Objects int64 `json:"objects"`
 }
 
-// Quotas limits what buckets and their owners hold. A store checks a quota in the same step as a change, so that no change
-// exceeds it. A change that exceeds a quota fails with ErrQuota. A change that frees space always succeeds.
+// Quotas limits what buckets and their owners hold. A store checks a quota in the same step as a change, so that no
+// change exceeds it. A change that exceeds a quota fails with ErrQuota. A change that frees space always succeeds.
 type Quotas interface {
 	// SetOwnerQuota limits what all buckets of an owner hold together. If q is nil, the limit is removed. The quota of a
 	// bucket is its setting SettingQuota.

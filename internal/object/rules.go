@@ -42,9 +42,9 @@ func CheckNew(op, key string, attributes map[string]string) error {
 	return CheckAttributes(op, key, attributes)
 }
 
-// CheckBucket returns an error of kind Invalid if the kind of ETag or the versioning state of b is unknown. If b names no
-// kind of ETag, CheckBucket sets ETagMD5, or ETagCRC64 for a directory bucket. CheckBucket refuses a directory bucket with
-// MD5 ETags or versions, because appends cannot extend them.
+// CheckBucket returns an error of kind Invalid if the kind of ETag or the versioning state of b is unknown. If b names
+// no kind of ETag, CheckBucket sets ETagMD5, or ETagCRC64 for a directory bucket. CheckBucket refuses a directory
+// bucket with MD5 ETags or versions, because appends cannot extend them.
 func CheckBucket(op string, b *Bucket) error {
 	dir := IsDirectory(b.Name)
 	switch {

@@ -21,9 +21,9 @@ type Foreign interface {
 	Upstream(bucket string) Upstream
 }
 
-// Upstream is the S3 server that keeps the objects of an upstream bucket. The versioning state and the object lock of an
-// upstream bucket are settings of that server, and that server enforces them. Each method asks the server, and fails if
-// the server refuses or does not answer.
+// Upstream is the S3 server that keeps the objects of an upstream bucket. The versioning state and the object lock of
+// an upstream bucket are settings of that server, and that server enforces them. Each method asks the server, and fails
+// if the server refuses or does not answer.
 type Upstream interface {
 	// Versioning returns the versioning state of the bucket.
 	Versioning(ctx context.Context) (Versioning, error)
@@ -47,9 +47,9 @@ type Lock struct {
 type detailed struct{}
 
 // Detailed returns a context for Objects.Stat. The context tells a store with upstream buckets to ask the upstream for
-// everything that can change without a new ETag: tags, retention and legal hold. Info.Parts is set if the upstream lists
-// parts. If part is not 0, the caller needs the part with that number: Info.Part is set if the upstream does not list
-// parts and the object has the part.
+// everything that can change without a new ETag: tags, retention and legal hold. Info.Parts is set if the upstream
+// lists parts. If part is not 0, the caller needs the part with that number: Info.Part is set if the upstream does not
+// list parts and the object has the part.
 func Detailed(ctx context.Context, part int) context.Context {
 	return context.WithValue(ctx, detailed{}, part)
 }

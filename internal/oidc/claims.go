@@ -80,8 +80,8 @@ const (
 	maxClaimBytes = 2048
 )
 
-// textsIn returns the claims that are texts or lists of texts, by their names in lower case. The claims about the user come
-// first, so that others are left out if there are too many.
+// textsIn returns the claims that are texts or lists of texts, by their names in lower case. The claims about the user
+// come first, so that others are left out if there are too many.
 func textsIn(all map[string]any) map[string][]string {
 	first := []string{"sub", "iss", "aud", "azp", "email", "preferred_username", "name"}
 	rest := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(n string) bool { return slices.Contains(first, n) })

@@ -32,8 +32,8 @@ const (
 	discovery = "/.well-known/openid-configuration"
 )
 
-// CheckURL returns what is wrong with the URL of an issuer, or "". Plain HTTP is accepted on this machine alone: anybody on
-// the way could replace the keys, and so make tokens.
+// CheckURL returns what is wrong with the URL of an issuer, or "". Plain HTTP is accepted on this machine alone:
+// anybody on the way could replace the keys, and so make tokens.
 func CheckURL(text string) string {
 	const expected = "expected https://HOST/PATH, or http:// with a loopback address"
 	u, err := url.Parse(text)
@@ -53,8 +53,8 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// NewClient returns an HTTP client for issuers. The file caFile holds additional certificate authorities; an empty caFile
-// means none. The client follows redirects only to URLs that CheckURL accepts.
+// NewClient returns an HTTP client for issuers. The file caFile holds additional certificate authorities; an empty
+// caFile means none. The client follows redirects only to URLs that CheckURL accepts.
 func NewClient(caFile string) (*http.Client, error) {
 	const op = "read the certificate authorities"
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -89,8 +89,8 @@ func NewClient(caFile string) (*http.Client, error) {
 	}, nil
 }
 
-// checkDocument returns what is wrong with the URL of a document of an issuer, or "". Unlike the URL of an issuer, it may
-// have a query.
+// checkDocument returns what is wrong with the URL of a document of an issuer, or "". Unlike the URL of an issuer, it
+// may have a query.
 func checkDocument(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -30,9 +30,9 @@ const (
 
 // keySet holds the keys of an issuer.
 //
-// A token with an unknown key makes the keySet fetch the keys, because the issuer may have rotated them. A fetch replaces
-// all keys, so that a withdrawn key counts no more. Anybody can send tokens with unknown keys, so a bucket of permits
-// limits these fetches.
+// A token with an unknown key makes the keySet fetch the keys, because the issuer may have rotated them. A fetch
+// replaces all keys, so that a withdrawn key counts no more. Anybody can send tokens with unknown keys, so a bucket of
+// permits limits these fetches.
 type keySet struct {
 	o     Options
 	fetch func(ctx context.Context) ([]jose.JSONWebKey, time.Duration, error)
@@ -170,8 +170,8 @@ func (k *keySet) load(ctx context.Context, now time.Time) ([]jose.JSONWebKey, er
 	return keys, nil
 }
 
-// parseKeys reads a JSON Web Key Set. It leaves out keys that are not for signatures, keys of unknown kinds, symmetric keys
-// and RSA keys that are too short.
+// parseKeys reads a JSON Web Key Set. It leaves out keys that are not for signatures, keys of unknown kinds, symmetric
+// keys and RSA keys that are too short.
 func parseKeys(text []byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

@@ -121,8 +121,8 @@ func (p *Provider) Name() string { return p.o.Name }
 // Issuer returns the URL of the issuer.
 func (p *Provider) Issuer() string { return p.o.Issuer }
 
-// IssuerOf returns the issuer that a token names. IssuerOf verifies nothing, so the result only selects the Provider that
-// verifies the token. IssuerOf fails with ErrInvalid if the token is malformed.
+// IssuerOf returns the issuer that a token names. IssuerOf verifies nothing, so the result only selects the Provider
+// that verifies the token. IssuerOf fails with ErrInvalid if the token is malformed.
 func IssuerOf(token string) (string, error) {
 	t, err := parse(token)
 	if err != nil {
@@ -155,8 +155,8 @@ func parse(token string) (*jwt.JSONWebToken, error) {
 	return t, nil
 }
 
-// Verify checks a token and returns the identity of its user. Verify may fetch the keys of the issuer. The errors of Verify
-// are ErrExpired, ErrRejected, ErrInvalid and ErrUnreachable, with the reason.
+// Verify checks a token and returns the identity of its user. Verify may fetch the keys of the issuer. The errors of
+// Verify are ErrExpired, ErrRejected, ErrInvalid and ErrUnreachable, with the reason.
 func (p *Provider) Verify(ctx context.Context, token string) (Identity, error) {
 	t, err := parse(token)
 	if err != nil {

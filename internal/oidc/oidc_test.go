@@ -101,12 +101,13 @@ func TestWrongTokensAreRefused(t *testing.T) {
 		token string
 		want  error
 	}{
-		"expired":         {token(t, i, issuer.Token{Seconds: -1}), ErrExpired},
-		"wrong audience":  {token(t, i, issuer.Token{Audience: []string{"other"}}), ErrRejected},
-		"no audience":     {token(t, i, issuer.Token{Audience: []string{}}), ErrRejected},
-		"another issuer":  {token(t, i, issuer.Token{Issuer: "https://other"}), ErrInvalid},
-		"another's key":   {token(t, other, issuer.Token{}), ErrInvalid},
-		"other claims":    {parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"root"}`)) + "." + parts[2], ErrInvalid},
+		"expired":        {token(t, i, issuer.Token{Seconds: -1}), ErrExpired},
+		"wrong audience": {token(t, i, issuer.Token{Audience: []string{"other"}}), ErrRejected},
+		"no audience":    {token(t, i, issuer.Token{Audience: []string{}}), ErrRejected},
+		"another issuer": {token(t, i, issuer.Token{Issuer: "https://other"}), ErrInvalid},
+		"another's key":  {token(t, other, issuer.Token{}), ErrInvalid},
+		"other claims": {parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"root"}`)) + "." + parts[2],
+			ErrInvalid},
 		"no signature":    {none, ErrInvalid},
 		"symmetric":       {hmac, ErrInvalid},
 		"cut":             {good[:len(good)-4], ErrInvalid},

@@ -19,8 +19,8 @@ func NewProviders(all ...*Provider) *Providers {
 // Len returns the number of providers.
 func (p *Providers) Len() int { return len(p.by) }
 
-// Verify checks a token with the Provider of its issuer. Verify fails as Provider.Verify does, and with ErrInvalid if no
-// Provider has the issuer.
+// Verify checks a token with the Provider of its issuer. Verify fails as Provider.Verify does, and with ErrInvalid if
+// no Provider has the issuer.
 func (p *Providers) Verify(ctx context.Context, token string) (Identity, error) {
 	issuer, err := IssuerOf(token)
 	if err != nil {

@@ -62,14 +62,15 @@ func (a Account) Options() s3.Options {
 		VirtualHost: a.VirtualHost, Connections: a.Connections, Credentials: a.Credentials}
 }
 
-// Resolve finds the server and the keys as the AWS tools do. Resolve sends no request: temporary keys are fetched by the
-// first call of Credentials.
+// Resolve finds the server and the keys as the AWS tools do. Resolve sends no request: temporary keys are fetched by
+// the first call of Credentials.
 //
 // The endpoint is that of the settings, NEBULAIO_ENDPOINT, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or that of the
 // profile. If none is named, a named profile means Amazon, and otherwise the endpoint is LocalEndpoint.
 //
-// The keys are those of the settings, NEBULAIO_ACCESS_KEY, a profile of the settings, AWS_ACCESS_KEY_ID, a web identity,
-// the profile AWS_PROFILE or "default", the container, or the instance. Only requests to Amazon use the instance.
+// The keys are those of the settings, NEBULAIO_ACCESS_KEY, a profile of the settings, AWS_ACCESS_KEY_ID, a web
+// identity, the profile AWS_PROFILE or "default", the container, or the instance. Only requests to Amazon use the
+// instance.
 func Resolve(ctx context.Context, s Settings) (Account, error) {
 	r, err := newResolver(ctx, s)
 	if err != nil {

@@ -27,8 +27,8 @@ type opened struct {
 // NewClients returns an empty set of clients. The caller closes it.
 func NewClients(s Settings) *Clients { return &Clients{settings: s, all: map[string]*opened{}} }
 
-// Open returns the tree of a place. For an S3 place, Open finds the server and the keys as Resolve describes. If the place
-// names a profile, the server and the keys come from that profile alone, and not from the settings.
+// Open returns the tree of a place. For an S3 place, Open finds the server and the keys as Resolve describes. If the
+// place names a profile, the server and the keys come from that profile alone, and not from the settings.
 func (c *Clients) Open(ctx context.Context, p Place) (Tree, error) {
 	if !p.Remote() {
 		return Tree{Place: p}, nil

@@ -26,8 +26,8 @@ func (p Pair) Key() string {
 const walkAhead = 2000
 
 // Merge walks two places at once and calls each with every key that one of them has, in the byte order of keys. The
-// two walks run on goroutines of their own, and each runs on that of the caller. Markers of folders are left out. The error
-// of a walk, or of each, ends both walks and is returned.
+// two walks run on goroutines of their own, and each runs on that of the caller. Markers of folders are left out. The
+// error of a walk, or of each, ends both walks and is returned.
 func Merge(ctx context.Context, a, b Walker, each func(Pair) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	left, right := begin(ctx, a), begin(ctx, b)

@@ -151,8 +151,8 @@ func TestWalkPages(t *testing.T) {
 func TestListingsThatCannotBeTrusted(t *testing.T) {
 	page := func(next string, keys ...string) string {
 		var text strings.Builder
-		fmt.Fprintf(&text, "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>%s</NextContinuationToken>",
-			next)
+		fmt.Fprintf(&text,
+			"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>%s</NextContinuationToken>", next)
 		for _, k := range keys {
 			text.WriteString("<Contents><Key>" + k + "</Key></Contents>")
 		}
@@ -164,21 +164,26 @@ func TestListingsThatCannotBeTrusted(t *testing.T) {
 		most  int // requests
 	}{
 		"the same page again": {func(int) string { return page("t", "p/a") }, "order of keys", 2},
-		"pages in a circle":   {func(n int) string { return page(fmt.Sprint(n), fmt.Sprintf("p/%d", n%3)) }, "order of keys", 5},
-		"keys out of order":   {func(int) string { return page("t", "p/b", "p/a") }, "order of keys", 1},
-		"one token, no keys":  {func(int) string { return page("t") }, "without any key", 3},
-		"no keys for ever":    {func(n int) string { return page(fmt.Sprint(n)) }, "without any key", mostEmpty + 2},
-		"another prefix":      {func(int) string { return page("t", "q/a") }, "does not begin with the prefix", 1},
+		"pages in a circle": {func(n int) string { return page(fmt.Sprint(n), fmt.Sprintf("p/%d", n%3)) }, "order of keys",
+			5},
+		"keys out of order":  {func(int) string { return page("t", "p/b", "p/a") }, "order of keys", 1},
+		"one token, no keys": {func(int) string { return page("t") }, "without any key", 3},
+		"no keys for ever":   {func(n int) string { return page(fmt.Sprint(n)) }, "without any key", mostEmpty + 2},
+		"another prefix":     {func(int) string { return page("t", "q/a") }, "does not begin with the prefix", 1},
 		"groups": {func(int) string {
 			return "<ListBucketResult><CommonPrefixes><Prefix>p/x/</Prefix></CommonPrefixes></ListBucketResult>"
 		}, "not asked for", 1},
-		"more without a token": {func(int) string { return "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>" }, "not how to ask", 1},
-		"too many entries":     {func(int) string { return page("t", strings.Split(strings.Repeat("p/a ", 11_000), " ")...) }, "entries", 1},
+		"more without a token": {func(int) string {
+			return "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"
+		}, "not how to ask", 1},
+		"too many entries": {func(int) string { return page("t", strings.Split(strings.Repeat("p/a ", 11_000), " ")...) },
+			"entries", 1},
 		"a bomb": {func(int) string {
 			return `<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;">]><ListBucketResult><Contents><Key>&b;</Key></Contents></ListBucketResult>`
 		}, "no listing", 1},
-		"a flood": {func(int) string { return "<ListBucketResult>" + strings.Repeat("<Contents>", 1_700_000) }, "more than", 1},
-		"HTML":    {func(int) string { return "<html>hello</html>" }, "no listing", 1},
+		"a flood": {func(int) string { return "<ListBucketResult>" + strings.Repeat("<Contents>", 1_700_000) }, "more than",
+			1},
+		"HTML": {func(int) string { return "<html>hello</html>" }, "no listing", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
@@ -223,7 +228,8 @@ func TestVersionsThatLeadBack(t *testing.T) {
 			fmt.Fprintf(w, "<ListVersionsResult><IsTruncated>true</IsTruncated>%s</ListVersionsResult>", reply(n))
 			return true
 		}
-		if err := f.tree("").WalkVersions(t.Context(), true, func(Version) error { return nil }); !errs.Is(err, errs.Corrupt) ||
+		if err := f.tree("").WalkVersions(t.Context(), true, func(Version) error { return nil }); !errs.Is(err,
+			errs.Corrupt) ||
 			n > 5 {
 			t.Errorf("%s: %d requests, %v", name, n, err)
 		}

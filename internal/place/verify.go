@@ -55,10 +55,10 @@ const mostAhead = 64
 // mostFailed is the number of keys that may fail before a comparison ends.
 const mostFailed = 100
 
-// Run compares both places and calls each with the finding for every key, in the order of the keys, on one goroutine. An
-// error of a listing, or of each, ends the comparison; a file or object that cannot be read is a finding. If A and B are
-// single objects or files, only they are compared, whatever their names. A single object is compared with the object of
-// its name in a folder B.
+// Run compares both places and calls each with the finding for every key, in the order of the keys, on one goroutine.
+// An error of a listing, or of each, ends the comparison; a file or object that cannot be read is a finding. If A and B
+// are single objects or files, only they are compared, whatever their names. A single object is compared with the
+// object of its name in a folder B.
 func (c Comparison) Run(ctx context.Context, each func(Finding) error) error {
 	one, err := c.single(ctx)
 	if err != nil {

@@ -73,8 +73,8 @@ func TestVerify(t *testing.T) {
 		"one read at a time":  {Comparison{A: local, B: summed.tree("p"), Reads: 1}, "crc64nvme+read"},
 		"read, although sums": {Comparison{A: local, B: summed.tree("p"), Read: true}, "read"},
 	} {
-		want := []string{"a same " + c.how, "big same " + c.how, "empty same size", "extra extra", "flipped different " + c.how,
-			"missing missing", "short different size"}
+		want := []string{"a same " + c.how, "big same " + c.how, "empty same size", "extra extra",
+			"flipped different " + c.how, "missing missing", "short different size"}
 		if got := findings(t, c.c); !slices.Equal(got, want) {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -91,7 +91,8 @@ func TestVerify(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	f := filterOf(t, "-*", "+b*")
-	if got := findings(t, Comparison{A: local, B: plain.tree("p"), Filter: f}); !slices.Equal(got, []string{"big same read"}) {
+	if got := findings(t, Comparison{A: local, B: plain.tree("p"), Filter: f}); !slices.Equal(got,
+		[]string{"big same read"}) {
 		t.Errorf("%q", got)
 	}
 	one := Tree{Place: Place{Path: filepath.Join(dir, "big")}}
@@ -100,7 +101,8 @@ func TestVerify(t *testing.T) {
 			t.Errorf("%s: %q", b, got)
 		}
 	}
-	if got := findings(t, Comparison{A: one, B: plain.tree("p/flipped")}); !slices.Equal(got, []string{"big different read"}) {
+	if got := findings(t, Comparison{A: one, B: plain.tree("p/flipped")}); !slices.Equal(got,
+		[]string{"big different read"}) {
 		t.Errorf("%q", got)
 	}
 	for _, c := range []Comparison{{A: local, B: one}, {A: one, B: plain.tree("q")}, {A: plain.tree("q"), B: local}} {

@@ -24,8 +24,8 @@ type Version struct {
 const mostVersions = 1_000_000
 
 // WalkVersions lists all versions below an S3 place in the order of their keys. If folder is set, the place is a folder
-// as for Walk; otherwise its name is the beginning of keys as for List. A server whose listing leads back gives an error
-// of kind Corrupt.
+// as for Walk; otherwise its name is the beginning of keys as for List. A server whose listing leads back gives an
+// error of kind Corrupt.
 func (t Tree) WalkVersions(ctx context.Context, folder bool, each func(Version) error) error {
 	prefix := t.Key
 	if folder {

@@ -52,7 +52,8 @@ func place(t *testing.T, name string) process.Place {
 // noGPU is a machine without a driver.
 var noGPU = process.Driver{Why: errs.New(errs.Unsupported, "use CUDA", "", "no driver")}
 
-func dumpTo(t *testing.T, h *holder.Process, to process.Place, change func(*process.DumpOptions)) (*process.Report, error) {
+func dumpTo(t *testing.T, h *holder.Process, to process.Place,
+	change func(*process.DumpOptions)) (*process.Report, error) {
 	t.Helper()
 	o := process.DumpOptions{CRIU: holder.CRIU(t), System: newEngine(t), Log: &bytes.Buffer{}}
 	if change != nil {
@@ -95,7 +96,8 @@ func TestDumpKillRestore(t *testing.T) {
 		t.Error("the process still runs")
 	}
 	want := int64(holder.MiB(t))
-	if m := rep.Image; rep.State != "ended" || m.Pages < want<<20 || m.Bytes < m.Pages || m.Size <= m.Bytes || m.Files < 8 ||
+	if m := rep.Image; rep.State != "ended" || m.Pages < want<<20 || m.Bytes < m.Pages || m.Size <= m.Bytes ||
+		m.Files < 8 ||
 		m.Path != filepath.Join(folder, process.ImageName) || last == 0 {
 		t.Errorf("%+v %+v", rep, rep.Image)
 	}
@@ -117,7 +119,8 @@ func TestDumpKillRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if back.PID != h.PID || back.State != device.ProcessRunning || !back.Image.Verified || back.Image.Bytes != rep.Image.Bytes {
+	if back.PID != h.PID || back.State != device.ProcessRunning || !back.Image.Verified ||
+		back.Image.Bytes != rep.Image.Bytes {
 		t.Errorf("%+v", back)
 	}
 	if got := h.Ask(); got[0] != "2" || got[1] != before[1] || got[2] != "two_" {
@@ -285,7 +288,8 @@ func TestKilledDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(temporary)
-	cmd.Env = append(os.Environ(), "TMPDIR="+temporary, "NEBULAIO_TEST_DUMP_FOLDER="+folder, fmt.Sprintf("NEBULAIO_TEST_DUMP_PID=%d", h.PID))
+	cmd.Env = append(os.Environ(), "TMPDIR="+temporary, "NEBULAIO_TEST_DUMP_FOLDER="+folder,
+		fmt.Sprintf("NEBULAIO_TEST_DUMP_PID=%d", h.PID))
 	out, err := cmd.CombinedOutput()
 	if state := cmd.ProcessState; state == nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("%v\n%s", err, out)
@@ -387,7 +391,8 @@ func TestDumpOfAGPUProcess(t *testing.T) {
 	}
 	to := place(t, t.TempDir())
 	o := process.DumpOptions{CRIU: tool, System: newEngine(t)}
-	if _, err := process.Dump(t.Context(), noGPU, h.PID, to, o); !errs.Is(err, errs.Unsupported) || !says(err, "no driver") {
+	if _, err := process.Dump(t.Context(), noGPU, h.PID, to, o); !errs.Is(err, errs.Unsupported) ||
+		!says(err, "no driver") {
 		t.Errorf("without a driver: %v", err)
 	}
 	g.Fail("cuCheckpointProcessCheckpoint", 0, 1, fakegpu.NotSupported)
@@ -453,7 +458,8 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "gs://a/b", "s3://", "s3:///x"} {
-		if _, err := process.ParsePlace(name, nebulaio.ClientOptions{}); !errs.Is(err, errs.Invalid) || !says(err, "expected a folder") {
+		if _, err := process.ParsePlace(name, nebulaio.ClientOptions{}); !errs.Is(err, errs.Invalid) ||
+			!says(err, "expected a folder") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -33,8 +33,8 @@ type Place struct {
 	client      nebulaio.ClientOptions
 }
 
-// ParsePlace reads the destination of a dump or the source of a restore: a folder, s3://BUCKET/KEY, or s3://BUCKET/PREFIX/
-// with a slash at its end.
+// ParsePlace reads the destination of a dump or the source of a restore: a folder, s3://BUCKET/KEY, or
+// s3://BUCKET/PREFIX/ with a slash at its end.
 func ParsePlace(name string, client nebulaio.ClientOptions) (Place, error) {
 	bad := func(why string) (Place, error) {
 		return Place{}, errs.New(errs.Invalid, "use", fmt.Sprintf("%q", name), why+"; expected a folder or s3://BUCKET/KEY")

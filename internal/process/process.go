@@ -168,7 +168,8 @@ func obstacles(p *target.Process, gpus []device.ProcessMemory, driver string) []
 	}
 	if len(p.IPC) > 0 {
 		add(releaseOf(driver) < releaseWithIPC, "ipc", fmt.Sprintf(
-			"end the sharing of GPU memory between processes, or install driver %d or newer", releaseWithIPC), "it shares GPU memory with other processes (CUDA IPC): %s", strings.Join(p.IPC, ", "))
+			"end the sharing of GPU memory between processes, or install driver %d or newer", releaseWithIPC),
+			"it shares GPU memory with other processes (CUDA IPC): %s", strings.Join(p.IPC, ", "))
 	}
 	if len(p.NCCL) > 0 {
 		add(true, "nccl", "destroy the process group first, or start with NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1",

@@ -104,7 +104,8 @@ func restore(ctx context.Context, d Driver, tool *criu.Program, src *source, fro
 	return rep, nil
 }
 
-// endRestored ends a process that criu has made, and frees its id. A process that is not a child of this one is another.
+// endRestored ends a process that criu has made, and frees its id. A process that is not a child of this one is
+// another.
 func endRestored(pid int) error {
 	if parentOf(pid) != os.Getpid() {
 		return nil

@@ -68,7 +68,8 @@ func resume(ctx context.Context, d Driver, p *target.Process, o ResumeOptions) (
 			return nil, err
 		}
 	}
-	if err := r.step("unlock", "letting process "+p.Shown()+" go on", func() error { return d.Unlock(p.PID) }); err != nil {
+	if err := r.step("unlock", "letting process "+p.Shown()+" go on",
+		func() error { return d.Unlock(p.PID) }); err != nil {
 		return nil, r.lost(d, p, errs.Wrap("resume process", p.Shown(), err), nil)
 	}
 	rep.State = device.ProcessRunning

@@ -107,7 +107,8 @@ func suspend(ctx context.Context, d Driver, p *target.Process, o SuspendOptions)
 func ready(d Driver, op string, p *target.Process) error {
 	if !p.CUDA {
 		return errs.New(errs.Unsupported, op+" process", p.Shown(), "it does not use CUDA: it has not loaded libcuda").
-			WithFix("give the id of a process that nvidia-smi lists; a process without a GPU can be dumped: nebulaio process dump")
+			WithFix(
+				"give the id of a process that nvidia-smi lists; a process without a GPU can be dumped: nebulaio process dump")
 	}
 	if d.Processes == nil {
 		return errs.Wrap(op+" process", p.Shown(), d.Why)

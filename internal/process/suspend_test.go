@@ -51,7 +51,8 @@ func (p proc) tree(t *testing.T) target.Tree {
 		t.Fatal(err)
 	}
 	stat := fmt.Sprintf("%d (py) thon) S 1 %d %d 0 -1 0 0 0 0 0 0 0 0 0 20 0 7 0 123456 0 0\n", pid, pid, pid)
-	for name, text := range map[string]string{"status": p.status, "stat": stat, "cmdline": "python\x00train.py\x00", "maps": p.maps,
+	for name, text := range map[string]string{"status": p.status, "stat": stat, "cmdline": "python\x00train.py\x00",
+		"maps":    p.maps,
 		"environ": p.environ, "mem": "", "../meminfo": p.meminfo} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -141,12 +142,14 @@ func TestSuspendFreesTheGPUAndResumeBringsItBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.state(device.ProcessSuspended)
-	if rep.State != device.ProcessSuspended || rep.GPUBytes != held || rep.Name != "python" || rep.ResidentBefore != 2<<20 ||
+	if rep.State != device.ProcessSuspended || rep.GPUBytes != held || rep.Name != "python" ||
+		rep.ResidentBefore != 2<<20 ||
 		rep.GPUsBefore[0].Bytes != held || rep.GPUsAfter[0].Bytes != 0 || rep.Driver == "" || len(rep.Obstacles) != 0 ||
 		len(rep.Steps) != 2 || rep.Steps[0].Step != "lock" || rep.Steps[1].Step != "checkpoint" || len(said) != 2 {
 		t.Errorf("%+v, %q", rep, said)
 	}
-	if _, err := r.suspend(t.Context(), process.SuspendOptions{}); !errs.Is(err, errs.Invalid) || !says(err, "suspended already") ||
+	if _, err := r.suspend(t.Context(), process.SuspendOptions{}); !errs.Is(err, errs.Invalid) ||
+		!says(err, "suspended already") ||
 		!strings.Contains(errs.FixOf(err), "process resume 4242") {
 		t.Errorf("suspended twice: %v", err)
 	}
@@ -156,7 +159,8 @@ func TestSuspendFreesTheGPUAndResumeBringsItBack(t *testing.T) {
 	}
 	r.state(device.ProcessRunning)
 	r.content()
-	if _, err := r.resume(t.Context(), process.ResumeOptions{}); !errs.Is(err, errs.Invalid) || !says(err, "not suspended") {
+	if _, err := r.resume(t.Context(), process.ResumeOptions{}); !errs.Is(err, errs.Invalid) ||
+		!says(err, "not suspended") {
 		t.Errorf("resumed twice: %v", err)
 	}
 }
@@ -189,10 +193,11 @@ func TestObstacles(t *testing.T) {
 		kind   errs.Kind
 		blocks bool
 	}{
-		"ipc":     {shared("/dev/shm/cuda.shm.0.1092.1 (deleted)"), errs.Unsupported, true},
-		"nccl":    {shared("/dev/shm/nccl-AbCdEf"), errs.Unsupported, true},
-		"mps":     {func(p *proc) { p.environ = "A=1\x00CUDA_MPS_PIPE_DIRECTORY=" + mps + "\x00" }, errs.Unsupported, true},
-		"traced":  {func(p *proc) { p.status = strings.Replace(p.status, "TracerPid:\t0", "TracerPid:\t9", 1) }, errs.Unsupported, true},
+		"ipc":  {shared("/dev/shm/cuda.shm.0.1092.1 (deleted)"), errs.Unsupported, true},
+		"nccl": {shared("/dev/shm/nccl-AbCdEf"), errs.Unsupported, true},
+		"mps":  {func(p *proc) { p.environ = "A=1\x00CUDA_MPS_PIPE_DIRECTORY=" + mps + "\x00" }, errs.Unsupported, true},
+		"traced": {func(p *proc) { p.status = strings.Replace(p.status, "TracerPid:\t0", "TracerPid:\t9", 1) },
+			errs.Unsupported, true},
 		"memory":  {func(p *proc) { p.meminfo = "MemAvailable: 2048 kB\n" }, errs.NoMemory, true},
 		"managed": {shared("/dev/nvidia-uvm"), 0, false},
 	} {
@@ -270,29 +275,35 @@ func TestRefusals(t *testing.T) {
 	}
 	zombie := usual()
 	zombie.status = "Name:\tpython\nState:\tZ (zombie)\n"
-	if _, err := process.Suspend(t.Context(), r.d, pid, process.SuspendOptions{Tree: zombie.tree(t)}); !errs.Is(err, errs.NotFound) {
+	if _, err := process.Suspend(t.Context(), r.d, pid, process.SuspendOptions{Tree: zombie.tree(t)}); !errs.Is(err,
+		errs.NotFound) {
 		t.Errorf("a zombie: %v", err)
 	}
 	plain := usual()
 	plain.maps, plain.fds = "", nil
 	tree := plain.tree(t)
-	if _, err := process.Suspend(t.Context(), r.d, pid, process.SuspendOptions{Tree: tree}); !errs.Is(err, errs.Unsupported) ||
+	if _, err := process.Suspend(t.Context(), r.d, pid, process.SuspendOptions{Tree: tree}); !errs.Is(err,
+		errs.Unsupported) ||
 		!says(err, "does not use CUDA") {
 		t.Errorf("not CUDA: %v", err)
 	}
-	if s, err := process.Look(t.Context(), r.d, pid, tree); err != nil || s.State != "" || !strings.Contains(s.Why, "not use CUDA") {
+	if s, err := process.Look(t.Context(), r.d, pid, tree); err != nil || s.State != "" ||
+		!strings.Contains(s.Why, "not use CUDA") {
 		t.Errorf("not CUDA: %+v, %v", s, err)
 	}
 	none := process.Driver{Why: errs.New(errs.Unsupported, "use CUDA", "", "no driver")}
-	if _, err := process.Suspend(t.Context(), none, pid, process.SuspendOptions{Tree: r.tree}); !errs.Is(err, errs.Unsupported) ||
+	if _, err := process.Suspend(t.Context(), none, pid, process.SuspendOptions{Tree: r.tree}); !errs.Is(err,
+		errs.Unsupported) ||
 		!says(err, "no driver") {
 		t.Errorf("no driver: %v", err)
 	}
-	if s, err := process.Look(t.Context(), none, pid, r.tree); err != nil || !strings.Contains(s.Why, "no driver") || !s.CUDA {
+	if s, err := process.Look(t.Context(), none, pid, r.tree); err != nil || !strings.Contains(s.Why, "no driver") ||
+		!s.CUDA {
 		t.Errorf("no driver: %+v, %v", s, err)
 	}
 	r.g.Fail("cuCheckpointProcessGetState", 0, 1, fakegpu.InvalidValue)
-	if _, err := r.suspend(t.Context(), process.SuspendOptions{}); !errs.Is(err, errs.Device) || !says(err, "4242 (python)") {
+	if _, err := r.suspend(t.Context(), process.SuspendOptions{}); !errs.Is(err, errs.Device) ||
+		!says(err, "4242 (python)") {
 		t.Errorf("unknown to the driver: %v", err)
 	}
 	r.state(device.ProcessRunning)
@@ -342,7 +353,8 @@ func TestFailuresOfSuspend(t *testing.T) {
 				r.content()
 			}
 			if c.state == device.ProcessFailed {
-				if _, err := r.suspend(t.Context(), process.SuspendOptions{}); !errs.Is(err, errs.Device) || !says(err, "given it up") {
+				if _, err := r.suspend(t.Context(), process.SuspendOptions{}); !errs.Is(err, errs.Device) ||
+					!says(err, "given it up") {
 					t.Errorf("%v", err)
 				}
 			}
@@ -520,7 +532,8 @@ func TestSuspendToAFile(t *testing.T) {
 	}
 	r.state(device.ProcessSuspended)
 	flip(held)
-	if rep, err = r.resume(t.Context(), process.ResumeOptions{From: file, System: sys}); err != nil || rep.Storage != file {
+	if rep, err = r.resume(t.Context(), process.ResumeOptions{From: file, System: sys}); err != nil ||
+		rep.Storage != file {
 		t.Fatalf("%+v, %v", rep, err)
 	}
 	r.state(device.ProcessRunning)
@@ -538,11 +551,15 @@ func TestFailuresOfSuspendToAFile(t *testing.T) {
 		texts []string
 		state device.ProcessState
 	}{
-		"no place":   {full, func(*fakegpu.GPU) {}, []string{"runs on as before"}, device.ProcessRunning},
-		"map":        {"", fakegpu.FailingCall("cuCheckpointProcessCheckpoint", 0, fakegpu.InvalidValue), []string{"runs on as before"}, device.ProcessRunning},
-		"copy":       {"", fakegpu.FailingCopy(2, fakegpu.LaunchTimeout, false), []string{"LAUNCH_TIMEOUT", "runs on as before"}, device.ProcessRunning},
-		"no rescue":  {"", func(g *fakegpu.GPU) { g.Fail("cuMemcpyDtoHAsync_v2", 1, 100, fakegpu.LaunchFailed) }, []string{"is lost"}, device.ProcessSuspended},
-		"completion": {"", fakegpu.FailingCall("cuCheckpointOperationComplete", 0, fakegpu.LaunchFailed), []string{"could not be put back"}, device.ProcessLocked},
+		"no place": {full, func(*fakegpu.GPU) {}, []string{"runs on as before"}, device.ProcessRunning},
+		"map": {"", fakegpu.FailingCall("cuCheckpointProcessCheckpoint", 0, fakegpu.InvalidValue),
+			[]string{"runs on as before"}, device.ProcessRunning},
+		"copy": {"", fakegpu.FailingCopy(2, fakegpu.LaunchTimeout, false),
+			[]string{"LAUNCH_TIMEOUT", "runs on as before"}, device.ProcessRunning},
+		"no rescue": {"", func(g *fakegpu.GPU) { g.Fail("cuMemcpyDtoHAsync_v2", 1, 100, fakegpu.LaunchFailed) },
+			[]string{"is lost"}, device.ProcessSuspended},
+		"completion": {"", fakegpu.FailingCall("cuCheckpointOperationComplete", 0, fakegpu.LaunchFailed),
+			[]string{"could not be put back"}, device.ProcessLocked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, fakegpu.Options{DriverVersion: 13040}, usual())
@@ -566,7 +583,8 @@ func TestFailuresOfSuspendToAFile(t *testing.T) {
 		})
 	}
 	old := newRig(t, fakegpu.Options{}, usual())
-	if _, err := old.suspend(t.Context(), process.SuspendOptions{To: full}); !errs.Is(err, errs.Unsupported) || !says(err, "13.4") {
+	if _, err := old.suspend(t.Context(), process.SuspendOptions{To: full}); !errs.Is(err, errs.Unsupported) ||
+		!says(err, "13.4") {
 		t.Errorf("an old driver: %v", err)
 	}
 	old.state(device.ProcessRunning)
@@ -589,7 +607,8 @@ func TestResumeFromAnotherProcess(t *testing.T) {
 	if err := os.WriteFile(stat, bytes.Replace(text, []byte("123456"), []byte("123457"), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := process.Resume(t.Context(), r.d, pid, process.ResumeOptions{From: file, System: sys, Tree: other}); !errs.Is(err, errs.Invalid) ||
+	if _, err := process.Resume(t.Context(), r.d, pid,
+		process.ResumeOptions{From: file, System: sys, Tree: other}); !errs.Is(err, errs.Invalid) ||
 		!says(err, "another process") {
 		t.Errorf("%v", err)
 	}

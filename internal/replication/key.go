@@ -143,8 +143,8 @@ func (l *link) settled(ctx context.Context, e *object.JournalEntry, err error) b
 	return l.record(ctx, e, rules.State{Status: rules.Failed}) == nil
 }
 
-// record writes the state of a version into its attributes. A version that was deleted meanwhile needs none, and a delete
-// marker cannot have one.
+// record writes the state of a version into its attributes. A version that was deleted meanwhile needs none, and a
+// delete marker cannot have one.
 func (l *link) record(ctx context.Context, e *object.JournalEntry, s rules.State) error {
 	if e.Marker {
 		return nil
@@ -224,8 +224,8 @@ func (l *link) send(ctx context.Context, e *object.JournalEntry, newest string) 
 	for _, p := range info.Parts {
 		v.Parts = append(v.Parts, p.Size)
 	}
-	a, err := l.server.Add(ctx, l.To, v, &stored{l.w.o.Store, object.Ref{Bucket: e.Bucket, Key: e.Key, Version: info.Version}},
-		more, nil)
+	a, err := l.server.Add(ctx, l.To, v, &stored{l.w.o.Store,
+		object.Ref{Bucket: e.Bucket, Key: e.Key, Version: info.Version}}, more, nil)
 	return a, err == nil, err
 }
 

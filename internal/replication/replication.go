@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replication copies new versions of objects to buckets of other S3 servers, in order and once, as the journal of
-// the store tells of them.
+// Package replication copies new versions of objects to buckets of other S3 servers, in order and once, as the journal
+// of the store tells of them.
 package replication
 
 import (

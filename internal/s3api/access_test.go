@@ -113,7 +113,8 @@ func TestFormsAreJudgedByTheirKey(t *testing.T) {
 	w.postedAs("", "", now, 403, "corp", "secret/key")
 	w.postedAs("bob", "bob-secret", now, 403, "corp", "open/key", "tagging",
 		"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>")
-	for field, status := range map[string]int{"acl=public-read": 400, "acl=private": 204, "acl=bucket-owner-full-control": 204,
+	for field, status := range map[string]int{"acl=public-read": 400, "acl=private": 204,
+		"acl=bucket-owner-full-control":   204,
 		"x-amz-object-lock-legal-hold=ON": 501, "x-amz-server-side-encryption=AES256": 501} {
 		name, value, _ := strings.Cut(field, "=")
 		w.postedAs("bob", "bob-secret", now, status, "corp", "open/key", name, value)

@@ -90,7 +90,8 @@ func size(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// logResources are the names of sub-logResources in operations of access logs. The first argument that a request has counts.
+// logResources are the names of sub-logResources in operations of access logs. The first argument that a request has
+// counts.
 var logResources = []struct{ arg, bucket, object string }{
 	{"partNumber", "", "PART"}, {"uploadId", "", "UPLOAD"}, {"uploads", "UPLOADS", "UPLOADS"},
 	{"delete", "MULTI_OBJECT_DELETE", ""}, {"acl", "ACL", "ACL"}, {"tagging", "TAGGING", "OBJECT_TAGGING"},

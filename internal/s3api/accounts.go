@@ -28,10 +28,10 @@ var (
 	_ auth.PrincipalResolver = accounts{}
 )
 
-// toAuth returns an account in versitygw's form. A service account and a session have the name of their user, so that they
-// own what the user owns; the handle in SessionToken names their own key. versitygw does not ask for the policies of
-// accounts with the role admin, so an admin whom policies can restrict gets another role here. EvaluatePolicy then allows
-// what the role admin allows.
+// toAuth returns an account in versitygw's form. A service account and a session have the name of their user, so that
+// they own what the user owns; the handle in SessionToken names their own key. versitygw does not ask for the policies
+// of accounts with the role admin, so an admin whom policies can restrict gets another role here. EvaluatePolicy then
+// allows what the role admin allows.
 func toAuth(a iam.Account) auth.Account {
 	out := auth.Account{Access: a.User(), Secret: a.Secret, Role: auth.Role(a.Role), UserID: a.UserID,
 		GroupID: a.GroupID, ProjectID: a.ProjectID}

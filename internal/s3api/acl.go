@@ -22,9 +22,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/xmldoc"
 )
 
-// GetBucketAcl returns the ACL by which versitygw decides on a request. The S3 library versitygw calls GetBucketAcl after
-// checking the signature of a request and before parsing its body. GetBucketAcl also refuses request bodies that are not
-// valid, because versitygw calls no other method of the backend before it parses the body.
+// GetBucketAcl returns the ACL by which versitygw decides on a request. The S3 library versitygw calls GetBucketAcl
+// after checking the signature of a request and before parsing its body. GetBucketAcl also refuses request bodies that
+// are not valid, because versitygw calls no other method of the backend before it parses the body.
 func (b *backend) GetBucketAcl(ctx context.Context, in *s3.GetBucketAclInput) ([]byte, error) {
 	rctx, ok := ctx.(*fasthttp.RequestCtx)
 	if ok {
@@ -194,8 +194,8 @@ func asksForACL(rctx *fasthttp.RequestCtx) bool {
 	return !plainQuery(rctx.QueryArgs())
 }
 
-// refusedACL returns why a requested ACL is refused, or nil if none is requested. The canned ACL private grants nothing to
-// others, and clients such as s3cmd send it with every write, so it is accepted.
+// refusedACL returns why a requested ACL is refused, or nil if none is requested. The canned ACL private grants nothing
+// to others, and clients such as s3cmd send it with every write, so it is accepted.
 func refusedACL(bk *object.Bucket, asked string, granted bool) error {
 	switch types.ObjectCannedACL(asked) {
 	case "", types.ObjectCannedACLBucketOwnerFullControl, types.ObjectCannedACLPrivate:

@@ -17,7 +17,8 @@ func attacked(t *testing.T) (w *world, version string) {
 	w = start(t, nil, nil)
 	w.people("alice", "bob", "mallory")
 	w.as("alice", 200, "PUT", "/corp", "")
-	w.as("alice", 200, "PUT", "/corp?versioning", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
+	w.as("alice", 200, "PUT", "/corp?versioning",
+		"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
 	version = w.as("alice", 200, "PUT", "/corp/secret.txt", "the secret").Header.Get("x-amz-version-id")
 	w.as("alice", 200, "PUT", "/corp/open.txt", "open")
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(
@@ -75,7 +76,8 @@ func TestListsAreOfThePrefixThatWasJudged(t *testing.T) {
 // TestOneSubResourceAllowsNoOther asks for two sub-resources where one is allowed.
 func TestOneSubResourceAllowsNoOther(t *testing.T) {
 	bodies := map[string]string{
-		"policy":            policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`),
+		"policy": policyOf(
+			`{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`),
 		"versioning":        "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>",
 		"tagging":           "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>",
 		"cors":              "<CORSConfiguration><CORSRule><AllowedMethod>GET</AllowedMethod><AllowedOrigin>*</AllowedOrigin></CORSRule></CORSConfiguration>",
@@ -225,7 +227,8 @@ func TestPresignedURLsAllowNothingMore(t *testing.T) {
 			t.Errorf("%s: %d", name, r.StatusCode)
 		}
 	}
-	if r := w.presigned("bob", "bob-secret", "PUT", "/corp/open.txt?x-amz-acl=bucket-owner-full-control&x-amz-sdk-checksum-algorithm=CRC32",
+	if r := w.presigned("bob", "bob-secret", "PUT",
+		"/corp/open.txt?x-amz-acl=bucket-owner-full-control&x-amz-sdk-checksum-algorithm=CRC32",
 		now, "60", "Content-Length", "0"); r.StatusCode != 200 {
 		t.Errorf("what changes nothing: %d %s", r.StatusCode, r.body)
 	}
@@ -287,7 +290,8 @@ func TestLocksAgainstTheirOwner(t *testing.T) {
 	refused("PUT", "/corp/key?retention&versionId="+version, "", bypass...)
 	refused("PUT", "/corp?versioning", "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>")
 	refused("PUT", "/corp?object-lock", "<ObjectLockConfiguration></ObjectLockConfiguration>")
-	refused("PUT", "/corp?object-lock", "<ObjectLockConfiguration><ObjectLockEnabled>Disabled</ObjectLockEnabled></ObjectLockConfiguration>")
+	refused("PUT", "/corp?object-lock",
+		"<ObjectLockConfiguration><ObjectLockEnabled>Disabled</ObjectLockEnabled></ObjectLockConfiguration>")
 	refused("DELETE", "/corp", "")
 	doc := fmt.Sprintf("<Delete><Object><Key>key</Key><VersionId>%[1]s</VersionId></Object><Object><Key>key</Key><VersionId>%[1]s</VersionId></Object></Delete>", version)
 	if r := w.must(200, "POST", "/corp?delete", []byte(doc),

@@ -13,14 +13,15 @@ import (
 	"github.com/versity/versitygw/s3err"
 )
 
-// HTTP describes the HTTP side of a request, for audit logs and for the access logs of buckets. The strings of an HTTP share
-// no memory with the request.
+// HTTP describes the HTTP side of a request, for audit logs and for the access logs of buckets. The strings of an HTTP
+// share no memory with the request.
 type HTTP struct {
 	HostID  string // x-amz-id-2 of the reply
 	Agent   string // User-Agent of the client
 	Referer string
 	Host    string // Host header of the client
-	// URI is the path with the arguments, as the client sent them. The values of signatures and tokens are replaced by "-".
+	// URI is the path with the arguments, as the client sent them. The values of signatures and tokens are replaced by
+	// "-".
 	URI       string
 	Proto     string // such as "HTTP/1.1"
 	VersionID string // version that the client named, or that the reply names
@@ -79,8 +80,8 @@ func harmless(uri string) string {
 	return path + "?" + strings.Join(all, "&")
 }
 
-// record tells Options.Audit about a request before its reply is sent. If the request cannot be recorded, the client gets
-// status 503 in place of the reply: a change may have been made, but it was not acknowledged.
+// record tells Options.Audit about a request before its reply is sent. If the request cannot be recorded, the client
+// gets status 503 in place of the reply: a change may have been made, but it was not acknowledged.
 func record(s *Server, rctx *fasthttp.RequestCtx, e *Event) {
 	if s.opts.Audit == nil {
 		return

@@ -34,11 +34,13 @@ type encryptionRule struct {
 	} `xml:"BlockedEncryptionTypes"`
 }
 
-// bucketEncryption answers GET, PUT and DELETE ?encryption. versitygw has then checked the signature and the bucket, and has
-// answered with status 501; bucketEncryption checks the permission. It returns false if the request is another one.
+// bucketEncryption answers GET, PUT and DELETE ?encryption. versitygw has then checked the signature and the bucket,
+// and has answered with status 501; bucketEncryption checks the permission. It returns false if the request is another
+// one.
 func bucketEncryption(ctx fiber.Ctx, s *Server) (done bool, err error) {
 	rctx := ctx.RequestCtx()
-	if rctx.Response.StatusCode() != http.StatusNotImplemented || s.backend.encrypter == nil || levelOf(rctx) != onBucket ||
+	if rctx.Response.StatusCode() != http.StatusNotImplemented || s.backend.encrypter == nil ||
+		levelOf(rctx) != onBucket ||
 		!rctx.QueryArgs().Has("encryption") {
 		return false, nil
 	}
@@ -127,7 +129,8 @@ func putEncryption(ctx context.Context, b *backend, bucket string, body []byte) 
 	if r.Blocked != nil && len(r.Blocked.Types) > 0 && (len(r.Blocked.Types) > 1 || r.Blocked.Types[0] != "NONE") {
 		return notImplemented("BlockedEncryptionTypes", "kinds of encryption that a bucket refuses; use a bucket policy")
 	}
-	d := object.DefaultEncryption{Kind: object.EncryptionKind(r.Default.Algorithm), KeyID: r.Default.KeyID, BucketKey: r.BucketKey}
+	d := object.DefaultEncryption{Kind: object.EncryptionKind(r.Default.Algorithm), KeyID: r.Default.KeyID,
+		BucketKey: r.BucketKey}
 	switch d.Kind {
 	case object.EncryptedS3:
 		if d.KeyID != "" {

@@ -42,13 +42,15 @@ func TestStorageClassesOfAnUpstream(t *testing.T) {
 	class("HEAD of a copy, which does not have the class of its source", w.do("HEAD", "/far/copy", nil), "STANDARD")
 	w.must(200, "PUT", "/far/copy", nil, "x-amz-copy-source", "/far/plain", classHeader, "ONEZONE_IA")
 	class("HEAD of a copy with a class", w.do("HEAD", "/far/copy", nil), "ONEZONE_IA")
-	for _, path := range []string{"/far?prefix=cold", "/far?list-type=2&prefix=cold", "/far?versions&prefix=cold", "/far/cold?attributes"} {
+	for _, path := range []string{"/far?prefix=cold", "/far?list-type=2&prefix=cold", "/far?versions&prefix=cold",
+		"/far/cold?attributes"} {
 		contains(path, "<StorageClass>STANDARD_IA</StorageClass>")
 	}
 	w.must(200, "POST", "/far/parts?uploads", nil, classHeader, "DEEP_ARCHIVE")
 	contains("/far?uploads", "<StorageClass>DEEP_ARCHIVE</StorageClass>")
 	for _, bad := range []string{"GLACIER\u00e4", "a", strings.Repeat("A", 65), "A B"} {
-		if r := w.do("PUT", "/far/bad", []byte("x"), classHeader, bad); r.StatusCode != 400 || r.code() != "InvalidStorageClass" {
+		if r := w.do("PUT", "/far/bad", []byte("x"), classHeader, bad); r.StatusCode != 400 ||
+			r.code() != "InvalidStorageClass" {
 			t.Errorf("the class %q: %d %s", bad, r.StatusCode, r.body)
 		}
 	}
@@ -78,7 +80,8 @@ func TestCompletionsWithoutSumsOfParts(t *testing.T) {
 		if err := xml.Unmarshal(r.body, &up); err != nil {
 			t.Fatal(err)
 		}
-		part := w.must(200, "PUT", "/"+bucket+"/k?partNumber=1&uploadId="+up.ID, []byte("abc"), "X-Amz-Checksum-Crc32", "NSRBwg==")
+		part := w.must(200, "PUT", "/"+bucket+"/k?partNumber=1&uploadId="+up.ID, []byte("abc"), "X-Amz-Checksum-Crc32",
+			"NSRBwg==")
 		if named := part.Header.Get("X-Amz-Checksum-Crc32") != ""; named != (bucket == "near") {
 			t.Errorf("%s: the reply to the part has %v", bucket, part.Header)
 		}

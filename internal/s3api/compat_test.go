@@ -41,7 +41,8 @@ func TestRepliesWithoutABodySayWhatTheyAreAbout(t *testing.T) {
 			t.Errorf("%s: %v", method, r.Header)
 		}
 	}
-	w.must(200, "PUT", "/bucket?versioning", []byte(`<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>`))
+	w.must(200, "PUT", "/bucket?versioning", []byte(
+		`<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>`))
 	version := w.must(204, "DELETE", "/bucket/key", nil).Header.Get("x-amz-version-id")
 	for _, method := range []string{"GET", "HEAD"} {
 		if r := w.must(404, method, "/bucket/key", nil); r.Header.Get("x-amz-delete-marker") != "true" {
@@ -65,7 +66,8 @@ func TestWhatS3RefusesIsRefused(t *testing.T) {
 	}
 	w.must(200, "PUT", "/foo.bar-1", nil)
 	w.must(200, "PUT", "/locked", nil, "x-amz-bucket-object-lock-enabled", "true")
-	r := w.do("PUT", "/locked?versioning", []byte(`<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>`))
+	r := w.do("PUT", "/locked?versioning", []byte(
+		`<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>`))
 	if r.StatusCode != 409 || r.code() != "InvalidBucketState" {
 		t.Errorf("suspended: %d %s", r.StatusCode, r.body)
 	}

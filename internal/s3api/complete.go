@@ -219,7 +219,8 @@ func checkParts(list []types.CompletedPart, have map[int]object.PartInfo, of che
 
 // checkPartSum compares the checksum of a part in a completion with the checksum of the uploaded part. If an upstream
 // keeps no checksums of parts, the client need not repeat them: the reply to the part did not name one.
-func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.ChecksumAlgorithm, up *object.Upload) error {
+func checkPartSum(p *types.CompletedPart, part *object.PartInfo, algo types.ChecksumAlgorithm,
+	up *object.Upload) error {
 	id := up.ID
 	given := sums{
 		CRC32: p.ChecksumCRC32, CRC32C: p.ChecksumCRC32C, CRC64NVME: p.ChecksumCRC64NVME, SHA1: p.ChecksumSHA1,

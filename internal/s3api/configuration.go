@@ -104,8 +104,8 @@ func configure(ctx fiber.Ctx, s *Server, c configuration) ([]byte, error) {
 	return nil, c.write(s.backend, ctx, bucket, bytes.Clone(rctx.Request.Body()))
 }
 
-// permits checks that the account of a request has a permission in the bucket. It returns false if versitygw refused the
-// request before it knew the bucket.
+// permits checks that the account of a request has a permission in the bucket. It returns false if versitygw refused
+// the request before it knew the bucket.
 func permits(ctx fiber.Ctx, s *Server, action auth.Action, permission auth.Permission) (known bool, err error) {
 	acl, ok := utils.ContextKeyParsedAcl.Get(ctx).(auth.ACL)
 	if !ok {

@@ -16,7 +16,8 @@ func TestNoWritingOfASourceEvadesAPolicy(t *testing.T) {
 	w := start(t, nil, nil)
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/corp", "")
-	w.as("alice", 200, "PUT", "/corp?versioning", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
+	w.as("alice", 200, "PUT", "/corp?versioning",
+		"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
 	version := w.as("alice", 200, "PUT", "/corp/secret.txt", "the secret").Header.Get("x-amz-version-id")
 	w.as("alice", 200, "PUT", "/corp/open.txt", "open")
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:*", "corp/*"),
@@ -70,7 +71,8 @@ func TestConditionsSeeTheVersionOfASource(t *testing.T) {
 	w := start(t, nil, nil)
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/corp", "")
-	w.as("alice", 200, "PUT", "/corp?versioning", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
+	w.as("alice", 200, "PUT", "/corp?versioning",
+		"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
 	old := w.as("alice", 200, "PUT", "/corp/key", "old").Header.Get("x-amz-version-id")
 	next := w.as("alice", 200, "PUT", "/corp/key", "new").Header.Get("x-amz-version-id")
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(statement("Allow", "bob", "s3:*", "corp/*"), fmt.Sprintf(

@@ -70,12 +70,13 @@ func (b *backend) deleted(d object.Deletion, done object.Deleted, err error) (*s
 	return out, nil
 }
 
-// unmatchedMarker returns the error for a deletion with a condition, from the error of the store. If the current version
-// of the key is a delete marker, the store says that there is no object. S3 says that the condition is not met, because a
-// delete marker has no ETag, size or time to compare. So unmatchedMarker then returns ErrPrecondition.
+// unmatchedMarker returns the error for a deletion with a condition, from the error of the store. If the current
+// version of the key is a delete marker, the store says that there is no object. S3 says that the condition is not met,
+// because a delete marker has no ETag, size or time to compare. So unmatchedMarker then returns ErrPrecondition.
 func unmatchedMarker(ctx context.Context, b *backend, d object.Deletion, err error) error {
 	c := d.Condition
-	if !errors.Is(err, object.ErrNoSuchKey) || c.IfSize == nil && c.IfModified == nil && (c.IfMatch == "" || c.IfMatch == "*") {
+	if !errors.Is(err, object.ErrNoSuchKey) || c.IfSize == nil && c.IfModified == nil &&
+		(c.IfMatch == "" || c.IfMatch == "*") {
 		return err
 	}
 	if info, _ := b.store.Stat(patient(ctx), object.Ref{Bucket: d.Bucket, Key: d.Key}); info.Marker {

@@ -156,8 +156,8 @@ func TestWhatComparesNeedsReading(t *testing.T) {
 	w.as("bob", 200, "PUT", "/corp/key", "x", "If-Match", etag)
 }
 
-// TestConditionsAreJudgedOncePerRequest resolves the conditions of a policy for a request that names many objects. What is
-// left of the policy has no conditions.
+// TestConditionsAreJudgedOncePerRequest resolves the conditions of a policy for a request that names many objects. What
+// is left of the policy has no conditions.
 func TestConditionsAreJudgedOncePerRequest(t *testing.T) {
 	w := start(t, nil, nil)
 	rctx := &fasthttp.RequestCtx{}

@@ -16,7 +16,12 @@ import (
 // TestDiscovery: accounts learn of the door, by reading alone, and no key or bucket is hidden by it.
 func TestDiscovery(t *testing.T) {
 	const answer = `{"version":1,"enabled":true,"socket":"/run/secret.sock","store":"store-id"}`
-	w := start(t, nil, func(o *Options) { o.Discovery = func() []byte { return []byte(answer) }; o.Region = "eu-central-1" })
+	w := start(t, nil, func(o *Options) {
+		o.Discovery = func() []byte {
+			return []byte(answer)
+		}
+		o.Region = "eu-central-1"
+	})
 	w.people("alice")
 	const path = "/.nebulaio/gpudirect"
 	// signed for us-east-1, which a client signs for that does not know the region

@@ -30,8 +30,10 @@ func TestDocumentsThatAskForMore(t *testing.T) {
 			"<Until>x</Until></R", 1)},
 		"/corp/key?legal-hold": {"<LegalHold><Status>ON</Status><Status>OFF</Status></LegalHold>",
 			"<LegalHold><Status>OFF</Status><Hold>ON</Hold></LegalHold>"},
-		"/corp?tagging":           {"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value><Value>c</Value></Tag></TagSet></Tagging>"},
-		"/corp/key?tagging":       {"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value><Key>c</Key></Tag></TagSet></Tagging>"},
+		"/corp?tagging": {
+			"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value><Value>c</Value></Tag></TagSet></Tagging>"},
+		"/corp/key?tagging": {
+			"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value><Key>c</Key></Tag></TagSet></Tagging>"},
 		"/corp?ownershipControls": {strings.Replace(enforcedControls, "<Rule>", "<Strict>true</Strict><Rule>", 1)},
 		"/corp?acl": {"<AccessControlPolicy><Owner><ID>" + rootKey +
 			"</ID></Owner><AccessControlList></AccessControlList><Deny>x</Deny></AccessControlPolicy>"},

@@ -55,8 +55,9 @@ func senderOf(ctx context.Context) acl.Requester {
 	return acl.Requester{Access: accountOf(ctx, string(utils.ContextKeyAccount)).Access}
 }
 
-// effectiveACL returns the ACL by which versitygw decides on a request of an account. The ACL grants to who exactly what
-// the ACL that decides grants to who. If ACLs have no effect in the bucket, the ACL grants everything to the owner.
+// effectiveACL returns the ACL by which versitygw decides on a request of an account. The ACL grants to who exactly
+// what the ACL that decides grants to who. If ACLs have no effect in the bucket, the ACL grants everything to the
+// owner.
 func (b *backend) effectiveACL(ctx context.Context, bk *object.Bucket, ref object.Ref, who acl.Requester,
 	use aclUse) (auth.ACL, error) {
 	r := b.rulesOf(bk)
@@ -95,7 +96,8 @@ func (b *backend) effectiveACL(ctx context.Context, bk *object.Bucket, ref objec
 	return out, nil
 }
 
-// objectsHaveACLs reports whether each object of a bucket may have another ACL. Objects on another server have none here.
+// objectsHaveACLs reports whether each object of a bucket may have another ACL. Objects on another server have none
+// here.
 func objectsHaveACLs(bk *object.Bucket) bool { return !policy.OwnerEnforced(bk) && !bk.OnUpstream() }
 
 // objectACLOf returns the ACL of an object. The error is that of the store.
@@ -110,8 +112,8 @@ func objectACLOf(ctx context.Context, b *backend, bk *object.Bucket, ref object.
 	return aclIn(bk, info.Attributes)
 }
 
-// aclIn returns the ACL in the attributes of an object. An object without an owner belongs to the bucket's owner. If the
-// bucket's owner owns all objects, ACLs have no effect.
+// aclIn returns the ACL in the attributes of an object. An object without an owner belongs to the bucket's owner. If
+// the bucket's owner owns all objects, ACLs have no effect.
 func aclIn(bk *object.Bucket, attrs map[string]string) (auth.ACL, error) {
 	if policy.OwnerEnforced(bk) {
 		return acl.Private(bk.Owner), nil
@@ -167,8 +169,9 @@ func requestACL(ctx context.Context, b *backend, bk *object.Bucket) ([]byte, err
 	return json.Marshal(of)
 }
 
-// copyAskedKey is the user value that tells that versitygw has asked for the ACL of the destination of a copy. sourceKey is
-// the user value that holds the object.Ref of the source, from the time at which versitygw asks about the source.
+// copyAskedKey is the user value that tells that versitygw has asked for the ACL of the destination of a copy.
+// sourceKey is the user value that holds the object.Ref of the source, from the time at which versitygw asks about the
+// source.
 const (
 	copyAskedKey = "nebulaio-copy-asked"
 	sourceKey    = "nebulaio-copy-source"

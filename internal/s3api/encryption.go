@@ -19,8 +19,8 @@ func encrypterOf(store object.Store) object.Encrypter {
 	return e
 }
 
-// encryptedWrite returns the context for the store's write of a new object, with the encryption that the request asks for. If the
-// request asks for none, the bucket's default decides.
+// encryptedWrite returns the context for the store's write of a new object, with the encryption that the request asks
+// for. If the request asks for none, the bucket's default decides.
 func encryptedWrite(ctx context.Context, b *backend, bk *object.Bucket) (context.Context, error) {
 	out := patient(ctx)
 	if b.encrypter == nil && asksForEncryption(ctx) {
@@ -152,10 +152,11 @@ func encryptionError(err error, is func(error) bool) error {
 	case is(object.ErrNoSuchEncryptionKey):
 		return refusal(http.StatusBadRequest, "KMS.NotFoundException", "The encryption key does not exist.")
 	case is(object.ErrKeyService):
-		return refusal(http.StatusServiceUnavailable, "ServiceUnavailable", "The key service does not answer. Try again later.")
+		return refusal(http.StatusServiceUnavailable, "ServiceUnavailable",
+			"The key service does not answer. Try again later.")
 	case is(object.ErrNoEncryption):
-		return refusal(http.StatusNotImplemented, "NotImplemented", "The server has no master key, so that it cannot encrypt "+
-			"objects. Its operator sets encryption.key_file.")
+		return refusal(http.StatusNotImplemented, "NotImplemented",
+			"The server has no master key, so that it cannot encrypt "+"objects. Its operator sets encryption.key_file.")
 	}
 	return nil
 }

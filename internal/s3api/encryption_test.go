@@ -51,7 +51,8 @@ var (
 	withKMS = []string{"x-amz-server-side-encryption", "aws:kms", "x-amz-server-side-encryption-aws-kms-key-id", "payroll"}
 )
 
-// TestEncryptedObjectsLookLikeOthers writes objects of each kind and compares what every request shows with the content.
+// TestEncryptedObjectsLookLikeOthers writes objects of each kind and compares what every request shows with the
+// content.
 func TestEncryptedObjectsLookLikeOthers(t *testing.T) {
 	w := startEncrypting(t)
 	content := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
@@ -143,7 +144,8 @@ func TestEncryptionHeadersAreChecked(t *testing.T) {
 		}
 		r := w.do(c.method, c.path, body, c.headers...)
 		if r.StatusCode != c.status || c.code != "" && r.code() != c.code {
-			t.Errorf("%s %s %v: %d %s, expected %d %s: %s", c.method, c.path, c.headers, r.StatusCode, r.code(), c.status, c.code, r.body)
+			t.Errorf("%s %s %v: %d %s, expected %d %s: %s", c.method, c.path, c.headers, r.StatusCode, r.code(), c.status,
+				c.code, r.body)
 		}
 	}
 	w.must(404, "GET", "/bucket/x", nil)
@@ -193,8 +195,9 @@ func TestADefaultEncryptsWhateverIsWritten(t *testing.T) {
 	create := w.must(200, "POST", "/bucket/parts?uploads", nil)
 	id := textInside(string(create.body), "<UploadId>", "</UploadId>")
 	etag := w.must(200, "PUT", "/bucket/parts?partNumber=1&uploadId="+id, []byte("hello")).Header.Get("ETag")
-	w.must(200, "POST", "/bucket/parts?uploadId="+id, []byte("<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>"+
-		etag+"</ETag></Part></CompleteMultipartUpload>"))
+	w.must(200, "POST", "/bucket/parts?uploadId="+id,
+		[]byte("<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>"+
+			etag+"</ETag></Part></CompleteMultipartUpload>"))
 	for _, key := range []string{"put", "large", "copy", "form", "parts"} {
 		r := w.must(200, "GET", "/bucket/"+key, nil)
 		if r.Header.Get("x-amz-server-side-encryption") != "aws:kms" || len(r.body) == 0 ||
@@ -222,7 +225,8 @@ func TestPartsNeedTheKeyOfTheirUpload(t *testing.T) {
 	id := textInside(string(w.must(200, "POST", "/bucket/k?uploads", nil, own...).body), "<UploadId>", "</UploadId>")
 	at := "/bucket/k?partNumber=1&uploadId=" + id
 	for _, headers := range [][]string{nil, other, withS3} {
-		if r := w.do("PUT", at, []byte("hello"), headers...); r.StatusCode != http.StatusBadRequest || r.code() != "InvalidRequest" {
+		if r := w.do("PUT", at, []byte("hello"), headers...); r.StatusCode != http.StatusBadRequest ||
+			r.code() != "InvalidRequest" {
 			t.Errorf("%v: %d %s", headers, r.StatusCode, r.body)
 		}
 	}
@@ -240,7 +244,8 @@ func TestPartsNeedTheKeyOfTheirUpload(t *testing.T) {
 	// A copy onto itself changes the encryption.
 	w.must(200, "PUT", "/bucket/k", nil, append(append([]string{"x-amz-copy-source", "/bucket/k"},
 		customerHeaders("copy-source-", 7)...), withS3...)...)
-	if r := w.must(200, "GET", "/bucket/k", nil); string(r.body) != "hello" || r.Header.Get("x-amz-server-side-encryption") != "AES256" {
+	if r := w.must(200, "GET", "/bucket/k", nil); string(r.body) != "hello" ||
+		r.Header.Get("x-amz-server-side-encryption") != "AES256" {
 		t.Errorf("%q %v", r.body, r.Header)
 	}
 }

@@ -72,8 +72,9 @@ func askedEncryption(ctx context.Context) (e object.Encryption, asked bool, err 
 	}
 	switch {
 	case e.Customer != nil && (kind != "" || keyID != ""):
-		return e, false, invalid("Server Side Encryption with Customer provided key is incompatible with the encryption method " +
-			"specified.")
+		return e, false,
+			invalid("Server Side Encryption with Customer provided key is incompatible with the encryption method " +
+				"specified.")
 	case e.Customer != nil:
 		e.Kind = object.EncryptedCustomer
 		return e, true, nil
@@ -139,7 +140,8 @@ func shortened(text string) string {
 	return `"` + strings.ToValidUTF8(text, "?") + `"`
 }
 
-// customerKey returns the key that a client sends, or nil. With the prefix sourcePrefix, it is the key of a copy's source.
+// customerKey returns the key that a client sends, or nil. With the prefix sourcePrefix, it is the key of a copy's
+// source.
 func customerKey(ctx context.Context, prefix string) ([]byte, error) {
 	get := headersOf(ctx)
 	named := func(name string) string {
@@ -156,8 +158,8 @@ func customerKey(ctx context.Context, prefix string) ([]byte, error) {
 	case algorithm == "":
 		return nil, invalid(must + "a valid encryption algorithm.")
 	case algorithm != string(object.EncryptedS3):
-		return nil, refusal(400, "InvalidEncryptionAlgorithmError", "The encryption request that you specified is not valid. "+
-			"The valid value is AES256.")
+		return nil, refusal(400, "InvalidEncryptionAlgorithmError",
+			"The encryption request that you specified is not valid. "+"The valid value is AES256.")
 	case text == "":
 		return nil, invalid(must + "an appropriate secret key.")
 	case sum == "":
@@ -184,6 +186,6 @@ func private(ctx context.Context) error {
 	if !ok || rctx.IsTLS() || rctx.RemoteIP().IsLoopback() {
 		return nil
 	}
-	return notApplicable("Requests specifying Server Side Encryption with Customer provided keys must be made over a secure " +
-		"connection.")
+	return notApplicable(
+		"Requests specifying Server Side Encryption with Customer provided keys must be made over a secure " + "connection.")
 }

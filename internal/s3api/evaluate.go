@@ -15,24 +15,24 @@ import (
 	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 )
 
-// This file lets the S3 library versitygw ask for identity policies. versitygw combines the answer with the policy or the
-// ACL of the bucket, as AWS does inside of one account:
+// This file lets the S3 library versitygw ask for identity policies. versitygw combines the answer with the policy or
+// the ACL of the bucket, as AWS does inside of one account:
 //
 //  1. A statement that denies, in any policy, denies the request.
-//  2. Otherwise the request is allowed if the bucket's policy, its ACL, its owner, the role or a policy of the user allows
-//     it.
+//  2. Otherwise the request is allowed if the bucket's policy, its ACL, its owner, the role or a policy of the user
+//     allows it.
 //  3. If the keys have a session policy, the session policy has to allow the request, too.
 
 var _ auth.PolicyEvaluator = accounts{}
 
-// unrestricted reports whether the role alone decides about an account, so that versitygw need not ask. A service account
-// inherits the policies of its parent, which are not looked up here.
+// unrestricted reports whether the role alone decides about an account, so that versitygw need not ask. A service
+// account inherits the policies of its parent, which are not looked up here.
 func unrestricted(a iam.Account) bool {
 	return !a.Derived() && a.SessionPolicy == "" && len(a.Policies) == 0 && len(a.Groups) == 0
 }
 
-// EvaluatePolicy implements auth.PolicyEvaluator. The handle is the field SessionToken that toAuth has set: it names the
-// keys that signed the request.
+// EvaluatePolicy implements auth.PolicyEvaluator. The handle is the field SessionToken that toAuth has set: it names
+// the keys that signed the request.
 func (a accounts) EvaluatePolicy(access, handle string, actions []auth.Action, resources []string,
 	condition map[string][]string) (auth.PolicyEvaluation, error) {
 	key, carried := splitHandle(handle)
@@ -41,7 +41,8 @@ func (a accounts) EvaluatePolicy(access, handle string, actions []auth.Action, r
 	}
 	x, err := a.svc.Subject(key)
 	if err != nil {
-		return auth.PolicyEvaluation{}, s3err.GetAPIError(s3err.ErrAccessDenied) // removed or expired since the signature was checked
+		// removed or expired since the signature was checked
+		return auth.PolicyEvaluation{}, s3err.GetAPIError(s3err.ErrAccessDenied)
 	}
 	out := auth.PolicyEvaluation{HasSessionPolicy: x.Boundary != nil}
 	v := values{subject: x, condition: condition, carried: carried}
@@ -61,7 +62,8 @@ func (a accounts) EvaluatePolicy(access, handle string, actions []auth.Action, r
 			verdicts = append(verdicts, x.Decide(&r))
 		}
 	}
-	out.Decisions = matrix(out.Decisions, verdicts, len(actions), func(v iam.Verdict) document.Decision { return v.Identity })
+	out.Decisions = matrix(out.Decisions, verdicts, len(actions),
+		func(v iam.Verdict) document.Decision { return v.Identity })
 	if out.HasSessionPolicy {
 		out.SessionDecisions = matrix(out.SessionDecisions, verdicts, len(actions),
 			func(v iam.Verdict) document.Decision { return v.Session })
@@ -69,8 +71,8 @@ func (a accounts) EvaluatePolicy(access, handle string, actions []auth.Action, r
 	return out, nil
 }
 
-// matrix returns the decisions as versitygw expects them: by resource, then by action. The type of versitygw's decisions is
-// private, and its values are those of document.Decision in the same order.
+// matrix returns the decisions as versitygw expects them: by resource, then by action. The type of versitygw's
+// decisions is private, and its values are those of document.Decision in the same order.
 func matrix[T ~int](_ [][]T, verdicts []iam.Verdict, actions int, of func(iam.Verdict) document.Decision) [][]T {
 	if actions == 0 {
 		return nil
@@ -115,8 +117,8 @@ func (a accounts) mayCreate(account iam.Account, bucket string) error {
 	return s3err.GetAPIError(s3err.ErrAccessDenied)
 }
 
-// listsAll reports whether an account sees the buckets of all users in the list of buckets: with the role admin, or by a
-// policy that allows s3:ListAllMyBuckets, as in AWS.
+// listsAll reports whether an account sees the buckets of all users in the list of buckets: with the role admin, or by
+// a policy that allows s3:ListAllMyBuckets, as in AWS.
 func (a accounts) listsAll(accessKey string) bool {
 	x, err := a.svc.Subject(accessKey)
 	if err != nil {
@@ -135,8 +137,8 @@ func (a accounts) listsAll(accessKey string) bool {
 	return false
 }
 
-// signer returns the access key with which a request was signed. For a service account or a session, that is its own key,
-// not the key of its user.
+// signer returns the access key with which a request was signed. For a service account or a session, that is its own
+// key, not the key of its user.
 func signer(a auth.Account) string {
 	if key, _ := splitHandle(a.SessionToken); key != "" {
 		return key

@@ -41,8 +41,9 @@ type Answer struct {
 	Reason string `json:"reason"`
 }
 
-// Explain decides a question as the S3 front end would decide the request. Explain needs no running server. Explain fails with
-// iam.ErrNoSuchAccount, with object.ErrNoSuchBucket, and with kind Invalid if the action or a condition key is not known.
+// Explain decides a question as the S3 front end would decide the request. Explain needs no running server. Explain
+// fails with iam.ErrNoSuchAccount, with object.ErrNoSuchBucket, and with kind Invalid if the action or a condition key
+// is not known.
 func Explain(ctx context.Context, store object.Store, svc *iam.Service, q Question) (Answer, error) {
 	const op = "test"
 	account, err := svc.Get(q.AccessKey)

@@ -236,7 +236,8 @@ func serviceOf(rctx *fasthttp.RequestCtx) string {
 }
 
 // noArgs are the sub-resources that S3 does not have for directory buckets and their objects.
-var noArgs = setOf("accelerate", "acl", "analytics", "cors", "intelligent-tiering", "inventory", "legal-hold", "location",
+var noArgs = setOf("accelerate", "acl", "analytics", "cors", "intelligent-tiering", "inventory", "legal-hold",
+	"location",
 	"logging", "metrics", "notification", "object-lock", "ownershipControls", "policyStatus", "publicAccessBlock",
 	"replication", "requestPayment", "restore", "retention", "select", "tagging", "torrent", "versioning", "versions",
 	"website")

@@ -58,8 +58,8 @@ func (w *world) expressRequest(p keyPair, hash, method, path string, body []byte
 func signExpress(t testing.TB, p keyPair, r *http.Request, hash string) {
 	t.Helper()
 	r.Header.Set("X-Amz-Content-Sha256", hash)
-	err := v4.NewSigner().SignHTTP(context.Background(), aws.Credentials{AccessKeyID: p.access, SecretAccessKey: p.secret}, r,
-		hash, express.Service, testRegion, time.Now(), func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+	err := v4.NewSigner().SignHTTP(context.Background(), aws.Credentials{AccessKeyID: p.access, SecretAccessKey: p.secret},
+		r, hash, express.Service, testRegion, time.Now(), func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,8 @@ func TestSessionsOfAnOwner(t *testing.T) {
 	w.express(early, http.MethodPut, testDirectory, nil).expect(t, http.StatusOK, "")
 	w.express(early, http.MethodPut, testDirectory+"/a/b", []byte("hello")).expect(t, http.StatusOK, "")
 	s := w.session(owner, testDirectory)
-	if r := w.express(s, http.MethodGet, testDirectory+"/a/b", nil).expect(t, http.StatusOK, ""); string(r.body) != "hello" {
+	if r := w.express(s, http.MethodGet, testDirectory+"/a/b", nil).expect(t, http.StatusOK,
+		""); string(r.body) != "hello" {
 		t.Errorf("read %q", r.body)
 	}
 	w.express(stranger, http.MethodGet, testDirectory+"?session=", nil).expect(t, http.StatusForbidden, "AccessDenied")
@@ -295,7 +296,8 @@ func TestSignedChunksOfASession(t *testing.T) {
 	trailer := "x-amz-checksum-crc64nvme:" + crc64Text(info.CRC64)
 	same := func(s string) string { return s }
 	w.signedChunks(s, testDirectory+"/k", data, trailer, same).expect(t, http.StatusOK, "")
-	if r := w.express(s, http.MethodGet, testDirectory+"/k", nil); string(r.body) != data || r.Header.Get("Content-Encoding") != "" {
+	if r := w.express(s, http.MethodGet, testDirectory+"/k", nil); string(r.body) != data ||
+		r.Header.Get("Content-Encoding") != "" {
 		t.Errorf("%d bytes, encoding %q", len(r.body), r.Header.Get("Content-Encoding"))
 	}
 	w.signedChunks(s, testDirectory+"/bad", data, trailer, func(s string) string {
@@ -330,7 +332,8 @@ func TestSpoiltRequestsForDirectoryBuckets(t *testing.T) {
 		return w.sent(r)
 	}
 	put(func(*http.Request) {}).expect(t, http.StatusOK, "")
-	w.express(s, http.MethodGet, testDirectory+"/k", nil, "X-Amz-Expected-Bucket-Owner", rootKey).expect(t, http.StatusOK, "")
+	w.express(s, http.MethodGet, testDirectory+"/k", nil, "X-Amz-Expected-Bucket-Owner", rootKey).expect(t, http.StatusOK,
+		"")
 	w.express(s, http.MethodGet, testDirectory+"/k", nil, "X-Amz-Expected-Bucket-Owner", "someone").
 		expect(t, http.StatusForbidden, "AccessDenied")
 	if r := w.fileForm(rootKey, testDirectory[1:], "form", `filename="f"`); r.StatusCode != http.StatusMethodNotAllowed {
@@ -342,16 +345,20 @@ func TestSpoiltRequestsForDirectoryBuckets(t *testing.T) {
 	}
 	put(func(r *http.Request) { r.Body = readCloser{strings.NewReader("hellO")} }).
 		expect(t, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
-	put(func(r *http.Request) { r.Header.Set("X-Amz-Write-Offset-Bytes", "5") }).expect(t, http.StatusForbidden, "AccessDenied")
-	put(func(r *http.Request) { r.Header.Del("X-Amz-S3session-Token") }).expect(t, http.StatusForbidden, "InvalidAccessKeyId")
-	put(func(r *http.Request) { r.Header.Set("X-Amz-S3session-Token", "x") }).expect(t, http.StatusBadRequest, "InvalidToken")
+	put(func(r *http.Request) { r.Header.Set("X-Amz-Write-Offset-Bytes", "5") }).expect(t, http.StatusForbidden,
+		"AccessDenied")
+	put(func(r *http.Request) { r.Header.Del("X-Amz-S3session-Token") }).expect(t, http.StatusForbidden,
+		"InvalidAccessKeyId")
+	put(func(r *http.Request) { r.Header.Set("X-Amz-S3session-Token", "x") }).expect(t, http.StatusBadRequest,
+		"InvalidToken")
 	put(func(r *http.Request) {
 		r.Header.Set("Authorization", strings.Replace(r.Header.Get("Authorization"), "/s3express/", "/sts/", 1))
 	}).expect(t, http.StatusBadRequest, "AuthorizationHeaderMalformed")
 	put(func(r *http.Request) { r.Header.Set("X-Amz-Date", "20200101T000000Z") }).
 		expect(t, http.StatusBadRequest, "AuthorizationHeaderMalformed")
 	for _, c := range [][]string{{"X-Amz-Write-Offset-Bytes", "-1"}, {"X-Amz-Write-Offset-Bytes", "x"}} {
-		w.express(s, http.MethodPut, testDirectory+"/k", []byte("x"), c...).expect(t, http.StatusBadRequest, "InvalidArgument")
+		w.express(s, http.MethodPut, testDirectory+"/k", []byte("x"), c...).expect(t, http.StatusBadRequest,
+			"InvalidArgument")
 	}
 	for _, c := range [][]string{{}, {"X-Amz-Rename-Source", "other--z1--x-s3/k"}, {"X-Amz-Rename-Source", "%zz"},
 		{"X-Amz-Rename-Source", "k/"}, {"X-Amz-Rename-Source", "k", "X-Amz-Client-Token", strings.Repeat("t", 65)},
@@ -367,16 +374,19 @@ func TestSpoiltRequestsForDirectoryBuckets(t *testing.T) {
 
 func TestWithoutDirectoryBuckets(t *testing.T) {
 	w := start(t, nil, nil)
-	w.express(rootPass(), http.MethodPut, testDirectory, nil).expect(t, http.StatusBadRequest, "AuthorizationHeaderMalformed")
+	w.express(rootPass(), http.MethodPut, testDirectory, nil).expect(t, http.StatusBadRequest,
+		"AuthorizationHeaderMalformed")
 	w.do(http.MethodPut, testDirectory, nil).expect(t, http.StatusBadRequest, "InvalidBucketName")
 	w.must(http.StatusOK, http.MethodPut, "/plain", nil)
-	w.do(http.MethodPut, "/plain/k", nil, "X-Amz-Write-Offset-Bytes", "0").expect(t, http.StatusNotImplemented, "NotImplemented")
+	w.do(http.MethodPut, "/plain/k", nil, "X-Amz-Write-Offset-Bytes", "0").expect(t, http.StatusNotImplemented,
+		"NotImplemented")
 }
 
 func TestOrdinaryBucketsBesideDirectoryBuckets(t *testing.T) {
 	w := startExpress(t)
 	w.must(http.StatusOK, http.MethodPut, "/plain", nil)
-	w.do(http.MethodPut, "/plain/k", nil, "X-Amz-Write-Offset-Bytes", "0").expect(t, http.StatusNotImplemented, "NotImplemented")
+	w.do(http.MethodPut, "/plain/k", nil, "X-Amz-Write-Offset-Bytes", "0").expect(t, http.StatusNotImplemented,
+		"NotImplemented")
 	w.express(rootPass(), http.MethodGet, "/plain/k", nil).expect(t, http.StatusBadRequest, "AuthorizationHeaderMalformed")
 	// A client that knows no sessions signs for the service s3.
 	w.must(http.StatusOK, http.MethodPut, testDirectory, nil)

@@ -113,8 +113,8 @@ func (d *directories) identify(c *caller) error {
 	return nil
 }
 
-// checkToken checks the session token of a request that temporary keys have signed. A request in a session of a directory
-// bucket has no such token: the token was checked when the session began.
+// checkToken checks the session token of a request that temporary keys have signed. A request in a session of a
+// directory bucket has no such token: the token was checked when the session began.
 func (c *caller) checkToken(rctx *fasthttp.RequestCtx, all accounts) error {
 	if c.session != nil {
 		return nil
@@ -190,7 +190,8 @@ func (d *directories) permits(a *asked, action object.Action, key string) error 
 	if err == nil {
 		return nil
 	}
-	if known := d.s.backend.s3Error("Authorize", object.Ref{Bucket: a.bucket, Key: key}, err); codeOf(known) != "InternalError" &&
+	if known := d.s.backend.s3Error("Authorize", object.Ref{Bucket: a.bucket, Key: key},
+		err); codeOf(known) != "InternalError" &&
 		codeOf(known) != "AccessDenied" {
 		return known
 	}
@@ -238,8 +239,8 @@ func sendXML(ctx fiber.Ctx, text []byte) error {
 
 // grant decides which session an account gets. Without a mode, the account gets the most that it may do.
 //
-// SDKs begin a session for a bucket before they create the bucket. So an account that may create buckets gets a session for
-// a bucket that does not exist.
+// SDKs begin a session for a bucket before they create the bucket. So an account that may create buckets gets a session
+// for a bucket that does not exist.
 func (d *directories) grant(a *asked, mode express.Mode) (*express.Session, error) {
 	if mode != "" && mode != express.ReadOnly && mode != express.ReadWrite {
 		return nil, invalid("The session mode is ReadOnly or ReadWrite, or not given.")
@@ -265,8 +266,9 @@ func (d *directories) grant(a *asked, mode express.Mode) (*express.Session, erro
 		return nil, s3err.GetAPIError(s3err.ErrAccessDenied)
 	}
 	if !rules.plain && !(subject.Plain() && a.by.account.Role == iam.RoleAdmin) || !subject.Uniform() {
-		return nil, refusal(http.StatusForbidden, "AccessDenied", "The policy of the bucket or of the user treats keys or clients differently, "+
-			"so that there are no sessions. Turn sessions off in the client (AWS_S3_DISABLE_EXPRESS_SESSION_AUTH=true).")
+		return nil, refusal(http.StatusForbidden, "AccessDenied",
+			"The policy of the bucket or of the user treats keys or clients differently, "+
+				"so that there are no sessions. Turn sessions off in the client (AWS_S3_DISABLE_EXPRESS_SESSION_AUTH=true).")
 	}
 	for _, action := range []object.Action{object.ActionGet, object.ActionList} {
 		if err := d.permits(a, action, "any"); err != nil {

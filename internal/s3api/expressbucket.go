@@ -56,7 +56,8 @@ func (n *newBucket) check(zone string) error {
 		return invalid("The location is " + strconv.QuoteToASCII(n.Location.Name) + "; the name of the bucket has the zone " +
 			strconv.QuoteToASCII(zone) + ".")
 	case n.Location.Type != "" && n.Location.Type != "AvailabilityZone" && n.Location.Type != "LocalZone":
-		return invalid("The type of the location is " + strconv.QuoteToASCII(n.Location.Type) + "; expected AvailabilityZone.")
+		return invalid("The type of the location is " + strconv.QuoteToASCII(n.Location.Type) +
+			"; expected AvailabilityZone.")
 	}
 	return nil
 }

@@ -147,8 +147,8 @@ var plainSums = [...]struct {
 	{types.ChecksumAlgorithmSha1, 20}, {types.ChecksumAlgorithmSha256, 32},
 }
 
-// checksum returns the checksum of the content that a request has in its header; "" if there is none. It returns false if
-// the checksum may be malformed, if there are two, or if the request names an algorithm without a checksum.
+// checksum returns the checksum of the content that a request has in its header; "" if there is none. It returns false
+// if the checksum may be malformed, if there are two, or if the request names an algorithm without a checksum.
 func (h *plainHeader) checksum() (algo types.ChecksumAlgorithm, value string, ok bool) {
 	if !h.has(headerChecksums) {
 		return "", "", true
@@ -168,7 +168,8 @@ func (h *plainHeader) checksum() (algo types.ChecksumAlgorithm, value string, ok
 	return algo, value, algo != "" && (len(named) == 0 || strings.EqualFold(string(named), string(algo)))
 }
 
-// identify adds the identifiers of a request to its reply. They are random, so that they differ; nobody has to guess them.
+// identify adds the identifiers of a request to its reply. They are random, so that they differ; nobody has to guess
+// them.
 func identify(h *fasthttp.ResponseHeader) (requestID, hostID string) {
 	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUV"
 	var id [16]byte
@@ -186,8 +187,8 @@ func identify(h *fasthttp.ResponseHeader) (requestID, hostID string) {
 	return requestID, hostID
 }
 
-// answerPlain replies with an S3 error to a request that has not passed the router. It reads the rest of the body, so that
-// the connection can be used again.
+// answerPlain replies with an S3 error to a request that has not passed the router. It reads the rest of the body, so
+// that the connection can be used again.
 func answerPlain(rctx *fasthttp.RequestCtx, err s3err.S3Error) {
 	rctx.SetUserValue(errorKey, err)
 	requestID, hostID := identify(&rctx.Response.Header)

@@ -39,23 +39,31 @@ func TestQuickPutsAreGeneralPuts(t *testing.T) {
 		refused bool
 		general bool // serve has to answer
 	}{
-		"small":              {body: []byte("hello")},
-		"empty":              {},
-		"large":              {body: large},
-		"typed":              {body: []byte("x"), header: []string{"Content-Type", "text/plain"}},
-		"checksum":           {body: []byte("hello"), header: []string{"x-amz-checksum-crc32", "NhCmhg=="}},
-		"checksum and name":  {body: []byte("hello"), header: []string{"x-amz-checksum-crc32", "NhCmhg==", "x-amz-sdk-checksum-algorithm", "crc32"}},
-		"wrong checksum":     {body: []byte("hallo"), header: []string{"x-amz-checksum-crc32", "NhCmhg=="}, refused: true},
-		"malformed checksum": {body: []byte("hello"), header: []string{"x-amz-checksum-crc32", "N"}, refused: true, general: true},
-		"another name":       {body: []byte("hello"), header: []string{"x-amz-checksum-crc32", "NhCmhg==", "x-amz-sdk-checksum-algorithm", "sha1"}, refused: true, general: true},
-		"two checksums":      {body: []byte("hello"), header: []string{"x-amz-checksum-crc32", "NhCmhg==", "x-amz-checksum-crc32c", "mnG7TA=="}, refused: true, general: true},
-		"name alone":         {body: []byte("hello"), header: []string{"x-amz-sdk-checksum-algorithm", "crc32"}, refused: true, general: true},
-		"unsigned payload":   {body: []byte("hello"), payload: express.Unsigned},
-		"wrong payload":      {body: []byte("hello"), payload: strings.Repeat("0", 64), refused: true},
-		"metadata":           {body: []byte("hello"), header: []string{"x-amz-meta-a", "b"}, general: true},
-		"condition":          {body: []byte("hello"), header: []string{"If-None-Match", "*"}, general: true},
-		"storage class":      {body: []byte("hello"), header: []string{"x-amz-storage-class", "STANDARD"}, refused: true, general: true},
-		"tags":               {body: []byte("hello"), header: []string{"x-amz-tagging", "a=b"}, refused: true, general: true},
+		"small":    {body: []byte("hello")},
+		"empty":    {},
+		"large":    {body: large},
+		"typed":    {body: []byte("x"), header: []string{"Content-Type", "text/plain"}},
+		"checksum": {body: []byte("hello"), header: []string{"x-amz-checksum-crc32", "NhCmhg=="}},
+		"checksum and name": {body: []byte("hello"),
+			header: []string{"x-amz-checksum-crc32", "NhCmhg==", "x-amz-sdk-checksum-algorithm", "crc32"}},
+		"wrong checksum": {body: []byte("hallo"), header: []string{"x-amz-checksum-crc32", "NhCmhg=="}, refused: true},
+		"malformed checksum": {body: []byte("hello"), header: []string{"x-amz-checksum-crc32", "N"}, refused: true,
+			general: true},
+		"another name": {body: []byte("hello"),
+			header: []string{"x-amz-checksum-crc32", "NhCmhg==", "x-amz-sdk-checksum-algorithm", "sha1"}, refused: true,
+			general: true},
+		"two checksums": {body: []byte("hello"),
+			header: []string{"x-amz-checksum-crc32", "NhCmhg==", "x-amz-checksum-crc32c", "mnG7TA=="}, refused: true,
+			general: true},
+		"name alone": {body: []byte("hello"), header: []string{"x-amz-sdk-checksum-algorithm", "crc32"},
+			refused: true, general: true},
+		"unsigned payload": {body: []byte("hello"), payload: express.Unsigned},
+		"wrong payload":    {body: []byte("hello"), payload: strings.Repeat("0", 64), refused: true},
+		"metadata":         {body: []byte("hello"), header: []string{"x-amz-meta-a", "b"}, general: true},
+		"condition":        {body: []byte("hello"), header: []string{"If-None-Match", "*"}, general: true},
+		"storage class": {body: []byte("hello"), header: []string{"x-amz-storage-class", "STANDARD"}, refused: true,
+			general: true},
+		"tags": {body: []byte("hello"), header: []string{"x-amz-tagging", "a=b"}, refused: true, general: true},
 	} {
 		if c.payload == "" {
 			sum := sha256.Sum256(c.body)
@@ -109,12 +117,18 @@ func TestTheQuickPathRefusesNothingItself(t *testing.T) {
 		status int
 		code   string
 	}{
-		"changed path":      {s, "/key", func(r *http.Request) { r.URL.Opaque += "2" }, 403, "SignatureDoesNotMatch"},
-		"changed payload":   {s, "/key", func(r *http.Request) { r.Header.Set("X-Amz-Content-Sha256", strings.Repeat("0", 64)) }, 403, "SignatureDoesNotMatch"},
-		"added header":      {s, "/key", func(r *http.Request) { r.Header.Set("X-Amz-Checksum-Crc32", "NhCmhg==") }, 403, "AccessDenied"},
-		"another token":     {s, "/key", func(r *http.Request) { r.Header.Set("X-Amz-S3session-Token", reads.token) }, 403, "InvalidAccessKeyId"},
-		"no token":          {s, "/key", func(r *http.Request) { r.Header.Del("X-Amz-S3session-Token") }, 403, "InvalidAccessKeyId"},
-		"made-up token":     {s, "/key", func(r *http.Request) { r.Header.Set("X-Amz-S3session-Token", "x") }, 400, "InvalidToken"},
+		"changed path": {s, "/key", func(r *http.Request) { r.URL.Opaque += "2" }, 403, "SignatureDoesNotMatch"},
+		"changed payload": {s, "/key", func(r *http.Request) {
+			r.Header.Set("X-Amz-Content-Sha256", strings.Repeat("0", 64))
+		}, 403, "SignatureDoesNotMatch"},
+		"added header": {s, "/key", func(r *http.Request) { r.Header.Set("X-Amz-Checksum-Crc32", "NhCmhg==") }, 403,
+			"AccessDenied"},
+		"another token": {s, "/key", func(r *http.Request) { r.Header.Set("X-Amz-S3session-Token", reads.token) }, 403,
+			"InvalidAccessKeyId"},
+		"no token": {s, "/key", func(r *http.Request) { r.Header.Del("X-Amz-S3session-Token") }, 403,
+			"InvalidAccessKeyId"},
+		"made-up token": {s, "/key", func(r *http.Request) { r.Header.Set("X-Amz-S3session-Token", "x") }, 400,
+			"InvalidToken"},
 		"read-only session": {reads, "/key", nil, 403, "AccessDenied"},
 		"another secret":    {keyPair{s.access, "x", s.token}, "/key", nil, 403, "SignatureDoesNotMatch"},
 		"unknown argument":  {s, "/key?x-id=Other", nil, 200, ""},
@@ -122,7 +136,8 @@ func TestTheQuickPathRefusesNothingItself(t *testing.T) {
 	} {
 		r := put(c.by, testDirectory+c.path, c.change)
 		if r.StatusCode != c.status || r.code() != c.code || r.wasQuick() {
-			t.Errorf("%s: status %d %s, quick %v; expected %d %s: %s", name, r.StatusCode, r.code(), r.wasQuick(), c.status, c.code, r.body)
+			t.Errorf("%s: status %d %s, quick %v; expected %d %s: %s", name, r.StatusCode, r.code(), r.wasQuick(), c.status,
+				c.code, r.body)
 		}
 	}
 	if r := put(s, "/other--z1--x-s3/key", nil).expect(t, http.StatusForbidden, "AccessDenied"); r.wasQuick() {
@@ -148,7 +163,8 @@ func TestQuickPutsByName(t *testing.T) {
 	if r := w.sent(req).expect(t, http.StatusOK, ""); !r.wasQuick() {
 		t.Error("the request was not quick")
 	}
-	if r := w.express(s, http.MethodGet, testDirectory+"/a/b", nil).expect(t, http.StatusOK, ""); string(r.body) != "hello" {
+	if r := w.express(s, http.MethodGet, testDirectory+"/a/b", nil).expect(t, http.StatusOK,
+		""); string(r.body) != "hello" {
 		t.Errorf("read %q", r.body)
 	}
 }
@@ -227,7 +243,8 @@ func judgeSession(d *directories, text []byte) (quick, general bool) {
 func TestQuickSignaturesAreNoLooser(t *testing.T) {
 	w := startExpress(t)
 	w.express(rootPass(), http.MethodPut, testDirectory, nil).expect(t, http.StatusOK, "")
-	req := w.expressRequest(w.session(rootPass(), testDirectory), express.Unsigned, http.MethodPut, testDirectory+"/key", []byte("hello"))
+	req := w.expressRequest(w.session(rootPass(), testDirectory), express.Unsigned, http.MethodPut, testDirectory+"/key",
+		[]byte("hello"))
 	req.URL.Opaque, req.URL.Path = "", testDirectory+"/key"
 	var base bytes.Buffer
 	if err := req.Write(&base); err != nil {

@@ -15,8 +15,8 @@ import (
 
 // extended returns the attributes of an object that n bytes were added to. The object keeps its headers and metadata. A
 // CRC of the whole object is made from that of the old content and that of the added bytes. Other checksums cannot be
-// extended; the object then has the CRC-64/NVME that the store computes. The parameter attrs are the attributes of a new
-// object.
+// extended; the object then has the CRC-64/NVME that the store computes. The parameter attrs are the attributes of a
+// new object.
 func extended(before *object.Info, attrs map[string]string, added checksum, n int64) map[string]string {
 	if before == nil {
 		out := object.MergeAttributes(attrs, nil)

@@ -262,7 +262,8 @@ func (a *asked) decode(form string) error {
 func (d *directories) append(a *asked, w *writing, text string) error {
 	offset, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || offset < 0 {
-		return d.refuse(a.ctx, invalid("x-amz-write-offset-bytes is "+strconv.QuoteToASCII(text)+"; expected a number of bytes."))
+		return d.refuse(a.ctx, invalid("x-amz-write-offset-bytes is "+strconv.QuoteToASCII(
+			text)+"; expected a number of bytes."))
 	}
 	var added checksum
 	info, err := d.store.Append(patient(a.rctx), object.Append{

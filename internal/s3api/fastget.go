@@ -20,10 +20,11 @@ import (
 // emptySHA256 is the SHA-256 of no bytes, which a signed GET has as the hash of its body.
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// get serves a GET of an object, or of a range of it, without versitygw's router and middlewares. The method get returns
-// false, and has changed nothing, if it cannot prove by itself that versitygw would admit the request; the rules are those
-// of put. Here too, versitygw makes every refusal of a signature or of a permission. Objects of other servers are read
-// on the fast path too. If objects have ACLs, only root reads them on the fast path, because each one has rules of its own.
+// get serves a GET of an object, or of a range of it, without versitygw's router and middlewares. The method get
+// returns false, and has changed nothing, if it cannot prove by itself that versitygw would admit the request; the
+// rules are those of put. Here too, versitygw makes every refusal of a signature or of a permission. Objects of other
+// servers are read on the fast path too. If objects have ACLs, only root reads them on the fast path, because each one
+// has rules of its own.
 func (f fastPath) get(ctx fiber.Ctx) (served bool, err error) {
 	s := f.s
 	rctx := ctx.RequestCtx()

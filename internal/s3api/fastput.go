@@ -25,8 +25,8 @@ const mostFast = 1 << 20
 type fastPath struct{ s *Server }
 
 // put serves a PUT of a small object without versitygw's router and middlewares, which take a third of the CPU
-// time of such a request. The method put returns false, and has read and changed nothing, if it cannot prove by itself that
-// versitygw would accept the request. So versitygw makes every refusal.
+// time of such a request. The method put returns false, and has read and changed nothing, if it cannot prove by itself
+// that versitygw would accept the request. So versitygw makes every refusal.
 //
 // The fast path takes a request only if all of the following hold:
 //   - The path needs no escapes, and has no element that the router treats specially.

@@ -65,8 +65,9 @@ func TestFastPutsAreOrdinaryPuts(t *testing.T) {
 		"</VersioningConfiguration>"))
 	w.must(http.StatusOK, "PUT", "/locked", nil, "x-amz-bucket-object-lock-enabled", "true")
 	w.must(http.StatusOK, "PUT", "/bobs", nil)
-	w.must(http.StatusNoContent, "PUT", "/bobs?policy", []byte(`{"Statement":[{"Effect":"Allow","Principal":{"AWS":["bob"]},`+
-		`"Action":"s3:*","Resource":["arn:aws:s3:::bobs","arn:aws:s3:::bobs/*"]}]}`))
+	w.must(http.StatusNoContent, "PUT", "/bobs?policy",
+		[]byte(`{"Statement":[{"Effect":"Allow","Principal":{"AWS":["bob"]},`+
+			`"Action":"s3:*","Resource":["arn:aws:s3:::bobs","arn:aws:s3:::bobs/*"]}]}`))
 	large := []byte(strings.Repeat("large", 30_000))
 	for name, c := range map[string]struct {
 		bucket  string
@@ -76,15 +77,18 @@ func TestFastPutsAreOrdinaryPuts(t *testing.T) {
 		header  []string
 		refused bool
 	}{
-		"small":                {bucket: "plain", body: []byte("hello")},
-		"empty":                {bucket: "plain"},
-		"large":                {bucket: "plain", body: large},
-		"typed":                {bucket: "plain", body: []byte("x"), header: []string{"Content-Type", "text/plain"}},
-		"versioned":            {bucket: "versioned", body: []byte("hello")},
-		"locked":               {bucket: "locked", body: []byte("hello")},
-		"checksum":             {bucket: "plain", body: []byte("hello"), header: []string{"x-amz-checksum-crc32", "NhCmhg=="}},
-		"wrong checksum":       {bucket: "plain", body: []byte("hallo"), header: []string{"x-amz-checksum-crc32", "NhCmhg=="}, refused: true},
-		"malformed checksum":   {bucket: "plain", body: []byte("hello"), header: []string{"x-amz-checksum-crc32", "N"}, refused: true},
+		"small":     {bucket: "plain", body: []byte("hello")},
+		"empty":     {bucket: "plain"},
+		"large":     {bucket: "plain", body: large},
+		"typed":     {bucket: "plain", body: []byte("x"), header: []string{"Content-Type", "text/plain"}},
+		"versioned": {bucket: "versioned", body: []byte("hello")},
+		"locked":    {bucket: "locked", body: []byte("hello")},
+		"checksum": {bucket: "plain", body: []byte("hello"),
+			header: []string{"x-amz-checksum-crc32", "NhCmhg=="}},
+		"wrong checksum": {bucket: "plain", body: []byte("hallo"), header: []string{"x-amz-checksum-crc32", "NhCmhg=="},
+			refused: true},
+		"malformed checksum": {bucket: "plain", body: []byte("hello"), header: []string{"x-amz-checksum-crc32", "N"},
+			refused: true},
 		"unsigned payload":     {bucket: "plain", body: []byte("hello"), payload: unsignedPayload},
 		"wrong payload":        {bucket: "plain", body: []byte("hello"), payload: strings.Repeat("0", 64), refused: true},
 		"no such bucket":       {bucket: "nowhere", body: []byte("hello"), refused: true},

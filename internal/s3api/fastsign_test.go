@@ -162,7 +162,8 @@ func TestFastSignaturesAreAccepted(t *testing.T) {
 			t.Errorf("%s, expired: the fast path says %v, versitygw %v\n%s", name, fast, library, text)
 		}
 	}
-	if err := s.accounts.Add(t.Context(), iam.Account{AccessKey: "bob", Secret: "bobssecret", Role: iam.RoleUser}); err != nil {
+	if err := s.accounts.Add(t.Context(), iam.Account{AccessKey: "bob", Secret: "bobssecret",
+		Role: iam.RoleUser}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 * mostSigningKeys { // the cache is bounded

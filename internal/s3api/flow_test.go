@@ -26,7 +26,8 @@ func TestARepeatedCompletionSucceeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	etag := w.must(200, "PUT", "/bucket/key?partNumber=2&uploadId="+up.UploadId, []byte("hello")).Header.Get("ETag")
-	done := fmt.Appendf(nil, "<CompleteMultipartUpload><Part><PartNumber>2</PartNumber><ETag>%s</ETag></Part></CompleteMultipartUpload>", etag)
+	done := fmt.Appendf(nil,
+		"<CompleteMultipartUpload><Part><PartNumber>2</PartNumber><ETag>%s</ETag></Part></CompleteMultipartUpload>", etag)
 	var first, second struct{ ETag string }
 	for _, into := range []any{&first, &second} {
 		if err := xml.Unmarshal(w.must(200, "POST", "/bucket/key?uploadId="+up.UploadId, done).body, into); err != nil {
@@ -129,8 +130,9 @@ func TestTLS(t *testing.T) {
 	// A policy that asks for TLS is satisfied by it, and by nothing else.
 	w.people("bob")
 	if err := w.store.UpdateBucket(t.Context(), "bucket", func(b *object.Bucket) error {
-		b.Settings = map[string][]byte{policy.Setting: []byte(policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*"}`,
-			`{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::bucket/*","Condition":{"Bool":{"aws:SecureTransport":"false"}}}`))}
+		b.Settings = map[string][]byte{policy.Setting: []byte(
+			policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*"}`,
+				`{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::bucket/*","Condition":{"Bool":{"aws:SecureTransport":"false"}}}`))}
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -69,8 +69,8 @@ func (s *Server) form(ctx fiber.Ctx) (err error) {
 	return nil
 }
 
-// mendSuccess corrects the reply to an uploaded form. In S3, the document of status 201 has no namespace, and a redirect
-// names the ETag of the object, too.
+// mendSuccess corrects the reply to an uploaded form. In S3, the document of status 201 has no namespace, and a
+// redirect names the ETag of the object, too.
 func mendSuccess(rctx *fasthttp.RequestCtx) {
 	r := &rctx.Response
 	switch r.StatusCode() {

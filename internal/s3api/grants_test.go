@@ -54,7 +54,8 @@ func TestGrantsAllowWhatTheySay(t *testing.T) {
 		w.as(who, putA, "PUT", "/corp/a/"+who, "x")
 		w.as(who, putB, "PUT", "/corp/b/"+who, "x")
 		w.as(who, del, "DELETE", "/corp/a/"+who, "")
-		w.as(who, policy, "PUT", "/corp?policy", policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`))
+		w.as(who, policy, "PUT", "/corp?policy", policyOf(
+			`{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`))
 	}
 	try("bob", 403, 403, 403, 403, 403, 403, 403, 403)
 	for _, x := range []struct {

@@ -172,7 +172,8 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	return s.answerUnset(ctx)
 }
 
-// prepare checks the load and the path of a request and converts a signature of version 2. All further checks rely on both.
+// prepare checks the load and the path of a request and converts a signature of version 2. All further checks rely on
+// both.
 func (s *Server) prepare(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	if s.crowd.full() {
 		return s3err.GetAPIError(s3err.ErrSlowDown)

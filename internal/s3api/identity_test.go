@@ -14,8 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// allows makes a policy of a user, which replaces the user's policy of before. A statement is Allow ACTION RESOURCE or Deny
-// ACTION RESOURCE.
+// allows makes a policy of a user, which replaces the user's policy of before. A statement is Allow ACTION RESOURCE or
+// Deny ACTION RESOURCE.
 func (w *world) allows(user string, statements ...string) {
 	w.t.Helper()
 	var list []string

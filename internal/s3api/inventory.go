@@ -67,7 +67,8 @@ func putInventory(b *backend, ctx fiber.Ctx, bucket string, body []byte) error {
 }
 
 // changeInventories changes the inventory configurations of a bucket.
-func changeInventories(b *backend, ctx fiber.Ctx, bucket string, change func(map[string]*inventory.Config) error) error {
+func changeInventories(b *backend, ctx fiber.Ctx, bucket string,
+	change func(map[string]*inventory.Config) error) error {
 	return b.change(ctx.RequestCtx(), bucket, func(bk *object.Bucket) error {
 		all, err := inventory.ConfigsOf(bk)
 		if err != nil {

@@ -46,7 +46,8 @@ func TestInventoryConfiguration(t *testing.T) {
 			t.Errorf("%s: %d %s, expected %s", name, r.StatusCode, r.body, c.code)
 		}
 	}
-	if r := w.do("PUT", "/bucket?inventory&id=all", []byte(strings.Replace(listAll, "CSV", "ORC", 1))); r.StatusCode != 501 {
+	if r := w.do("PUT", "/bucket?inventory&id=all",
+		[]byte(strings.Replace(listAll, "CSV", "ORC", 1))); r.StatusCode != 501 {
 		t.Errorf("ORC: %d %s", r.StatusCode, r.body)
 	}
 	if r, err := w.try("alice", "alicesecret", "PUT", "/bucket?inventory&id=all", []byte(listAll)); err != nil ||

@@ -59,7 +59,8 @@ func getLifecycle(b *backend, ctx fiber.Ctx, bucket string) ([]byte, error) {
 	}
 	doc, ok := bk.Settings[lifecycle.Setting]
 	if !ok {
-		return nil, refusal(http.StatusNotFound, "NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist.")
+		return nil, refusal(http.StatusNotFound, "NoSuchLifecycleConfiguration",
+			"The lifecycle configuration does not exist.")
 	}
 	return doc, nil
 }

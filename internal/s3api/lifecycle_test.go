@@ -37,10 +37,12 @@ func TestLifecycleConfiguration(t *testing.T) {
 	}
 	move := strings.Replace(expireLogs, "<Expiration><Days>3</Days></Expiration>",
 		"<Transition><Days>3</Days><StorageClass>GLACIER</StorageClass></Transition>", 1)
-	if r := w.do("PUT", "/bucket?lifecycle", []byte(move)); r.StatusCode != 501 || !strings.Contains(string(r.body), "GLACIER") {
+	if r := w.do("PUT", "/bucket?lifecycle", []byte(move)); r.StatusCode != 501 ||
+		!strings.Contains(string(r.body), "GLACIER") {
 		t.Errorf("a transition: %d %s", r.StatusCode, r.body)
 	}
-	if r, err := w.try("alice", "alicesecret", "PUT", "/bucket?lifecycle", []byte(expireLogs)); err != nil || r.StatusCode != 403 {
+	if r, err := w.try("alice", "alicesecret", "PUT", "/bucket?lifecycle", []byte(expireLogs)); err != nil ||
+		r.StatusCode != 403 {
 		t.Errorf("a stranger puts rules: %+v %v", r, err)
 	}
 	if r := w.do("PUT", "/none?lifecycle", []byte(expireLogs)); r.StatusCode != 404 || r.code() != "NoSuchBucket" {
@@ -51,7 +53,8 @@ func TestLifecycleConfiguration(t *testing.T) {
 	for _, request := range []struct{ method, path string }{{"PUT", "/bucket/logs/1"}, {"HEAD", "/bucket/logs/1"},
 		{"GET", "/bucket/logs/1"}} {
 		r := w.must(200, request.method, request.path, []byte("text"))
-		if text := r.Header.Get(name); !strings.HasPrefix(text, `expiry-date="`) || !strings.Contains(text, `rule-id="a+rule"`) {
+		if text := r.Header.Get(name); !strings.HasPrefix(text, `expiry-date="`) ||
+			!strings.Contains(text, `rule-id="a+rule"`) {
 			t.Errorf("%s: the header is %q", request.method, text)
 		}
 	}

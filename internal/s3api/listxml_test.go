@@ -23,7 +23,8 @@ func contents(e encoder, p *object.Page, owner *types.Owner) []s3response.Object
 		sum := full(o)
 		out[i] = s3response.Object{
 			Key: ptr(e.text(o.Key)), ETag: ptr(quoted(o.ETag)), LastModified: &o.Modified, Size: &o.Size, Owner: owner,
-			StorageClass: types.ObjectStorageClass(classOf(o.Attributes)), ChecksumAlgorithm: sum.algorithms(), ChecksumType: sum.Type,
+			StorageClass: types.ObjectStorageClass(classOf(o.Attributes)), ChecksumAlgorithm: sum.algorithms(),
+			ChecksumType: sum.Type,
 		}
 	}
 	return out

@@ -123,9 +123,11 @@ func readLogging(body []byte) (*loggingStatus, error) {
 	}
 	if f := e.Format; f != nil {
 		if (f.Simple != nil) == (f.Partitioned != nil) {
-			return nil, malformedXML(errors.New("TargetObjectKeyFormat has not exactly one of SimplePrefix and PartitionedPrefix"))
+			return nil,
+				malformedXML(errors.New("TargetObjectKeyFormat has not exactly one of SimplePrefix and PartitionedPrefix"))
 		}
-		if p := f.Partitioned; p != nil && p.DateSource != "" && p.DateSource != "EventTime" && p.DateSource != "DeliveryTime" {
+		if p := f.Partitioned; p != nil && p.DateSource != "" && p.DateSource != "EventTime" &&
+			p.DateSource != "DeliveryTime" {
 			return nil, malformedXML(errors.New("PartitionDateSource is neither EventTime nor DeliveryTime"))
 		}
 	}

@@ -213,8 +213,8 @@ func (f *notificationFilter) keys() (prefix, suffix string, err error) {
 	return prefix, suffix, nil
 }
 
-// eventTargetOf returns the name of the target that an ARN names. The ARN has the form arn:nebulaio:sqs:REGION:NAME:TYPE. The
-// partition of MinIO is accepted too, and the service may be sqs, sns or lambda.
+// eventTargetOf returns the name of the target that an ARN names. The ARN has the form
+// arn:nebulaio:sqs:REGION:NAME:TYPE. The partition of MinIO is accepted too, and the service may be sqs, sns or lambda.
 func eventTargetOf(arn string, targets map[string]string) (string, error) {
 	p := strings.Split(arn, ":")
 	if len(p) == 6 && p[0] == "arn" && (p[1] == "nebulaio" || p[1] == "minio") && slices.Contains([]string{"sqs", "sns",
@@ -232,7 +232,8 @@ func eventTargetOf(arn string, targets map[string]string) (string, error) {
 	if len(known) > 0 {
 		expected = "expected one of " + strings.Join(known, ", ")
 	}
-	return "", invalid("A specified destination ARN does not exist or is not well-formed: " + quoteText(arn) + "; " + expected)
+	return "", invalid("A specified destination ARN does not exist or is not well-formed: " + quoteText(arn) + "; " +
+		expected)
 }
 
 // overlap reports whether one change can match two rules.

@@ -30,15 +30,16 @@ const (
 )
 
 func filterOf(prefix, suffix string) string {
-	return "<Filter><S3Key><FilterRule><Name>Prefix</Name><Value>" + prefix + "</Value></FilterRule><FilterRule><Name>suffix" +
-		"</Name><Value>" + suffix + "</Value></FilterRule></S3Key></Filter>"
+	return "<Filter><S3Key><FilterRule><Name>Prefix</Name><Value>" + prefix +
+		"</Value></FilterRule><FilterRule><Name>suffix" + "</Name><Value>" + suffix + "</Value></FilterRule></S3Key></Filter>"
 }
 
 func TestNotificationsAreRead(t *testing.T) {
 	targets := map[string]string{"hook": "webhook", "bus": "nats"}
 	doc, rules, err := readNotifications(wholeOf(
 		queueOf("a", hookARN, putEvent+goneEvents, filterOf("in/", ".png")),
-		"<TopicConfiguration><Topic>arn:nebulaio:sns::bus:nats</Topic>"+allEvents+filterOf("in/", ".jpg")+"</TopicConfiguration>",
+		"<TopicConfiguration><Topic>arn:nebulaio:sns::bus:nats</Topic>"+allEvents+filterOf("in/",
+			".jpg")+"</TopicConfiguration>",
 	), targets)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +52,8 @@ func TestNotificationsAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, again, err := readNotifications(text, targets); err != nil || len(again) != 3 || again[2].Label != rules[2].Label {
+	if _, again, err := readNotifications(text, targets); err != nil || len(again) != 3 ||
+		again[2].Label != rules[2].Label {
 		t.Errorf("what is stored reads as %+v, %v", again, err)
 	}
 	if _, none, err := readNotifications(wholeOf(), targets); err != nil || len(none) != 0 {
@@ -98,14 +100,16 @@ func FuzzReadNotifications(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, again, err := readNotifications(text, map[string]string{"hook": "webhook"}); err != nil || len(again) != len(rules) {
+		if _, again, err := readNotifications(text, map[string]string{"hook": "webhook"}); err != nil ||
+			len(again) != len(rules) {
 			t.Fatalf("%q became %q: %v", body, text, err)
 		}
 	})
 }
 
 func FuzzReadLogging(f *testing.F) {
-	f.Add([]byte("<BucketLoggingStatus><LoggingEnabled><TargetBucket>b</TargetBucket></LoggingEnabled></BucketLoggingStatus>"))
+	f.Add(
+		[]byte("<BucketLoggingStatus><LoggingEnabled><TargetBucket>b</TargetBucket></LoggingEnabled></BucketLoggingStatus>"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		doc, err := readLogging(body)
 		if err != nil {
@@ -122,8 +126,10 @@ func FuzzReadLogging(f *testing.F) {
 }
 
 func TestALineOfAnAccessLog(t *testing.T) {
-	e := Event{Time: time.Date(2026, 11, 17, 1, 2, 3, 0, time.UTC), Duration: 12 * time.Millisecond, Operation: "GetObject",
-		Method: "GET", Bucket: "b", Key: "a b", Status: 404, Code: "NoSuchKey", Out: 9, RequestID: "R", Remote: "10.0.0.1:5",
+	e := Event{Time: time.Date(2026, 11, 17, 1, 2, 3, 0, time.UTC), Duration: 12 * time.Millisecond,
+		Operation: "GetObject",
+		Method:    "GET", Bucket: "b", Key: "a b", Status: 404, Code: "NoSuchKey", Out: 9, RequestID: "R",
+		Remote:  "10.0.0.1:5",
 		Account: "ann", HTTP: &HTTP{HostID: "H", Agent: `x "y"`, Host: "h:9000", URI: "/b/a%20b?tagging", Proto: "HTTP/1.1",
 			Signature: "SigV4", Auth: "AuthHeader", Size: -1}}
 	const want = `own b [17/Nov/2026:01:02:03 +0000] 10.0.0.1 ann R REST.GET.OBJECT_TAGGING a%2520b ` +

@@ -109,8 +109,8 @@ func (b *backend) PutObjectAcl(ctx context.Context, in *s3.PutObjectAclInput) er
 	})
 }
 
-// ownersOnly refuses an ACL of an object in a bucket whose owner owns all objects, unless the ACL grants nothing to others.
-// s3cmd writes the ACL of a copied object back, as it has read it.
+// ownersOnly refuses an ACL of an object in a bucket whose owner owns all objects, unless the ACL grants nothing to
+// others. s3cmd writes the ACL of a copied object back, as it has read it.
 func ownersOnly(b *backend, bk *object.Bucket, asked acl.Asked) error {
 	to := acl.Target{Owner: bk.Owner, BucketOwner: bk.Owner, Accounts: existing{b.accounts}}
 	made, err := to.Make(asked)

@@ -51,7 +51,8 @@ func TestACLsOfVersionsAndCopies(t *testing.T) {
 	w := start(t, nil, nil)
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/corp", "", "x-amz-object-ownership", "ObjectWriter")
-	w.as("alice", 200, "PUT", "/corp?versioning", "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
+	w.as("alice", 200, "PUT", "/corp?versioning",
+		"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
 	old := w.as("alice", 200, "PUT", "/corp/key", "old", "x-amz-acl", "authenticated-read").Header.Get("x-amz-version-id")
 	w.as("alice", 200, "PUT", "/corp/key", "new")
 	w.as("bob", 403, "GET", "/corp/key", "")
@@ -79,7 +80,8 @@ func TestPublicAccessBlocks(t *testing.T) {
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/corp", "", "x-amz-object-ownership", "ObjectWriter")
 	w.as("alice", 200, "PUT", "/corp/key", "x", "x-amz-acl", "public-read")
-	open := policyOf(`{"Effect":"Allow","Principal":"*","Action":"*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`)
+	open := policyOf(
+		`{"Effect":"Allow","Principal":"*","Action":"*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`)
 	block := func(parts ...string) {
 		t.Helper()
 		var doc strings.Builder
@@ -149,15 +151,18 @@ func TestConditionsOnObjects(t *testing.T) {
 	}
 	w.as("bob", 200, "PUT", "/bobs", "")
 	w.as("bob", 403, "PUT", "/bobs/copy", "", "x-amz-copy-source", "corp/secret")
-	w.as("alice", 204, "PUT", "/corp?policy", conditioned("s3:PutObject*", `"StringLike":{"s3:RequestObjectTag/class":"o*"}`))
+	w.as("alice", 204, "PUT", "/corp?policy", conditioned("s3:PutObject*",
+		`"StringLike":{"s3:RequestObjectTag/class":"o*"}`))
 	w.as("bob", 403, "PUT", "/corp/new", "x")
 	w.as("bob", 403, "PUT", "/corp/new", "x", "x-amz-tagging", "class=secret")
 	w.as("bob", 200, "PUT", "/corp/new", "x", "x-amz-tagging", "class=open")
 	w.as("bob", 200, "PUT", "/bobs/public/a", "x")
-	w.as("alice", 204, "PUT", "/corp?policy", conditioned("s3:PutObject", `"StringLike":{"s3:x-amz-copy-source":"bobs/public/*"}`))
+	w.as("alice", 204, "PUT", "/corp?policy", conditioned("s3:PutObject",
+		`"StringLike":{"s3:x-amz-copy-source":"bobs/public/*"}`))
 	w.as("bob", 200, "PUT", "/corp/new", "", "x-amz-copy-source", "/bobs/public/a")
 	w.as("bob", 403, "PUT", "/corp/new", "x")
-	w.as("alice", 204, "PUT", "/corp?policy", conditioned("s3:GetObject", `"StringEquals":{"aws:username":"${aws:username}"}`))
+	w.as("alice", 204, "PUT", "/corp?policy", conditioned("s3:GetObject",
+		`"StringEquals":{"aws:username":"${aws:username}"}`))
 	w.as("bob", 200, "GET", "/corp/open", "")
 }
 
@@ -171,7 +176,8 @@ func TestFieldsOfFormsMayHaveFileNames(t *testing.T) {
 		"form-data; name=\"a\"; filename=\"a\"\r\n\r\n--b--\r\n"
 	want := strings.Replace(form, "name=\"key\"; filename=", "name=\"key\"; filenam-=", 1)
 	want = strings.Replace(want, "; FileName=z", "; FileNam-=z", 1)
-	for name, r := range map[string]io.Reader{"at once": strings.NewReader(form), "by bytes": iotest.OneByteReader(strings.NewReader(form))} {
+	for name, r := range map[string]io.Reader{"at once": strings.NewReader(form),
+		"by bytes": iotest.OneByteReader(strings.NewReader(form))} {
 		got, err := io.ReadAll(newFormHead(r, boundary))
 		if err != nil || string(got) != want {
 			t.Errorf("%s: %v\n%q\nexpected\n%q", name, err, got, want)

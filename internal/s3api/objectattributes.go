@@ -50,8 +50,9 @@ func (b *backend) GetObjectAttributes(ctx context.Context,
 	sum := full(&info)
 	s := sum.sums()
 	out = s3response.GetObjectAttributesResponse{
-		ETag: &info.ETag, ObjectSize: &info.Size, StorageClass: types.StorageClass(classOf(info.Attributes)), LastModified: &info.Modified,
-		VersionId: ptr(shownVersion(bk, &info)),
+		ETag: &info.ETag, ObjectSize: &info.Size, StorageClass: types.StorageClass(classOf(info.Attributes)),
+		LastModified: &info.Modified,
+		VersionId:    ptr(shownVersion(bk, &info)),
 		Checksum: &types.Checksum{
 			ChecksumType: sum.Type, ChecksumCRC32: s.CRC32, ChecksumCRC32C: s.CRC32C, ChecksumCRC64NVME: s.CRC64NVME,
 			ChecksumSHA1: s.SHA1, ChecksumSHA256: s.SHA256, ChecksumSHA512: s.SHA512, ChecksumMD5: s.MD5,

@@ -64,15 +64,18 @@ func parseOrigin(h *fasthttp.RequestHeader) (*object.Origin, error) {
 	text := string(h.Peek(object.HeaderOriginModified))
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil || at.Year() < 1970 || at.Year() > 9999 {
-		return nil, invalid(object.HeaderOriginModified + " is " + quoteShort(text) + "; expected a time such as 2026-01-31T10:00:00.123Z")
+		return nil, invalid(object.HeaderOriginModified + " is " + quoteShort(text) +
+			"; expected a time such as 2026-01-31T10:00:00.123Z")
 	}
 	etag := strings.Trim(string(h.Peek(object.HeaderOriginETag)), `"`)
 	if len(etag) > maxETag || strings.ContainsFunc(etag, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }) {
-		return nil, invalid(object.HeaderOriginETag + " is " + quoteShort(etag) + "; expected up to 128 printable characters without quotes")
+		return nil, invalid(object.HeaderOriginETag + " is " + quoteShort(etag) +
+			"; expected up to 128 printable characters without quotes")
 	}
 	newest := string(h.Peek(object.HeaderOriginNewest))
 	if len(newest) > maxVersion {
-		return nil, invalid(object.HeaderOriginNewest + " is " + quoteShort(newest) + "; expected a version identifier of this server")
+		return nil, invalid(object.HeaderOriginNewest + " is " + quoteShort(newest) +
+			"; expected a version identifier of this server")
 	}
 	return &object.Origin{Modified: at, ETag: etag, Null: string(h.Peek(object.HeaderOriginVersion)) == object.NullVersion,
 		Newest: newest}, nil

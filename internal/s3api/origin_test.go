@@ -30,14 +30,16 @@ func TestCopiesKeepTheirOrigin(t *testing.T) {
 		t.Errorf("ETag %s", got)
 	}
 	head := w.must(200, "HEAD", "/bucket/key", nil)
-	if head.Header.Get("Last-Modified") != "Thu, 04 Mar 2021 05:06:07 GMT" || head.Header.Get("x-amz-object-lock-mode") != "" {
+	if head.Header.Get("Last-Modified") != "Thu, 04 Mar 2021 05:06:07 GMT" ||
+		head.Header.Get("x-amz-object-lock-mode") != "" {
 		t.Errorf("the copy has %v, expected the time of its origin and no default retention", head.Header)
 	}
 	again := w.do("PUT", "/bucket/key", []byte("one"), object.HeaderOriginModified, originTime)
 	if again.StatusCode != http.StatusPreconditionFailed {
 		t.Errorf("a repeated copy gets %d %s", again.StatusCode, again.code())
 	}
-	marker := w.must(204, "DELETE", "/bucket/key", nil, object.HeaderOriginModified, originTime, object.HeaderOriginNewest, "null")
+	marker := w.must(204, "DELETE", "/bucket/key", nil, object.HeaderOriginModified, originTime, object.HeaderOriginNewest,
+		"null")
 	if marker.Header.Get("x-amz-delete-marker") != "true" {
 		t.Errorf("no delete marker: %v", marker.Header)
 	}
@@ -63,7 +65,8 @@ func TestOnlyAdminsChooseOrigins(t *testing.T) {
 		t.Fatalf("make a bucket: %v, %v", r, err)
 	}
 	for _, method := range []string{"PUT", "DELETE"} {
-		r, err := w.try(account.AccessKey, account.Secret, method, "/writers/key", nil, object.HeaderOriginModified, originTime)
+		r, err := w.try(account.AccessKey, account.Secret, method, "/writers/key", nil, object.HeaderOriginModified,
+			originTime)
 		if err != nil || r.StatusCode != http.StatusForbidden {
 			t.Errorf("%s by a user gets %v, %v", method, r, err)
 		}
@@ -98,7 +101,8 @@ func FuzzParseOrigin(f *testing.F) {
 		h.Set(object.HeaderOriginETag, etag)
 		h.Set(object.HeaderOriginVersion, version)
 		h.Set(object.HeaderOriginNewest, newest)
-		if o, err := parseOrigin(&h); err == nil && (len(o.ETag) > maxETag || len(o.Newest) > maxVersion || o.Modified.IsZero()) {
+		if o, err := parseOrigin(&h); err == nil &&
+			(len(o.ETag) > maxETag || len(o.Newest) > maxVersion || o.Modified.IsZero()) {
 			t.Errorf("%+v", o)
 		}
 	})

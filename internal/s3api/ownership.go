@@ -63,7 +63,8 @@ func (b *backend) PutBucketOwnershipControls(ctx context.Context, bucket string,
 	}
 	text := []byte(string(ownership))
 	return b.change(ctx, bucket, func(bk *object.Bucket) error {
-		if r := policy.ReadRules(bk, b.accounts.Root().AccessKey); ownership == types.ObjectOwnershipBucketOwnerEnforced && r.ACLFault == nil &&
+		if r := policy.ReadRules(bk, b.accounts.Root().AccessKey); ownership == types.ObjectOwnershipBucketOwnerEnforced &&
+			r.ACLFault == nil &&
 			!acl.IsPrivate(r.ACL) {
 			return s3err.GetAPIError(s3err.ErrInvalidBucketAclWithObjectOwnership)
 		}

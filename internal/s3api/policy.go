@@ -94,7 +94,8 @@ func (b *backend) DeleteBucketPolicy(ctx context.Context, bucket string) error {
 
 // bypasses reports whether a request is a change that asks to override retention in the mode GOVERNANCE.
 func bypasses(rctx *fasthttp.RequestCtx) bool {
-	return !rctx.IsGet() && !rctx.IsHead() && strings.EqualFold(string(rctx.Request.Header.Peek("X-Amz-Bypass-Governance-Retention")), "true")
+	return !rctx.IsGet() && !rctx.IsHead() && strings.EqualFold(
+		string(rctx.Request.Header.Peek("X-Amz-Bypass-Governance-Retention")), "true")
 }
 
 // writtenPolicyKey is the user value that holds the policy as the client sent it, for PutBucketPolicy.

@@ -18,41 +18,64 @@ func TestPoliciesWithPartsThatAreNotUnderstood(t *testing.T) {
 	w.as("alice", 200, "PUT", "/corp", "")
 	const open = `{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`
 	for name, x := range map[string]struct{ policy, names string }{
-		"NotPrincipal": {policyOf(open, `{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), "NotPrincipal"},
-		"NotAction":    {policyOf(open, `{"Effect":"Deny","Principal":"*","NotAction":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "NotAction"},
-		"NotResource":  {policyOf(open, `{"Effect":"Deny","Principal":"*","Action":"s3:*","NotResource":"arn:aws:s3:::corp/open/*"}`), "NotResource"},
-		"both":         {policyOf(`{"Effect":"Allow","Principal":"*","NotPrincipal":{"AWS":["bob"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "NotPrincipal"},
+		"NotPrincipal": {
+			policyOf(open,
+				`{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`),
+			"NotPrincipal"},
+		"NotAction": {
+			policyOf(open, `{"Effect":"Deny","Principal":"*","NotAction":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`),
+			"NotAction"},
+		"NotResource": {
+			policyOf(open, `{"Effect":"Deny","Principal":"*","Action":"s3:*","NotResource":"arn:aws:s3:::corp/open/*"}`),
+			"NotResource"},
+		"both": {policyOf(`{"Effect":"Allow","Principal":"*","NotPrincipal":{"AWS":["bob"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "NotPrincipal"},
 		"no Principal": {policyOf(`{"Effect":"Deny","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`),
 			"Principal"},
 		"no Action":   {policyOf(`{"Effect":"Deny","Principal":"*","Resource":"arn:aws:s3:::corp/*"}`), "Action"},
 		"no Resource": {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject"}`), "Resource"},
 		"no Effect": {policyOf(`{"Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`),
 			"Effect"},
-		"an unknown field":   {policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Conditions":{}}`), "Conditions"},
-		"another case":       {policyOf(`{"effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "effect"},
-		"one field twice":    {policyOf(`{"Effect":"Deny","Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "Effect"},
+		"an unknown field": {
+			policyOf(
+				`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Conditions":{}}`),
+			"Conditions"},
+		"another case": {
+			policyOf(`{"effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "effect"},
+		"one field twice": {
+			policyOf(
+				`{"Effect":"Deny","Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`),
+			"Effect"},
 		"two statements":     {`{"Statement":[` + open + `],"Statement":[` + open + `]}`, "Statement"},
 		"at the top":         {`{"Statement":[` + open + `],"Deny":true}`, "Deny"},
 		"other principals":   {policyOf(`{"Effect":"Deny","Principal":{"AWS":"bob","CanonicalUser":"x"},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "CanonicalUser"},
 		"a condition":        {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Condition":{"StringEquals":{"aws:Nothing":"bob"}}}`), "condition key"},
 		"a condition twice":  {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Condition":{"Bool":{"aws:SecureTransport":"false"},"Bool":{"aws:SecureTransport":"true"}}}`), "Bool"},
 		"a key in two cases": {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","Condition":{"StringLike":{"aws:UserAgent":"a","aws:useragent":"b"}}}`), "useragent"},
-		"a variable":         {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/${aws:username}/*"}`), "variable"},
-		"another bucket":     {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corporate/*"}`), "corporate"},
-		"a role":             {policyOf(`{"Effect":"Deny","Principal":{"AWS":"arn:aws:iam::123456789012:role/x"},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "rincipal"},
-		"too large":          {policyOf(strings.TrimSuffix(strings.Repeat(open+",", 200), ",")), "20480"},
-		"no date":            {conditioned(`"DateLessThanIfExists":{"aws:EpochTime":"soon"}`), "soon"},
-		"no number":          {conditioned(`"NumericGreaterThan":{"s3:max-keys":"ten"}`), "ten"},
-		"not a number":       {conditioned(`"NumericGreaterThan":{"s3:max-keys":"NaN"}`), "NaN"},
-		"no truth":           {conditioned(`"Bool":{"aws:SecureTransport":"flase"}`), "flase"},
-		"no presence":        {conditioned(`"Null":{"aws:Referer":"yes"}`), "yes"},
-		"no values":          {conditioned(`"StringNotEquals":{"aws:Referer":[]}`), "aws:Referer"},
-		"no keys":            {conditioned(`"StringEquals":{}`), "StringEquals"},
-		"a date of text":     {conditioned(`"DateLessThan":{"aws:UserAgent":"2030-01-01T00:00:00Z"}`), "aws:UserAgent"},
-		"an ARN of text":     {conditioned(`"ArnLike":{"aws:Referer":"*"}`), "ArnLike"},
-		"no Unicode":         {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/\ud800*"}`), "Unicode"},
-		"no UTF-8":           {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/` + "\xff" + `"}`), "Unicode"},
-		"something behind":   {policyOf(open) + policyOf(open), ""},
+		"a variable": {
+			policyOf(
+				`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/${aws:username}/*"}`),
+			"variable"},
+		"another bucket": {
+			policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corporate/*"}`),
+			"corporate"},
+		"a role":         {policyOf(`{"Effect":"Deny","Principal":{"AWS":"arn:aws:iam::123456789012:role/x"},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "rincipal"},
+		"too large":      {policyOf(strings.TrimSuffix(strings.Repeat(open+",", 200), ",")), "20480"},
+		"no date":        {conditioned(`"DateLessThanIfExists":{"aws:EpochTime":"soon"}`), "soon"},
+		"no number":      {conditioned(`"NumericGreaterThan":{"s3:max-keys":"ten"}`), "ten"},
+		"not a number":   {conditioned(`"NumericGreaterThan":{"s3:max-keys":"NaN"}`), "NaN"},
+		"no truth":       {conditioned(`"Bool":{"aws:SecureTransport":"flase"}`), "flase"},
+		"no presence":    {conditioned(`"Null":{"aws:Referer":"yes"}`), "yes"},
+		"no values":      {conditioned(`"StringNotEquals":{"aws:Referer":[]}`), "aws:Referer"},
+		"no keys":        {conditioned(`"StringEquals":{}`), "StringEquals"},
+		"a date of text": {conditioned(`"DateLessThan":{"aws:UserAgent":"2030-01-01T00:00:00Z"}`), "aws:UserAgent"},
+		"an ARN of text": {conditioned(`"ArnLike":{"aws:Referer":"*"}`), "ArnLike"},
+		"no Unicode": {
+			policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/\ud800*"}`),
+			"Unicode"},
+		"no UTF-8": {
+			policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/` + "\xff" + `"}`),
+			"Unicode"},
+		"something behind": {policyOf(open) + policyOf(open), ""},
 	} {
 		r := w.as("alice", 400, "PUT", "/corp?policy", x.policy)
 		if r.code() != "MalformedPolicy" || !strings.Contains(string(r.body), x.names) {
@@ -141,13 +164,18 @@ func TestStoredPoliciesFailSafe(t *testing.T) {
 		bob, nobody int
 		silent      bool
 	}{
-		"understood":              {policyOf(open), 200, 200, true},
-		"a Deny that is not":      {policyOf(open, `{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), 403, 403, false},
-		"an Allow that is not":    {policyOf(`{"Effect":"Allow","Principal":"*","NotAction":"s3:PutObject","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), 200, 200, false},
-		"an effect that is not":   {policyOf(open, `{"Effect":"Maybe","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), 403, 403, false},
-		"fields at the top":       {`{"Deny":"all","Statement":[` + open + `]}`, 403, 403, false},
-		"no policy at all":        {`[]`, 403, 403, false},
-		"an action nobody knows":  {policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:Nothing","Resource":"arn:aws:s3:::corp/*"}`), 403, 403, false},
+		"understood": {policyOf(open), 200, 200, true},
+		"a Deny that is not": {policyOf(open,
+			`{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), 403, 403,
+			false},
+		"an Allow that is not": {policyOf(`{"Effect":"Allow","Principal":"*","NotAction":"s3:PutObject","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), 200, 200, false},
+		"an effect that is not": {policyOf(open,
+			`{"Effect":"Maybe","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), 403, 403, false},
+		"fields at the top": {`{"Deny":"all","Statement":[` + open + `]}`, 403, 403, false},
+		"no policy at all":  {`[]`, 403, 403, false},
+		"an action nobody knows": {
+			policyOf(`{"Effect":"Allow","Principal":"*","Action":"s3:Nothing","Resource":"arn:aws:s3:::corp/*"}`), 403, 403,
+			false},
 		"conditions nobody knows": {policyOf(open, `{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*","Condition":{"StringEquals":{"aws:Nothing":"bob"}}}`), 403, 403, false},
 	} {
 		t.Run(name, func(t *testing.T) {

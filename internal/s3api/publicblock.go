@@ -29,7 +29,8 @@ type blockDocument struct {
 func answerBlock(s *Server, ctx fiber.Ctx) (done bool, err error) {
 	const name = "publicAccessBlock"
 	rctx := ctx.RequestCtx()
-	if rctx.Response.StatusCode() != http.StatusNotImplemented || !rctx.QueryArgs().Has(name) || levelOf(rctx) != onBucket ||
+	if rctx.Response.StatusCode() != http.StatusNotImplemented || !rctx.QueryArgs().Has(name) ||
+		levelOf(rctx) != onBucket ||
 		!rctx.IsGet() && !rctx.IsPut() && !rctx.IsDelete() {
 		return false, nil
 	}

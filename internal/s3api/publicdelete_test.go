@@ -84,7 +84,8 @@ func TestUnsignedDeletionsKeepTheOtherRules(t *testing.T) {
 			t.Errorf("%s: %d %s", name, r.StatusCode, r.body)
 		}
 	}
-	agent := fmt.Sprintf(`{"Effect":"Allow","Principal":"*","Action":"s3:DeleteObject","Resource":"arn:aws:s3:::corp/*","Condition":%s}`,
+	agent := fmt.Sprintf(
+		`{"Effect":"Allow","Principal":"*","Action":"s3:DeleteObject","Resource":"arn:aws:s3:::corp/*","Condition":%s}`,
 		`{"StringEquals":{"aws:UserAgent":"good"}}`)
 	w.as("alice", 204, "PUT", "/corp?policy", policyOf(agent))
 	if r := w.unsigned("/corp?delete", deletion("key"), "User-Agent", "bad"); !strings.Contains(string(r.body),

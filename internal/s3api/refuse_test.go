@@ -346,7 +346,8 @@ func TestWhatNoBucketHas(t *testing.T) {
 		if r := w.do("PUT", "/bucket?"+query, []byte("<a></a>")); r.StatusCode != 400 || r.code() != "MalformedXML" {
 			t.Errorf("PUT %s: %d %s", query, r.StatusCode, r.body)
 		}
-		if r, err := w.try("alice", "alicesecret", "PUT", "/bucket?"+query, []byte("<a></a>")); err != nil || r.StatusCode != 403 {
+		if r, err := w.try("alice", "alicesecret", "PUT", "/bucket?"+query, []byte("<a></a>")); err != nil ||
+			r.StatusCode != 403 {
 			t.Errorf("PUT %s by a stranger: %+v %v", query, r, err)
 		}
 	}

@@ -122,9 +122,9 @@ func tellReplication(ctx context.Context, b *backend, bk *object.Bucket, info *o
 	}
 }
 
-// replicated returns the context of a deletion. If the request adds a copy of a delete marker by replication, the journal
-// says so, because a delete marker has no attributes. Otherwise two buckets that replicate to each other would send it
-// back and forth.
+// replicated returns the context of a deletion. If the request adds a copy of a delete marker by replication, the
+// journal says so, because a delete marker has no attributes. Otherwise two buckets that replicate to each other would
+// send it back and forth.
 func replicated(ctx context.Context, origin *object.Origin) context.Context {
 	if !isReplica(ctx, origin) {
 		return patient(ctx)

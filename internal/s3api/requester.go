@@ -29,7 +29,8 @@ func (d detached) Value(key any) any {
 func requesterOf(rctx *fasthttp.RequestCtx) object.Requester {
 	r := object.Requester{
 		Principal: accountNamed(rctx), Remote: rctx.RemoteAddr().String(), Agent: string(rctx.UserAgent()),
-		RequestID: string(rctx.Response.Header.Peek(requestIDHeader)), HostID: string(rctx.Response.Header.Peek(hostIDHeader)),
+		RequestID: string(rctx.Response.Header.Peek(requestIDHeader)),
+		HostID:    string(rctx.Response.Header.Peek(hostIDHeader)),
 	}
 	if host, _, err := net.SplitHostPort(r.Remote); err == nil {
 		r.Remote = host

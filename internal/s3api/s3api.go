@@ -87,8 +87,8 @@ type Options struct {
 	Discovery func() []byte
 	// ReplicationTargets are the names of the targets that replication rules of buckets may name.
 	ReplicationTargets []string
-	// Warm, if not nil, answers signed requests GET /.nebulaio/warm, which fetch objects of upstream buckets to the disk of
-	// the server.
+	// Warm, if not nil, answers signed requests GET /.nebulaio/warm, which fetch objects of upstream buckets to the disk
+	// of the server.
 	Warm Warm
 	// AccessLog, if not nil, appends a line to the access log of a bucket, after the reply to the request was sent.
 	AccessLog func(t accesslog.Target, line []byte) error

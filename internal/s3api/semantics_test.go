@@ -124,7 +124,8 @@ func TestEverybodyReadsOnlyTheVersionsThatWereGranted(t *testing.T) {
 	w := start(t, nil, nil)
 	w.must(200, "PUT", "/bucket", nil)
 	w.must(200, "PUT", "/bucket/key", []byte("old"))
-	w.must(200, "PUT", "/bucket?versioning", []byte("<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"))
+	w.must(200, "PUT", "/bucket?versioning", []byte(
+		"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"))
 	w.must(200, "PUT", "/bucket/key", []byte("new"))
 	grant := func(actions string) {
 		w.must(204, "PUT", "/bucket?policy", []byte(`{"Statement":[{"Effect":"Allow","Principal":"*","Action":[`+actions+
@@ -201,7 +202,9 @@ func TestEmptyPartsHaveNoRange(t *testing.T) {
 	_, id, _ := strings.Cut(string(w.must(200, "POST", "/bucket/key?uploads", nil).body), "<UploadId>")
 	id, _, _ = strings.Cut(id, "<")
 	etag := w.must(200, "PUT", "/bucket/key?partNumber=1&uploadId="+id, nil).Header.Get("ETag")
-	w.must(200, "POST", "/bucket/key?uploadId="+id, []byte("<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>"+etag+"</ETag></Part></CompleteMultipartUpload>"))
+	w.must(200, "POST", "/bucket/key?uploadId="+id,
+		[]byte(
+			"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>"+etag+"</ETag></Part></CompleteMultipartUpload>"))
 	for _, method := range []string{"GET", "HEAD"} {
 		if r := w.must(200, method, "/bucket/key?partNumber=1", nil); r.Header.Get("Content-Range") != "" ||
 			r.Header.Get("x-amz-mp-parts-count") != "1" {

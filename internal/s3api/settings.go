@@ -149,7 +149,8 @@ func (b *backend) PutObjectLockConfiguration(ctx context.Context, bucket string,
 		return err
 	}
 	if u := b.upstreamOf(bk); u != nil {
-		return b.s3Error("PutObjectLockConfiguration", object.Ref{Bucket: bk.Name}, u.SetLock(patient(ctx), upstreamLock(conf)))
+		return b.s3Error("PutObjectLockConfiguration", object.Ref{Bucket: bk.Name},
+			u.SetLock(patient(ctx), upstreamLock(conf)))
 	}
 	return b.change(ctx, bucket, func(bk *object.Bucket) error {
 		if bk.Versioning != object.VersioningEnabled {

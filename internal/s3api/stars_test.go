@@ -22,7 +22,8 @@ func TestStarsInARequestEvadeNoPolicy(t *testing.T) {
 		statement("Allow", "bob", "s3:ListBucket", "corp"), statement("Deny", "bob", "s3:GetObject", "corp/secret/*"),
 		`{"Effect":"Deny","Principal":{"AWS":["bob"]},"Action":"s3:ListBucket","Resource":"arn:aws:s3:::corp",`+
 			`"Condition":{"StringLike":{"s3:prefix":["secret/*","*/secret"]}}}`))
-	for _, key := range []string{"secret/key", "secret/*", "secret/*x", "secret/**", "secret/**x*y", "secret/*é", "secret/é*x"} {
+	for _, key := range []string{"secret/key", "secret/*", "secret/*x", "secret/**", "secret/**x*y", "secret/*é",
+		"secret/é*x"} {
 		w.as("alice", 200, "PUT", "/corp/"+escape(key), "x")
 		if r := w.as("bob", 403, "GET", "/corp/"+escape(key), ""); strings.Contains(string(r.body), "xfd") {
 			t.Errorf("the reply for %s names the key in our own form: %s", key, r.body)

@@ -38,8 +38,8 @@ type STS struct {
 // verification may wait for an issuer.
 const mostVerifications = 64
 
-// tokenService answers the requests of clients for temporary keys, as the Security Token Service of AWS does. The requests
-// are forms that are posted to the path /, where S3 has no operation.
+// tokenService answers the requests of clients for temporary keys, as the Security Token Service of AWS does. The
+// requests are forms that are posted to the path /, where S3 has no operation.
 type tokenService struct {
 	s         *Server
 	o         STS
@@ -181,7 +181,8 @@ func refusedCaller(err error, token string) error {
 	if errors.Is(err, iam.ErrExpired) && token != "" {
 		return sts.Refuse(http.StatusForbidden, "ExpiredToken", "The security token included in the request is expired.")
 	}
-	return sts.Refuse(http.StatusForbidden, "InvalidClientTokenId", "The security token included in the request is invalid.")
+	return sts.Refuse(http.StatusForbidden, "InvalidClientTokenId",
+		"The security token included in the request is invalid.")
 }
 
 // identity describes the caller.
@@ -199,8 +200,8 @@ func (t *tokenService) identity(a iam.Account) sts.Caller {
 	return c
 }
 
-// byUser answers AssumeRole: the session has the rights of the caller, as far as the session policy allows them. The role
-// names the session and gives no rights.
+// byUser answers AssumeRole: the session has the rights of the caller, as far as the session policy allows them. The
+// role names the session and gives no rights.
 func (t *tokenService) byUser(ctx context.Context, caller iam.Account, r *sts.Request) (sts.Session, error) {
 	if caller.Derived() {
 		return sts.Session{}, sts.Refuse(http.StatusForbidden, "AccessDenied",
@@ -220,8 +221,8 @@ func (t *tokenService) byUser(ctx context.Context, caller iam.Account, r *sts.Re
 	return t.begin(ctx, r, iam.Account{Parent: caller.AccessKey})
 }
 
-// byToken answers AssumeRoleWithWebIdentity: the session has the policies that the token and the settings of its provider
-// name.
+// byToken answers AssumeRoleWithWebIdentity: the session has the policies that the token and the settings of its
+// provider name.
 func (t *tokenService) byToken(ctx context.Context, rctx *fasthttp.RequestCtx, r *sts.Request) (sts.Session, error) {
 	if t.o.Providers == nil || t.o.Providers.Len() == 0 {
 		return sts.Session{}, sts.Refuse(http.StatusBadRequest, "InvalidIdentityToken",

@@ -56,8 +56,8 @@ func (w *world) askSTS(req *http.Request) stsReply {
 		ARN     string `xml:"GetCallerIdentityResult>Arn"`
 	}
 	_ = xml.Unmarshal(r.body, &x) // a reply that is no XML has no fields
-	return stsReply{status: r.StatusCode, code: x.Code, message: x.Message, access: x.Access, secret: x.Secret, token: x.Token,
-		arn: x.ARN, text: string(r.body)}
+	return stsReply{status: r.StatusCode, code: x.Code, message: x.Message, access: x.Access, secret: x.Secret,
+		token: x.Token, arn: x.ARN, text: string(r.body)}
 }
 
 // sts sends a form that keys have signed for the service sts, or nobody if there are no keys.
@@ -67,8 +67,9 @@ func (w *world) sts(p keyPair, form url.Values) stsReply {
 	req := w.request(http.MethodPost, "/", body, "Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
 	if p.access != "" {
 		sum := sha256.Sum256(body)
-		if err := v4.NewSigner().SignHTTP(context.Background(), aws.Credentials{AccessKeyID: p.access, SecretAccessKey: p.secret,
-			SessionToken: p.token}, req, hex.EncodeToString(sum[:]), "sts", testRegion, time.Now()); err != nil {
+		if err := v4.NewSigner().SignHTTP(context.Background(),
+			aws.Credentials{AccessKeyID: p.access, SecretAccessKey: p.secret,
+				SessionToken: p.token}, req, hex.EncodeToString(sum[:]), "sts", testRegion, time.Now()); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -100,7 +101,8 @@ func (w *world) with(p keyPair, method, path string, body []byte) *reply {
 
 func TestTemporaryKeysAreRefusedWithAReason(t *testing.T) {
 	w, _ := startSTS(t, nil)
-	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alice-secret", Role: iam.RoleUser}); err != nil {
+	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alice-secret",
+		Role: iam.RoleUser}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.iam.PutPolicy(t.Context(), "no-sessions", []byte(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny",`+
@@ -124,17 +126,19 @@ func TestTemporaryKeysAreRefusedWithAReason(t *testing.T) {
 		status int
 		code   string
 	}{
-		"unsigned":          {keyPair{}, ask(), 403, "MissingAuthenticationToken"},
-		"unknown":           {keyPair{access: "nobody", secret: "secret-secret"}, ask(), 403, "InvalidClientTokenId"},
-		"wrong secret":      {keyPair{access: rootKey, secret: "secret-secret"}, ask(), 403, "SignatureDoesNotMatch"},
-		"token of a user":   {keyPair{access: rootKey, secret: rootSecret, token: "x"}, ask(), 403, "InvalidClientTokenId"},
-		"denied":            {alice, ask(), 403, "AccessDenied"},
-		"too long":          {root, ask("DurationSeconds", "7201"), 400, "ValidationError"},
-		"too short":         {root, ask("DurationSeconds", "899"), 400, "ValidationError"},
-		"bad policy":        {root, ask("Policy", `{"Statement":[]}`), 400, "MalformedPolicyDocument"},
-		"unknown policy":    {root, ask("PolicyArns.member.1.arn", "arn:aws:iam::aws:policy/nothing"), 400, "ValidationError"},
-		"unknown action":    {root, ask("Action", "GetFederationToken"), 400, "InvalidAction"},
-		"no provider":       {keyPair{}, ask("Action", "AssumeRoleWithWebIdentity", "WebIdentityToken", "a.b.c"), 400, "InvalidIdentityToken"},
+		"unsigned":        {keyPair{}, ask(), 403, "MissingAuthenticationToken"},
+		"unknown":         {keyPair{access: "nobody", secret: "secret-secret"}, ask(), 403, "InvalidClientTokenId"},
+		"wrong secret":    {keyPair{access: rootKey, secret: "secret-secret"}, ask(), 403, "SignatureDoesNotMatch"},
+		"token of a user": {keyPair{access: rootKey, secret: rootSecret, token: "x"}, ask(), 403, "InvalidClientTokenId"},
+		"denied":          {alice, ask(), 403, "AccessDenied"},
+		"too long":        {root, ask("DurationSeconds", "7201"), 400, "ValidationError"},
+		"too short":       {root, ask("DurationSeconds", "899"), 400, "ValidationError"},
+		"bad policy":      {root, ask("Policy", `{"Statement":[]}`), 400, "MalformedPolicyDocument"},
+		"unknown policy": {root, ask("PolicyArns.member.1.arn", "arn:aws:iam::aws:policy/nothing"), 400,
+			"ValidationError"},
+		"unknown action": {root, ask("Action", "GetFederationToken"), 400, "InvalidAction"},
+		"no provider": {keyPair{}, ask("Action", "AssumeRoleWithWebIdentity", "WebIdentityToken", "a.b.c"), 400,
+			"InvalidIdentityToken"},
 		"a form of nothing": {root, url.Values{}, 400, "MissingAction"},
 	} {
 		if got := w.sts(c.by, c.form); got.status != c.status || got.code != c.code || got.message == "" {
@@ -149,7 +153,8 @@ func TestTemporaryKeysAreRefusedWithAReason(t *testing.T) {
 	if got := w.askSTS(big); got.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large form: %d", got.status)
 	}
-	chunks := w.request(http.MethodPost, "/", []byte("Action=AssumeRole"), "Content-Type", "application/x-www-form-urlencoded")
+	chunks := w.request(http.MethodPost, "/", []byte("Action=AssumeRole"), "Content-Type",
+		"application/x-www-form-urlencoded")
 	chunks.ContentLength = -1
 	if got := w.askSTS(chunks); got.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a form in chunks: %d", got.status)
@@ -160,10 +165,12 @@ func TestOnlyFormsAtTheRootAreForTheTokenService(t *testing.T) {
 	w, _ := startSTS(t, func(o *Options) { o.Domains = []string{"s3.test"} })
 	w.must(http.StatusOK, http.MethodPut, "/bucket", nil)
 	for what, req := range map[string]*http.Request{
-		"a bucket":      w.request(http.MethodPost, "/bucket", []byte("Action=X"), "Content-Type", "application/x-www-form-urlencoded"),
-		"another type":  w.request(http.MethodPost, "/", []byte("Action=X"), "Content-Type", "text/plain"),
-		"a GET":         w.request(http.MethodGet, "/?Action=GetCallerIdentity", nil),
-		"a bucket host": w.request(http.MethodPost, "/", []byte("Action=X"), "Content-Type", "application/x-www-form-urlencoded"),
+		"a bucket": w.request(http.MethodPost, "/bucket", []byte("Action=X"), "Content-Type",
+			"application/x-www-form-urlencoded"),
+		"another type": w.request(http.MethodPost, "/", []byte("Action=X"), "Content-Type", "text/plain"),
+		"a GET":        w.request(http.MethodGet, "/?Action=GetCallerIdentity", nil),
+		"a bucket host": w.request(http.MethodPost, "/", []byte("Action=X"), "Content-Type",
+			"application/x-www-form-urlencoded"),
 	} {
 		if what == "a bucket host" {
 			req.Host = "bucket.s3.test"
@@ -176,7 +183,8 @@ func TestOnlyFormsAtTheRootAreForTheTokenService(t *testing.T) {
 
 func TestCallersAreNamed(t *testing.T) {
 	w, pass := startSTS(t, nil)
-	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alice-secret", Role: iam.RoleUser}); err != nil {
+	if err := w.iam.Add(t.Context(), iam.Account{AccessKey: "alice", Secret: "alice-secret",
+		Role: iam.RoleUser}); err != nil {
 		t.Fatal(err)
 	}
 	alice := keyPair{access: "alice", secret: "alice-secret"}
@@ -198,7 +206,8 @@ func TestCallersAreNamed(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	pass(2 * time.Hour)
-	if got := w.sts(session, url.Values{"Action": {"GetCallerIdentity"}}); got.code != "ExpiredToken" || got.status != 403 {
+	if got := w.sts(session, url.Values{"Action": {"GetCallerIdentity"}}); got.code != "ExpiredToken" ||
+		got.status != 403 {
 		t.Errorf("%s", got.text)
 	}
 	if got := w.with(session, http.MethodGet, "/", nil); got.code() != "ExpiredToken" || got.StatusCode != 400 {
@@ -236,7 +245,8 @@ func TestTheTokenIsPartOfTheKeys(t *testing.T) {
 		"of root": {keyPair{rootKey, rootSecret, k.token}, 400, "InvalidToken"},
 	} {
 		for _, body := range []string{"small", strings.Repeat("large", 100_000)} {
-			if got := w.with(c.by, http.MethodPut, "/bucket/a", []byte(body)); got.StatusCode != c.status || got.code() != c.code {
+			if got := w.with(c.by, http.MethodPut, "/bucket/a", []byte(body)); got.StatusCode != c.status ||
+				got.code() != c.code {
 				t.Errorf("%s: %d %s, expected %d %s", what, got.StatusCode, got.code(), c.status, c.code)
 			}
 		}
@@ -275,7 +285,8 @@ func TestTemporaryKeysInDirectoryBuckets(t *testing.T) {
 
 func TestFederatedNamesAreUnique(t *testing.T) {
 	seen := map[string]string{}
-	for _, subject := range []string{"a", "A", "a b", "a%20b", "a/b", "a:b", "ä", "system:serviceaccount:ns:name", "auth0|7", "a%"} {
+	for _, subject := range []string{"a", "A", "a b", "a%20b", "a/b", "a:b", "ä", "system:serviceaccount:ns:name",
+		"auth0|7", "a%"} {
 		name := federated("p", subject)
 		if other, twice := seen[name]; twice || !strings.HasPrefix(name, "oidc:p:") || !iam.Federated(name) ||
 			strings.ContainsAny(name, " /\"<&") {

@@ -55,8 +55,8 @@ func (t *tokenService) begin(ctx context.Context, r *sts.Request, a iam.Account)
 		Expires: made.Expires}, Role: r.Role, Name: r.SessionName, Packed: 100 * len(a.SessionPolicy) / document.MaxSize}, nil
 }
 
-// sessionPolicy returns the policy that limits a session: the statements of the policy in the request and of the policies
-// that it names. The statements of named policies are those of now.
+// sessionPolicy returns the policy that limits a session: the statements of the policy in the request and of the
+// policies that it names. The statements of named policies are those of now.
 func (t *tokenService) sessionPolicy(r *sts.Request) (string, error) {
 	var texts []string
 	if r.Policy != "" {
@@ -113,8 +113,8 @@ func joinPolicies(texts []string) ([]byte, error) {
 
 var _ auth.SigningKeyProvider = accounts{}
 
-// DeriveSigningKey returns the key that verifies the signatures of an access key, and the account. The token has to be the
-// session token of the access key.
+// DeriveSigningKey returns the key that verifies the signatures of an access key, and the account. The token has to be
+// the session token of the access key.
 func (a accounts) DeriveSigningKey(access, token, date, region, service string) ([]byte, auth.Account, error) {
 	account, err := authentic(a.svc, access, token)
 	if err != nil {
@@ -123,8 +123,8 @@ func (a accounts) DeriveSigningKey(access, token, date, region, service string) 
 	return express.DeriveKey(account.Secret, date, region, service), toAuth(account), nil
 }
 
-// authentic returns the account with an access key and a session token. The error is one that versitygw knows. As in S3,
-// temporary keys without their token are unknown.
+// authentic returns the account with an access key and a session token. The error is one that versitygw knows. As in
+// S3, temporary keys without their token are unknown.
 func authentic(svc *iam.Service, access, token string) (iam.Account, error) {
 	account, err := svc.Authentic(access, token)
 	switch {

@@ -103,7 +103,8 @@ func TestOrdinaryParametersPass(t *testing.T) {
 	w.must(200, "PUT", "/bucket?x-id=CreateBucket", nil)
 	w.must(200, "PUT", "/bucket/key?x-id=PutObject", []byte("hello"))
 	for _, path := range []string{
-		"/?x-id=ListBuckets", "/bucket?list-type=2&prefix=k&delimiter=%2F&max-keys=10&encoding-type=url&fetch-owner=true&start-after=a",
+		"/?x-id=ListBuckets",
+		"/bucket?list-type=2&prefix=k&delimiter=%2F&max-keys=10&encoding-type=url&fetch-owner=true&start-after=a",
 		"/bucket?location", "/bucket?location=", "/bucket?uploads", "/bucket?versions&key-marker=a", "/bucket?versioning",
 		"/bucket?acl",
 		"/bucket/key?x-id=GetObject&response-content-type=a%2Fb&response-cache-control=no", "/bucket/key?partNumber=1",

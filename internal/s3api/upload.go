@@ -125,7 +125,8 @@ func (b *backend) ListMultipartUploads(ctx context.Context,
 		owner := ownerIn(bk, u.Attributes)
 		out.Uploads = append(out.Uploads, s3response.Upload{
 			Key: e.text(u.Key), UploadID: u.ID, Initiated: u.Started, StorageClass: types.StorageClass(classOf(u.Attributes)),
-			Owner: s3response.Owner{ID: owner, DisplayName: owner}, Initiator: s3response.Initiator{ID: owner, DisplayName: owner},
+			Owner:             s3response.Owner{ID: owner, DisplayName: owner},
+			Initiator:         s3response.Initiator{ID: owner, DisplayName: owner},
 			ChecksumAlgorithm: sum.Algorithm, ChecksumType: sum.Type,
 		})
 	}
@@ -153,9 +154,11 @@ func (b *backend) ListParts(ctx context.Context, in *s3.ListPartsInput) (s3respo
 	sum := checksumOf(up.Attributes)
 	owner := ownerIn(bk, up.Attributes)
 	out := s3response.ListPartsResult{
-		Bucket: ref.Bucket, Key: ref.Key, UploadID: id, StorageClass: types.StorageClass(classOf(up.Attributes)), MaxParts: int(*in.MaxParts),
+		Bucket: ref.Bucket, Key: ref.Key, UploadID: id, StorageClass: types.StorageClass(classOf(up.Attributes)),
+		MaxParts:         int(*in.MaxParts),
 		PartNumberMarker: after, ChecksumAlgorithm: sum.Algorithm, ChecksumType: sum.Type,
-		Owner: s3response.Owner{ID: owner, DisplayName: owner}, Initiator: s3response.Initiator{ID: owner, DisplayName: owner},
+		Owner:     s3response.Owner{ID: owner, DisplayName: owner},
+		Initiator: s3response.Initiator{ID: owner, DisplayName: owner},
 	}
 	if sum.Algorithm == "" {
 		out.ChecksumAlgorithm, out.ChecksumType = "null", "null"

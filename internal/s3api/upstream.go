@@ -17,7 +17,8 @@ import (
 )
 
 // Versioning and object lock of an upstream bucket are settings of the upstream. Requests for them are passed on, and
-// the upstream decides on versions and locks. The other settings of a bucket, such as its policy, belong to this server.
+// the upstream decides on versions and locks. The other settings of a bucket, such as its policy, belong to this
+// server.
 
 // upstreamOf returns the server that keeps the objects of a bucket, or nil if the store keeps them.
 func (b *backend) upstreamOf(bk *object.Bucket) object.Upstream {
@@ -122,8 +123,8 @@ func partAt(p picked, at *object.PartRange) picked {
 	return p
 }
 
-// deleteNothing answers a list of deletions without an object. S3 refuses such a list, but some upstreams accept it. The
-// bucket bk is nil if the bucket does not exist.
+// deleteNothing answers a list of deletions without an object. S3 refuses such a list, but some upstreams accept it.
+// The bucket bk is nil if the bucket does not exist.
 func deleteNothing(ctx context.Context, b *backend, bk *object.Bucket, missing *xmldoc.Missing) error {
 	if bk != nil && !anonymous(ctx) {
 		if u := b.upstreamOf(bk); u != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/model"
 )
 
-// farStore is a store with an upstream bucket "far". What the front end asks of the upstream is recorded. The objects are
-// in a model, whose own bucket has no versions and no lock.
+// farStore is a store with an upstream bucket "far". What the front end asks of the upstream is recorded. The objects
+// are in a model, whose own bucket has no versions and no lock.
 type farStore struct {
 	*model.Store
 	versioning object.Versioning
@@ -30,8 +30,10 @@ type farStore struct {
 
 func newFar(t *testing.T) (*farStore, *world) {
 	t.Helper()
-	s := &farStore{Store: model.New(), versioning: object.VersioningEnabled, lock: &object.Lock{Mode: "COMPLIANCE", Days: 7}}
-	for name, settings := range map[string]map[string][]byte{"far": {object.SettingUpstream: []byte("http://far")}, "near": nil} {
+	s := &farStore{Store: model.New(), versioning: object.VersioningEnabled,
+		lock: &object.Lock{Mode: "COMPLIANCE", Days: 7}}
+	for name, settings := range map[string]map[string][]byte{"far": {object.SettingUpstream: []byte("http://far")},
+		"near": nil} {
 		if err := s.CreateBucket(t.Context(), object.Bucket{Name: name, Owner: rootKey, Settings: settings}); err != nil {
 			t.Fatal(err)
 		}
@@ -164,8 +166,10 @@ func TestAPartWhosePlaceTheUpstreamNames(t *testing.T) {
 	s.part = &object.PartRange{Range: object.Range{Off: 6, N: 4}, Count: 2}
 	for _, method := range []string{http.MethodGet, http.MethodHead} {
 		r := w.do(method, "/far/k?partNumber=2", nil)
-		if h := r.Header; r.StatusCode != 206 || h.Get("X-Amz-Mp-Parts-Count") != "2" || h.Get("Content-Range") != "bytes 6-9/10" ||
-			method == http.MethodGet && string(r.body) != "6789" || method == http.MethodHead && h.Get("X-Amz-Version-Id") != "" {
+		if h := r.Header; r.StatusCode != 206 || h.Get("X-Amz-Mp-Parts-Count") != "2" ||
+			h.Get("Content-Range") != "bytes 6-9/10" ||
+			method == http.MethodGet && string(r.body) != "6789" || method == http.MethodHead &&
+			h.Get("X-Amz-Version-Id") != "" {
 			t.Errorf("%s: %d %q %v", method, r.StatusCode, r.body, h)
 		}
 	}

@@ -26,8 +26,9 @@ const (
 
 // headerKeys are the condition keys that are headers of a request. versitygw sets the other keys.
 var headerKeys = map[string]string{
-	"s3:x-amz-acl": "X-Amz-Acl", "s3:x-amz-copy-source": "X-Amz-Copy-Source", "s3:x-amz-metadata-directive": "X-Amz-Metadata-Directive",
-	"s3:x-amz-storage-class": "X-Amz-Storage-Class", "s3:x-amz-content-sha256": "X-Amz-Content-Sha256",
+	"s3:x-amz-acl": "X-Amz-Acl", "s3:x-amz-copy-source": "X-Amz-Copy-Source",
+	"s3:x-amz-metadata-directive": "X-Amz-Metadata-Directive",
+	"s3:x-amz-storage-class":      "X-Amz-Storage-Class", "s3:x-amz-content-sha256": "X-Amz-Content-Sha256",
 	"s3:x-amz-server-side-encryption":                    "X-Amz-Server-Side-Encryption",
 	"s3:x-amz-server-side-encryption-aws-kms-key-id":     "X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id",
 	"s3:x-amz-server-side-encryption-customer-algorithm": "X-Amz-Server-Side-Encryption-Customer-Algorithm",
@@ -51,8 +52,8 @@ func ofRequest(key string) bool {
 		strings.HasPrefix(key, requestTag)
 }
 
-// carry returns the account of a request with a handle that holds the values that its policies compare. versitygw asks for
-// policies by the account alone, so that the account has to carry them.
+// carry returns the account of a request with a handle that holds the values that its policies compare. versitygw asks
+// for policies by the account alone, so that the account has to carry them.
 func (a accounts) carry(rctx *fasthttp.RequestCtx, by auth.Account) auth.Account {
 	if by.Access == "" {
 		return by
@@ -143,7 +144,8 @@ type values struct {
 	lower     map[string][]string // both together, by names in lower case
 }
 
-// at returns the function that document.Request needs, for one resource. The function tags returns the tags of an object.
+// at returns the function that document.Request needs, for one resource. The function tags returns the tags of an
+// object.
 func (v *values) at(tags func(object.Ref) map[string]string, resource string) func(string) []string {
 	var existing map[string]string
 	return func(name string) []string {

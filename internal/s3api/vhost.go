@@ -40,8 +40,9 @@ func bucketOfHost(host string, domains []string) string {
 	return strings.TrimSuffix(host, "."+best)
 }
 
-// directoryOfHost returns the directory bucket at the beginning of a Host header, or "". SDKs address a directory bucket as
-// BUCKET.HOST even if they are told to use paths. No other host name begins with the name of a directory bucket.
+// directoryOfHost returns the directory bucket at the beginning of a Host header, or "". SDKs address a directory
+// bucket as BUCKET.HOST even if they are told to use paths. No other host name begins with the name of a directory
+// bucket.
 func directoryOfHost(host string) string {
 	name, _, ok := strings.Cut(strings.ToLower(host), ".")
 	if !ok || !object.IsDirectory(name) {

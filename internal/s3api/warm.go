@@ -22,8 +22,8 @@ import (
 // warmPath is the path at which clients ask the server to fetch an object of an upstream bucket to its disk.
 const warmPath = "/.nebulaio/warm"
 
-// Warm fetches an object of an upstream bucket in the background and returns a JSON document that tells how far the fetch
-// is. If pin is not nil, the object is not evicted until that time; the zero time means for ever.
+// Warm fetches an object of an upstream bucket in the background and returns a JSON document that tells how far the
+// fetch is. If pin is not nil, the object is not evicted until that time; the zero time means for ever.
 type Warm func(ctx context.Context, ref object.Ref, pin *time.Time) ([]byte, error)
 
 // warmer answers requests to fetch objects.

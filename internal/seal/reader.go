@@ -37,8 +37,8 @@ func NewReader(src io.Reader, s *Stream, withMD5 bool) *Reader {
 	return r
 }
 
-// Written returns the size, the CRC-64/NVME and the MD5 of the content, which must have been read to its end. The MD5 is nil
-// if NewReader did not ask for it.
+// Written returns the size, the CRC-64/NVME and the MD5 of the content, which must have been read to its end. The MD5
+// is nil if NewReader did not ask for it.
 func (r *Reader) Written() (size int64, crc uint64, md5 []byte) {
 	if r.sum != nil {
 		md5 = r.sum.Sum(nil)

@@ -4,13 +4,13 @@
 //
 // # Format
 //
-// A stream of content becomes a sequence of sealed blocks. Every block but the last holds Block bytes of content; the last
-// holds 0 to Block bytes. A stream has at least one block, so that even empty content is authenticated. A sealed block is
-// the ciphertext and its tag of Tag bytes.
+// A stream of content becomes a sequence of sealed blocks. Every block but the last holds Block bytes of content; the
+// last holds 0 to Block bytes. A stream has at least one block, so that even empty content is authenticated. A sealed
+// block is the ciphertext and its tag of Tag bytes.
 //
-// The nonce of a block is its index in 8 bytes, and 4 bytes that are 1 for the last block and 0 for all others. Each stream
-// has a key of its own, so that no nonce is used twice with one key. So a block that was changed, moved, taken from another
-// stream or left out at the end does not open.
+// The nonce of a block is its index in 8 bytes, and 4 bytes that are 1 for the last block and 0 for all others. Each
+// stream has a key of its own, so that no nonce is used twice with one key. So a block that was changed, moved, taken
+// from another stream or left out at the end does not open.
 //
 // The key of a stream is derived from the data key of its object. An object has one data key, which is random. Package
 // seal keeps no keys and does no I/O.
@@ -43,8 +43,8 @@ func Blocks(size int64) int64 { return max(1, (size+Block-1)/Block) }
 // Size returns the number of sealed bytes of size bytes of content.
 func Size(size int64) int64 { return size + Tag*Blocks(size) }
 
-// Span returns the range of sealed bytes that holds n bytes of content from off: whole blocks. The stream has size bytes of
-// content. The range of content must lie within the stream. Span also returns the index of the first block.
+// Span returns the range of sealed bytes that holds n bytes of content from off: whole blocks. The stream has size
+// bytes of content. The range of content must lie within the stream. Span also returns the index of the first block.
 func Span(off, n, size int64) (sealedOff, sealedN, first int64) {
 	first = min(off/Block, Blocks(size)-1)
 	last := first
@@ -73,7 +73,8 @@ func NewStream(dataKey, salt []byte, name string) (*Stream, error) {
 // Derive returns a key of KeySize bytes for one purpose.
 func Derive(key, salt []byte, purpose string) ([]byte, error) {
 	if len(key) != KeySize {
-		return nil, errs.New(errs.Invalid, "derive key", purpose, fmt.Sprintf("a key of %d bytes, expected %d", len(key), KeySize))
+		return nil, errs.New(errs.Invalid, "derive key", purpose,
+			fmt.Sprintf("a key of %d bytes, expected %d", len(key), KeySize))
 	}
 	out, err := hkdf.Key(sha256.New, key, salt, "nebulaio 1 "+purpose, KeySize)
 	return out, errs.Wrap("derive key", purpose, err)
@@ -109,13 +110,14 @@ func (s *Stream) Open(dst, sealed []byte, index int64, last bool) ([]byte, error
 	n := nonce(index, last)
 	out, err := s.aead.Open(dst, n[:], sealed, nil)
 	if err != nil {
-		return dst, errs.New(errs.Corrupt, "decrypt", "", fmt.Sprintf("block %d of %d bytes is not authentic", index, len(sealed)))
+		return dst, errs.New(errs.Corrupt, "decrypt", "",
+			fmt.Sprintf("block %d of %d bytes is not authentic", index, len(sealed)))
 	}
 	return out, nil
 }
 
-// HiddenMD5 returns 16 bytes that are different for different contents and do not tell the MD5 to anybody without the data
-// key. S3 makes the ETags of objects with SSE-C and SSE-KMS so that they are no MD5s.
+// HiddenMD5 returns 16 bytes that are different for different contents and do not tell the MD5 to anybody without the
+// data key. S3 makes the ETags of objects with SSE-C and SSE-KMS so that they are no MD5s.
 func HiddenMD5(dataKey, md5 []byte) ([]byte, error) {
 	key, err := Derive(dataKey, nil, "etag")
 	if err != nil {

@@ -51,10 +51,12 @@ func opened(s *seal.Stream, sealed []byte, size int64) ([]byte, error) {
 // TestContentOfEverySizeComesBack seals content around the limits of blocks, through readers of many kinds.
 func TestContentOfEverySizeComesBack(t *testing.T) {
 	key := seal.NewKey()
-	for _, n := range []int{0, 1, 15, 16, seal.Block - 1, seal.Block, seal.Block + 1, 2*seal.Block - 1, 2 * seal.Block, 5*seal.Block + 77} {
+	for _, n := range []int{0, 1, 15, 16, seal.Block - 1, seal.Block, seal.Block + 1, 2*seal.Block - 1, 2 * seal.Block,
+		5*seal.Block + 77} {
 		b := content(n)
 		sum := md5.Sum(b)
-		for name, src := range map[string]io.Reader{"whole": bytes.NewReader(b), "halves": iotest.HalfReader(bytes.NewReader(b)),
+		for name, src := range map[string]io.Reader{"whole": bytes.NewReader(b),
+			"halves":    iotest.HalfReader(bytes.NewReader(b)),
 			"early end": iotest.DataErrReader(bytes.NewReader(b))} {
 			s := stream(t, key, "a")
 			r := seal.NewReader(src, s, true)

@@ -34,15 +34,15 @@ func NewWrapper(key []byte) (*Wrapper, error) {
 	return &Wrapper{aead}, err
 }
 
-// Wrap encrypts a secret. Unwrap returns the secret only for the same bound texts. A random nonce begins the result; one
-// key may wrap 2^32 secrets.
+// Wrap encrypts a secret. Unwrap returns the secret only for the same bound texts. A random nonce begins the result;
+// one key may wrap 2^32 secrets.
 func (w *Wrapper) Wrap(secret []byte, bound ...string) []byte {
 	n := Random(w.aead.NonceSize())
 	return w.aead.Seal(n, n, secret, join(bound))
 }
 
-// Unwrap decrypts a secret that Wrap encrypted. Unwrap fails with kind Corrupt if the key or a bound text is another one, or
-// if the wrapped bytes were changed.
+// Unwrap decrypts a secret that Wrap encrypted. Unwrap fails with kind Corrupt if the key or a bound text is another
+// one, or if the wrapped bytes were changed.
 func (w *Wrapper) Unwrap(wrapped []byte, bound ...string) ([]byte, error) {
 	k := w.aead.NonceSize()
 	if len(wrapped) < k {
@@ -50,7 +50,8 @@ func (w *Wrapper) Unwrap(wrapped []byte, bound ...string) ([]byte, error) {
 	}
 	secret, err := w.aead.Open(nil, wrapped[:k], wrapped[k:], join(bound))
 	if err != nil {
-		return nil, errs.New(errs.Corrupt, "unwrap key", "", "the wrapped key is not authentic, or belongs to another object or key")
+		return nil, errs.New(errs.Corrupt, "unwrap key", "",
+			"the wrapped key is not authentic, or belongs to another object or key")
 	}
 	return secret, nil
 }

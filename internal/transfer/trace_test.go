@@ -88,7 +88,8 @@ func TestAProfilerSeesTheStagesOfReports(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"load", "save", "plan", "read_direct", "read_cache", "copy", "wait_copy", "checksum", "write"} {
+	for _, name := range []string{"load", "save", "plan", "read_direct", "read_cache", "copy", "wait_copy", "checksum",
+		"write"} {
 		if seen.names[name] == 0 {
 			t.Errorf("the profiler did not see %s: %v", name, seen.names)
 		}
@@ -98,7 +99,8 @@ func TestAProfilerSeesTheStagesOfReports(t *testing.T) {
 // The report says why a profiler that runs the program sees nothing.
 func TestAReportSaysWhyNoProfilerSeesIt(t *testing.T) {
 	path, _ := writeFile(t, 4096, 1)
-	e := newEngine(t, Options{TraceError: errs.New(errs.NotFound, "connect to the profiler", "x.so", "is missing").WithFix("y")})
+	e := newEngine(t, Options{TraceError: errs.New(errs.NotFound, "connect to the profiler", "x.so",
+		"is missing").WithFix("y")})
 	for _, dev := range devices() {
 		_, r := load(t, e, dev, openFile(t, path), report.RouteAuto, report.CacheKeep)
 		if !slices.ContainsFunc(r.Refusals, func(x report.Refusal) bool { return x.What == "profiler" && x.Fix == "y" }) {

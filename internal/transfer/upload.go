@@ -133,8 +133,8 @@ func (u *Upload) Wait() error {
 // Progress returns the number of bytes that the server has acknowledged, and the total number of bytes to send.
 func (u *Upload) Progress() (done, total int64) { return u.sent.Load(), u.what.size }
 
-// Sums blocks until the upload has ended and returns its checksums. Sums returns nil if the upload failed or computed no
-// checksums. The returned checksums do not change any more.
+// Sums blocks until the upload has ended and returns its checksums. Sums returns nil if the upload failed or computed
+// no checksums. The returned checksums do not change any more.
 func (u *Upload) Sums() *checksum.Sums {
 	<-u.done
 	if u.err != nil {

@@ -53,8 +53,8 @@ func (w *worker) run() {
 }
 
 // count returns how many of a transfer's queued chunks the worker takes at once; all is the number of queued chunks of
-// all transfers. A load that shares its reads with others may change the order of its queue. Small chunks that follow each other in the destination share a slot, as far as other workers have work,
-// too.
+// all transfers. A load that shares its reads with others may change the order of its queue. Small chunks that follow
+// each other in the destination share a slot, as far as other workers have work, too.
 func (w *worker) count(t *Load, queue []plan.Chunk, all int) int {
 	if w.way == plan.ViaFill {
 		return fillRun

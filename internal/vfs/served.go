@@ -27,7 +27,8 @@ func ServedBy(f *File) []Served {
 	return nil
 }
 
-// Via returns the way of the bytes: "http" for a remote file, "door" for a file whose descriptors a server passed, and "" for a local file.
+// Via returns the way of the bytes: "http" for a remote file, "door" for a file whose descriptors a server passed, and
+// "" for a local file.
 func Via(f *File) string {
 	switch {
 	case f.remote != nil:

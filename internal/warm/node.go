@@ -46,8 +46,8 @@ func pollPause(ctx context.Context) error {
 	}
 }
 
-// Node makes a node fetch the files of a plan into its cache, and waits until all are whole. The tree of the plan is the
-// node's own upstream bucket. The first object that fails ends the others.
+// Node makes a node fetch the files of a plan into its cache, and waits until all are whole. The tree of the plan is
+// the node's own upstream bucket. The first object that fails ends the others.
 func Node(ctx context.Context, p Plan, o NodeOptions) (NodeResult, error) {
 	if o.Objects == 0 {
 		o.Objects = 8

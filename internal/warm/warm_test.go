@@ -60,7 +60,8 @@ const (
 )
 
 func TestPlans(t *testing.T) {
-	model := map[string]string{indexName: modelIndex, "m-1.safetensors": "x", "m-2.safetensors": "yy", "m-9.safetensors": "old",
+	model := map[string]string{indexName: modelIndex, "m-1.safetensors": "x", "m-2.safetensors": "yy",
+		"m-9.safetensors":           "old",
 		"m-1.safetensors.crc64nvme": "s", "config.json": "{}", "tokenizer.model": "t", "pytorch_model.bin": "z",
 		"pytorch_model.bin.index.json": "{}", "onnx/model.onnx": "o", "m-9.safetensors.crc64nvme": "s", ".hidden": "h"}
 	for name, c := range map[string]struct {
@@ -70,16 +71,17 @@ func TestPlans(t *testing.T) {
 	}{
 		"a model": {model, "", Model, "llama", "config.json m-1.safetensors m-1.safetensors.crc64nvme m-2.safetensors " +
 			indexName + " tokenizer.model"},
-		"its index": {model, indexName, Model, "llama", "config.json m-1.safetensors m-1.safetensors.crc64nvme m-2.safetensors " +
-			indexName + " tokenizer.model"},
+		"its index": {model, indexName, Model, "llama",
+			"config.json m-1.safetensors m-1.safetensors.crc64nvme m-2.safetensors " + indexName + " tokenizer.model"},
 		"one shard": {model, "m-1.safetensors", File, "", "m-1.safetensors m-1.safetensors.crc64nvme"},
 		"MDS": {map[string]string{"index.json": mdsIndex, "shard.0.mds": "abc", "shard.1.mds": "old"}, "", MDS, "llama",
 			"index.json shard.0.mds"},
-		"litData": {map[string]string{"index.json": litIndex, "chunk-0.bin": "abc", "chunk-1.bin": "old"}, "index.json", LitData,
-			"llama", "chunk-0.bin index.json"},
+		"litData": {map[string]string{"index.json": litIndex, "chunk-0.bin": "abc", "chunk-1.bin": "old"}, "index.json",
+			LitData, "llama", "chunk-0.bin index.json"},
 		"archives": {map[string]string{"a.tar": "x", "a.tar.nbx": "i", "b.tar": "y"}, "", Anything, "llama",
 			"a.tar a.tar.nbx b.tar"},
-		"one archive":  {map[string]string{"a.tar": "x", "a.tar.nbx": "i", "b.tar": "y"}, "a.tar", File, "", "a.tar a.tar.nbx"},
+		"one archive": {map[string]string{"a.tar": "x", "a.tar.nbx": "i", "b.tar": "y"}, "a.tar", File, "",
+			"a.tar a.tar.nbx"},
 		"tokens":       {map[string]string{"t.bin": "x", "t.idx": "i", "u.bin": "y"}, "t.idx", File, "", "t.bin t.idx"},
 		"another JSON": {map[string]string{"index.json": `{"a":1}`, "b/c": "x"}, "", Anything, "llama", "b/c index.json"},
 		"not JSON":     {map[string]string{"index.json": "hello"}, "", Anything, "llama", "index.json"},
@@ -98,13 +100,15 @@ func TestPlansThatFail(t *testing.T) {
 		kind   errs.Kind
 		want   string
 	}{
-		"nothing":          {map[string]string{"a": ""}, "gone", errs.NotFound, "nothing is there"},
-		"a missing shard":  {map[string]string{indexName: modelIndex, "m-1.safetensors": "x"}, "", errs.NotFound, "m-2.safetensors"},
-		"a broken index":   {map[string]string{indexName: "{"}, "", errs.Corrupt, indexName},
-		"an index outside": {map[string]string{indexName: `{"weight_map":{"a":"../x.safetensors"}}`}, "", errs.Corrupt, "x.safetensors"},
-		"no index":         {map[string]string{"index.json": `{"a":1}`}, "index.json", errs.Invalid, "no index"},
-		"chunks of litData outside": {map[string]string{"index.json": strings.Replace(litIndex, "chunk-0.bin", "/etc/passwd", 1)}, "",
-			errs.Corrupt, "passwd"},
+		"nothing": {map[string]string{"a": ""}, "gone", errs.NotFound, "nothing is there"},
+		"a missing shard": {map[string]string{indexName: modelIndex, "m-1.safetensors": "x"}, "", errs.NotFound,
+			"m-2.safetensors"},
+		"a broken index": {map[string]string{indexName: "{"}, "", errs.Corrupt, indexName},
+		"an index outside": {map[string]string{indexName: `{"weight_map":{"a":"../x.safetensors"}}`}, "", errs.Corrupt,
+			"x.safetensors"},
+		"no index": {map[string]string{"index.json": `{"a":1}`}, "index.json", errs.Invalid, "no index"},
+		"chunks of litData outside": {map[string]string{
+			"index.json": strings.Replace(litIndex, "chunk-0.bin", "/etc/passwd", 1)}, "", errs.Corrupt, "passwd"},
 	} {
 		if p, err := Make(t.Context(), below(local(t, c.files), c.source)); !errs.Is(err, c.kind) ||
 			!strings.Contains(err.Error(), c.want) {
@@ -158,7 +162,8 @@ func TestNode(t *testing.T) {
 			return
 		}
 		n := min(asked[key], 3)
-		fmt.Fprintf(w, `{"size":3,"cached":%d,"whole":%v,"pinned":%v,"verified":"crc64nvme"}`, n, n == 3, q.Get("pin") == "24h")
+		fmt.Fprintf(w, `{"size":3,"cached":%d,"whole":%v,"pinned":%v,"verified":"crc64nvme"}`, n, n == 3,
+			q.Get("pin") == "24h")
 	}))
 	t.Cleanup(s.Close)
 	c, err := s3.New(s3.Options{Endpoint: s.URL, Retries: -1})

@@ -108,7 +108,8 @@ def write_sbom(out: Path, version: str, modules: dict[tuple[str, str], dict[str,
             "component": {"type": "application", "name": "nebulaio", "version": version, "bom-ref": "nebulaio"},
         },
         "components": [
-            {"type": "library", "name": path, "version": found, "purl": f"pkg:golang/{path}@{found}", "bom-ref": f"{path}@{found}"}
+            {"type": "library", "name": path, "version": found, "purl": f"pkg:golang/{path}@{found}",
+             "bom-ref": f"{path}@{found}"}
             for path, found in parts
         ],
     }
@@ -121,7 +122,8 @@ def main(text: str, sbom: str, *arches: str) -> None:
     bare = [f"{path} {version}" for (path, version), files in sorted(modules.items())
             if not any(Path(name).name.lower().startswith(TERMS) for name in files)]
     if bare:
-        raise SystemExit(f"release: no licence file in {', '.join(bare)} (fix: ask its authors, or do without the module)")
+        raise SystemExit(
+            f"release: no licence file in {', '.join(bare)} (fix: ask its authors, or do without the module)")
     go = go_itself()
     write_text(Path(text), modules, {"Go": go, "zig": zig_itself()})
     write_sbom(Path(sbom), Path("VERSION").read_text().strip(), modules, go[0])

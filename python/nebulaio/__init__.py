@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from .cufile import CuFile
     from .gpudirect import GPUDirectClient
 
-__all__ = ["CuFile", "GPUDirectClient", "__version__", "configure", "data", "devices", "errors", "last_report", "library_path", "patch", "safetensors", "version"]
+__all__ = ["CuFile", "GPUDirectClient", "__version__", "configure", "data", "devices", "errors", "last_report",
+           "library_path", "patch", "safetensors", "version"]
 
 
 def _close() -> None:
@@ -140,7 +141,8 @@ def configure(
     )
 
 
-# Names that __getattr__ imports at first use, and the module of each: an import of everything takes tens of milliseconds.
+# Names that __getattr__ imports at first use, and the module of each: an import of everything takes tens of
+# milliseconds.
 _LATE = {
     "CuFile": "cufile",
     "GPUDirectClient": "gpudirect",

@@ -85,7 +85,8 @@ def stream_number(stream: Any) -> int:
         return 0
     if isinstance(stream, int) and not isinstance(stream, bool) and 0 <= stream < 1 << 64:
         return stream
-    raise InvalidError(f"stream {stream!r} is not a CUDA stream (expected its number, or a stream of cupy, torch or numba)")
+    raise InvalidError(
+        f"stream {stream!r} is not a CUDA stream (expected its number, or a stream of cupy, torch or numba)")
 
 
 def _contiguous(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int) -> bool:
@@ -264,6 +265,8 @@ def _by_dlpack(buffer: Any) -> Memory | None:
     elif tensor.device_type in (_CPU, _CUDA_HOST):
         device = "host"
     else:
-        raise InvalidError(f"{type(buffer).__name__}: DLPack device type {tensor.device_type} (expected the CPU or CUDA)")
+        raise InvalidError(
+            f"{type(buffer).__name__}: DLPack device type {tensor.device_type} (expected the CPU or CUDA)")
     # The capsule is not consumed: it frees the export when it goes.
-    return Memory((buffer, capsule), int(tensor.data or 0) + int(tensor.byte_offset), math.prod(shape) * itemsize, device, False)
+    return Memory((buffer, capsule), int(tensor.data or 0) + int(tensor.byte_offset), math.prod(shape) * itemsize,
+                  device, False)

@@ -69,7 +69,8 @@ class CachedFile:
         text = os.pread(self._fd, min(length, self._size), 8)
         try:
             found = os.stat(self._path)
-            if ((found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns) != (self._which, self._size, self._mtime):
+            if ((found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns) != (self._which, self._size,
+                                                                                    self._mtime):
                 return None
             header: dict[str, Any] = json.loads(text)
         except (OSError, ValueError):
@@ -131,7 +132,7 @@ class CachedFile:
             "files": [{"path": self._path, "size": self._size, "cache": "auto"}],
             "refusals": [],
             "notes": ["the tensor was copied from the page cache in the calling thread, without the engine"],
-        }  # fmt: skip
+        }
         return json.dumps(report).encode()
 
     def _kind(self, name: str) -> tuple[Any, bool]:

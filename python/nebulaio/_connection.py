@@ -33,7 +33,8 @@ class Connection:
         self._options = {key: value for key, value in options.items() if value is not None}
         numbers, p2p = tuning.pop("device_ids"), tuning.pop("enable_p2p")
         self._tuning: dict[str, Any] = {
-            key: _options.check(key, value, f"GPUDirectClient {key}") for key, value in tuning.items() if value is not None
+            key: _options.check(key, value, f"GPUDirectClient {key}") for key, value in tuning.items()
+            if value is not None
         }
         if numbers is not None:
             self._tuning["device_ids"] = [_arguments.count("device_ids", number) for number in numbers]
@@ -51,7 +52,8 @@ class Connection:
         return self._closed
 
     def __repr__(self) -> str:
-        said = [f"{key}={self._options[key]!r}" for key in ("endpoint", "access_key", "door", "device") if key in self._options]
+        said = [f"{key}={self._options[key]!r}" for key in ("endpoint", "access_key", "door", "device")
+                if key in self._options]
         return f"GPUDirectClient({', '.join(said)}{', closed' if self._closed else ''})"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -115,16 +117,18 @@ class Connection:
     def _one(
         self, bucket: Any, key: Any, buffer: Any, offset: Any, size: Any, stream: Any, buffer_offset: Any, version: Any,
         known: _buffers.Known | None = None,
-    ) -> _objects.Read:  # fmt: skip
+    ) -> _objects.Read:
         memory = self._memory(buffer, True, known)
         begin, skipped = _whole_number("offset", offset), _whole_number("buffer_offset", buffer_offset)
         wanted = -1 if size is None else _whole_number("size", size)
         _arguments.fits(memory, skipped, max(wanted, 0))
         return _objects.Read(
-            _arguments.name("bucket", bucket), _arguments.name("key", key), _arguments.version(version), begin, wanted, memory, skipped, _stream(memory, stream)
+            _arguments.name("bucket", bucket), _arguments.name("key", key), _arguments.version(version), begin, wanted,
+            memory, skipped, _stream(memory, stream)
         )
 
-    def _spread(self, bucket: Any, key: Any, gpu_buffers: Sequence[Any], offset: Any, size: Any, stream: Any, version: Any) -> _objects.Read:
+    def _spread(self, bucket: Any, key: Any, gpu_buffers: Sequence[Any], offset: Any, size: Any, stream: Any,
+                version: Any) -> _objects.Read:
         buffers = list(gpu_buffers)
         if not buffers:
             raise InvalidError("read_to_gpus: no buffers are given (expected one per device)")
@@ -160,7 +164,7 @@ class Connection:
     def _write(
         self, bucket: Any, key: Any, buffer: Any, size: Any, buffer_offset: Any, content_type: Any, metadata: Any,
         if_match: Any, if_none_match: Any, stream: Any, route: str,
-    ) -> _objects.ObjectJob:  # fmt: skip
+    ) -> _objects.ObjectJob:
         memory = self._memory(buffer, writable=False)
         skipped = _whole_number("buffer_offset", buffer_offset)
         wanted = max(memory.size - skipped, 0) if size is None else _whole_number("size", size)
@@ -172,7 +176,8 @@ class Connection:
             if not all(isinstance(text, str) for pair in metadata.items() for text in pair):
                 raise InvalidError(f"metadata={dict(metadata)!r:.200} has names or values that are not text")
             options["metadata"] = dict(metadata)
-        one = _objects.Write(_arguments.name("bucket", bucket), _arguments.name("key", key), memory, skipped, wanted, _stream(memory, stream))
+        one = _objects.Write(_arguments.name("bucket", bucket), _arguments.name("key", key), memory, skipped, wanted,
+                             _stream(memory, stream))
         return _objects.write(self._open(), one, options)
 
     def _begin(self, job: _objects.ObjectJob, callback: Callable[[Transfer], object] | None) -> Transfer:
@@ -210,14 +215,16 @@ def with_environment(options: Mapping[str, Any], environment: Mapping[str, str])
 
     found = dict(options)
     if not found.get("endpoint"):
-        found["endpoint"] = first("NEBULAIO_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") or "http://localhost:9000"
+        found["endpoint"] = first("NEBULAIO_ENDPOINT", "AWS_ENDPOINT_URL_S3",
+                                  "AWS_ENDPOINT_URL") or "http://localhost:9000"
     if not found.get("region"):
         found["region"] = first("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
     if not found.get("access_key"):
         # Take the key and its secret from the same source. A mixed pair would never match.
         names = {"access_key": "NEBULAIO_ACCESS_KEY", "secret_key": "NEBULAIO_SECRET_KEY"}
         if not first("NEBULAIO_ACCESS_KEY"):
-            names = {"access_key": "AWS_ACCESS_KEY_ID", "secret_key": "AWS_SECRET_ACCESS_KEY", "session_token": "AWS_SESSION_TOKEN"}
+            names = {"access_key": "AWS_ACCESS_KEY_ID", "secret_key": "AWS_SECRET_ACCESS_KEY",
+                     "session_token": "AWS_SESSION_TOKEN"}
         found.update({key: environment[name] for key, name in names.items() if environment.get(name)})
     return found
 

@@ -83,7 +83,7 @@ class Deferred(_Tensor):
         made = torch.Tensor._make_wrapper_subclass(
             cls, outer.size(), strides=outer.stride(), storage_offset=outer.storage_offset(), dtype=outer.dtype,
             layout=torch.strided, device=root.device, requires_grad=False,
-        )  # fmt: skip
+        )
         made.root, made.inner, made.outer, made.value = root, inner, outer, None
         return made
 

@@ -117,7 +117,8 @@ class Runner:
             numbers: dict[int, int] = {}
             segments = [
                 _gather.Segment(
-                    numbers.setdefault(file, len(numbers)), one.offset, one.size, one.address, one.width, one.stride, label
+                    numbers.setdefault(file, len(numbers)), one.offset, one.size, one.address, one.width, one.stride,
+                    label
                 )
                 for file, one, label in wanted
             ]
@@ -125,7 +126,7 @@ class Runner:
             report = _gather.read(
                 [self.names[number] for number in numbers], segments, device=device, stream=stream, verify=self._verify,
                 cache=self._cache, gap=self._gap, client=client, progress=self._progress,
-            )  # fmt: skip
+            )
             self.segments += len(segments)
             self.reports.append(report)
 
@@ -161,7 +162,8 @@ def _slabs(copy: Copy) -> Iterator[Copy]:
     step = max(1, _SLAB * count // copy.size)
     for begin in range(0, count, step):
         length = min(step, count - begin)
-        part = copy._replace(target=copy.target.narrow(place, begin, length), source=copy.source.narrow(place, begin, length))
+        part = copy._replace(target=copy.target.narrow(place, begin, length),
+                             source=copy.source.narrow(place, begin, length))
         if step == 1:
             yield from _slabs(part)
         else:

@@ -126,7 +126,8 @@ def _tensors(file: int, name: str, size: int, base: int, header: dict[str, Any])
             begin, end = entry["data_offsets"]
             stored = Stored(tensor, file, base + begin, *_kind(name, tensor, entry["dtype"], entry["shape"]))
             if begin != at or end - begin != math.prod(stored.shape) * stored.dtype.itemsize:
-                raise ValueError(f"tensor {tensor!r} has the bytes {begin} to {end}, which do not fit {entry['shape']} at {at}")
+                raise ValueError(
+                    f"tensor {tensor!r} has the bytes {begin} to {end}, which do not fit {entry['shape']} at {at}")
             at = end
             found.append(stored)
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
@@ -134,7 +135,8 @@ def _tensors(file: int, name: str, size: int, base: int, header: dict[str, Any])
             raise
         raise CorruptError(f"load {name}: its header is damaged: {type(cause).__name__}: {cause!s:.200}") from cause
     if base + at != size:
-        raise CorruptError(f"load {name}: it has {size} bytes, and its header describes {base + at} (fix: copy it again)")
+        raise CorruptError(
+            f"load {name}: it has {size} bytes, and its header describes {base + at} (fix: copy it again)")
     return found
 
 

@@ -25,7 +25,8 @@ class DLTensor(ctypes.Structure):
 
 
 # Bound separately: a declaration on ctypes.pythonapi would apply to the whole process.
-_POINTER: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_POINTER: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object,
+                                    ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def tensor_in(capsule: Any) -> DLTensor:

@@ -31,7 +31,8 @@ class Move(_handles.Job):
     """A read or write of a range of a file. Several threads may wait for it."""
 
     def __init__(
-        self, file: File, write: bool, memory: _buffers.Memory, span: tuple[int, int, int], stream: int, options: dict[str, Any]
+        self, file: File, write: bool, memory: _buffers.Memory, span: tuple[int, int, int], stream: int,
+        options: dict[str, Any]
     ) -> None:
         super().__init__(file.system, (file, memory))
         self._file = file
@@ -47,7 +48,8 @@ class Move(_handles.Job):
         start = functions.nebulaio_file_write_start if self._write else functions.nebulaio_file_read_start
         address, size, offset = self._span
         _abi.call(
-            start, self._file.number.value, address, size, offset, self._stream, self._options, ctypes.byref(self.number)
+            start, self._file.number.value, address, size, offset, self._stream, self._options,
+            ctypes.byref(self.number)
         )
 
     def finished(self) -> bool:

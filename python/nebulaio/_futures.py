@@ -228,7 +228,8 @@ def watcher(system: _process.System) -> Watcher:
     holder = _process.current()
     with holder.lock:
         if holder.closed:
-            raise ClosedError("start a transfer: this process is ending and has closed the library (fix: start it earlier)")
+            raise ClosedError(
+                "start a transfer: this process is ending and has closed the library (fix: start it earlier)")
         found: Watcher | None = holder.watcher
         if found is None:
             found = holder.watcher = Watcher(system)

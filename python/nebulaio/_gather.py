@@ -100,7 +100,7 @@ def read(
     """
     with start_read(
         files, segments, device=device, stream=stream, verify=verify, cache=cache, gap=gap, client=client
-    ) as running:  # fmt: skip
+    ) as running:
         running.wait(progress)
     return running.reported()
 

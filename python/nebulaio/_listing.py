@@ -33,7 +33,8 @@ class Listing(Connection):
     def stat(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
         """Return the properties of an object. Raises NotFoundError if the object does not exist."""
         found = _objects.ask(
-            self._open(), "nebulaio_object_stat_start", _arguments.name("bucket", bucket), _arguments.name("key", key), _arguments.version(version)
+            self._open(), "nebulaio_object_stat_start", _arguments.name("bucket", bucket), _arguments.name("key", key),
+            _arguments.version(version)
         )
         return info(bucket, found)
 
@@ -47,7 +48,8 @@ class Listing(Connection):
             self._open(), "nebulaio_object_delete_start", _arguments.name("bucket", bucket), _arguments.name("key", key)
         )
 
-    def list(self, bucket: str, prefix: str = "", delimiter: str = "", *, after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, bucket: str, prefix: str = "", delimiter: str = "", *, after: str = "",
+             limit: int | None = None) -> Iterator[ObjectInfo]:
         """Yield the objects of a bucket in the order of their keys, page by page.
 
         Args:
@@ -70,7 +72,8 @@ class Listing(Connection):
         """Return how the client reaches the server (through the door, or why not), the limits and the counters."""
         return _objects.ask(self._open(), "nebulaio_client_status_start")
 
-    def _pages(self, bucket: str, name: bytes, prefix: str, delimiter: str, after: str, limit: int | None) -> Iterator[ObjectInfo]:
+    def _pages(self, bucket: str, name: bytes, prefix: str, delimiter: str, after: str,
+               limit: int | None) -> Iterator[ObjectInfo]:
         left = limit
         while left is None or left > 0:
             options = {"prefix": prefix, "delimiter": delimiter, "after": after}

@@ -76,7 +76,8 @@ def open_model(
             options = {**options, "more": [_text(path) for path in paths[1:]]}
         return _handles.Model(_process.current().open(), paths[0], options)
     if not all(urls):
-        raise InvalidError("open model: some of the paths are URLs and some are not (fix: load them one after the other)")
+        raise InvalidError(
+            "open model: some of the paths are URLs and some are not (fix: load them one after the other)")
     places = [place(os.fsdecode(path), "open model") for path in paths]
     endpoint, bucket, key = places[0]
     if any(other[:2] != (endpoint, bucket) for other in places):

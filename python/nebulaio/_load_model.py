@@ -41,7 +41,8 @@ def load_model(
 
 @overload
 def load_model(
-    model: Any, filename: str | os.PathLike[str], strict: bool = True, device: DeviceLike = "cpu", *, backend: str = "mmap"
+    model: Any, filename: str | os.PathLike[str], strict: bool = True, device: DeviceLike = "cpu", *,
+    backend: str = "mmap"
 ) -> tuple[set[str], list[str]]: ...
 
 

@@ -14,7 +14,8 @@ __all__ = ["load_model", "save_model"]
 
 
 def save_model(
-    model: Any, filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, force_contiguous: bool = True
+    model: Any, filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None,
+    force_contiguous: bool = True
 ) -> None:
     """Save a module's state. nebulaio.safetensors.save_model documents the behaviour."""
     state = dict(model.state_dict())
@@ -30,7 +31,8 @@ def save_model(
 
 
 def load_model(
-    model: Any, filename: str | os.PathLike[str], strict: bool = True, device: _device.DeviceLike = "cpu", *, backend: str = "mmap"
+    model: Any, filename: str | os.PathLike[str], strict: bool = True, device: _device.DeviceLike = "cpu", *,
+    backend: str = "mmap"
 ) -> tuple[set[str], list[str]]:
     """Fill a module from a file. Returns the missing names and the unexpected names.
 

@@ -21,7 +21,7 @@ _TYPES: Final = {
     "b1": "bool", "?": "bool", "u1": "uint8", "i1": "int8", "u2": "uint16", "i2": "int16", "f2": "float16",
     "u4": "uint32", "i4": "int32", "f4": "float32", "u8": "uint64", "i8": "int64", "f8": "float64",
     "c8": "complex64", "c16": "complex128",
-}  # fmt: skip
+}
 
 
 class Header(NamedTuple):

@@ -20,7 +20,8 @@ class Client(_handles._Handle):
 
     def __init__(self, system: _process.System, options: dict[str, Any]) -> None:
         super().__init__(system)
-        _abi.call(system.functions.nebulaio_client_open, system.handle, json.dumps(options).encode(), ctypes.byref(self.number))
+        _abi.call(system.functions.nebulaio_client_open, system.handle, json.dumps(options).encode(),
+                  ctypes.byref(self.number))
 
 
 class Model(_handles.Model):
@@ -137,7 +138,7 @@ def read(client: Client, reads: Sequence[Read], options: dict[str, Any]) -> Obje
         _abi.call(
             job.system.functions.nebulaio_object_read_start,
             client.checked(), entries, len(reads), _text(options), ctypes.byref(job.number),
-        )  # fmt: skip
+        )
 
     return ObjectJob(client, begin, reads)
 
@@ -149,11 +150,11 @@ def write(client: Client, one: Write, options: dict[str, Any]) -> ObjectJob:
         entry = _abi.ObjectWrite(
             ctypes.sizeof(_abi.ObjectWrite), one.bucket, one.key,
             one.memory.address + one.at, one.size, one.memory.device.encode(), one.stream,
-        )  # fmt: skip
+        )
         _abi.call(
             job.system.functions.nebulaio_object_write_start,
             client.checked(), ctypes.byref(entry), _text(options), ctypes.byref(job.number),
-        )  # fmt: skip
+        )
 
     return ObjectJob(client, begin, one)
 
@@ -179,7 +180,7 @@ def _entry(one: Read) -> Any:
     return (
         _ENTRY_SIZE, bucket, key, version, offset, size,
         memory.address + at, memory.size - at, memory.device.encode(), stream, peers, len(others),
-    )  # fmt: skip
+    )
 
 
 def _text(options: dict[str, Any]) -> bytes | None:

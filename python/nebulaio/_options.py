@@ -29,7 +29,7 @@ _UNITS: Final[Mapping[str, int]] = {
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40,
     "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
-}  # fmt: skip
+}
 _SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 

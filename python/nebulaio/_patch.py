@@ -138,7 +138,8 @@ def patch(*packages: str, report: ReportCallback | None = None) -> Patch:
     try:
         theirs = importlib.import_module("safetensors")
     except ImportError as cause:
-        raise UnsupportedError(f"patch: the package safetensors cannot be imported: {cause} (fix: pip install safetensors)") from cause
+        raise UnsupportedError(
+            f"patch: the package safetensors cannot be imported: {cause} (fix: pip install safetensors)") from cause
     made = Patch((*PACKAGES, *packages), report)
     with _process.current().lock:
         _state.add(made, theirs)

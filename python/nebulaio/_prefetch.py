@@ -60,7 +60,8 @@ def plan_of(wanted: PrefetchPlan | None, file: Tensors, where: str) -> Work:
     if wanted is None:
         return Work(names, None, [])
     if not isinstance(wanted, Mapping):
-        raise ArgumentTypeError(f"{where}: plan={wanted!r} is not a dictionary of slices by tensor name (None: all tensors)")
+        raise ArgumentTypeError(
+            f"{where}: plan={wanted!r} is not a dictionary of slices by tensor name (None: all tensors)")
     known = set(names)
     whole: list[str] = []
     slices: list[dict[str, Any]] = []
@@ -73,7 +74,8 @@ def plan_of(wanted: PrefetchPlan | None, file: Tensors, where: str) -> Work:
         rows = None if part is None else _rows(part, name, file.get_tensor_meta(name), where)
         if rows is not None and rows[0] == rows[1]:
             meta = file.get_tensor_meta(name)
-            empty.append({"name": name, "dtype": meta.dtype, "shape": [0, *meta.shape[1:]], "size": 0, "file": 0, "offset": 0})
+            empty.append({"name": name, "dtype": meta.dtype, "shape": [0, *meta.shape[1:]], "size": 0, "file": 0,
+                          "offset": 0})
             continue
         whole.append(name)
         if rows is not None:
@@ -87,11 +89,13 @@ def plan_of(wanted: PrefetchPlan | None, file: Tensors, where: str) -> Work:
 def _rows(part: Any, name: str, meta: TensorMeta, where: str) -> tuple[int, int] | None:
     """Return the first row of a slice and the end, or None for all rows."""
     if not isinstance(part, slice):
-        raise ArgumentTypeError(f"{where}: {part!r} in the plan of {name!r} is not a slice of dimension 0 or None (the whole tensor)")
+        raise ArgumentTypeError(
+            f"{where}: {part!r} in the plan of {name!r} is not a slice of dimension 0 or None (the whole tensor)")
     if part.step not in (None, 1):
         raise InvalidError(f"{where}: {part!r} in the plan of {name!r} has a step, expected 1")
     if not meta.shape:
-        raise InvalidError(f"{where}: the tensor {name!r} has no dimension, so it has no rows (fix: plan the whole tensor with None)")
+        raise InvalidError(
+            f"{where}: the tensor {name!r} has no dimension, so it has no rows (fix: plan the whole tensor with None)")
     start, stop, _ = part.indices(meta.shape[0])
     rows = (start, max(start, stop))
     if rows == (0, meta.shape[0]):
@@ -134,7 +138,8 @@ class PrefetchLoader(_handles.OfThisProcess):
     Any number of threads may use one loader at once.
     """
 
-    def __init__(self, model: _handles.Model, maker: _frameworks.Framework, start: dict[str, Any], work: Work, where: str) -> None:
+    def __init__(self, model: _handles.Model, maker: _frameworks.Framework, start: dict[str, Any], work: Work,
+                 where: str) -> None:
         """Start the load. `start` are options of nebulaio_load_start, and `where` names the file in errors."""
         self._changed = threading.Condition()
         self._maker, self._where = maker, where

@@ -74,7 +74,8 @@ class safe_open(_handles.OfThisProcess):
             raise ArgumentTypeError(f"framework={framework!r} is not text, expected a name such as 'pt'")
         self._path = os.fsdecode(filename)
         name = _ALIASES.get(framework, framework)
-        self._order = Order("cpu" if device is None else device, name, route=route, cache=cache, lenient=lenient, verify=verify, client=client)
+        self._order = Order("cpu" if device is None else device, name, route=route, cache=cache, lenient=lenient,
+                            verify=verify, client=client)
         self._maker, options = self._order.prepare()
         self._device = options["device"]
         self._offsets: dict[str, int] | None = None
@@ -160,7 +161,8 @@ class safe_open(_handles.OfThisProcess):
                 offsets[other] = at
                 at += size["size"]
             self._offsets = offsets
-        return TensorMeta(entry["dtype"], list(entry["shape"]), (self._offsets[name], self._offsets[name] + entry["size"]))
+        return TensorMeta(entry["dtype"], list(entry["shape"]),
+                          (self._offsets[name], self._offsets[name] + entry["size"]))
 
     def prefetch(
         self, plan: PrefetchPlan | None = None, *, device: _device.DeviceLike | None = None, threads: int = 8
@@ -251,7 +253,8 @@ class safe_open(_handles.OfThisProcess):
 
     def _empty(self, name: str, dtype: str, shape: list[int]) -> Any:
         """Return a part without elements. Nothing is read."""
-        layout: _handles.TensorLayout = {"name": name, "dtype": dtype, "shape": shape, "size": 0, "file": 0, "offset": 0}
+        layout: _handles.TensorLayout = {"name": name, "dtype": dtype, "shape": shape, "size": 0, "file": 0,
+                                         "offset": 0}
         place = self._maker.allocate(0, 64, self._open().files()["device"])
         dtypes = _frameworks.choose(self._maker, [layout], "error")
         return self._maker.final(self._maker.views([layout], [place], dtypes)[name])

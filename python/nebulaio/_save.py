@@ -100,7 +100,8 @@ def server_of(path: str | os.PathLike[str], client: Any) -> dict[str, Any] | Non
         return None
     endpoint = _load.place(os.fsdecode(path), "save")[0]
     if client is not None and endpoint is not None and endpoint != client.endpoint:
-        raise InvalidError(f"save {os.fsdecode(path)!r}: it lies at {endpoint}, the client's endpoint is {client.endpoint}")
+        raise InvalidError(
+            f"save {os.fsdecode(path)!r}: it lies at {endpoint}, the client's endpoint is {client.endpoint}")
     given = {} if client is None else dict(client._options)
     return with_environment(given if endpoint is None else {**given, "endpoint": endpoint}, os.environ)
 

@@ -21,14 +21,14 @@ _CODES = {
     "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32", "float64": "F64", "bfloat16": "BF16",
     "float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2",
     "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4", "complex64": "C64",
-}  # fmt: skip
+}
 
 # All dtypes of the format with their bits, in the order of the format. Files begin with the last.
 _BITS = {
     "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
     "C64": 64, "F64": 64, "I64": 64, "U64": 64,
-}  # fmt: skip
+}
 _ORDER = {dtype: -place for place, dtype in enumerate(_BITS)}
 
 # Limits of a header. The library has the same limits.
@@ -105,7 +105,9 @@ def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002
     """
     data = memoryview(bytes).cast("B")
     length = int.from_bytes(data[:8], "little")
-    with _as_file(data, min(8 + length, len(data))) as path, _load.open_model([path], _load.model_options("host", None, False)) as model:
+    with _as_file(data, min(8 + length, len(data))) as path, _load.open_model([path],
+                                                                              _load.model_options("host", None,
+                                                                                                  False)) as model:
         order = [tensor["name"] for tensor in model.describe()["tensors"]]
     header = json.loads(str(data[8 : 8 + length], "utf-8"))
     out = []
@@ -143,7 +145,8 @@ def encode(held: Sequence[Held], metadata: Mapping[str, str] | None) -> bytes:
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > _LONGEST_HEADER:
-        raise InvalidError(f"save: the header has {len(text)} bytes, expected at most {_LONGEST_HEADER} (fix: shorten the metadata)")
+        raise InvalidError(
+            f"save: the header has {len(text)} bytes, expected at most {_LONGEST_HEADER} (fix: shorten the metadata)")
     out = bytearray(8 + len(text) + at)
     out[:8] = len(text).to_bytes(8, "little")
     out[8 : 8 + len(text)] = text
@@ -165,7 +168,8 @@ def _refuse_unreadable(one: Held) -> None:
             f"save: the tensor name {one.name[:64]!r}... has {len(one.name.encode())} bytes, expected at most {_LONGEST_NAME}"
         )
     if len(one.shape) > _MOST_DIMENSIONS:
-        raise InvalidError(f"save tensor {one.name!r}: it has {len(one.shape)} dimensions, expected at most {_MOST_DIMENSIONS}")
+        raise InvalidError(
+            f"save tensor {one.name!r}: it has {len(one.shape)} dimensions, expected at most {_MOST_DIMENSIONS}")
 
 
 def _held(specs: Mapping[str, TensorSpec]) -> list[Held]:

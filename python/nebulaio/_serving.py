@@ -38,7 +38,8 @@ def settings(given: object, load_format: str, *, without: Sequence[str] = ()) ->
     if given is None:
         return Settings()
     if not isinstance(given, Mapping):
-        raise InvalidError(f"{what}: {given!r} is a {type(given).__name__}, expected an object such as {{\"verify\": true}}")
+        raise InvalidError(
+            f"{what}: {given!r} is a {type(given).__name__}, expected an object such as {{\"verify\": true}}")
     known = [one.name for one in fields(Settings) if one.name not in without]
     unknown = sorted(str(key) for key in given if key not in known)
     if unknown:

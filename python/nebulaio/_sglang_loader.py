@@ -42,7 +42,8 @@ class NebulaioLoader(_Base):
 
     def __init__(self, load_config: Any) -> None:
         _loader.BaseModelLoader.__init__(self, load_config)
-        self.settings = _serving.settings(load_config.model_loader_extra_config, "nebulaio", without=("pattern", "strict"))
+        self.settings = _serving.settings(load_config.model_loader_extra_config, "nebulaio",
+                                          without=("pattern", "strict"))
         self.last_report: dict[str, Any] | None = None
         self._active: LoadPlan | None = None
 
@@ -91,7 +92,8 @@ class NebulaioLoader(_Base):
             for name, tensor in plan.tensors(found.files, found.client)
         )
         if self.load_config.draft_model_idx is not None:
-            return iter(_loader.DefaultModelLoader._filter_mtp_weights(weights, source.prefix, self.load_config.draft_model_idx))
+            return iter(_loader.DefaultModelLoader._filter_mtp_weights(weights, source.prefix,
+                                                                       self.load_config.draft_model_idx))
         return ((source.prefix + name, tensor) for name, tensor in weights)
 
     def _find(self, source: Any, resolved: Any) -> _serving.Checkpoint:
@@ -113,5 +115,6 @@ class NebulaioLoader(_Base):
             if is_safe and source.model_config is not None:
                 files = _loader.maybe_add_mtp_safetensors(files, folder, _serving.INDEX, source.model_config.hf_config)
         if not is_safe:
-            raise UnsupportedError(f"load {source.model_or_path}: there are no safetensors files (fix: --load-format auto)")
+            raise UnsupportedError(
+                f"load {source.model_or_path}: there are no safetensors files (fix: --load-format auto)")
         return _serving.Checkpoint(sorted(files))

@@ -159,7 +159,8 @@ class NebulaioLoader(_Loader):
                 source.model_or_path, source.subfolder, source.revision, False, source.allow_patterns_overrides
             )
             if not is_safe:
-                raise UnsupportedError(f"load {source.model_or_path}: there are no safetensors files (fix: --load-format auto)")
+                raise UnsupportedError(
+                    f"load {source.model_or_path}: there are no safetensors files (fix: --load-format auto)")
         if stock._encoder_only_lm_prefixes is not None:
             files = _weights.filter_mm_encoder_only_safetensors_files(
                 files, folder, index, stock._encoder_only_lm_prefixes, weights_mapper=stock._encoder_only_weights_mapper
@@ -192,7 +193,8 @@ class NebulaioShardedLoader(_Loader):
                     raise CorruptError(f"load {place}: the model has no tensor {name!r}, or two files hold it")
                 target = waiting.pop(name).data
                 if tensor.dim() != target.dim() or any(a > b for a, b in zip(tensor.shape, target.shape)):
-                    raise CorruptError(f"load {place}: {name!r} has shape {list(tensor.shape)}, expected {list(target.shape)}")
+                    raise CorruptError(
+                        f"load {place}: {name!r} has shape {list(tensor.shape)}, expected {list(target.shape)}")
                 for place_of, extent in enumerate(tensor.shape):
                     target = target.narrow(place_of, 0, extent)  # LoRA pads some parameters
                 target.copy_(tensor if self.settings.defer else tensor.real("defer=false"))
@@ -202,7 +204,8 @@ class NebulaioShardedLoader(_Loader):
     def _place(self, model_config: Any) -> str:
         if self.settings.weights is not None:
             return self.settings.weights
-        return str(_sharded.ShardedStateLoader._prepare_weights(self, model_config.model_weights or model_config.model, model_config.revision))
+        return str(_sharded.ShardedStateLoader._prepare_weights(self, model_config.model_weights or model_config.model,
+                                                                model_config.revision))
 
 
 class _Bar:

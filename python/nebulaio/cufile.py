@@ -174,7 +174,8 @@ class CuFile(OfThisProcess):
         _abi.call(file.system.functions.nebulaio_file_sync, file.number.value)
 
     def pread(
-        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
+        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *,
+        dev_offset: int = 0
     ) -> IOFuture:
         """Start to read up to size bytes (default: the whole buffer) at file_offset into buf.
 
@@ -185,19 +186,22 @@ class CuFile(OfThisProcess):
         return IOFuture(self._begin(False, buf, size, file_offset, dev_offset))
 
     def pwrite(
-        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
+        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *,
+        dev_offset: int = 0
     ) -> IOFuture:
         """Start to write size bytes (default: the whole buffer) of buf at file_offset."""
         return IOFuture(self._begin(True, buf, size, file_offset, dev_offset))
 
     def read(
-        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
+        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *,
+        dev_offset: int = 0
     ) -> int:
         """Read into buf as `pread` does, wait, and return the number of bytes read. Ctrl-C cancels the read."""
         return self._whole(False, buf, size, file_offset, dev_offset)
 
     def write(
-        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *, dev_offset: int = 0
+        self, buf: Any, size: int | None = None, file_offset: int = 0, task_size: int | None = None, *,
+        dev_offset: int = 0
     ) -> int:
         """Write from buf as `pwrite` does, wait, and return the number of bytes written. Ctrl-C cancels the write."""
         return self._whole(True, buf, size, file_offset, dev_offset)
@@ -219,7 +223,8 @@ class CuFile(OfThisProcess):
         carries out the read if the route is "cufile" or a direct path to the GPU is likely.
         Without libcufile, the read has ended when the call returns, which keeps the order too.
         """
-        return IOFutureStream(self._begin(False, buf, size, file_offset, dev_offset, _buffers.stream_number(raw_stream)))
+        return IOFutureStream(self._begin(False, buf, size, file_offset, dev_offset,
+                                          _buffers.stream_number(raw_stream)))
 
     def raw_write_async(
         self, buf: Any, raw_stream: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0

@@ -162,7 +162,8 @@ class GPUDirectClient(Listing):
 
         Ctrl-C cancels the read and waits until nothing is in flight.
         """
-        return self._read([self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)], verify, route, cache).outcome(progress)
+        return self._read([self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)], verify,
+                          route, cache).outcome(progress)
 
     def write_from_gpu(
         self,
@@ -228,7 +229,8 @@ class GPUDirectClient(Listing):
         `peers` of the report names the way for each device. Before the call, the caller must
         wait for work on the buffers of all devices but the first.
         """
-        return self._read([self._spread(bucket, key, gpu_buffers, offset, size, stream, version)], verify, "auto", "auto").outcome()
+        return self._read([self._spread(bucket, key, gpu_buffers, offset, size, stream, version)], verify, "auto",
+                          "auto").outcome()
 
     def async_read(
         self,
@@ -253,7 +255,8 @@ class GPUDirectClient(Listing):
         the read owns the buffer and keeps it alive.
         """
         return self._begin(
-            self._read([self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)], verify, route, cache), callback
+            self._read([self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)], verify,
+                       route, cache), callback
         )
 
     def async_write(
@@ -278,13 +281,15 @@ class GPUDirectClient(Listing):
         """
         return self._begin(
             self._write(
-                bucket, key, gpu_buffer, size, buffer_offset, content_type, metadata, if_match, if_none_match, stream, route
+                bucket, key, gpu_buffer, size, buffer_offset, content_type, metadata, if_match, if_none_match, stream,
+                route
             ),
             callback,
         )
 
     def load_model(
-        self, bucket: str, key: str, device: _device.DeviceLike | None = None, *, framework: str | None = None, **options: Any
+        self, bucket: str, key: str, device: _device.DeviceLike | None = None, *, framework: str | None = None,
+        **options: Any
     ) -> dict[str, Any]:
         """Load a model of safetensors objects and return all its tensors by name.
 

@@ -125,9 +125,11 @@ def _build() -> type[Any]:
     used = [package for package in _PACKAGES if package in sys.modules]
     wanted = used or [package for package in _PACKAGES if util.find_spec(package) is not None]
     if not wanted:
-        raise ImportError("use nebulaio.lightning: there is no lightning or pytorch_lightning (fix: pip install lightning)")
+        raise ImportError(
+            "use nebulaio.lightning: there is no lightning or pytorch_lightning (fix: pip install lightning)")
     bases = tuple(dict.fromkeys(importlib.import_module(_PACKAGES[package]).CheckpointIO for package in wanted))
-    text = "Saves, loads and removes the checkpoints of a Lightning Trainer through the engine.\n\n" + str(_Files.__init__.__doc__)
+    text = "Saves, loads and removes the checkpoints of a Lightning Trainer through the engine.\n\n" + str(
+        _Files.__init__.__doc__)
     return type("CheckpointIO", (_Files, *bases), {"__module__": __name__, "__doc__": text})
 
 

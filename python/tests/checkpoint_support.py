@@ -23,7 +23,7 @@ DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16,
     torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128,
     torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
-]  # fmt: skip
+]
 
 
 def random_tensor(generator: random.Random, dtype: Any, shape: tuple[int, ...]) -> Any:
@@ -49,7 +49,8 @@ def raw(tensor: Any) -> bytes:
 def same(one: Any, other: Any) -> bool:
     """Whether two states are equal, tensors bit by bit."""
     if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and (one.dtype, one.shape, raw(one)) == (other.dtype, other.shape, raw(other))
+        return isinstance(other, torch.Tensor) and (one.dtype, one.shape, raw(one)) == (other.dtype, other.shape,
+                                                                                        raw(other))
     if isinstance(one, dict):
         return set(one) == set(other) and all(same(value, other[key]) for key, value in one.items())
     if isinstance(one, (list, tuple)):
@@ -77,7 +78,8 @@ def every_dtype(seed: int) -> dict[str, Any]:
         for dtype in DTYPES
         for number, shape in enumerate(shapes)
     }
-    return {"model": tensors, "step": 12, "rates": [0.1, 0.2], "name": "run", "nested": {"lr": 1e-3, "t": torch.arange(5)}}
+    return {"model": tensors, "step": 12, "rates": [0.1, 0.2], "name": "run",
+            "nested": {"lr": 1e-3, "t": torch.arange(5)}}
 
 
 def save(state: Any, writer: Any, **options: Any) -> Any:
@@ -115,7 +117,8 @@ def refused(pattern: str) -> Iterator[None]:
 
 
 def _enter(
-    work: Callable[..., Any], rank: int, world: int, store: str, arguments: tuple[Any, ...], settings: dict[str, str], results: Any
+    work: Callable[..., Any], rank: int, world: int, store: str, arguments: tuple[Any, ...], settings: dict[str, str],
+    results: Any
 ) -> None:
     os.environ.update(settings)  # the server of forks has the environment of its own start
     warnings.simplefilter("ignore")
@@ -133,7 +136,8 @@ def _enter(
 def servers() -> Any:
     """The context of processes that are forked from a server, which has imported torch and has done nothing with it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor"])
+    context.set_forkserver_preload(["torch.distributed.checkpoint", "torch.distributed.fsdp",
+                                    "torch.distributed.tensor"])
     return context
 
 

@@ -17,7 +17,8 @@ def step(rng: random.Random, tensor: torch.Tensor) -> Step:
     shape, dims = tensor.shape, tensor.dim()
     kinds = ["unsqueeze", "clone", "contiguous", "flatten", "detach"]
     if dims:
-        kinds += ["narrow", "narrow", "slice", "slice", "select", "chunk", "split", "transpose", "permute", "reshape", "unbind", "movedim"]
+        kinds += ["narrow", "narrow", "slice", "slice", "select", "chunk", "split", "transpose", "permute", "reshape",
+                  "unbind", "movedim"]
     if dims == 2:
         kinds += ["t", "t"]
     if 1 in shape:

@@ -82,7 +82,8 @@ class Disk:
 
 def trace(command: list[str], folder: Path, log: Path, env: dict[str, str]) -> list[Call]:
     """Run a program and return its calls in the order in which they ended."""
-    subprocess.run(["strace", "-f", "-y", "-s", "0", "-o", str(log), "-e", f"trace={_CALLS}", *command], check=True, env=env, capture_output=True)
+    subprocess.run(["strace", "-f", "-y", "-s", "0", "-o", str(log), "-e", f"trace={_CALLS}", *command], check=True,
+                   env=env, capture_output=True)
     calls: list[Call] = []
     begun: dict[str, tuple[str, str, int]] = {}
     for line in log.read_text(errors="replace").splitlines():
@@ -107,7 +108,8 @@ def replay(calls: list[Call], folder: Path) -> Iterator[tuple[Call, str, Disk]]:
         texts = [os.path.abspath(text) for text in _TEXT.findall(call.arguments)]
         files = [path.partition(" (deleted)")[0] for path in _FILE.findall(call.arguments)]
         inside = [os.path.relpath(path, folder) for path in texts if path.startswith(f"{folder}/")]
-        opened = [os.path.relpath(path, folder) for path in files if path == str(folder) or path.startswith(f"{folder}/")]
+        opened = [os.path.relpath(path, folder) for path in files if path == str(folder)
+                  or path.startswith(f"{folder}/")]
         name = ""
         if call.name in ("openat", "open", "creat") and inside:
             name = inside[0]

@@ -13,7 +13,7 @@ from nebulaio.huggingface import from_pretrained
 SMALL = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
     "num_attention_heads": 4, "num_key_value_heads": 2,
-}  # fmt: skip
+}
 
 _EXPERTS = {"num_experts": 4, "moe_intermediate_size": 16, "num_experts_per_tok": 2}
 
@@ -53,7 +53,8 @@ def same(ours: Any, theirs: Any) -> None:
         assert mine[name].dtype is value.dtype and mine[name].device == value.device, name
         assert torch.equal(mine[name], value), name
     ties = [[id(tensor) for _, tensor in model.named_parameters(remove_duplicate=False)] for model in (ours, theirs)]
-    assert [one.index(part) for one in ties[:1] for part in one] == [one.index(part) for one in ties[1:] for part in one]
+    assert [one.index(part) for one in ties[:1] for part in one] == [one.index(part) for one in ties[1:]
+                                                                     for part in one]
     for mine, other in zip(ours.parameters(), theirs.parameters()):
         assert mine.requires_grad is other.requires_grad
     assert ours.config.to_dict() == theirs.config.to_dict()

@@ -43,7 +43,8 @@ class Server:
         self.killed = False
         self.keys = {"access_key": ACCESS, "secret_key": SECRET}
 
-    def request(self, method: str, path: str, body: bytes = b"", query: str = "", headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+    def request(self, method: str, path: str, body: bytes = b"", query: str = "",
+                headers: dict[str, str] | None = None) -> tuple[int, bytes]:
         """A signed request; path is not escaped yet. Returns status and body."""
         host = self.endpoint.partition("//")[2]
         when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
@@ -58,7 +59,8 @@ class Server:
         for part in (when[:8], "us-east-1", "s3", "aws4_request"):
             key = hmac.new(key, part.encode(), hashlib.sha256).digest()
         proof = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-        sent["Authorization"] = f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, SignedHeaders={names}, Signature={proof}"
+        sent[
+            "Authorization"] = f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, SignedHeaders={names}, Signature={proof}"
         connection = http.client.HTTPConnection(host, timeout=60)
         try:
             connection.request(method, path + ("?" + query if query else ""), body, sent)
@@ -69,14 +71,17 @@ class Server:
 
     def add_user(self, name: str) -> dict[str, str]:
         """Make an account that may do nothing yet; returns its keys."""
-        said = subprocess.run([program(), "user", "add", name, "--data", str(self.data), "--json"], check=True, stdout=subprocess.PIPE)
+        said = subprocess.run([program(), "user", "add", name, "--data", str(self.data), "--json"], check=True,
+                              stdout=subprocess.PIPE)
         return {"access_key": name, "secret_key": json.loads(said.stdout)["secret_key"]}
 
     def add_reader(self, name: str, bucket: str) -> dict[str, str]:
         """Make an account that may read the objects of a bucket and no more; returns its keys."""
         keys = self.add_user(name)
-        allow = {"Effect": "Allow", "Principal": {"AWS": [name]}, "Action": ["s3:GetObject"], "Resource": [f"arn:aws:s3:::{bucket}/*"]}
-        status, said = self.request("PUT", f"/{bucket}", json.dumps({"Version": "2012-10-17", "Statement": [allow]}).encode(), "policy=")
+        allow = {"Effect": "Allow", "Principal": {"AWS": [name]}, "Action": ["s3:GetObject"],
+                 "Resource": [f"arn:aws:s3:::{bucket}/*"]}
+        status, said = self.request("PUT", f"/{bucket}",
+                                    json.dumps({"Version": "2012-10-17", "Statement": [allow]}).encode(), "policy=")
         assert status in (200, 204), said
         return keys
 
@@ -118,15 +123,18 @@ def endpoint_of(process: subprocess.Popen[bytes], seconds: float) -> str:
 
 
 @contextmanager
-def serving(folder: Path, *, buckets: tuple[str, ...] = ("bucket", "my-bucket"), **environment: str) -> Iterator[Server]:
+def serving(folder: Path, *, buckets: tuple[str, ...] = ("bucket", "my-bucket"),
+            **environment: str) -> Iterator[Server]:
     """A server with its door open, on a free port and with data in folder, and some buckets."""
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
-            [program(), "server", "--json", "--data", str(folder / "data"), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0"],
-            env={**os.environ, "NEBULAIO_ROOT_USER": ACCESS, "NEBULAIO_ROOT_PASSWORD": SECRET, "NEBULAIO_GPUDIRECT_ENABLED": "true", **environment},
+            [program(), "server", "--json", "--data", str(folder / "data"), "--address", "127.0.0.1:0",
+             "--console-address", "127.0.0.1:0"],
+            env={**os.environ, "NEBULAIO_ROOT_USER": ACCESS, "NEBULAIO_ROOT_PASSWORD": SECRET,
+                 "NEBULAIO_GPUDIRECT_ENABLED": "true", **environment},
             stdout=subprocess.PIPE,
             stderr=log,
-        )  # fmt: skip
+        )
         try:
             try:
                 server = Server(endpoint_of(process, 60), folder / "data", process)
@@ -149,8 +157,10 @@ def serving(folder: Path, *, buckets: tuple[str, ...] = ("bucket", "my-bucket"),
 
 def main() -> int:
     # Not in memory: door-written objects need a file system that tells of writers.
-    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder, serving(Path(folder)) as server:
-        told = {"NEBULAIO_ENDPOINT": server.endpoint, "NEBULAIO_ACCESS_KEY": ACCESS, "NEBULAIO_SECRET_KEY": SECRET, "SERVER_DATA": str(server.data)}
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder, serving(
+        Path(folder)) as server:
+        told = {"NEBULAIO_ENDPOINT": server.endpoint, "NEBULAIO_ACCESS_KEY": ACCESS, "NEBULAIO_SECRET_KEY": SECRET,
+                "SERVER_DATA": str(server.data)}
         reader = server.add_reader("reader", "my-bucket")
         told |= {"READER_ACCESS_KEY": reader["access_key"], "READER_SECRET_KEY": reader["secret_key"]}
         return subprocess.run(sys.argv[1:], env={**os.environ, **told}).returncode

@@ -28,7 +28,8 @@ UNAVAILABLE = (".flax", ".tensorflow", ".paddle", ".mlx")
 def shown(value: Any) -> Any:
     """A result in a form that JSON can carry and that both packages have in common."""
     if isinstance(value, torch.Tensor):
-        return ["torch", str(value.dtype), str(value.device), list(value.shape), value.contiguous().view(-1).view(torch.uint8).tolist() if value.numel() else []]
+        return ["torch", str(value.dtype), str(value.device), list(value.shape),
+                value.contiguous().view(-1).view(torch.uint8).tolist() if value.numel() else []]
     if isinstance(value, numpy.ndarray):
         return ["numpy", str(value.dtype), list(value.shape), value.tobytes().hex()]
     if isinstance(value, dict):
@@ -50,7 +51,8 @@ def outcome(call: Callable[[], Any], error: type[Exception]) -> Any:
     try:
         return {"result": shown(call())}
     except Exception as problem:  # noqa: BLE001 - any exception is a result here
-        kinds = [kind.__name__ for kind in type(problem).__mro__ if kind.__module__ == "builtins" and kind not in (BaseException, object)]
+        kinds = [kind.__name__ for kind in type(problem).__mro__ if kind.__module__ == "builtins"
+                 and kind not in (BaseException, object)]
         return {"raises": (["SafetensorError"] if isinstance(problem, error) else []) + kinds, "says": str(problem)}
 
 
@@ -60,7 +62,8 @@ def signature(value: Any) -> list[list[Any]] | None:
         found = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):
         return None
-    return [[one.name, one.kind.name, "none" if one.default is one.empty else "hidden" if one.default is ... else repr(one.default)] for one in found]
+    return [[one.name, one.kind.name, "none" if one.default is one.empty else "hidden" if one.default is ...
+             else repr(one.default)] for one in found]
 
 
 def names(package: str) -> dict[str, Any]:
@@ -75,7 +78,8 @@ def names(package: str) -> dict[str, Any]:
             out[f"{suffix}.{name}"] = signature(value)
             if inspect.isclass(value) and not issubclass(value, Exception):
                 for member in dir(value):
-                    if not member.startswith("_") or member in ("__enter__", "__exit__", "__len__", "__iter__", "__getitem__"):
+                    if not member.startswith("_") or member in ("__enter__", "__exit__", "__len__", "__iter__",
+                                                                "__getitem__"):
                         out[f"{suffix}.{name}.{member}"] = signature(getattr(value, member))
     for suffix in UNAVAILABLE:
         out.update(written(package, suffix))
@@ -92,7 +96,8 @@ def written(package: str, suffix: str) -> dict[str, Any]:
         given, found = node.args, []
         defaults = [None] * (len(given.args) - len(given.defaults)) + list(given.defaults)
         for one, default in zip(given.args, defaults, strict=True):
-            found.append([one.arg, "POSITIONAL_OR_KEYWORD", "none" if default is None else repr(ast.literal_eval(default))])
+            found.append([one.arg, "POSITIONAL_OR_KEYWORD", "none" if default is None
+                          else repr(ast.literal_eval(default))])
         for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
             found.append([one.arg, "KEYWORD_ONLY", "none" if default is None else repr(ast.literal_eval(default))])
         out[f"{suffix}.{node.name}"] = found
@@ -102,7 +107,9 @@ def written(package: str, suffix: str) -> dict[str, Any]:
 def tensors() -> dict[str, Any]:
     """Torch tensors of all types that both packages have, in the order of a shuffled file."""
     made: dict[str, Any] = {}
-    for number, kind in enumerate(("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool", "complex64", "float8_e4m3fn", "float8_e5m2")):
+    for number, kind in enumerate(("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16",
+                                   "int32", "uint32", "int64", "uint64", "bool", "complex64", "float8_e4m3fn",
+                                   "float8_e5m2")):
         bits = torch.arange(24, dtype=torch.uint8).add(number) if kind != "bool" else torch.arange(24, dtype=torch.uint8) % 2
         made[f"t.{kind}"] = bits.repeat(8).view(getattr(torch, kind)).view(6, -1)
     return {**made, "scalar": torch.tensor(7.0), "empty": torch.empty(0, 4), "\u00e9 \"quoted\"": torch.ones(3, 2)}
@@ -127,8 +134,10 @@ def calls(st: Any, folder: Path) -> dict[str, Callable[[], Any]]:
     for kind in ("keys", "offset_keys", "metadata", "get_tensors"):
         table[f"safe_open.{kind}"] = lambda kind=kind: getattr(opened(), kind)()
         table[f"closed.{kind}"] = lambda kind=kind: getattr(closed(), kind)()
-        table[f"{kind} of a file without metadata"] = lambda kind=kind: getattr(st.safe_open(folder / "plain.safetensors", "pt"), kind)()
-        table[f"{kind} of a file without tensors"] = lambda kind=kind: getattr(st.safe_open(folder / "nothing.safetensors", "pt"), kind)()
+        table[f"{kind} of a file without metadata"] = lambda kind=kind: getattr(
+            st.safe_open(folder / "plain.safetensors", "pt"), kind)()
+        table[f"{kind} of a file without tensors"] = lambda kind=kind: getattr(
+            st.safe_open(folder / "nothing.safetensors", "pt"), kind)()
     for kind in ("get_tensor", "get_slice", "get_tensor_meta"):
         for name in (*tensors(), "nope", "", 1, None):
             table[f"{kind}({name!r})"] = lambda kind=kind, name=name: getattr(opened(), kind)(name)
@@ -138,11 +147,14 @@ def calls(st: Any, folder: Path) -> dict[str, Callable[[], Any]]:
         table[f"numpy {name}"] = lambda name=name: opened("np").get_tensor(name)
         table[f"numpy slice {name}"] = lambda name=name: opened("numpy").get_slice(name)[...]
     for index in (
-        0, -1, 5, 6, -7, slice(None), slice(1, 3), slice(-2, None), slice(0, 100), slice(4, 2), slice(None, None, 2), slice(1, None, 3), ..., (0, 1), (slice(1, 3), slice(2, 5)),
-        (slice(None), 1), (..., 1), (1, ...), (slice(None), slice(None, None, 3)), (0, 0, 0), (), "x", 1.5, slice(None, None, 0), slice(None, None, -1), (..., ...), numpy.int64(2),
-    ):  # fmt: skip
+        0, -1, 5, 6, -7, slice(None), slice(1, 3), slice(-2, None), slice(0, 100), slice(4, 2), slice(None, None, 2),
+        slice(1, None, 3), ..., (0, 1), (slice(1, 3), slice(2, 5)),
+        (slice(None), 1), (..., 1), (1, ...), (slice(None), slice(None, None, 3)), (0, 0, 0), (), "x", 1.5,
+        slice(None, None, 0), slice(None, None, -1), (..., ...), numpy.int64(2),
+    ):
         for framework in ("pt", "numpy"):
-            table[f"get_slice[{index!r}] {framework}"] = lambda index=index, framework=framework: opened(framework).get_slice("t.int32")[index]
+            table[f"get_slice[{index!r}] {framework}"] = lambda index=index, framework=framework: opened(
+                framework).get_slice("t.int32")[index]
     for name in ("scalar", "t.bfloat16", "empty"):
         for index in (slice(None), slice(0, 1), 0, ..., ()):
             table[f"get_slice({name})[{index!r}]"] = lambda name=name, index=index: opened().get_slice(name)[index]
@@ -162,12 +174,17 @@ def calls(st: Any, folder: Path) -> dict[str, Callable[[], Any]]:
         table[f"load_file device={device!r}"] = lambda device=device: st.torch.load_file(path, device=device)["scalar"]
     for backend in ("mmap", "pread", "nope", None, 1):
         table[f"backend={backend!r}"] = lambda backend=backend: opened(backend=backend).get_tensor("scalar")
-        table[f"load_file backend={backend!r}"] = lambda backend=backend: st.torch.load_file(path, backend=backend)["scalar"]
-        table[f"numpy.load_file backend={backend!r}"] = lambda backend=backend: st.numpy.load_file(folder / "plain.safetensors", backend=backend)["scalar"]
-    for wrong in (folder / "none.safetensors", folder, folder / "short.safetensors", folder / "bad.safetensors", 1, None, b"x"):
+        table[f"load_file backend={backend!r}"] = lambda backend=backend: st.torch.load_file(path,
+                                                                                             backend=backend)["scalar"]
+        table[f"numpy.load_file backend={backend!r}"] = lambda backend=backend: st.numpy.load_file(
+            folder / "plain.safetensors", backend=backend)["scalar"]
+    for wrong in (folder / "none.safetensors", folder, folder / "short.safetensors", folder / "bad.safetensors", 1,
+                  None, b"x"):
         name = wrong.name if isinstance(wrong, Path) else repr(wrong)
-        table[f"open {name if name != folder.name else 'a folder'}"] = lambda wrong=wrong: st.safe_open(wrong, "pt").keys()
-        table[f"load_file {name if name != folder.name else 'a folder'}"] = lambda wrong=wrong: st.torch.load_file(wrong)
+        table[f"open {name if name != folder.name else 'a folder'}"] = lambda wrong=wrong: st.safe_open(wrong,
+                                                                                                        "pt").keys()
+        table[f"load_file {name if name != folder.name else 'a folder'}"] = lambda wrong=wrong: st.torch.load_file(
+            wrong)
     table["open without a framework"] = lambda: st.safe_open(path, framework="pt", nope=1)
     table["load_file str"] = lambda: st.torch.load_file(str(path))
     table["load_file keyword"] = lambda: st.torch.load_file(filename=path, device="cpu")
@@ -192,9 +209,10 @@ def calls(st: Any, folder: Path) -> dict[str, Callable[[], Any]]:
         table[f"torch.save_file {metadata!r}"] = saved
     shared = torch.ones(4, 4)
     for label, bad in (
-        ("not contiguous", {"a": torch.ones(3, 4).T}), ("shared", {"a": shared, "b": shared}), ("parts", {"a": shared[:2], "b": shared[2:]}), ("no dictionary", [shared]),
+        ("not contiguous", {"a": torch.ones(3, 4).T}), ("shared", {"a": shared, "b": shared}),
+        ("parts", {"a": shared[:2], "b": shared[2:]}), ("no dictionary", [shared]),
         ("no tensor", {"a": 1}), ("a name", {1: shared}), ("sparse", {"a": torch.eye(3).to_sparse()}),
-    ):  # fmt: skip
+    ):
         table[f"torch.save {label}"] = lambda bad=bad: len(st.torch.save(bad))
         table[f"torch.save_file {label}"] = lambda bad=bad: st.torch.save_file(bad, folder / "bad-out.safetensors")
     table["numpy.save no array"] = lambda: st.numpy.save({"a": 1})
@@ -219,13 +237,17 @@ def calls(st: Any, folder: Path) -> dict[str, Callable[[], Any]]:
 
     for strict in (True, False):
         table[f"models {strict}"] = lambda strict=strict: models(lambda state: None, strict)
-        table[f"models without a name {strict}"] = lambda strict=strict: models(lambda state: state.pop("0.bias") and None, strict)
-        table[f"models with a name {strict}"] = lambda strict=strict: models(lambda state: state.update(more=torch.ones(1)), strict)
+        table[f"models without a name {strict}"] = lambda strict=strict: models(lambda state: state.pop("0.bias")
+                                                                                and None, strict)
+        table[f"models with a name {strict}"] = lambda strict=strict: models(
+            lambda state: state.update(more=torch.ones(1)), strict)
     array = numpy.arange(6, dtype="float32")
     for label, given in (
-        ("float32", {"dtype": "float32", "shape": [2, 3]}), ("a tuple", {"dtype": "float32", "shape": (6,)}), ("nope", {"dtype": "nope", "shape": [6]}),
-        ("negative", {"dtype": "float32", "shape": [-6]}), ("text", {"dtype": "float32", "shape": "x"}), ("no dtype", {"dtype": 1, "shape": [6]}), ("short", {"dtype": "float32", "shape": [7]}),
-    ):  # fmt: skip
+        ("float32", {"dtype": "float32", "shape": [2, 3]}), ("a tuple", {"dtype": "float32", "shape": (6,)}),
+        ("nope", {"dtype": "nope", "shape": [6]}),
+        ("negative", {"dtype": "float32", "shape": [-6]}), ("text", {"dtype": "float32", "shape": "x"}),
+        ("no dtype", {"dtype": 1, "shape": [6]}), ("short", {"dtype": "float32", "shape": [7]}),
+    ):
 
         def spec(given: Any = given) -> Any:
             return st.TensorSpec(**given, data_ptr=array.ctypes.data, data_len=array.nbytes)
@@ -241,12 +263,15 @@ def calls(st: Any, folder: Path) -> dict[str, Callable[[], Any]]:
     for plan in (None, {}, {"nope": None}, {"scalar": None}, ["scalar"], "scalar", 1):
         table[f"prefetch({plan!r}) on the host"] = lambda plan=plan: dict(opened().prefetch(plan))
     for threads in (0, -1, "x", None, 1.5):
-        table[f"prefetch threads={threads!r}"] = lambda threads=threads: dict(opened().prefetch({"scalar": None}, threads=threads))
+        table[f"prefetch threads={threads!r}"] = lambda threads=threads: dict(
+            opened().prefetch({"scalar": None}, threads=threads))
     for device in ("cuda:0", "nope", -1, 1.5, "mps"):
-        table[f"prefetch device={device!r}"] = lambda device=device: dict(opened().prefetch({"scalar": None}, device=device))
+        table[f"prefetch device={device!r}"] = lambda device=device: dict(
+            opened().prefetch({"scalar": None}, device=device))
     table["prefetch by place"] = lambda: opened().prefetch(None, "cpu")
     table["closed.prefetch"] = lambda: closed().prefetch()
-    table["storage_ptr and storage_size"] = lambda: [st.torch.storage_ptr(shared[2:]) == shared.data_ptr(), st.torch.storage_size(shared[2:])]
+    table["storage_ptr and storage_size"] = lambda: [st.torch.storage_ptr(shared[2:]) == shared.data_ptr(),
+                                                     st.torch.storage_size(shared[2:])]
     return table
 
 

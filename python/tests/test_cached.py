@@ -88,7 +88,8 @@ def test_the_order_of_tensors_is_the_references(tmp_path: Path) -> None:
         assert ours.keys() == theirs.keys()
 
 
-@pytest.mark.parametrize("options", [{"route": "direct"}, {"route": "buffered"}, {"cache": "bypass"}, {"verify": True}], ids=str)
+@pytest.mark.parametrize("options", [{"route": "direct"}, {"route": "buffered"}, {"cache": "bypass"}, {"verify": True}],
+                         ids=str)
 def test_what_was_asked_for_is_the_engines(tmp_path: Path, options: dict[str, Any]) -> None:
     path = write(tmp_path / "t.safetensors", {"a": random_entry(1, "F32", [10])})
     write_checksums(path)
@@ -110,7 +111,8 @@ def test_large_tensors_are_the_engines(tmp_path: Path) -> None:
 
 
 def test_absent_pages_are_the_engines(tmp_path: Path) -> None:
-    made = {"first": random_entry(1, "U8", [100]), "gap": random_entry(2, "U8", [1 << 20]), "a": random_entry(3, "U8", [50_000])}
+    made = {"first": random_entry(1, "U8", [100]), "gap": random_entry(2, "U8", [1 << 20]),
+            "a": random_entry(3, "U8", [50_000])}
     path = write(tmp_path / "t.safetensors", made)
     with safe_open(path, "np") as file:
         descriptor = os.open(path, os.O_RDONLY)
@@ -222,10 +224,12 @@ def test_reports_are_each_threads_own(tmp_path: Path) -> None:
         assert sizes == [20] and last()["bytes"] == 10
 
 
-@pytest.mark.parametrize("index", [0, -1, slice(1, 3), (1, slice(2, 5)), (0, 0, 0), (slice(1, 2), slice(None)), (slice(0, 5, 2),), ...], ids=repr)
+@pytest.mark.parametrize("index", [0, -1, slice(1, 3), (1, slice(2, 5)), (0, 0, 0), (slice(1, 2), slice(None)),
+                                   (slice(0, 5, 2),), ...], ids=repr)
 def test_parts_that_lie_together(tmp_path: Path, index: Any) -> None:
     array = numpy.arange(5 * 7 * 4, dtype="i4").reshape(5, 7, 4)
-    path = write(tmp_path / "t.safetensors", {"odd": random_entry(1, "U8", [3]), "b": ("I32", [5, 7, 4], array.tobytes())})
+    path = write(tmp_path / "t.safetensors", {"odd": random_entry(1, "U8", [3]),
+                                              "b": ("I32", [5, 7, 4], array.tobytes())})
     with safe_open(path, "np") as file:
         part = file.get_slice("b")[index]
         assert small_read()

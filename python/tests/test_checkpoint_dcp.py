@@ -42,8 +42,9 @@ def test_checkpoints_that_other_releases_have_written(release: str) -> None:
     expected = {
         "w": torch.arange(12.0).reshape(3, 4), "half": torch.arange(6).to(torch.bfloat16),
         "turned": torch.arange(20.0).reshape(4, 5).t(), "nested": {"step": 7, "t": torch.tensor(3)},
-    }  # fmt: skip
-    assert same(load(blank(expected), StorageReader(Path(__file__).parent / "checkpoints" / f"torch-{release}")), expected)
+    }
+    assert same(load(blank(expected), StorageReader(Path(__file__).parent / "checkpoints" / f"torch-{release}")),
+                expected)
 
 
 def test_files_are_pages_with_sums_and_a_manifest(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_files_are_pages_with_sums_and_a_manifest(tmp_path: Path) -> None:
     name = f"__0_0_{identity}.distcp"
     assert {path.name for path in tmp_path.iterdir()} == {
         ".metadata", manifest.name, manifest.name + ".crc64nvme", name, name + ".crc64nvme",
-    }  # fmt: skip
+    }
     assert (told["version"], told["format"], told["step"], told["world"]) == (1, "torch-dcp", 40, 1)
     data = (tmp_path / name).read_bytes()
     assert told["bytes"] == len(data) == told["files"][0]["size"]
@@ -94,21 +95,24 @@ def test_each_item_is_an_archive_that_torch_loads(tmp_path: Path) -> None:
         assert same(torch.load(io.BytesIO(data), weights_only=True), state[index.fqn]), index.fqn
         names = zipfile.ZipFile(io.BytesIO(data)).namelist()
         assert [name.partition("/")[2] for name in names] == [
-            "data.pkl", ".format_version", ".storage_alignment", "byteorder", "data/0", "version", ".data/serialization_id",
-        ]  # fmt: skip
+            "data.pkl", ".format_version", ".storage_alignment", "byteorder", "data/0", "version",
+            ".data/serialization_id",
+        ]
 
 
 def test_views_of_one_storage_and_tensors_out_of_order(tmp_path: Path) -> None:
     base = torch.arange(24.0).reshape(4, 6)
-    state = {"whole": base, "row": base[1], "columns": base[:, 2:5], "turned": base.t(), "flipped": base.permute(1, 0)[::2],
-             "conj": torch.tensor([1 + 2j, 3 - 4j]).conj(), "parameter": torch.nn.Parameter(base[2:])}  # fmt: skip
+    state = {"whole": base, "row": base[1], "columns": base[:, 2:5], "turned": base.t(),
+             "flipped": base.permute(1, 0)[::2],
+             "conj": torch.tensor([1 + 2j, 3 - 4j]).conj(), "parameter": torch.nn.Parameter(base[2:])}
     for number, writer in enumerate(writers(tmp_path)):
         if number:
             for path in tmp_path.iterdir():
                 path.unlink()
         save(state, writer)
         for reader in (StorageReader(tmp_path), dcp.FileSystemReader(tmp_path)):
-            got = load({key: torch.zeros_like(value, memory_format=torch.contiguous_format) for key, value in state.items()}, reader)
+            got = load({key: torch.zeros_like(value, memory_format=torch.contiguous_format)
+                        for key, value in state.items()}, reader)
             for key, value in state.items():
                 assert torch.equal(got[key], value), key
 
@@ -132,7 +136,8 @@ def test_destinations_that_need_a_buffer(tmp_path: Path, monkeypatch: pytest.Mon
     state = {"a": torch.randn(40, 30), "b": torch.randn(5, 6, 7), "c": torch.arange(2000)}
     for writer in writers(tmp_path):
         save(state, writer)
-        targets = {"a": torch.zeros(30, 40).t(), "b": torch.zeros(5, 6, 7, dtype=torch.bfloat16), "c": torch.zeros(4000, dtype=torch.int64)[::2]}
+        targets = {"a": torch.zeros(30, 40).t(), "b": torch.zeros(5, 6, 7, dtype=torch.bfloat16),
+                   "c": torch.zeros(4000, dtype=torch.int64)[::2]}
         reader = StorageReader(tmp_path)
         load(targets, reader)
         assert torch.equal(targets["a"], state["a"]) and torch.equal(targets["c"], state["c"])
@@ -147,7 +152,8 @@ def test_boxes_of_many_runs_are_widened(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(_regions, "MOST_RUNS", 3)
     whole = torch.randn(6, 5, 4, 3)
     save({"t": whole}, StorageWriter(tmp_path))
-    got = load({"t": Part(whole, (1, 1, 1, 1), (4, 3, 2, 2)).blank()}, StorageReader(tmp_path), planner=PartPlanner({"t": (1, 1, 1, 1)}))
+    got = load({"t": Part(whole, (1, 1, 1, 1), (4, 3, 2, 2)).blank()}, StorageReader(tmp_path),
+               planner=PartPlanner({"t": (1, 1, 1, 1)}))
     assert torch.equal(got["t"], whole[1:5, 1:4, 1:3, 1:3])
 
 
@@ -215,7 +221,8 @@ def random_boxes(generator: random.Random, shape: tuple[int, ...]) -> list[tuple
     """Boxes that cover a tensor once: each dimension is cut at random places."""
     cuts = []
     for extent in shape:
-        inner = sorted(generator.sample(range(1, extent), generator.randint(0, min(2, extent - 1)))) if extent > 1 else []
+        inner = sorted(generator.sample(range(1, extent),
+                                        generator.randint(0, min(2, extent - 1)))) if extent > 1 else []
         edges = [0, *inner, extent]
         cuts.append([(begin, end - begin) for begin, end in itertools.pairwise(edges)])
     return [(tuple(b for b, _ in parts), tuple(n for _, n in parts)) for parts in itertools.product(*cuts)]
@@ -238,11 +245,13 @@ def test_random_shards_saved_and_random_boxes_loaded(tmp_path: Path, seed: int) 
             lengths = tuple(generator.randint(1, extent - begin) for begin, extent in zip(at, whole.shape))
             parts[fqn] = Part(whole, at, lengths)
         reader = StorageReader(tmp_path, verify=bool(seed % 2))
-        got = load({fqn: part.blank() for fqn, part in parts.items()}, reader, planner=PartPlanner({f: p.at for f, p in parts.items()}))
+        got = load({fqn: part.blank() for fqn, part in parts.items()}, reader,
+                   planner=PartPlanner({f: p.at for f, p in parts.items()}))
         assert same(got, {fqn: part.values() for fqn, part in parts.items()})
         # Only the wanted bytes are read into the tensors.
         assert reader.report is not None
-        assert reader.report["wanted_bytes"] == sum(part.values().numel() * part.whole.dtype.itemsize for part in parts.values())
+        assert reader.report["wanted_bytes"] == sum(part.values().numel() * part.whole.dtype.itemsize
+                                                    for part in parts.values())
     assert same(load(blank(wholes), dcp.FileSystemReader(tmp_path)), wholes)
 
 
@@ -258,7 +267,8 @@ def test_conversion_of_formats(tmp_path: Path) -> None:
         dcp_to_torch_save(tmp_path / "dcp", tmp_path / "state.pt")
         assert same(torch.load(tmp_path / "state.pt", weights_only=False), state)
         rebuilt: dict[str, Any] = {}
-        _load_state_dict(rebuilt, storage_reader=StorageReader(tmp_path / "dcp"), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+        _load_state_dict(rebuilt, storage_reader=StorageReader(tmp_path / "dcp"), planner=_EmptyStateDictLoadPlanner(),
+                         no_dist=True)
     assert same(rebuilt, state)
 
 
@@ -309,7 +319,8 @@ def test_metadata_is_read_by_older_and_newer_releases(tmp_path: Path, monkeypatc
     states = []
     original = TensorProperties.__setstate__
     with monkeypatch.context() as patch:
-        patch.setattr(TensorProperties, "__setstate__", lambda self, state: (states.append(state), original(self, state))[1])
+        patch.setattr(TensorProperties, "__setstate__",
+                      lambda self, state: (states.append(state), original(self, state))[1])
         pickle.loads(data)
     assert {len(state) for state in states} == {5}  # equal properties are written once
     with monkeypatch.context() as patch:
@@ -334,8 +345,9 @@ def test_a_save_to_another_place_than_the_writers(tmp_path: Path) -> None:
 def test_leftovers_of_killed_saves_go_and_other_files_stay(tmp_path: Path) -> None:
     state = {"w": torch.ones(9)}
     save(state, StorageWriter(tmp_path))
-    dead = ["__0_0_0123456789abcdef.distcp", "__3_1_0123456789abcdef.distcp.crc64nvme", "checkpoint-0123456789abcdef.nebulaio.json",
-            ".metadata.0123456789abcdef.partial"]  # fmt: skip
+    dead = ["__0_0_0123456789abcdef.distcp", "__3_1_0123456789abcdef.distcp.crc64nvme",
+            "checkpoint-0123456789abcdef.nebulaio.json",
+            ".metadata.0123456789abcdef.partial"]
     alive = ["notes.txt", "__0_0_0123456789abcdef.distcp.bak", "checkpoint-1.nebulaio.json"]
     for name in dead + alive:
         (tmp_path / name).write_bytes(b"x")
@@ -357,7 +369,8 @@ def test_async_save_in_a_thread(tmp_path: Path) -> None:
     state = {"w": torch.randn(50, 4), "step": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dcp.async_save(state, storage_writer=StorageWriter(tmp_path / "t"), no_dist=True, async_checkpointer_type=AsyncCheckpointerType.THREAD).result()
+        dcp.async_save(state, storage_writer=StorageWriter(tmp_path / "t"), no_dist=True,
+                       async_checkpointer_type=AsyncCheckpointerType.THREAD).result()
     assert same(load(blank(state), dcp.FileSystemReader(tmp_path / "t")), state)
 
 
@@ -371,7 +384,8 @@ def test_plans_that_a_planner_has_cached(tmp_path: Path) -> None:
             assert same(load(blank(state), StorageReader(tmp_path, verify=True)), state)
             assert len(list(tmp_path.glob("*.distcp"))) == 1
     finally:
-        for cache in ("_cached_save_plan", "_cached_final_save_plan", "_cached_all_plans", "_cached_global_plan", "_cached_metadata"):
+        for cache in ("_cached_save_plan", "_cached_final_save_plan", "_cached_all_plans", "_cached_global_plan",
+                      "_cached_metadata"):
             getattr(SavePlanner, cache).clear()
 
 

@@ -27,7 +27,8 @@ from support import PACKAGE  # noqa: E402
 
 
 def state(scale: float = 1.0) -> dict[str, Any]:
-    return {"a.w": torch.arange(3000.0) * scale, "b": torch.full((7, 5), scale, dtype=torch.bfloat16), "t": torch.ones(4, 6).t() * scale, "step": 3}
+    return {"a.w": torch.arange(3000.0) * scale, "b": torch.full((7, 5), scale, dtype=torch.bfloat16),
+            "t": torch.ones(4, 6).t() * scale, "step": 3}
 
 
 def data_files(folder: Path) -> list[Path]:
@@ -114,7 +115,8 @@ def test_metadata_of_another_run(tmp_path: Path) -> None:
 def test_metadata_of_another_stock_run(tmp_path: Path) -> None:
     """The items have other dtypes and shapes than the metadata says."""
     first = {"w": torch.zeros(16, dtype=torch.float32), "x": torch.zeros(2, 3)}
-    for other in ({"w": torch.zeros(16, dtype=torch.int32), "x": torch.zeros(2, 3)}, {"w": torch.zeros(16), "x": torch.zeros(3, 2)}):
+    for other in ({"w": torch.zeros(16, dtype=torch.int32), "x": torch.zeros(2, 3)},
+                  {"w": torch.zeros(16), "x": torch.zeros(3, 2)}):
         save(first, dcp.FileSystemWriter(tmp_path / "a"))
         save(other, dcp.FileSystemWriter(tmp_path / "b"))
         shutil.copy(tmp_path / "b/.metadata", tmp_path / "a/.metadata")
@@ -182,7 +184,8 @@ def test_a_hostile_pickle_runs_nothing(tmp_path: Path) -> None:
 def test_metadata_that_points_outside(tmp_path: Path) -> None:
     save({"w": torch.ones(3)}, dcp.FileSystemWriter(tmp_path))
     good = (tmp_path / ".metadata").read_bytes()
-    for path, offset in (("../x.distcp", 0), ("/etc/passwd", 0), ("a\0b", 0), ("", 0), ("__0_0.distcp", -4), ("__0_0.distcp", 1 << 70)):
+    for path, offset in (("../x.distcp", 0), ("/etc/passwd", 0), ("a\0b", 0), ("", 0), ("__0_0.distcp", -4),
+                         ("__0_0.distcp", 1 << 70)):
         metadata = _metadata.load(good, "test")
         for info in metadata.storage_data.values():
             info.relative_path, info.offset = path, offset
@@ -335,9 +338,10 @@ def test_a_full_file_system_leaves_the_old_checkpoint(tmp_path: Path) -> None:
 
 def run(code: str, *arguments: object) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], env={**os.environ, "PYTHONPATH": f"{PACKAGE}:{os.environ.get('PYTHONPATH', '')}"},
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": f"{PACKAGE}:{os.environ.get('PYTHONPATH', '')}"},
         capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -19,13 +19,15 @@ from nebulaio.torch import StorageReader, StorageWriter  # noqa: E402
 from support import encode, write_sharded  # noqa: E402
 
 # The dtypes that the safetensors package and stock torch both know.
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool]
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16,
+          torch.int32, torch.int64, torch.bool]
 
 
 def model(seed: int) -> dict[str, Any]:
     generator = random.Random(seed)
     shapes = [(), (4,), (3, 5), (2, 3, 4), (300,)]
-    return {f"{number}.{str(dtype)[6:]}": random_tensor(generator, dtype, shape) for dtype in DTYPES for number, shape in enumerate(shapes)}
+    return {f"{number}.{str(dtype)[6:]}": random_tensor(generator, dtype, shape) for dtype in DTYPES
+            for number, shape in enumerate(shapes)}
 
 
 def test_stock_reads_our_model_and_we_read_its(tmp_path: Path) -> None:
@@ -39,7 +41,8 @@ def test_stock_reads_our_model_and_we_read_its(tmp_path: Path) -> None:
             assert same(load(blank(state), reader), state), (place, reader)
     assert same(load(blank(state), StorageReader(tmp_path / "ours", verify=True)), state)
     names = {path.name for path in (tmp_path / "ours").iterdir()}
-    assert {"model-00001-of-00001.safetensors", "model-00001-of-00001.safetensors.crc64nvme", "model.safetensors.index.json"} < names
+    assert {"model-00001-of-00001.safetensors", "model-00001-of-00001.safetensors.crc64nvme",
+            "model.safetensors.index.json"} < names
     assert len(names) == 5  # and the manifest with its checksums
     index = json.loads((tmp_path / "ours/model.safetensors.index.json").read_bytes())
     assert index["metadata"]["total_size"] == sum(value.numel() * value.itemsize for value in state.values())
@@ -49,8 +52,10 @@ def test_stock_reads_our_model_and_we_read_its(tmp_path: Path) -> None:
 def test_transformers_style_models_without_sharding_information(tmp_path: Path) -> None:
     from support import random_entry
 
-    entries = {"a.w": random_entry(1, "F32", [4, 6]), "a.b": random_entry(2, "BF16", [6]), "c": random_entry(3, "I64", [2, 2])}
-    write_sharded(tmp_path / "m", {"model-00001-of-00002.safetensors": {"a.w": entries["a.w"]}, "model-00002-of-00002.safetensors": {"a.b": entries["a.b"], "c": entries["c"]}})
+    entries = {"a.w": random_entry(1, "F32", [4, 6]), "a.b": random_entry(2, "BF16", [6]),
+               "c": random_entry(3, "I64", [2, 2])}
+    write_sharded(tmp_path / "m", {"model-00001-of-00002.safetensors": {"a.w": entries["a.w"]},
+                                   "model-00002-of-00002.safetensors": {"a.b": entries["a.b"], "c": entries["c"]}})
     (tmp_path / "m/other.safetensors").write_bytes(b"not of this model")
     got = load({"a.w": torch.zeros(4, 6), "c": torch.zeros(2, 2, dtype=torch.int64)}, StorageReader(tmp_path / "m"))
     assert bytes(got["a.w"].view(torch.uint8).numpy()) == entries["a.w"][2]
@@ -80,7 +85,8 @@ def test_shards_of_ranks(tmp_path: Path) -> None:
     from torch.distributed.checkpoint import HuggingFaceStorageReader
 
     in_world(2, shards, str(tmp_path))
-    expected = {"rows": torch.arange(35.0).reshape(7, 5), "columns": torch.arange(24.0).reshape(4, 6), "whole": torch.arange(9.0)}
+    expected = {"rows": torch.arange(35.0).reshape(7, 5), "columns": torch.arange(24.0).reshape(4, 6),
+                "whole": torch.arange(9.0)}
     names = {path.name for path in (tmp_path / "ours").glob("*.safetensors")}
     assert names == {"shard-00001-model-00001-of-00001.safetensors", "shard-00002-model-00001-of-00001.safetensors"}
     for place in ("ours", "stock"):
@@ -105,7 +111,8 @@ def test_what_safetensors_cannot_hold(tmp_path: Path) -> None:
     with refused("'step'.*only tensors"):
         save({"w": torch.ones(2), "step": 3}, StorageWriter(tmp_path / "a", format="safetensors"))
     assert not list((tmp_path / "a").glob("*.safetensors"))
-    save({"w": torch.ones(2)}, StorageWriter(tmp_path / "a", format="safetensors"))  # the mark of the failed one is no obstacle
+    # the mark of the failed one is no obstacle
+    save({"w": torch.ones(2)}, StorageWriter(tmp_path / "a", format="safetensors"))
     with refused("has 'model-00001-of-00001.safetensors' already"):
         save({"w": torch.ones(2)}, StorageWriter(tmp_path / "a", format="safetensors"))
     assert torch.equal(load({"w": torch.zeros(2)}, StorageReader(tmp_path / "a"))["w"], torch.ones(2))
@@ -115,13 +122,14 @@ def test_what_safetensors_cannot_hold(tmp_path: Path) -> None:
     "header",
     [
         "[]", "{", '{"w": 3}', '{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
-        '{"w": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}}', '{"w": {"dtype": "XX", "shape": [2], "data_offsets": [0, 8]}}',
+        '{"w": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}}',
+        '{"w": {"dtype": "XX", "shape": [2], "data_offsets": [0, 8]}}',
         '{"w": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}',
         '{"__metadata__": {"DCP_SHARDING_INFO": "{}"}, "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}',
         '{"__metadata__": {"DCP_SHARDING_INFO": "{\\"w\\": {\\"saved_offsets\\": [0, 0]}}"}, "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}',
         '{"__metadata__": {"DCP_SHARDING_INFO": "{\\"w\\": {\\"saved_offsets\\": [7]}}"}, "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}',
     ],
-)  # fmt: skip
+)
 def test_damaged_headers_are_refused(tmp_path: Path, header: str) -> None:
     (tmp_path / "model.safetensors").write_bytes(encode(header, bytes(8)))
     with refused("model.safetensors|parts of tensor"):

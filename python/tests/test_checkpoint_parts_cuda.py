@@ -15,11 +15,13 @@ from nebulaio.torch import StorageReader, StorageWriter  # noqa: E402
 
 
 def test_tensors_on_both_devices_share_a_save(tmp_path: Path) -> None:
-    state = {"gpu": torch.arange(5000.0, device="cuda"), "host": torch.arange(7), "turned": torch.randn(30, 20, device="cuda").t(), "n": 1}
+    state = {"gpu": torch.arange(5000.0, device="cuda"), "host": torch.arange(7),
+             "turned": torch.randn(30, 20, device="cuda").t(), "n": 1}
     writer = StorageWriter(tmp_path)
     save(state, writer)
     assert writer.report is not None and writer.report["copied_items"] == 1
-    got = {"gpu": torch.zeros(5000), "host": torch.zeros(7, dtype=torch.int64, device="cuda"), "turned": torch.zeros(30, 20, device="cuda").t(), "n": 0}
+    got = {"gpu": torch.zeros(5000), "host": torch.zeros(7, dtype=torch.int64, device="cuda"),
+           "turned": torch.zeros(30, 20, device="cuda").t(), "n": 0}
     reader = StorageReader(tmp_path, verify=True)
     load(got, reader)
     assert torch.equal(got["gpu"], state["gpu"].cpu()) and torch.equal(got["host"].cpu(), state["host"])

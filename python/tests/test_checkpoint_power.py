@@ -125,7 +125,8 @@ def test_the_model_finds_a_missing_sync(ours: tuple[list[powercut.Call], Path]) 
     calls, folder = ours
     directory = [at for at, call in enumerate(calls) if call.name == "fsync" and call.arguments.endswith(f"<{folder}>")]
     metadata = [at for at, call in enumerate(calls) if call.name == "fsync" and "..metadata." in call.arguments]
-    data = [at for at, call in enumerate(calls) if call.name == "fsync" and ".distcp." in call.arguments and ".tmp>" in call.arguments]
+    data = [at for at, call in enumerate(calls) if call.name == "fsync" and ".distcp." in call.arguments
+            and ".tmp>" in call.arguments]
     assert len(metadata) == 3 and len(data) == 6
     for left_out in ({metadata[1]}, {data[2]}, set(directory[-3:]), set(directory)):
         kept = [call if at not in left_out else call._replace(name="nothing") for at, call in enumerate(calls)]

@@ -35,7 +35,8 @@ def saved(path: Path, ours: bool = True) -> dict[str, Any]:
     generator = random.Random(7)
     wholes = {
         f"t{number}": random_tensor(generator, dtype, shape)
-        for number, (dtype, shape) in enumerate([(torch.float32, (8, 3)), (torch.bfloat16, (9, 2, 2)), (torch.int64, (5,))] * 8)
+        for number, (dtype, shape) in enumerate(
+            [(torch.float32, (8, 3)), (torch.bfloat16, (9, 2, 2)), (torch.int64, (5,))] * 8)
     }
     boxes = {fqn: in_rows(tuple(whole.shape), [1, 3, 4])[::-1] for fqn, whole in wholes.items()}
     save(dict(wholes), StorageWriter(path) if ours else dcp.FileSystemWriter(path), planner=ShardPlanner(wholes, boxes))
@@ -85,13 +86,15 @@ def test_random_rows(tmp_path: Path, seed: int) -> None:
     for fqn, whole in wholes.items():
         cuts = sorted(generator.sample(range(1, whole.shape[0]), generator.randint(1, whole.shape[0] - 1)))
         boxes[fqn] = in_rows(tuple(whole.shape), cuts)
-    save(dict(wholes), StorageWriter(tmp_path) if seed % 2 else dcp.FileSystemWriter(tmp_path), planner=ShardPlanner(wholes, boxes))
+    save(dict(wholes), StorageWriter(tmp_path) if seed % 2 else dcp.FileSystemWriter(tmp_path),
+         planner=ShardPlanner(wholes, boxes))
     for verify in (False, True) if seed % 2 else (False,):
         assert same(load(blank(wholes), StorageReader(tmp_path, verify=verify)), wholes)
         parts = {}
         for fqn, whole in wholes.items():
             at = tuple(generator.randrange(extent) for extent in whole.shape)
-            parts[fqn] = Part(whole, at, tuple(generator.randint(1, extent - begin) for begin, extent in zip(at, whole.shape)))
+            parts[fqn] = Part(whole, at, tuple(generator.randint(1, extent - begin)
+                                               for begin, extent in zip(at, whole.shape)))
         found = load(
             {fqn: part.blank() for fqn, part in parts.items()},
             StorageReader(tmp_path, verify=verify),

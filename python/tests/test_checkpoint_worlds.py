@@ -66,7 +66,8 @@ def sharded(offload: bool = False) -> tuple[Any, Any]:
     return model, torch.optim.Adam(model.parameters(), lr=0.01)
 
 
-def reshard(rank: int, world: int, source: str, target: str, stock: bool, verify: bool, offload: bool) -> dict[str, Any]:
+def reshard(rank: int, world: int, source: str, target: str, stock: bool, verify: bool, offload: bool) -> dict[str,
+                                                                                                               Any]:
     """Load a checkpoint into a sharded model, save it again, and return the report and the whole state."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
@@ -75,17 +76,20 @@ def reshard(rank: int, world: int, source: str, target: str, stock: bool, verify
     reader = StorageReader(source, verify=verify)
     dcp.load(state, storage_reader=reader)
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-    dcp.save(state_of(model, optimizer), storage_writer=dcp.FileSystemWriter(target) if stock else StorageWriter(target))
+    dcp.save(state_of(model, optimizer), storage_writer=dcp.FileSystemWriter(target) if stock
+             else StorageWriter(target))
     weights, moments = get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))
     whole = {"model": weights, "optimizer": moments}
     assert reader.report is not None
-    return {"report": {key: reader.report[key] for key in ("items", "shared_bytes", "wanted_bytes")}, "state": _bytes(whole) if rank == 0 else None}
+    return {"report": {key: reader.report[key] for key in ("items", "shared_bytes", "wanted_bytes")},
+            "state": _bytes(whole) if rank == 0 else None}
 
 
 def _bytes(state: Any) -> Any:
     """The state with tensors as bytes, which need no shared memory on their way to another process."""
     if isinstance(state, torch.Tensor):
-        return ("tensor", str(state.dtype), tuple(state.shape), bytes(state.detach().contiguous().reshape(-1).view(torch.uint8).numpy()))
+        return ("tensor", str(state.dtype), tuple(state.shape),
+                bytes(state.detach().contiguous().reshape(-1).view(torch.uint8).numpy()))
     if isinstance(state, dict):
         return {key: _bytes(value) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
@@ -99,7 +103,8 @@ def test_fsdp_state_goes_through_worlds_of_2_3_and_1(tmp_path: Path, stock: bool
     expected = state_of(*trained())
     save(expected, StorageWriter(tmp_path / "0"))
     for number, world in enumerate((2, 3, 1)):
-        got = in_world(world, reshard, str(tmp_path / str(number)), str(tmp_path / str(number + 1)), stock and number < 2, not stock, offload)
+        got = in_world(world, reshard, str(tmp_path / str(number)), str(tmp_path / str(number + 1)), stock
+                       and number < 2, not stock, offload)
         assert got[0]["state"] == _bytes(expected), world
         files = list((tmp_path / str(number + 1)).glob("*.distcp"))
         assert len(files) >= world
@@ -113,13 +118,15 @@ def meshes(rank: int, world: int, folder: str) -> None:
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     mesh = init_device_mesh("cpu", (2, 2))
-    wholes = {name: torch.arange(7 * 6 * 5, dtype=torch.float32).reshape(7, 6, 5) * scale for scale, name in enumerate("abc", 1)}
+    wholes = {name: torch.arange(7 * 6 * 5, dtype=torch.float32).reshape(7, 6, 5) * scale
+              for scale, name in enumerate("abc", 1)}
     saved = {"a": (Shard(0), Shard(1)), "b": (Replicate(), Shard(2)), "c": (Shard(1), Replicate())}
     state = {name: distribute_tensor(wholes[name], mesh, saved[name]) for name in wholes}
     for writer, place in ((StorageWriter, "ours"), (dcp.FileSystemWriter, "stock")):
         dcp.save({**state, "plain": torch.arange(4.0), "step": 3}, storage_writer=writer(f"{folder}/{place}"))
         for placements in ((Shard(2), Shard(0)), (Shard(1), Shard(1)), (Replicate(), Replicate())):
-            other = {name: distribute_tensor(torch.zeros_like(whole), mesh, placements) for name, whole in wholes.items()}
+            other = {name: distribute_tensor(torch.zeros_like(whole), mesh, placements)
+                     for name, whole in wholes.items()}
             target = {**other, "plain": torch.zeros(4), "step": 0}
             dcp.load(target, storage_reader=StorageReader(f"{folder}/{place}"))
             for name, whole in wholes.items():
@@ -155,7 +162,8 @@ def failing(rank: int, world: int, folder: str) -> str:
     from checkpoint_support import cause_of
     from torch.distributed.checkpoint.api import CheckpointException
 
-    state = {f"rank{rank}": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8) if rank == 1 else torch.ones(3)}
+    state = {f"rank{rank}": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8) if rank == 1
+             else torch.ones(3)}
     try:
         dcp.save(state, storage_writer=StorageWriter(folder))
     except CheckpointException as problem:
@@ -182,16 +190,19 @@ def in_background(rank: int, world: int, folder: str) -> None:
 
     for kind in (AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS):
         state = {"w": torch.full((4, 3), float(rank)), f"own{rank}": torch.arange(5), "step": 2}
-        dcp.async_save(state, storage_writer=StorageWriter(f"{folder}/{kind.name}"), async_checkpointer_type=kind).result()
+        dcp.async_save(state, storage_writer=StorageWriter(f"{folder}/{kind.name}"),
+                       async_checkpointer_type=kind).result()
 
 
 def test_async_save_of_ranks_in_threads_and_processes(tmp_path: Path) -> None:
     in_world(2, in_background, str(tmp_path))
     for kind in ("THREAD", "PROCESS"):
-        state = {"w": torch.full((4, 3), 9.0), "own0": torch.zeros(5, dtype=torch.int64), "own1": torch.zeros(5, dtype=torch.int64), "step": 0}
+        state = {"w": torch.full((4, 3), 9.0), "own0": torch.zeros(5, dtype=torch.int64),
+                 "own1": torch.zeros(5, dtype=torch.int64), "step": 0}
         for reader in (StorageReader(tmp_path / kind, verify=True), dcp.FileSystemReader(tmp_path / kind)):
             load(state, reader)
-            assert torch.equal(state["own0"], torch.arange(5)) and torch.equal(state["own1"], torch.arange(5)) and state["step"] == 2
+            assert torch.equal(state["own0"], torch.arange(5)) and torch.equal(state["own1"],
+                                                                               torch.arange(5)) and state["step"] == 2
 
 
 def alone(rank: int, world: int, folder: str) -> None:

@@ -58,7 +58,7 @@ def test_a_model_beyond_the_disk_has_holes_and_says_so() -> None:
     (fit.Room(500 * GIB, 40 * GIB, None), 1, 1, "host memory"),
     (fit.Room(900 * GIB, 500 * GIB, 139 * GIB), 4, 1, "the device"),
     (fit.Room(900 * GIB, 40 * GIB, 139 * GIB), 1, 2, "the page cache"),
-])  # fmt: skip
+])
 def test_a_model_beyond_memory_has_fewer_layers(room: fit.Room, copies: int, models: int, word: str) -> None:
     made = fit.plan(shapes.SPECS["70b"], room, copies=copies, models=models)
     assert 1 <= made.spec.layers < 80
@@ -109,13 +109,13 @@ def load(seconds: float, fresh: bool = True, state: str = "warm", cached: float 
             {"stage": "plan", "busy_seconds": 0.002}, {"stage": "copy", "busy_seconds": 9, "span_seconds": 0.09}
         ],
         "refusals": [{"what": "gpu", "reason": "no driver", "on": "this machine", "fix": "install it"}],
-    }  # fmt: skip
+    }
     profile = {"seconds": {"module": 0.05, "total": seconds}, "how": "somehow", "reports": [report, report]}
     memory_used = {"rss_growth": 10 << 20, "rss_peak": 20 << 20, "anonymous_growth": 5 << 20}
     return {
         "fresh": fresh, "state": state, "cached_before": cached, "seconds": seconds, "forward_seconds": 1.0,
         "device": {}, "profile": profile, **memory_used, **more,
-    }  # fmt: skip
+    }
 
 
 def test_figures_of_a_loader() -> None:
@@ -273,7 +273,7 @@ def test_a_worker_that_fails_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [
     ["--model", "8b"], ["--model", ""], ["--loaders", "magic"], ["--rounds", "0"], ["--processes", "-1"],
     ["--only", "crowd"], ["--models", "0"], ["--json", "/nowhere/out.json"],
-])  # fmt: skip
+])
 def test_bad_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         cli.main(arguments)

@@ -16,7 +16,7 @@ from support import Entry, python, random_entry, write, write_sharded, write_spa
 pytestmark = pytest.mark.cuda
 
 DTYPES = ["BOOL", "U8", "I8", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64",
-          "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"]  # fmt: skip
+          "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"]
 STANDARD = [dtype for dtype in DTYPES if dtype != "BF16" and not dtype.startswith("F8")]
 
 
@@ -63,7 +63,8 @@ def test_torch_every_dtype(torch: Any, tmp_path: Path, device: Any) -> None:
 
 
 def test_torch_device_object_and_sharded(torch: Any, tmp_path: Path) -> None:
-    shards = {f"m-{n}.safetensors": {f"{n}.{k}": random_entry(n * 9 + k, "F16", [300, 700]) for k in range(9)} for n in range(4)}
+    shards = {f"m-{n}.safetensors": {f"{n}.{k}": random_entry(n * 9 + k, "F16", [300, 700]) for k in range(9)}
+              for n in range(4)}
     folder = write_sharded(tmp_path / "m", shards).parent
     out = load_model(folder, torch.device("cuda"))
     for part in shards.values():
@@ -205,7 +206,8 @@ def test_out_of_memory_is_ours(torch: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lookahead", [None, 0, 1])
 def test_torch_stream(torch: Any, tmp_path: Path, lookahead: int | None) -> None:
-    shards = {f"m-{n}.safetensors": {f"{n}.{k}": random_entry(n * 9 + k, "F16", [300, 700 + k]) for k in range(9)} for n in range(4)}
+    shards = {f"m-{n}.safetensors": {f"{n}.{k}": random_entry(n * 9 + k, "F16", [300, 700 + k]) for k in range(9)}
+              for n in range(4)}
     folder = write_sharded(tmp_path / "m", shards).parent
     write_checksums(folder)
     expected = {name: entry for part in shards.values() for name, entry in part.items()}

@@ -113,7 +113,7 @@ def test_refused_buffers(tmp_path: Path) -> None:
         for size, offset, at in (
             (11, 0, 0), (1, 0, 10), (None, 0, 11), (-1, 0, 0), (1, -1, 0), (1, 0, -1), (1.5, 0, 0), (True, 0, 0),
             (1, 1 << 64, 0), (1, (1 << 64) + 3, 0), (1 << 64, 0, 0), (0, 0, 1 << 64), (numbers, 0, 0), (1, numbers, 0),
-        ):  # fmt: skip
+        ):
             with pytest.raises(InvalidError):
                 f.raw_read(array, size, offset, at)  # type: ignore[arg-type]
         with pytest.raises(InvalidError, match="stream"):
@@ -328,7 +328,8 @@ def test_streams_are_understood() -> None:
         def __init__(self, **fields: Any) -> None:
             self.__dict__.update(fields)
 
-    assert _buffers.stream_number(5) == _buffers.stream_number(Stream(ptr=5)) == _buffers.stream_number(Stream(cuda_stream=5)) == 5
+    assert _buffers.stream_number(5) == _buffers.stream_number(Stream(ptr=5)) == _buffers.stream_number(
+        Stream(cuda_stream=5)) == 5
     assert _buffers.stream_number(Stream(handle=ctypes.c_void_p(5))) == 5
     assert _buffers.stream_number(None) == 0
     for bad in (-1, "x", True, 1.5):

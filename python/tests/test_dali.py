@@ -53,7 +53,8 @@ def keys(monkeypatch: pytest.MonkeyPatch, server: serving.Server) -> None:
     monkeypatch.setenv("NEBULAIO_SECRET_KEY", serving.SECRET)
 
 
-def pipeline(bucket: str = "bucket", batch: int = 4, device_id: int | None = None, decode: bool = False, **options: Any) -> Any:
+def pipeline(bucket: str = "bucket", batch: int = 4, device_id: int | None = None, decode: bool = False,
+             **options: Any) -> Any:
     """A built pipeline around a reader with these options."""
     from nebulaio.dali import GPUDirectReader
     from nvidia.dali import fn, pipeline_def
@@ -117,7 +118,8 @@ def test_the_block(server: serving.Server) -> None:
 
 def test_pictures_are_decoded() -> None:
     for options in ({}, {"device": "cpu"}):
-        pictures = [one for batch in epoch(pipeline("images", prefix="train/", decode=True, **options)) for one in batch]
+        pictures = [one for batch in epoch(pipeline("images", prefix="train/", decode=True, **options))
+                    for one in batch]
         assert [one.shape for one in pictures] == [(8 + number, 16, 3) for number in range(COUNT)]
         assert all(abs(float(one.mean()) - 20 * number) < 3 for number, one in enumerate(pictures))
 
@@ -149,7 +151,8 @@ def test_shuffle_and_shards() -> None:
         parts = [sum(numbers(epoch(one)), []) for one in shards]
         assert [len(part) for part in parts] == [4, 3, 3] and parts == [expected[at::3] for at in range(3)]
     padded = [pipeline(prefix="bytes/", shard_id=at, num_shards=3, pad_last_batch=True, batch=3) for at in range(3)]
-    assert [numbers(epoch(one)) for one in padded] == [[[0, 3, 6], [9, 9, 9]], [[1, 4, 7], [7, 7, 7]], [[2, 5, 8], [8, 8, 8]]]
+    assert [numbers(epoch(one)) for one in padded] == [[[0, 3, 6], [9, 9, 9]], [[1, 4, 7], [7, 7, 7]],
+                                                       [[2, 5, 8], [8, 8, 8]]]
 
 
 def test_reports_tell_of_every_batch() -> None:
@@ -233,7 +236,8 @@ def test_bad_arrays(server: serving.Server) -> None:
         with pytest.raises(kind, match=f"s3://bucket/bad/a.npy: .*{words}"):
             epoch(pipeline(prefix="bad/"))
     text = str({"descr": "<i2", "fortran_order": False, "shape": (2,)}).encode() + b" " * 5000
-    server.put("bucket", "bad/a.npy", b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text + bytes([7, 0, 8, 0]))
+    server.put("bucket", "bad/a.npy", b"\x93NUMPY\x02\x00" + len(text).to_bytes(4,
+                                                                                "little") + text + bytes([7, 0, 8, 0]))
     (batch,) = epoch(pipeline(prefix="bad/"))
     assert batch[0].tolist() == [7, 8]
 

@@ -38,7 +38,8 @@ def pipeline(server: serving.Server, prefix: str, device: str | None, memory: st
     def training_pipeline() -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(_device_arrays, "cuda_memory", lambda number: made(module, number))
-            images = dali.GPUDirectReader("bucket", prefix, endpoint=server.endpoint, **server.keys, device=device, **options)
+            images = dali.GPUDirectReader("bucket", prefix, endpoint=server.endpoint, **server.keys, device=device,
+                                          **options)
         return images
 
     return training_pipeline(batch_size=8, num_threads=2, device_id=0)
@@ -68,7 +69,8 @@ def test_device_arrays(server: serving.Server, memory: str, read_ahead: int, dev
         assert all(one.tobytes() == server.get("bucket", f"bytes/{number:02}") for number, one in enumerate(found))
     assert {one["device"]["id"] for one in reports} == {"cuda:0"}
     arrays = epoch(pipeline(server, "arrays/", device, memory, read_ahead=read_ahead))
-    assert all(one.shape == (300, 250) and (one == number).all() for number, one in enumerate(arrays)) and len(arrays) == COUNT
+    assert all(one.shape == (300, 250) and (one == number).all()
+               for number, one in enumerate(arrays)) and len(arrays) == COUNT
 
 
 def test_the_block_with_an_iterator_of_torch(server: serving.Server) -> None:

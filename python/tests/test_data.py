@@ -56,7 +56,8 @@ def tars(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(source: Any, **options: Any) -> Loader:
-    return Loader(source, **{"batch_size": 8, "device": "cpu", "framework": "numpy", "tail": "short", "seed": 3, **options})
+    return Loader(source, **{"batch_size": 8, "device": "cpu", "framework": "numpy", "tail": "short", "seed": 3,
+                             **options})
 
 
 def order_of(loader: Loader) -> list[list[str]]:
@@ -67,7 +68,8 @@ def order_of(loader: Loader) -> list[list[str]]:
 def handles(loader: Loader) -> int:
     """How many batches the process holds."""
     gc.collect()
-    return sum(type(thing).__name__ == "Memory" and type(thing).__module__ == "nebulaio.data._handles" for thing in gc.get_objects())
+    return sum(type(thing).__name__ == "Memory" and type(thing).__module__ == "nebulaio.data._handles"
+               for thing in gc.get_objects())
 
 
 def test_every_byte_of_two_epochs(tars: Path) -> None:
@@ -103,7 +105,8 @@ def test_the_orders(tars: Path) -> None:
         with make(tars, shuffle=shuffle) as loader:
             assert sum(order_of(loader), []) == keys
     orders = {}
-    for shuffle, more in (("full", {}), (True, {}), ("blocks", {"shuffle_block": 4, "shuffle_window": 2}), ("full", {"seed": 4})):
+    for shuffle, more in (("full", {}), (True, {}), ("blocks", {"shuffle_block": 4, "shuffle_window": 2}),
+                          ("full", {"seed": 4})):
         with make(tars, shuffle=shuffle, **more) as loader:
             found = sum(order_of(loader), [])
         assert sorted(found) == keys and found != keys
@@ -336,7 +339,8 @@ def test_hooks_of_batches_and_collate(tars: Path) -> None:
         for samples in loader:
             for sample in samples:
                 number = int(sample["__key__"])
-                assert sample["txt"] == content(number, "txt").decode() and bytes(sample["cls"]) == content(number, "cls")
+                assert sample["txt"] == content(number, "txt").decode() and bytes(sample["cls"]) == content(number,
+                                                                                                            "cls")
     with pytest.raises(InvalidError, match="'png'"):
         make(tars, decode={"png": decode.raw})
     with pytest.raises(InvalidError, match="inside of it"):
@@ -487,7 +491,8 @@ def test_threads_share_a_loader(tars: Path) -> None:
 def test_loaders_closed_by_another_thread(tars: Path) -> None:
     """Threads take batches while another thread moves and closes the loader. No batch is used after it was freed."""
     for round_ in range(40):
-        hooks: dict[str, Any] = [{}, {"decode": lambda batch: batch}, {"decode": lambda batch: batch, "threads": 2}][round_ % 3]
+        hooks: dict[str, Any] = [{}, {"decode": lambda batch: batch},
+                                 {"decode": lambda batch: batch, "threads": 2}][round_ % 3]
         loader = make(tars, batch_size=1 + round_ % 4, **hooks)
         begun = threading.Event()
 

@@ -32,7 +32,8 @@ def server(tmp_path: Path) -> Iterator[serving.Server]:
 
 
 def make(server: serving.Server, **options: Any) -> Loader:
-    return Loader("s3://train/set/", **{"batch_size": 4, "device": "cpu", "framework": "numpy", "format": "files", **options})
+    return Loader("s3://train/set/", **{"batch_size": 4, "device": "cpu", "framework": "numpy", "format": "files",
+                                        **options})
 
 
 def test_objects_are_samples(server: serving.Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,11 +49,13 @@ def test_headers_of_numpy(version: tuple[int, int], shape: tuple[int, ...]) -> N
         ("{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (3,)}", UnsupportedError, "has fields"),
         ("{'descr': '<M8[s]', 'fortran_order': False, 'shape': (1,)}", UnsupportedError, "expected numbers"),
         ("{'descr': '|V2', 'fortran_order': False, 'shape': (6,)}", UnsupportedError, "expected numbers"),
-        ("{'descr': '<i4', 'fortran_order': False, 'shape': (4,)}", CorruptError, "12 bytes after its header, expected 16"),
+        ("{'descr': '<i4', 'fortran_order': False, 'shape': (4,)}", CorruptError,
+         "12 bytes after its header, expected 16"),
         ("{'descr': '<i4', 'fortran_order': False, 'shape': (-3,)}", CorruptError, "the shape is"),
         ("{'descr': '<i4', 'fortran_order': False, 'shape': (True, 3)}", CorruptError, "the shape is"),
         ("{'descr': '<i4', 'fortran_order': False, 'shape': [3]}", CorruptError, "the shape is"),
-        ("{'descr': '<i4', 'fortran_order': False, 'shape': (9223372036854775807, 9223372036854775807)}", CorruptError, "expected 3"),
+        ("{'descr': '<i4', 'fortran_order': False, 'shape': (9223372036854775807, 9223372036854775807)}", CorruptError,
+         "expected 3"),
         ("{'descr': '<i4', 'fortran_order': 2, 'shape': (3,)}", CorruptError, "fortran_order is 2"),
         ("{'descr': '<i4', 'shape': (3,)}", CorruptError, "expected descr"),
         ("{'descr': exit(), 'fortran_order': False, 'shape': (3,)}", CorruptError, "cannot be read"),
@@ -82,11 +84,13 @@ def test_headers_that_are_damaged() -> None:
 
 def test_random_headers_only_raise_our_errors() -> None:
     chance = random.Random(11)
-    seeds = [npy(numpy.zeros((2, 3), "f4")), npy(numpy.zeros(4, "i8"), (3, 0)), header("{'descr': [('a', '|O')], 'shape': ((),)}")]
+    seeds = [npy(numpy.zeros((2, 3), "f4")), npy(numpy.zeros(4, "i8"), (3, 0)),
+             header("{'descr': [('a', '|O')], 'shape': ((),)}")]
     for _ in range(5000):
         content = bytearray(chance.choice(seeds))
         for _ in range(chance.randrange(1, 6)):
-            content[chance.randrange(len(content))] = chance.choice(b"\x00\xff'({[,])}:<>|0123456789OUVfiub\n") if content else 0
+            content[chance.randrange(len(content))] = chance.choice(
+                b"\x00\xff'({[,])}:<>|0123456789OUVfiub\n") if content else 0
         del content[chance.randrange(1, len(content) + 1) :]
         try:
             found = _npy.parse(bytes(content), len(content), "x")

@@ -237,7 +237,8 @@ def test_autotune_finds_the_number_of_useful_workers(useful: int, monkeypatch: p
     content = json.loads(found.to_json())
     assert [entry["rate"] for entry in content["tried"]] == [each.rate for each in found.tried]
     assert f"num_workers={expected}: " in str(found)
-    assert all(f"{name} was not varied" in str(found) for name in ("prefetch_factor", "pin_memory", "persistent_workers"))
+    assert all(f"{name} was not varied" in str(found)
+               for name in ("prefetch_factor", "pin_memory", "persistent_workers"))
 
 
 @pytest.mark.parametrize("limit", [0.05, 0.2, 0.5, 1.0, 2.0, 5.0])

@@ -43,7 +43,8 @@ def test_tensors_of_torch(tars: Path, tmp_path: Path) -> None:
             values = batch["txt"]
             assert values.values.dtype == torch.uint8 and values.values.device.type == "cpu"
             assert values.offsets.dtype == torch.int64 and values.device_offsets is values.offsets
-            assert [part.numpy().tobytes() for part in values.unbind()] == [content(n, "txt") for n in batch.indices.tolist()]
+            assert [part.numpy().tobytes() for part in values.unbind()] == [content(n, "txt")
+                                                                            for n in batch.indices.tolist()]
         nested = torch.nested.nested_tensor_from_jagged(values.values, values.device_offsets)
         assert nested.size(0) == batch.size
     rows = torch.randn(30, 3, 2).to(torch.bfloat16)
@@ -93,7 +94,8 @@ def epoch_of(loader: Any) -> list[list[str]]:
     return [batch["__key__"] for batch in loader]
 
 
-@pytest.mark.parametrize(("context", "workers"), [(None, 0), ("spawn", 2), ("forkserver", 2), ("fork", 3), ("fork", 11)])
+@pytest.mark.parametrize(("context", "workers"),
+                         [(None, 0), ("spawn", 2), ("forkserver", 2), ("fork", 3), ("fork", 11)])
 def test_iterable_dataset(tars: Path, context: str | None, workers: int) -> None:
     """The workers together deliver each sample once, in the order of a single loader."""
     with make(tars) as loader:
@@ -111,10 +113,12 @@ def test_iterable_dataset(tars: Path, context: str | None, workers: int) -> None
 
 def test_items_of_a_dataset(tars: Path) -> None:
     with make(tars) as loader:
-        batches = torch.utils.data.DataLoader(loader.as_iterable_dataset(), batch_size=None, num_workers=1, multiprocessing_context="fork")
+        batches = torch.utils.data.DataLoader(loader.as_iterable_dataset(), batch_size=None, num_workers=1,
+                                              multiprocessing_context="fork")
         for item in batches:
             assert isinstance(item["txt"], Ragged) and torch.is_tensor(item["__index__"])
-            assert [part.numpy().tobytes() for part in item["txt"]] == [content(n, "txt") for n in item["__index__"].tolist()]
+            assert [part.numpy().tobytes() for part in item["txt"]] == [content(n, "txt")
+                                                                        for n in item["__index__"].tolist()]
     with make(tars, decode=lambda batch: int(batch.indices.sum())) as loader:
         assert sum(torch.utils.data.DataLoader(loader.as_iterable_dataset(), batch_size=None)) == sum(range(SAMPLES))
     with make(tars, device="cuda", framework="torch") if torch.cuda.is_available() else make(tars) as loader:

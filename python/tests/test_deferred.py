@@ -175,7 +175,8 @@ def test_arithmetic_and_items_are_eager_and_counted(stored: Any) -> None:
     assert eager == {"reads": 2, "bytes": 4 + 32, "by": {"aten._local_scalar_dense.default": 1, "aten.mul.Tensor": 1}}
 
 
-def test_other_dtypes_and_transposed_copies_go_through_small_buffers(stored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_dtypes_and_transposed_copies_go_through_small_buffers(stored: Any,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nebulaio._deferred_copies._SLAB", 4096)
     monkeypatch.setattr("nebulaio._deferred_copies.BUFFER", 16384)
     real = values((128, 256))

@@ -44,7 +44,8 @@ def rewrite(folder: Path, target: Path, change: Any, file: str = "model.safetens
 def configure(folder: Path, **changes: Any) -> None:
     config = json.loads((folder / "config.json").read_text())
     config.update(changes)
-    (folder / "config.json").write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
+    (folder / "config.json").write_text(json.dumps(
+        {name: value for name, value in config.items() if value is not None}))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -163,7 +164,8 @@ def test_names_of_old_checkpoints(folders: Path, tmp_path: Path) -> None:
             tensors[name.removeprefix("transformer.")] = tensors.pop(name)
 
     both(rewrite(folders / "gpt2", tmp_path / "gpt2", change))
-    config = transformers.BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48)
+    config = transformers.BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+                                     intermediate_size=48)
     transformers.BertModel(config).save_pretrained(tmp_path / "bert")
 
     def older(tensors: dict[str, Any]) -> None:
@@ -196,7 +198,8 @@ def test_device_maps(folders: Path) -> None:
 def test_disk_offload_is_read_by_transformers(folders: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     profile: dict[str, Any] = {}
-    spread = {"model.embed_tokens": "cpu", "model.layers": "disk", "model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "cpu"}
+    spread = {"model.embed_tokens": "cpu", "model.layers": "disk", "model.norm": "cpu", "model.rotary_emb": "cpu",
+              "lm_head": "cpu"}
     options = {"device_map": spread, "offload_folder": str(tmp_path)}
     ours = from_pretrained(folders / "llama", profile=profile, **options)
     assert profile["report"]["notes"] == ["read by transformers: device_map offloads to disk"]

@@ -84,7 +84,8 @@ def test_the_block_of_the_documentation(server: serving.Server) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_sizes(client: GPUDirectClient, server: serving.Server, size: int) -> None:
     want = data(size, size)
-    report = client.write_from_gpu("bucket", f"sizes/{way(client)}/{size}", want, content_type="text/plain", metadata={"who": "ärger"[1:]})
+    report = client.write_from_gpu("bucket", f"sizes/{way(client)}/{size}", want, content_type="text/plain",
+                                   metadata={"who": "ärger"[1:]})
     assert report.bytes == size and report.via == way(client) and report["op"] == "write" and report.etag
     assert server.get("bucket", f"sizes/{way(client)}/{size}") == want.tobytes()
     got = numpy.full(size + 100, 7, numpy.uint8)
@@ -119,7 +120,8 @@ def test_ranges(client: GPUDirectClient, server: serving.Server) -> None:
 
 def test_buffers_of_the_host(client: GPUDirectClient, server: serving.Server) -> None:
     server.put("bucket", "host", b"0123456789")
-    for buffer in (bytearray(10), memoryview(bytearray(10)), (ctypes.c_char * 10)(), array.array("B", bytes(10)), mmap.mmap(-1, 10)):
+    for buffer in (bytearray(10), memoryview(bytearray(10)), (ctypes.c_char * 10)(), array.array("B", bytes(10)),
+                   mmap.mmap(-1, 10)):
         assert client.read_to_gpu("bucket", "host", buffer).bytes == 10
         assert bytes(buffer) == b"0123456789"
     fortran = numpy.zeros((2, 5), numpy.uint8, order="F")
@@ -141,7 +143,8 @@ def test_many(client: GPUDirectClient, server: serving.Server) -> None:
     for i, buffer in enumerate(buffers):
         assert (buffer == data(sizes[i], i % 8)).all()
     part = numpy.zeros(50, numpy.uint8)
-    assert client.read_many([("bucket", "many/3", part, 7, 50), ("bucket", "many/2", numpy.zeros(90, numpy.uint8), 10)]).bytes == 140
+    assert client.read_many([("bucket", "many/3", part, 7, 50),
+                             ("bucket", "many/2", numpy.zeros(90, numpy.uint8), 10)]).bytes == 140
     assert (part == data(5000, 3)[7:57]).all()
     with pytest.raises(NotFoundError, match="many/none"):
         client.read_many([("bucket", "many/1", bytearray(1)), ("bucket", "many/none", bytearray(1))])
@@ -232,7 +235,8 @@ def test_what_goes_wrong(client: GPUDirectClient, server: serving.Server) -> Non
     with GPUDirectClient(server.endpoint, serving.ACCESS, "not-the-secret", door=door) as other:
         with pytest.raises((AccessError, UnsupportedError, ReadError), match="(?i)key|signature|secret"):
             other.read_to_gpu("bucket", "wrong", bytearray(100_000))
-    with GPUDirectClient(server.endpoint, "nobody-at-all", "whatever-it-is", door=door) as other, pytest.raises(NebulaioError, match="(?i)key"):
+    with GPUDirectClient(server.endpoint, "nobody-at-all", "whatever-it-is",
+                         door=door) as other, pytest.raises(NebulaioError, match="(?i)key"):
         other.read_to_gpu("bucket", "wrong", bytearray(100_000))
 
 
@@ -257,9 +261,11 @@ def test_no_server() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    with GPUDirectClient(address, "a", "s", timeout=5, retries=1) as client, pytest.raises(NebulaioError, match="refused"):
+    with GPUDirectClient(address, "a", "s", timeout=5, retries=1) as client, pytest.raises(NebulaioError,
+                                                                                           match="refused"):
         client.read_to_gpu("bucket", "key", bytearray(4))
-    with GPUDirectClient(address, "a", "s", door="require") as client, pytest.raises(NebulaioError, match="door|discover|refused"):
+    with GPUDirectClient(address, "a", "s", door="require") as client, pytest.raises(NebulaioError,
+                                                                                     match="door|discover|refused"):
         client.read_to_gpu("bucket", "key", bytearray(4))
 
 
@@ -358,19 +364,24 @@ def test_an_overwritten_object_stays_whole_for_its_reader(client: GPUDirectClien
 def test_models(client: GPUDirectClient, server: serving.Server, tmp_path: Path) -> None:
     entries = {f"layer.{i}": random_entry(i, "F32", [7, 100 + i]) for i in range(6)}
     one = write(tmp_path / "one.safetensors", entries)
-    index = write_sharded(tmp_path / "sharded", {"a.safetensors": dict(list(entries.items())[:3]), "b.safetensors": dict(list(entries.items())[3:])})
+    index = write_sharded(tmp_path / "sharded",
+                          {"a.safetensors": dict(list(entries.items())[:3]),
+                           "b.safetensors": dict(list(entries.items())[3:])})
     server.put("bucket", "models/one.safetensors", one.read_bytes())
     for file in index.parent.iterdir():
         server.put("bucket", f"models/sharded/{file.name}", file.read_bytes())
 
     def same(tensors: dict[str, Any]) -> None:
-        assert {name: tensor.tobytes() for name, tensor in tensors.items()} == {name: entry[2] for name, entry in entries.items()}
+        assert {name: tensor.tobytes() for name, tensor in tensors.items()} == {name: entry[2]
+                                                                                for name, entry in entries.items()}
 
-    for key in ("models/one.safetensors", "models/sharded", "models/sharded/", "models/sharded/model.safetensors.index.json"):
+    for key in ("models/one.safetensors", "models/sharded", "models/sharded/",
+                "models/sharded/model.safetensors.index.json"):
         same(client.load_model("bucket", key, "cpu", framework="numpy"))
     same(ns.load_file("s3://bucket/models/one.safetensors", "cpu", framework="numpy", client=client))
     same(dict(ns.stream("s3://bucket/models/sharded", "cpu", framework="numpy", client=client, lookahead=0)))
-    same(dict(ns.stream(["s3://bucket/models/sharded/a.safetensors", "s3://bucket/models/sharded/b.safetensors"], "cpu", framework="numpy", client=client)))
+    same(dict(ns.stream(["s3://bucket/models/sharded/a.safetensors", "s3://bucket/models/sharded/b.safetensors"], "cpu",
+                        framework="numpy", client=client)))
     with ns.safe_open("s3://bucket/models/one.safetensors", framework="np", client=client) as file:
         assert file.get_tensor("layer.3").tobytes() == entries["layer.3"][2]
         assert file.get_slice("layer.0")[1:3].tobytes() == entries["layer.0"][2][400:1200]
@@ -435,14 +446,16 @@ def test_a_handle_without_a_place_is_not_kept(server: serving.Server) -> None:
         functions, err = opened.system.functions, ctypes.create_string_buffer(200)
 
         class Descriptors(ctypes.Structure):
-            _fields_ = [("struct_size", ctypes.c_size_t), ("buffered", ctypes.c_int32), ("direct", ctypes.c_int32), ("size", ctypes.c_uint64)]
+            _fields_ = [("struct_size", ctypes.c_size_t), ("buffered", ctypes.c_int32), ("direct", ctypes.c_int32),
+                        ("size", ctypes.c_uint64)]
 
         def held() -> int:
             return sum(str(server.data) in name for name in map(_linked, os.listdir("/proc/self/fd")))
 
         before = held()
         room = Descriptors(ctypes.sizeof(Descriptors), -1, -1, 0)
-        status = functions.nebulaio_object_open(opened.number.value, b"bucket", b"no-place", None, b"host", ctypes.byref(room), None, err, len(err))
+        status = functions.nebulaio_object_open(opened.number.value, b"bucket", b"no-place", None, b"host",
+                                                ctypes.byref(room), None, err, len(err))
         assert status != 0 and b"NULL" in err.value
         assert held() == before
         queue = ctypes.c_uint64()

@@ -101,7 +101,8 @@ def test_frameworks(client: GPUDirectClient, server: serving.Server, framework: 
 def test_sizes(client: GPUDirectClient, server: serving.Server, size: int) -> None:
     cupy = pytest.importorskip("cupy")
     want = content(size, size)
-    for write_it in (lambda: client.write_from_gpu("bucket", "sizes", cupy.asarray(want)), lambda: server.put("bucket", "sizes", want.tobytes())):
+    for write_it in (lambda: client.write_from_gpu("bucket", "sizes", cupy.asarray(want)),
+                     lambda: server.put("bucket", "sizes", want.tobytes())):
         write_it()
         got = cupy.full(size + 9, 7, cupy.uint8)
         assert client.read_to_gpu("bucket", "sizes", got).bytes == size
@@ -143,7 +144,8 @@ def test_many_and_awaited(client: GPUDirectClient, server: serving.Server) -> No
     async def work() -> None:
         for buffer in buffers:
             buffer[:] = 0
-        await asyncio.gather(*(client.async_read("bucket", f"many/{i % 10}", buffer) for i, buffer in enumerate(buffers)))
+        await asyncio.gather(*(client.async_read("bucket", f"many/{i % 10}", buffer)
+                               for i, buffer in enumerate(buffers)))
 
     asyncio.run(work())
     for i, buffer in enumerate(buffers):
@@ -209,7 +211,8 @@ def test_models(client: GPUDirectClient, server: serving.Server, tmp_path: Any) 
     entries = {f"layer.{i}": random_entry(i, "F32", [64, 1000 + i]) for i in range(8)}
     server.put("bucket", "model.safetensors", write(tmp_path / "m.safetensors", entries).read_bytes())
     tensors = client.load_model("bucket", "model.safetensors", "cuda")
-    assert {name: t.cpu().numpy().tobytes() for name, t in tensors.items()} == {name: e[2] for name, e in entries.items()}
+    assert {name: t.cpu().numpy().tobytes() for name, t in tensors.items()} == {name: e[2]
+                                                                                for name, e in entries.items()}
     assert all(t.device == torch.device("cuda", 0) for t in tensors.values())
 
 

@@ -193,7 +193,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = ROOT / "internal/device/fakegpu/csrc/libcuda.c"
     if not (ROOT / "internal").is_dir():
         pytest.skip("not in a checkout: the driver's source is not here")
-    subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-O1", "-DFAKE_DEVICES=2", "-o", str(folder / "libcuda.so.1"), str(source)], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-O1", "-DFAKE_DEVICES=2", "-o", str(folder / "libcuda.so.1"),
+                    str(source)], check=True)
     return folder
 
 
@@ -204,7 +205,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[serving.Server]
 
 
 @pytest.mark.parametrize("door", ["require", "off"])
-@pytest.mark.parametrize("script", [MOVES, PEERS, ERRORS, STREAMS, BATCHES], ids=["moves", "peers", "errors", "streams", "batches"])
+@pytest.mark.parametrize("script", [MOVES, PEERS, ERRORS, STREAMS, BATCHES],
+                         ids=["moves", "peers", "errors", "streams", "batches"])
 def test_on_a_driver_without_a_gpu(driver: Path, server: serving.Server, door: str, script: str) -> None:
     python(COMMON + script, server.endpoint, serving.ACCESS, serving.SECRET, door, env={"LD_LIBRARY_PATH": str(driver)})
 
@@ -220,4 +222,5 @@ assert allowed.get() == data
 assert client.status()["settings"]["device_ids"] == [1]
 """
     with serving.serving(tmp_path, NEBULAIO_GPUDIRECT_DEVICE_IDS="1") as server:
-        python(COMMON + script, server.endpoint, serving.ACCESS, serving.SECRET, "require", env={"LD_LIBRARY_PATH": str(driver)})
+        python(COMMON + script, server.endpoint, serving.ACCESS, serving.SECRET, "require",
+               env={"LD_LIBRARY_PATH": str(driver)})

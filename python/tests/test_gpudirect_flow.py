@@ -64,7 +64,8 @@ def test_reads_and_writes(client: GPUDirectClient, fake: _process.Holder) -> Non
     assert fake.load().functions.fake_live() == 0
 
 
-@pytest.mark.parametrize("status, kind", [(2, InvalidError), (3, FileNotFoundError), (3, NotFoundError), (4, PermissionError), (4, AccessError), (11, ClosedError)])
+@pytest.mark.parametrize("status, kind", [(2, InvalidError), (3, FileNotFoundError), (3, NotFoundError),
+                                          (4, PermissionError), (4, AccessError), (11, ClosedError)])
 @pytest.mark.parametrize("step", ["start", "wait"])
 def test_errors_are_the_packages_own(client: GPUDirectClient, status: int, kind: type[Exception], step: str) -> None:
     with pytest.raises(kind, match="scripted"):
@@ -93,7 +94,8 @@ def test_refused_arguments(client: GPUDirectClient) -> None:
         (lambda: client.read_to_gpu("bucket", "key", numpy.zeros((4, 4))[:, ::2]), "not contiguous"),
         (lambda: client.read_to_gpu("bucket", "key", [1, 2]), "is not a buffer"),
         (lambda: client.read_to_gpu("bucket", "key", None), "is not a buffer"),
-        (lambda: client.read_to_gpu("bucket", "key", bytearray(4), size=5), "5 bytes at buffer_offset 0: the buffer has only 4"),
+        (lambda: client.read_to_gpu("bucket", "key", bytearray(4), size=5),
+         "5 bytes at buffer_offset 0: the buffer has only 4"),
         (lambda: client.read_to_gpu("bucket", "key", bytearray(4), buffer_offset=5), "buffer_offset 5"),
         (lambda: client.read_to_gpu("bucket", "key", bytearray(4), offset=-1), "offset=-1"),
         (lambda: client.read_to_gpu("bucket", "key", bytearray(4), offset=1 << 64), "offset="),
@@ -111,7 +113,7 @@ def test_refused_arguments(client: GPUDirectClient) -> None:
         (lambda: client.async_read("bucket", "key", bytearray(4), callback=3), "callback=3"),  # type: ignore[arg-type]
         (lambda: client.list("bucket", limit=-1), "limit=-1"),
         (lambda: client.list("bucket", prefix=3), "prefix=3"),  # type: ignore[arg-type]
-    ):  # fmt: skip
+    ):
         with pytest.raises(InvalidError, match=why):
             call()
     for bad, why in (
@@ -150,7 +152,8 @@ def test_closed(client: GPUDirectClient) -> None:
         client.read_to_gpu("bucket", "key", bytearray(4))
     assert client.closed and "closed" in repr(client)
     client.close()
-    for use in (client.status, lambda: client.stat("b", "k"), lambda: client.list("b"), lambda: client.read_to_gpu("b", "k", bytearray(1))):
+    for use in (client.status, lambda: client.stat("b", "k"), lambda: client.list("b"),
+                lambda: client.read_to_gpu("b", "k", bytearray(1))):
         with pytest.raises(ClosedError):
             use()
 
@@ -158,7 +161,8 @@ def test_closed(client: GPUDirectClient) -> None:
 def test_futures(client: GPUDirectClient, fake: _process.Holder) -> None:
     buffers = [bytearray(8) for _ in range(20)]
     told: list[tuple[Any, str]] = []
-    futures = [client.async_read("bucket", "key", b, callback=lambda f: told.append((f, threading.current_thread().name))) for b in buffers]
+    futures = [client.async_read("bucket", "key", b,
+                                 callback=lambda f: told.append((f, threading.current_thread().name))) for b in buffers]
     assert all(isinstance(f, concurrent.futures.Future) for f in futures)
     for future in concurrent.futures.as_completed(futures, 30):
         assert future.result()["fake"] is True and future.exception() is None
@@ -222,7 +226,8 @@ async def _awaited(future: Transfer) -> Any:
     return await future
 
 
-def test_a_callback_that_exits_ends_no_thread_but_its_own(client: GPUDirectClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_exits_ends_no_thread_but_its_own(client: GPUDirectClient,
+                                                          caplog: pytest.LogCaptureFixture) -> None:
     told: list[object] = []
 
     def leave(_: object) -> None:
@@ -242,7 +247,8 @@ def test_a_callback_that_exits_ends_no_thread_but_its_own(client: GPUDirectClien
         first.add_done_callback(leave)  # at once, and here
 
 
-def test_a_callback_that_fails_or_waits_harms_no_other(client: GPUDirectClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_fails_or_waits_harms_no_other(client: GPUDirectClient,
+                                                       caplog: pytest.LogCaptureFixture) -> None:
     found: list[BaseException] = []
     slow = client.async_read("bucket", "slow", bytearray(4))
 
@@ -366,4 +372,5 @@ def test_layout_of_the_structs(library: str) -> None:
     """What the header says and what ctypes says are of one size; else the library refuses the struct."""
     from nebulaio import _abi
 
-    assert ctypes.sizeof(_abi.ObjectRead) == 96 and ctypes.sizeof(_abi.ObjectWrite) == 56 and ctypes.sizeof(_abi.Peer) == 16
+    assert ctypes.sizeof(_abi.ObjectRead) == 96 and ctypes.sizeof(_abi.ObjectWrite) == 56 and ctypes.sizeof(
+        _abi.Peer) == 16

@@ -101,7 +101,9 @@ STRICTER_CASES = {
     "only spaces follow it": [encode("{}\n"), encode("{}\t \r")],
     "no unknown field in a tensor object": [encode({"a": {**entry("U8", [1], 0, 1), "extra": [1, {}]}}, b"x")],
     "no key twice": [
-        encode('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x"),
+        encode(
+            '{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+            b"x"),
         encode('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\\u0061":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x"),
         encode('{"__metadata__":{"k":"1","k":"2"}}'),
     ],
@@ -109,7 +111,7 @@ STRICTER_CASES = {
     "no NUL in a name": [encode({"a\0b": entry("U8", [1], 0, 1)}, b"x")],
     "at most 64 dimensions": [encode({"a": entry("U8", [1] * 65, 0, 1)}, b"x")],
     "names of at most 4096 bytes": [encode({"n" * 4097: entry("U8", [1], 0, 1)}, b"x")],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("rule", STRICTER)
@@ -140,7 +142,7 @@ def mutants(seed: int, count: int) -> Iterator[bytes]:
     base = json.dumps(GOOD, separators=(",", ":"), ensure_ascii=False).encode()
     tokens = [b"{", b"}", b"[", b"]", b",", b":", b'"', b" ", b"\n", b"0", b"1", b"-", b".", b"e5", b"null", b"\\u0000",
               b"\\ud83d\\ude00", b"\\ud83d", b'"dtype"', b'"shape"', b'"F32"', b'"U8"', b"\xc3\xa4", b"\xff", b"true",
-              b"18446744073709551616", b"281474976710656", b'"x":1,', b'"__metadata__":null,']  # fmt: skip
+              b"18446744073709551616", b"281474976710656", b'"x":1,', b'"__metadata__":null,']
     for _ in range(count):
         header, data = bytearray(base), DATA
         kind = rng.randrange(6)
@@ -178,11 +180,14 @@ def structural(rng: random.Random) -> dict[str, Any]:
     tensor = header[name]
     change = rng.randrange(9)
     if change == 0:
-        tensor["dtype"] = rng.choice(["F32", "I32", "U32", "U8", "BOOL", "F4", "F6_E2M3", "C64", "F64", "f32", "", "F8_E8M0"])
+        tensor["dtype"] = rng.choice(["F32", "I32", "U32", "U8", "BOOL", "F4", "F6_E2M3", "C64", "F64", "f32", "",
+                                      "F8_E8M0"])
     elif change == 1:
-        tensor["shape"] = rng.choice([[], [1], [2, 3], [0], [3, 2], [6], [24], [1, 1, 4], [None], ["1"], None, {}, [1 << 62, 4]])
+        tensor["shape"] = rng.choice([[], [1], [2, 3], [0], [3, 2], [6], [24], [1, 1, 4], [None], ["1"], None, {},
+                                      [1 << 62, 4]])
     elif change == 2:
-        tensor["data_offsets"] = rng.choice([[0, 24], [24, 32], [32, 32], [0, 0], [44, 44], [32, 24], [0], [], None, [0, 44]])
+        tensor["data_offsets"] = rng.choice([[0, 24], [24, 32], [32, 32], [0, 0], [44, 44], [32, 24], [0], [], None,
+                                             [0, 44]])
     elif change == 3:
         tensor[rng.choice(["extra", "", "Dtype", "shape "])] = rng.choice([1, None, [], {"a": [{}]}])
     elif change == 4:
@@ -194,7 +199,9 @@ def structural(rng: random.Random) -> dict[str, Any]:
         rng.shuffle(items)
         header = dict(items)
     elif change == 7:
-        header[rng.choice(["new", "", "zero", "\u0000", "ü" * 3])] = entry("U8", [0], *rng.choice([(0, 0), (44, 44), (7, 7), (24, 24)]))
+        header[rng.choice(["new", "", "zero", "\u0000", "ü" * 3])] = entry("U8", [0],
+                                                                           *rng.choice([(0, 0), (44, 44), (7, 7),
+                                                                                        (24, 24)]))
     else:
         del header[name]
     return header

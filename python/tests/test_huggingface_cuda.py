@@ -37,7 +37,7 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = transformers.LlamaConfig(
         vocab_size=32000, hidden_size=2048, intermediate_size=8192, num_hidden_layers=12,
         num_attention_heads=16, num_key_value_heads=4,
-    )  # fmt: skip
+    )
     with torch.device("cuda"):
         model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
     model.save_pretrained(folder, max_shard_size="500MB")

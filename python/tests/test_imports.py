@@ -56,7 +56,8 @@ def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
         for name in reach:
             if via in reach[name]:
                 reach[name] |= reach[via]
-    groups = {tuple(sorted(other for other in reach if other in reach[name] and name in reach[other])) for name in reach}
+    groups = {tuple(sorted(other for other in reach if other in reach[name] and name in reach[other]))
+              for name in reach}
     return [list(group) for group in sorted(groups) if group]
 
 

@@ -20,7 +20,7 @@ jax = pytest.importorskip("jax", reason="jax is not installed")
 
 WIDE = ["I64", "U64", "F64"]
 NARROW = ["BOOL", "U8", "I8", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64",
-          "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"]  # fmt: skip
+          "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"]
 
 
 def entries(dtypes: list[str]) -> dict[str, Entry]:
@@ -124,7 +124,8 @@ def test_gpu(tmp_path: Path) -> None:
         assert {next(iter(array.devices())).platform for array in out.values()} == {"gpu"}
     report = nebulaio.last_report()
     assert report is not None and report["device"]["id"] == "cuda:0"
-    big = write(tmp_path / "big.safetensors", {"a": random_entry(1, "I32", [1 << 22]), "b": random_entry(2, "F32", [7])})
+    big = write(tmp_path / "big.safetensors",
+                {"a": random_entry(1, "I32", [1 << 22]), "b": random_entry(2, "F32", [7])})
     out = load_file(big, "cuda", framework="jax")
     total = int(jax.numpy.bitwise_xor.reduce(out.pop("a"), axis=None))
     assert total == int(numpy.bitwise_xor.reduce(numpy.frombuffer(random_entry(1, "I32", [1 << 22])[2], "i4")))

@@ -75,12 +75,13 @@ def make_trainer(lightning: Any, folder: Path, epochs: int, **options: Any) -> A
     return lightning.Trainer(
         max_epochs=epochs, accelerator="cpu", default_root_dir=folder, logger=False, enable_progress_bar=False,
         enable_model_summary=False, **options,
-    )  # fmt: skip
+    )
 
 
 def test_a_trainer_saves_rotates_and_resumes(torch: Any, lightning: Any, tmp_path: Path) -> None:
     def kept(folder: Path) -> Any:
-        return lightning.pytorch.callbacks.ModelCheckpoint(folder, filename="{epoch}", save_top_k=1, monitor="epoch", mode="max", save_last=True)
+        return lightning.pytorch.callbacks.ModelCheckpoint(folder, filename="{epoch}", save_top_k=1, monitor="epoch",
+                                                           mode="max", save_last=True)
 
     class Epoch(lightning.pytorch.callbacks.Callback):  # type: ignore[misc]
         def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
@@ -92,19 +93,22 @@ def test_a_trainer_saves_rotates_and_resumes(torch: Any, lightning: Any, tmp_pat
     model = make_model(torch, lightning)
     trainer = make_trainer(lightning, tmp_path, 2, plugins=[plugin()], callbacks=[Epoch(), kept(tmp_path / "run")])
     trainer.fit(model)
-    assert sorted(os.listdir(tmp_path / "run")) == ["epoch=1.ckpt", "epoch=1.ckpt.crc64nvme", "last.ckpt", "last.ckpt.crc64nvme"]
+    assert sorted(os.listdir(tmp_path / "run")) == ["epoch=1.ckpt", "epoch=1.ckpt.crc64nvme", "last.ckpt",
+                                                    "last.ckpt.crc64nvme"]
     found = torch.load(tmp_path / "run" / "last.ckpt")  # stock torch reads it
     assert_equal(torch, found["state_dict"], model.state_dict())
     assert found["hyper_parameters"] == {"width": 4}
 
     again = make_model(torch, lightning)
-    trainer = make_trainer(lightning, tmp_path, 4, plugins=[plugin(verify=True)], callbacks=[Epoch(), kept(tmp_path / "more")])
+    trainer = make_trainer(lightning, tmp_path, 4, plugins=[plugin(verify=True)],
+                           callbacks=[Epoch(), kept(tmp_path / "more")])
     trainer.fit(again, ckpt_path=tmp_path / "run" / "last.ckpt")
     assert trainer.global_step == 16
     assert_equal(torch, again.state_dict(), straight.state_dict())  # as if it had never stopped
 
 
-def test_checkpoints_in_a_bucket(torch: Any, lightning: Any, tmp_path: Path, server: serving.Server, keys: None) -> None:
+def test_checkpoints_in_a_bucket(torch: Any, lightning: Any, tmp_path: Path, server: serving.Server,
+                                 keys: None) -> None:
     straight = make_model(torch, lightning)
     make_trainer(lightning, tmp_path, 3, enable_checkpointing=False).fit(straight)
     model = make_model(torch, lightning)
@@ -117,7 +121,9 @@ def test_checkpoints_in_a_bucket(torch: Any, lightning: Any, tmp_path: Path, ser
     assert_equal(torch, again.state_dict(), straight.state_dict())
     plugin().remove_checkpoint("s3://bucket/run/last.ckpt")
     plugin().remove_checkpoint("s3://bucket/run/last.ckpt")
-    assert server.request("GET", "/bucket/run/last.ckpt")[0] == server.request("GET", "/bucket/run/last.ckpt.crc64nvme")[0] == 404
+    assert server.request("GET", "/bucket/run/last.ckpt")[0] == server.request("GET",
+                                                                               "/bucket/run/last.ckpt.crc64nvme")[
+                                                                                   0] == 404
     with pytest.raises(InvalidError, match="names no object"):
         plugin().remove_checkpoint("s3://bucket/")
 

@@ -52,8 +52,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return make(tmp_path_factory.mktemp("many") / "model", SHARDS)
 
 
-@pytest.mark.parametrize("how, io", [("auto", "auto"), ("buffered", "auto"), ("direct", "uring"), ("direct", "pread"), ("stream", "auto"),
-                                     ("ahead", "auto"), ("list", "auto")])  # fmt: skip
+@pytest.mark.parametrize("how, io", [("auto", "auto"), ("buffered", "auto"), ("direct", "uring"), ("direct", "pread"),
+                                     ("stream", "auto"),
+                                     ("ahead", "auto"), ("list", "auto")])
 def test_more_shards_than_descriptors(model: tuple[Path, str], how: str, io: str) -> None:
     done = run_python(LIMITED, model[0], how, io)
     if done.returncode and ("O_DIRECT" in done.stderr or "io_uring" in done.stderr):

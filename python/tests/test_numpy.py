@@ -23,7 +23,7 @@ NUMPY = {
     "F64": numpy.float64, "I64": numpy.int64, "U64": numpy.uint64, "BF16": ml_dtypes.bfloat16,
     "F8_E5M2": ml_dtypes.float8_e5m2, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E8M0": ml_dtypes.float8_e8m0fnu,
     "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz, "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
-}  # fmt: skip
+}
 PACKED = sorted(BITS.keys() - NUMPY.keys())
 
 

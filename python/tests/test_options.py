@@ -14,7 +14,8 @@ from nebulaio.safetensors import load_file
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("1", 1), ("134217728", 1 << 27), ("128MiB", 1 << 27), ("128M", 1 << 27), ("2GB", 2 * 10**9), ("1.5 GiB", 3 << 29)],
+    [("1", 1), ("134217728", 1 << 27), ("128MiB", 1 << 27), ("128M", 1 << 27), ("2GB", 2 * 10**9),
+     ("1.5 GiB", 3 << 29)],
 )
 def test_sizes(text: str, size: int) -> None:
     assert _options.check("buffer_pool_size", text, "x") == size
@@ -96,7 +97,8 @@ def test_device_names(given: object, name: str) -> None:
     assert _device.canonical(given) == name
 
 
-@pytest.mark.parametrize("given", ["", "gpu", "cuda:", "cuda:-1", "cuda:01", "CUDA", -1, True, None, 1.0, _TorchDevice("meta", None)])
+@pytest.mark.parametrize("given", ["", "gpu", "cuda:", "cuda:-1", "cuda:01", "CUDA", -1, True, None, 1.0,
+                                   _TorchDevice("meta", None)])
 def test_unknown_devices_are_refused(given: object) -> None:
     with pytest.raises(InvalidError, match="device"):
         _device.canonical(given)

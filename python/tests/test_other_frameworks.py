@@ -12,15 +12,17 @@ import numpy
 import pytest
 
 
-@pytest.mark.parametrize(("module", "package"), [("flax", "jax"), ("tensorflow", "tensorflow"), ("paddle", "paddle"), ("mlx", "mlx.core")])
+@pytest.mark.parametrize(("module", "package"),
+                         [("flax", "jax"), ("tensorflow", "tensorflow"), ("paddle", "paddle"), ("mlx", "mlx.core")])
 def test_as_the_reference(module: str, package: str, tmp_path: Path) -> None:
     pytest.importorskip(package)
     bfloat16 = importlib.import_module("ml_dtypes").bfloat16
-    theirs, ours = importlib.import_module(f"safetensors.{module}"), importlib.import_module(f"nebulaio.safetensors.{module}")
+    theirs, ours = importlib.import_module(f"safetensors.{module}"), importlib.import_module(
+        f"nebulaio.safetensors.{module}")
     arrays: dict[str, Any] = {
         "f": numpy.arange(6, dtype="f4").reshape(2, 3), "i": numpy.arange(4, dtype="i4"), "h": numpy.ones((2, 2), "f2"),
         "b": numpy.array([True, False]), "u": numpy.arange(3, dtype="u1"),
-    }  # fmt: skip
+    }
     path = tmp_path / "t.safetensors"
     nebulaio.safetensors.numpy.save_file(arrays | {"bf": numpy.arange(4).astype(bfloat16)}, path)
     wanted, found = theirs.load_file(path), ours.load_file(path)

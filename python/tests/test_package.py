@@ -43,7 +43,8 @@ def test_wheel_holds_the_library_and_works_alone(tmp_path: Path, library: str) -
     with zipfile.ZipFile(wheel) as content:
         names = set(content.namelist())
         content.extractall(tmp_path / "site")
-    assert {"nebulaio/py.typed", "nebulaio/_lib/libnebulaio.so", "nebulaio/_lib/nebulaio", "nebulaio/_frameworks/torch.py", "nebulaio/data/_loader.py"} <= names
+    assert {"nebulaio/py.typed", "nebulaio/_lib/libnebulaio.so", "nebulaio/_lib/nebulaio",
+            "nebulaio/_frameworks/torch.py", "nebulaio/data/_loader.py"} <= names
     out = python(
         "import nebulaio; print(nebulaio.__file__, nebulaio.library_path(), nebulaio.__version__)",
         env={"PYTHONPATH": str(tmp_path / "site"), "NEBULAIO_LIBRARY": ""},

@@ -31,14 +31,16 @@ def public(module: ModuleType) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(module).items()
-        if not name.startswith("_") and callable(value) and str(getattr(value, "__module__", "")).startswith(("safetensors", "builtins", "None"))
+        if not name.startswith("_") and callable(value)
+        and str(getattr(value, "__module__", "")).startswith(("safetensors", "builtins", "None"))
         and not str(getattr(value, "__module__", "")).startswith("typing")
     }
 
 
 def test_the_names_are_found() -> None:
     """So that an empty list does not pass for parity."""
-    assert {"safe_open", "serialize", "serialize_file", "deserialize", "SafetensorError", "TensorSpec"} <= public(safetensors).keys()
+    assert {"safe_open", "serialize", "serialize_file", "deserialize", "SafetensorError",
+            "TensorSpec"} <= public(safetensors).keys()
     assert {"load", "load_file", "save", "save_file"} <= public(safetensors.numpy).keys()
 
 
@@ -86,15 +88,18 @@ def test_save_and_load_bytes(metadata: Any) -> None:
     for out in (nebulaio.safetensors.numpy.load(ours), nebulaio.safetensors.load(ours, framework="numpy")):
         assert out.keys() == arrays().keys()
         for name, expected in safetensors.numpy.load(ours).items():
-            assert (out[name].dtype, out[name].shape, out[name].tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
+            assert (out[name].dtype, out[name].shape, out[name].tobytes()) == (expected.dtype, expected.shape,
+                                                                               expected.tobytes())
 
 
 def test_load_file_and_save_file_of_numpy(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
     nebulaio.safetensors.numpy.save_file(arrays(), path, {"a": "b"})
     theirs = safetensors.numpy.load_file(path)
-    for out in (nebulaio.safetensors.numpy.load_file(path), nebulaio.safetensors.numpy.load_file(path, backend="pread")):
-        assert {name: array.tobytes() for name, array in out.items()} == {name: array.tobytes() for name, array in theirs.items()}
+    for out in (nebulaio.safetensors.numpy.load_file(path),
+                nebulaio.safetensors.numpy.load_file(path, backend="pread")):
+        assert {name: array.tobytes() for name, array in out.items()} == {name: array.tobytes()
+                                                                          for name, array in theirs.items()}
     with pytest.raises(errors.InvalidError, match="backend='x'"):
         nebulaio.safetensors.numpy.load_file(path, backend="x")
 
@@ -116,7 +121,8 @@ def test_deserialize() -> None:
 
 def specs(module: ModuleType, held: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: module.TensorSpec(dtype=array.dtype.name, shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes)
+        name: module.TensorSpec(dtype=array.dtype.name, shape=array.shape, data_ptr=array.ctypes.data,
+                                data_len=array.nbytes)
         for name, array in held.items()
     }
 
@@ -135,7 +141,8 @@ def test_serialize_makes_nothing_that_cannot_be_read() -> None:
     held = numpy.zeros(1, numpy.uint8)
 
     def spec(dimensions: int) -> nebulaio.safetensors.TensorSpec:
-        return nebulaio.safetensors.TensorSpec(dtype="uint8", shape=[1] * dimensions, data_ptr=held.ctypes.data, data_len=1)
+        return nebulaio.safetensors.TensorSpec(dtype="uint8", shape=[1] * dimensions, data_ptr=held.ctypes.data,
+                                               data_len=1)
 
     for tensors, metadata, says in (
         ({"__metadata__": spec(1)}, None, "reserved"),
@@ -156,13 +163,15 @@ def test_every_dtype_of_a_spec() -> None:
     given = {}
     for name in names:
         ours, theirs = (
-            module.TensorSpec(dtype=name, shape=[2, 2], data_ptr=memory.ctypes.data, data_len=0) for module in (nebulaio.safetensors, safetensors)
+            module.TensorSpec(dtype=name, shape=[2, 2], data_ptr=memory.ctypes.data, data_len=0)
+            for module in (nebulaio.safetensors, safetensors)
         )
         for field in ("dtype", "shape", "data_ptr", "data_len"):
             assert getattr(ours, field) == getattr(theirs, field), (name, field)
         given[name] = BITS[ours.dtype] * ours.shape[0] * ours.shape[1] // 8
     both_ways = [
-        module.serialize({name: module.TensorSpec(dtype=name, shape=[2, 2], data_ptr=memory.ctypes.data, data_len=size) for name, size in given.items()})
+        module.serialize({name: module.TensorSpec(dtype=name, shape=[2, 2], data_ptr=memory.ctypes.data, data_len=size)
+                          for name, size in given.items()})
         for module in (nebulaio.safetensors, safetensors)
     ]
     assert both_ways[0] == bytes(both_ways[1])
@@ -178,11 +187,13 @@ def test_save_and_load_bytes_with_torch() -> None:
     import torch
 
     theirs, ours = both(".torch")
-    tensors = {"b": torch.arange(6.0).reshape(2, 3), "h": torch.ones(3, dtype=torch.bfloat16), "e": torch.empty(0, 2), "s": torch.tensor(1)}
+    tensors = {"b": torch.arange(6.0).reshape(2, 3), "h": torch.ones(3, dtype=torch.bfloat16), "e": torch.empty(0, 2),
+               "s": torch.tensor(1)}
     data = ours.save(tensors, {"k": "v"})
     assert data == theirs.save(tensors, {"k": "v"}) == nebulaio.safetensors.save(tensors, {"k": "v"})
     out = ours.load(data)
-    assert out.keys() == tensors.keys() and all(torch.equal(out[name], tensor) and out[name].dtype is tensor.dtype for name, tensor in tensors.items())
+    assert out.keys() == tensors.keys() and all(torch.equal(out[name], tensor) and out[name].dtype is tensor.dtype
+                                                for name, tensor in tensors.items())
     for bad, kind in (({"t": torch.ones(2, 3).T}, ValueError), ({"a": tensors["b"], "b": tensors["b"]}, RuntimeError)):
         for module in (ours, theirs):
             with pytest.raises(kind):
@@ -214,10 +225,12 @@ def test_modules(tmp_path: Path, kind: str) -> None:
     ours.save_model(model, tmp_path / "ours.safetensors", given)
     theirs.save_model(model, tmp_path / "theirs.safetensors", {"own": "words"})
     assert given == {"own": "words"}
-    with safetensors.safe_open(tmp_path / "ours.safetensors", "pt") as one, safetensors.safe_open(tmp_path / "theirs.safetensors", "pt") as other:
+    with safetensors.safe_open(tmp_path / "ours.safetensors",
+                               "pt") as one, safetensors.safe_open(tmp_path / "theirs.safetensors", "pt") as other:
         assert one.metadata() == other.metadata() and one.keys() == other.keys()
         assert all(torch.equal(one.get_tensor(name), other.get_tensor(name)) for name in one.keys())
-    for load, path in ((ours.load_model, "theirs"), (theirs.load_model, "ours"), (nebulaio.safetensors.load_model, "theirs")):
+    for load, path in ((ours.load_model, "theirs"), (theirs.load_model, "ours"),
+                       (nebulaio.safetensors.load_model, "theirs")):
         fresh = modules(torch)[kind]
         missing, unexpected = load(fresh, tmp_path / f"{path}.safetensors")
         assert not missing and not unexpected
@@ -259,7 +272,8 @@ def test_shards_without_an_index(tmp_path: Path) -> None:
     index = write_sharded(tmp_path / "m", SHARDS)
     index.unlink()
     out = nebulaio.safetensors.load_model(index.parent, "cpu", framework="numpy")
-    assert {name: array.tobytes() for name, array in out.items()} == {n: e[2] for shard in SHARDS.values() for n, e in shard.items()}
+    assert {name: array.tobytes() for name, array in out.items()} == {n: e[2] for shard in SHARDS.values()
+                                                                      for n, e in shard.items()}
     (index.parent / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(errors.NotFoundError, match="1 of 3 shards are missing: .model-00002-of-00003"):
         nebulaio.safetensors.load_model(index.parent, "cpu", framework="numpy")
@@ -275,8 +289,10 @@ def test_files_that_hold_a_tensor_twice_need_an_index(tmp_path: Path) -> None:
 def test_shards_in_folders(tmp_path: Path) -> None:
     for folder in ("one", "two/deep"):
         (tmp_path / folder).mkdir(parents=True)
-    shards = {"one/m.safetensors": {"a": random_entry(1, "U8", [3])}, "two/deep/m.safetensors": {"b": random_entry(2, "U8", [3])},
-              "m.safetensors": {"c": random_entry(3, "U8", [3])}}  # fmt: skip
+    shards = {"one/m.safetensors": {"a": random_entry(1, "U8", [3])},
+              "two/deep/m.safetensors": {"b": random_entry(2, "U8", [3])},
+              "m.safetensors": {"c": random_entry(3, "U8", [3])}}
     write_sharded(tmp_path, shards)
     out = nebulaio.safetensors.load_model(tmp_path, "cpu", framework="numpy")
-    assert {name: array.tobytes() for name, array in out.items()} == {n: e[2] for shard in shards.values() for n, e in shard.items()}
+    assert {name: array.tobytes() for name, array in out.items()} == {n: e[2] for shard in shards.values()
+                                                                      for n, e in shard.items()}

@@ -40,7 +40,8 @@ def all_is_put_back() -> Any:
     after = held()
     assert _patch._state.patches == [] and _patch._state.pairs == []
     assert {name: after.get(name) for name in before} == before
-    assert all(value in theirs for name, value in after.items() if name not in before and name.startswith(_patch.PACKAGES) and "numpy" not in name)
+    assert all(value in theirs for name, value in after.items() if name not in before
+               and name.startswith(_patch.PACKAGES) and "numpy" not in name)
 
 
 @pytest.fixture
@@ -55,7 +56,8 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
     folder = tmp_path_factory.mktemp("llama")
     config = transformers.LlamaConfig(
-        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=200, dtype="float32"
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=200,
+        dtype="float32"
     )
     model = transformers.LlamaModel(config)
     model.save_pretrained(folder)
@@ -84,7 +86,8 @@ def test_transformers(llama: tuple[Path, Any], reports: list[dict[str, Any]]) ->
 
     folder, model = llama
     with nebulaio.patch(report=reports.append) as patch:
-        assert {"safetensors.safe_open", "safetensors.torch.load_file", "transformers.modeling_utils.safe_open"} <= set(patch.swapped)
+        assert {"safetensors.safe_open", "safetensors.torch.load_file",
+                "transformers.modeling_utils.safe_open"} <= set(patch.swapped)
         loaded = transformers.AutoModel.from_pretrained(folder)
     assert equal(loaded.state_dict(), model) and read(reports) == bytes_of(model)
     reports.clear()
@@ -103,7 +106,8 @@ def test_accelerate(llama: tuple[Path, Any], reports: list[dict[str, Any]]) -> N
             if places is None:
                 empty.to_empty(device="cpu")
             accelerate.load_checkpoint_in_model(empty, str(folder / "model.safetensors"), device_map=places)
-            assert {name: tensor.device.type for name, tensor in empty.state_dict().items()} == dict.fromkeys(model.state_dict(), "cpu")
+            assert {name: tensor.device.type for name, tensor in empty.state_dict().items()} == dict.fromkeys(
+                model.state_dict(), "cpu")
             assert equal(empty.state_dict(), model) and read(reports) == bytes_of(model)
             reports.clear()
 
@@ -114,7 +118,7 @@ def test_diffusers(tmp_path: Path, reports: list[dict[str, Any]]) -> None:
     model = diffusers.UNet2DModel(
         sample_size=8, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4,
         down_block_types=("DownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "UpBlock2D"),
-    )  # fmt: skip
+    )
     model.save_pretrained(tmp_path)
     with nebulaio.patch(report=reports.append):
         loaded = diffusers.UNet2DModel.from_pretrained(tmp_path)
@@ -222,7 +226,8 @@ def test_headers_that_only_safetensors_accepts(tmp_path: Path) -> None:
 def test_modules_that_are_imported_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import safetensors
 
-    (tmp_path / "imported_later.py").write_text("from safetensors import safe_open\nfrom safetensors.torch import load_file as read\n")
+    (tmp_path / "imported_later.py").write_text(
+        "from safetensors import safe_open\nfrom safetensors.torch import load_file as read\n")
     (tmp_path / "imported_before.py").write_text("from safetensors import safe_open\n")
     monkeypatch.syspath_prepend(tmp_path)
     theirs, before = safetensors.safe_open, importlib.import_module("imported_before")

@@ -17,8 +17,9 @@ from nebulaio import GPUDirectClient, errors
 from nebulaio._connection import with_environment
 from support import python
 
-SETTINGS = {"region": "eu", "door": "off", "connections": 3, "verify": False, "timeout": 2.5, "retries": 1, "buffer_pool_size": "32MiB",
-            "workers": 2, "device": "cpu"}  # fmt: skip
+SETTINGS = {"region": "eu", "door": "off", "connections": 3, "verify": False, "timeout": 2.5, "retries": 1,
+            "buffer_pool_size": "32MiB",
+            "workers": 2, "device": "cpu"}
 
 
 def test_settings_travel() -> None:
@@ -76,13 +77,17 @@ def test_variables_that_python_has_set_are_seen(tmp_path: Path) -> None:
         ({}, {}, {"endpoint": "http://localhost:9000", "region": "us-east-1"}),
         ({"endpoint": "http://a"}, {"NEBULAIO_ENDPOINT": "http://b"}, {"endpoint": "http://a"}),
         ({}, {"AWS_ENDPOINT_URL": "http://c", "AWS_ENDPOINT_URL_S3": "http://b"}, {"endpoint": "http://b"}),
-        ({}, {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "t"}, {"access_key": "a", "secret_key": "s", "session_token": "t"}),
-        ({}, {"NEBULAIO_ACCESS_KEY": "n", "NEBULAIO_SECRET_KEY": "m", "AWS_ACCESS_KEY_ID": "a", "AWS_SESSION_TOKEN": "t"}, {"access_key": "n", "secret_key": "m", "session_token": None}),
-        ({"access_key": "k", "secret_key": "x"}, {"NEBULAIO_ACCESS_KEY": "n", "NEBULAIO_SECRET_KEY": "m"}, {"access_key": "k", "secret_key": "x"}),
+        ({}, {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "t"},
+         {"access_key": "a", "secret_key": "s", "session_token": "t"}),
+        ({}, {"NEBULAIO_ACCESS_KEY": "n", "NEBULAIO_SECRET_KEY": "m", "AWS_ACCESS_KEY_ID": "a",
+              "AWS_SESSION_TOKEN": "t"}, {"access_key": "n", "secret_key": "m", "session_token": None}),
+        ({"access_key": "k", "secret_key": "x"}, {"NEBULAIO_ACCESS_KEY": "n", "NEBULAIO_SECRET_KEY": "m"},
+         {"access_key": "k", "secret_key": "x"}),
         ({}, {"AWS_DEFAULT_REGION": "eu"}, {"region": "eu"}),
     ],
 )
-def test_what_the_environment_says(given: dict[str, str], environment: dict[str, str], expected: dict[str, str]) -> None:
+def test_what_the_environment_says(given: dict[str, str], environment: dict[str, str],
+                                   expected: dict[str, str]) -> None:
     found = with_environment(given, environment)
     assert {key: found.get(key) for key in expected} == expected
 
@@ -99,7 +104,8 @@ def test_another_process_connects_anew(tmp_path: Path, start: str) -> None:
 def test_what_is_open_says_why_it_cannot_travel(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     ns.save_file({"a": numpy.arange(4.0)}, path)
-    with ns.safe_open(path, "numpy") as file, ns.stream(path, device="cpu", framework="numpy") as stream, nebulaio.CuFile(path) as raw:
+    with ns.safe_open(path, "numpy") as file, ns.stream(path, device="cpu",
+                                                        framework="numpy") as stream, nebulaio.CuFile(path) as raw:
         for one in (file, file.get_slice("a"), stream, raw):
             for travel in (pickle.dumps, copy.copy, copy.deepcopy):
                 with pytest.raises(TypeError, match=r"open files of this process.*fix: pass the path"):

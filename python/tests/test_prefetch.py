@@ -25,7 +25,8 @@ pytestmark = pytest.mark.usefixtures("library")
 def entries() -> dict[str, Any]:
     """Tensors whose order in the file is not that of their names."""
     found = {f"{n % 7}.layer.{n}": random_entry(n, "F32" if n % 3 else "U8", [n % 5 + 1, 33]) for n in range(40)}
-    return {**found, "scalar": random_entry(50, "F64", []), "empty": ("I32", [0, 4], b""), "[odd*]?": random_entry(51, "I16", [6, 2])}
+    return {**found, "scalar": random_entry(50, "F64", []), "empty": ("I32", [0, 4], b""),
+            "[odd*]?": random_entry(51, "I16", [6, 2])}
 
 
 @pytest.fixture
@@ -70,7 +71,8 @@ def test_take(path: Path, entries: dict[str, Any]) -> None:
 
 def test_rows(path: Path, entries: dict[str, Any]) -> None:
     wide = [name for name, entry in entries.items() if len(entry[1]) == 2 and entry[1][0] > 2]
-    for rows in (slice(1, 3), slice(0, 2), slice(-2, None), slice(1, 100), slice(None), slice(0, 3, 1), slice(2, 1), slice(9, 12), slice(1, 1)):
+    for rows in (slice(1, 3), slice(0, 2), slice(-2, None), slice(1, 100), slice(None), slice(0, 3, 1), slice(2, 1),
+                 slice(9, 12), slice(1, 1)):
         plan = dict.fromkeys(wide, rows) | {"scalar": None, "empty": rows}
         with safe_open(path, "numpy") as file, file.prefetch(plan) as loader:
             assert loader.names() == [name for name in entries if name in plan]
@@ -108,7 +110,8 @@ def test_a_wrong_plan_starts_nothing(path: Path) -> None:
 
 
 def test_a_dtype_without_a_type(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.safetensors", {"ok": random_entry(1, "U8", [4]), "six": random_entry(2, "F6_E2M3", [4, 4])})
+    path = write(tmp_path / "t.safetensors", {"ok": random_entry(1, "U8", [4]),
+                                              "six": random_entry(2, "F6_E2M3", [4, 4])})
     with safe_open(path, "numpy") as file:
         with pytest.raises(errors.UnsupportedError, match="six"):
             file.prefetch()
@@ -190,7 +193,8 @@ def large(tmp_path: Path) -> Path:
     """A file of 16 tensors of 8 MiB without content."""
     path = tmp_path / "large.safetensors"
     size, count = 8 << 20, 16
-    head = encode({f"t{n:02}": {"dtype": "U8", "shape": [size], "data_offsets": [n * size, (n + 1) * size]} for n in range(count)})
+    head = encode({f"t{n:02}": {"dtype": "U8", "shape": [size], "data_offsets": [n * size, (n + 1) * size]}
+                   for n in range(count)})
     with open(path, "wb") as file:
         file.write(head)
         file.truncate(len(head) + size * count)
@@ -268,7 +272,8 @@ def test_a_file_that_gets_short(large: Path) -> None:
         loader.close()
 
 
-def test_a_file_that_is_replaced_before_another_device(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_replaced_before_another_device(path: Path, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     with safe_open(path, "numpy") as file:
         file._device = "cuda:0"  # as if it were opened for another device
         assert "scalar" in dict(file.prefetch(device="cpu"))

@@ -131,7 +131,7 @@ def used() -> int:
     out = subprocess.run(
         ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"],
         capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    )
     return int(out.stdout.split()[0]) << 20
 
 
@@ -173,7 +173,7 @@ def test_suspend_frees_the_gpu_and_resume_brings_the_values_back(tmp_path: Path)
 def test_suspend_while_a_load_runs(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     subprocess.run([serving.program(), "generate", "--shapes", "qwen3-0.6b", "--out", str(path)],
-                   check=True, capture_output=True)  # fmt: skip
+                   check=True, capture_output=True)
     with started(tmp_path, LOADER, str(path)) as target:
         for _ in range(3):
             rounds = int(target.line())
@@ -209,7 +209,7 @@ def test_refusals(tmp_path: Path) -> None:
                 refused = subprocess.run(
                     [str(public), "process", "suspend", str(target.pid)], capture_output=True, text=True, user=65534,
                     group=65534, extra_groups=[], cwd="/",
-                )  # fmt: skip
+                )
             finally:
                 public.unlink()
             assert refused.returncode == 4, refused
@@ -237,7 +237,7 @@ def test_an_interrupt_leaves_a_known_state(tmp_path: Path) -> None:
         assert target.line() == "ready"
         pid = str(target.pid)
         process = subprocess.Popen([serving.program(), "process", "suspend", pid], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)  # fmt: skip
+                                   stderr=subprocess.PIPE, text=True)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate()
         # The interrupt came before the command listened to it, in the middle, or too late.

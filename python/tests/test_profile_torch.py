@@ -32,7 +32,8 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def cases() -> list[Any]:
     names = {"cpu-bound": 2, "storage-bound": 1, "copy-bound": 1, "compute-bound": 1}
-    return [pytest.param(name, number, id=f"{name}-{number}") for name, count in names.items() for number in range(count)]
+    return [pytest.param(name, number, id=f"{name}-{number}") for name, count in names.items()
+            for number in range(count)]
 
 
 @pytest.mark.parametrize(("verdict", "number"), cases())

@@ -79,7 +79,8 @@ def npy(array: Any, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_the_block_with_four_workers_and_two_epochs(tmp_path: Path, server: serving.Server, no_gpu: None, method: str) -> None:
+def test_the_block_with_four_workers_and_two_epochs(tmp_path: Path, server: serving.Server, no_gpu: None,
+                                                    method: str) -> None:
     done = run_block(tmp_path, server, EPOCHS, method, "cpu")
     assert (done.returncode, done.stdout) == (0, "two epochs on host\n"), done.stderr[-3000:]
 
@@ -88,8 +89,9 @@ def test_every_format_is_loaded(torch: Any, server: serving.Server, tmp_path: Pa
     whole = {"w": torch.arange(6.0).reshape(2, 3), "more": [torch.ones(3, dtype=torch.bfloat16), 7, "text"]}
     model = write(tmp_path / "m", {"a": random_entry(1, "F32", [3, 5]), "b": random_entry(2, "BF16", [7])})
     raw = bytes(range(256)) * 40
-    contents = {"a.pt": saved(torch, whole), "b.npy": npy(numpy.arange(12, dtype="<i4").reshape(3, 4)), "c.safetensors": model.read_bytes(), "d.jpg": raw,
-                "empty": b"", "old.pth": saved(torch, whole, _use_new_zipfile_serialization=False)}  # fmt: skip
+    contents = {"a.pt": saved(torch, whole), "b.npy": npy(numpy.arange(12, dtype="<i4").reshape(3, 4)),
+                "c.safetensors": model.read_bytes(), "d.jpg": raw,
+                "empty": b"", "old.pth": saved(torch, whole, _use_new_zipfile_serialization=False)}
     for name, content in contents.items():
         server.put("bucket", "formats/" + name, content)
     server.put("bucket", "formats/folder/", b"")  # stands for a folder and is no sample
@@ -97,7 +99,9 @@ def test_every_format_is_loaded(torch: Any, server: serving.Server, tmp_path: Pa
     assert data.names == sorted(contents) and len(data) == 6 and data.device == "host"
     for name in ("a.pt", "old.pth"):
         found = data.load_to_gpu(name)
-        assert torch.equal(found["w"], whole["w"]) and torch.equal(found["more"][0], whole["more"][0]) and found["more"][1:] == [7, "text"]
+        assert torch.equal(found["w"], whole["w"]) and torch.equal(found["more"][0],
+                                                                   whole["more"][0]) and found["more"][1:] == [7,
+                                                                                                               "text"]
     array = data.load_to_gpu("b.npy")
     assert array.dtype is torch.int32 and array.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     tensors = data.load_to_gpu("c.safetensors")
@@ -143,8 +147,10 @@ def test_a_long_header_of_an_array(server: serving.Server) -> None:
     ("name", "content", "kind", "words"),
     [
         ("big.npy", npy(numpy.arange(3, dtype=">i4")), UnsupportedError, "big-endian.*'<i4'"),
-        ("columns.npy", npy(numpy.asfortranarray(numpy.ones((2, 3)))), UnsupportedError, "Fortran order.*ascontiguousarray"),
-        ("objects.npy", npy(numpy.array([{}, None]), allow_pickle=True), UnsupportedError, "Python objects.*could run code"),
+        ("columns.npy", npy(numpy.asfortranarray(numpy.ones((2, 3)))), UnsupportedError,
+         "Fortran order.*ascontiguousarray"),
+        ("objects.npy", npy(numpy.array([{}, None]), allow_pickle=True), UnsupportedError,
+         "Python objects.*could run code"),
         ("fields.npy", npy(numpy.zeros(2, [("a", "<i4"), ("b", "<f4")])), UnsupportedError, "has fields"),
         ("text.npy", npy(numpy.array(["ab", "c"])), UnsupportedError, "'<U2'"),
         ("short.npy", npy(numpy.ones(9))[:-1], CorruptError, "71 bytes after its header, expected 72"),
@@ -158,7 +164,8 @@ def test_a_long_header_of_an_array(server: serving.Server) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_bad_content_is_refused_with_its_name(server: serving.Server, name: str, content: bytes, kind: type[NebulaioError], words: str) -> None:
+def test_bad_content_is_refused_with_its_name(server: serving.Server, name: str, content: bytes,
+                                              kind: type[NebulaioError], words: str) -> None:
     server.put("bucket", "bad/" + name, content)
     data = dataset("bucket", "bad/")
     with pytest.raises(kind, match=f"(?s)s3://bucket/bad/{name}.*{words}"):
@@ -173,7 +180,8 @@ def test_a_pickle_that_would_run_code_is_refused(torch: Any, server: serving.Ser
             return Path.touch, (made,)
 
     for old in (False, True):
-        server.put("bucket", "evil/a.pt", saved(torch, {"w": torch.ones(2), "x": Evil()}, _use_new_zipfile_serialization=not old))
+        server.put("bucket", "evil/a.pt", saved(torch, {"w": torch.ones(2), "x": Evil()},
+                                                _use_new_zipfile_serialization=not old))
         with pytest.raises(UnsupportedError, match="s3://bucket/evil/a.pt.*weights_only.*add_safe_globals"):
             dataset("bucket", "evil/").load_to_gpu("a.pt")
         assert not made.exists()
@@ -231,12 +239,15 @@ def test_ranks_share_the_objects() -> None:
     for world in (1, 3, 4, 40):
         shares = [dataset("training-data", "batches/", rank=rank, world_size=world).names for rank in range(world)]
         assert sorted(sum(shares, [])) == everything
-    assert [len(dataset("training-data", "batches/", rank=rank, world_size=3, tail="drop")) for rank in range(3)] == [13, 13, 13]
+    assert [len(dataset("training-data", "batches/", rank=rank, world_size=3, tail="drop"))
+            for rank in range(3)] == [13, 13, 13]
     padded = [dataset("training-data", "batches/", rank=rank, world_size=3, tail="pad").names for rank in range(3)]
     assert [len(one) for one in padded] == [14, 14, 14] and set(sum(padded, [])) == set(everything)
     assert len(dataset("training-data", "batches/", rank=40, world_size=41, tail="pad")) == 1
-    for options, words in (({"rank": 2, "world_size": 2}, "rank=2 of world_size=2"), ({"world_size": 0}, "world_size=0"), ({"rank": -1}, "rank=-1"),
-                           ({"rank": 0, "world_size": 41}, "some ranks would have none"), ({"tail": "cut"}, "keep, drop, pad")):  # fmt: skip
+    for options, words in (({"rank": 2, "world_size": 2}, "rank=2 of world_size=2"),
+                           ({"world_size": 0}, "world_size=0"), ({"rank": -1}, "rank=-1"),
+                           ({"rank": 0, "world_size": 41}, "some ranks would have none"),
+                           ({"tail": "cut"}, "keep, drop, pad")):
         with pytest.raises(InvalidError, match=words):
             dataset("training-data", "batches/", **options)
 
@@ -254,7 +265,8 @@ def test_a_pickle_has_no_connection_and_no_keys_of_the_environment(torch: Any) -
     assert torch.equal(data[5], data.load_to_gpu(data.names[5]))
 
 
-def test_a_program_that_is_imported_again_makes_its_data_set_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_imported_again_makes_its_data_set_without_a_connection(
+    monkeypatch: pytest.MonkeyPatch) -> None:
     """A fork server that had used CUDA could not start workers that use it."""
     with monkeypatch.context() as patch:
         patch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
@@ -364,7 +376,8 @@ def test_cuda_in_a_forked_worker_is_refused(tmp_path: Path, server: serving.Serv
     source = ROOT / "internal/device/fakegpu/csrc/libcuda.c"
     if not source.is_file():
         pytest.skip("not in a checkout: the driver's source is not here")
-    subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-O1", "-o", str(tmp_path / "libcuda.so.1"), str(source)], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-O1", "-o", str(tmp_path / "libcuda.so.1"), str(source)],
+                   check=True)
     done = run_block(tmp_path, server, FORKED, before=PRETENDED, LD_LIBRARY_PATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr[-3000:]
 

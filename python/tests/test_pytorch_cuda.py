@@ -96,12 +96,14 @@ def test_every_format(torch: Any, server: serving.Server, tmp_path: Path, door: 
     file = io.BytesIO()
     numpy.save(file, array)
     shared = torch.arange(600_000.0).reshape(600, 1000)
-    whole = {"w": shared, "view": shared[3:5].t(), "more": [torch.ones(3, dtype=torch.bfloat16), 7], "none": torch.empty(0, 4)}
+    whole = {"w": shared, "view": shared[3:5].t(), "more": [torch.ones(3, dtype=torch.bfloat16), 7],
+             "none": torch.empty(0, 4)}
     saved = io.BytesIO()
     torch.save(whole, saved)
     entries = {f"t{n}": random_entry(n, "F16", [100 + n, 33]) for n in range(20)}
     model = write(tmp_path / "m", entries)
-    for name, content in (("a.bin", raw.tobytes()), ("b.npy", file.getvalue()), ("c.pt", saved.getvalue()), ("d.safetensors", model.read_bytes()), ("e", b"")):
+    for name, content in (("a.bin", raw.tobytes()), ("b.npy", file.getvalue()), ("c.pt", saved.getvalue()),
+                          ("d.safetensors", model.read_bytes()), ("e", b"")):
         server.put("bucket", "formats/" + name, content)
     data = dataset(server, "formats/", device=device, door=door)
     assert data.device == "cuda:0"
@@ -112,9 +114,12 @@ def test_every_format(torch: Any, server: serving.Server, tmp_path: Path, door: 
     found = data.load_to_gpu("b.npy")
     assert found.device == torch.device("cuda:0") and numpy.array_equal(found.cpu().numpy(), array)
     found = data.load_to_gpu("c.pt")
-    assert all(one.device == torch.device("cuda:0") for one in (found["w"], found["view"], found["more"][0], found["none"]))
-    assert torch.equal(found["w"].cpu(), shared) and torch.equal(found["view"].cpu(), whole["view"]) and found["none"].shape == (0, 4)
-    assert found["view"].stride() == whole["view"].stride() and found["view"].untyped_storage().data_ptr() == found["w"].untyped_storage().data_ptr()
+    assert all(one.device == torch.device("cuda:0")
+               for one in (found["w"], found["view"], found["more"][0], found["none"]))
+    assert torch.equal(found["w"].cpu(), shared) and torch.equal(found["view"].cpu(),
+                                                                 whole["view"]) and found["none"].shape == (0, 4)
+    assert found["view"].stride() == whole["view"].stride() and found["view"].untyped_storage().data_ptr() == found[
+        "w"].untyped_storage().data_ptr()
     tensors = data.load_to_gpu("d.safetensors")
     assert all(tensors[name].cpu().numpy().tobytes() == content for name, (_, _, content) in entries.items())
     assert data.load_to_gpu("e").shape == (0,)

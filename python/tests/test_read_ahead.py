@@ -49,7 +49,8 @@ def test_a_value_is_read_as_it_is_indexed(folders: Path) -> None:
     value: Any = values[name]
     assert value.get_shape() == list(whole.shape) and value.get_dtype() == "F32" and value.dtype is torch.float32
     assert value.is_floating_point() and value.shape == whole.shape
-    for index in (slice(8, 24), (slice(None), slice(4, 20)), (slice(1, 3), slice(2, 30, 3)), 5, (Ellipsis, 7), (slice(3, 3),)):
+    for index in (slice(8, 24), (slice(None), slice(4, 20)), (slice(1, 3), slice(2, 30, 3)), 5, (Ellipsis, 7),
+                  (slice(3, 3),)):
         assert value[index].shape == whole[index].shape
         assert torch.equal(value[index].to("cpu"), whole[index])
     assert torch.equal(value[..., None].to("cpu"), whole[..., None])

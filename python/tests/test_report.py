@@ -16,7 +16,8 @@ from nebulaio._report import Report, Routes
 from nebulaio.safetensors import load_file
 from support import ROOT, random_entry, write
 
-RAW = {"bytes": 5, "routes": [{"route": "page_cache", "bytes": 3, "chunks": 1}, {"route": "direct", "bytes": 2, "chunks": 1}]}
+RAW = {"bytes": 5, "routes": [{"route": "page_cache", "bytes": 3, "chunks": 1},
+                              {"route": "direct", "bytes": 2, "chunks": 1}]}
 
 
 def test_routes_are_one_thing() -> None:
@@ -48,17 +49,25 @@ def test_a_report_is_json_as_it_is() -> None:
         return Report(json.dumps(RAW).encode())
 
     assert json.loads(json.dumps(made())) == RAW == json.loads(json.dumps({"of": [made()]}, indent=1))["of"][0]
-    assert json.loads(json.dumps(made(), sort_keys=True, default=str)) == RAW and json.loads(json.dumps(Report(b"{}"))) == {}
-    for same in (dict(made()), {**made()}, made().copy(), made() | {}, {} | made(), copy.deepcopy(made()), pickle.loads(pickle.dumps(made()))):
+    assert json.loads(json.dumps(made(), sort_keys=True, default=str)) == RAW and json.loads(
+        json.dumps(Report(b"{}"))) == {}
+    for same in (dict(made()), {**made()}, made().copy(), made() | {}, {} | made(), copy.deepcopy(made()),
+                 pickle.loads(pickle.dumps(made()))):
         assert same == RAW and list(same) == list(RAW) and isinstance(same["routes"], Routes)
-    assert made() == RAW and made() == made() and RAW == made() and made() != {} and len(made()) == 2 and isinstance(made(), dict)
-    assert "bytes" in made() and "unread" not in made() and list(reversed(made())) == ["routes", "bytes"] and made().get("bytes") == 5
-    assert list(made().keys()) == ["bytes", "routes"] and list(made().items())[0] == ("bytes", 5) and list(made().values())[0] == 5
+    assert made() == RAW and made() == made() and RAW == made() and made() != {} and len(made()) == 2 and isinstance(
+        made(), dict)
+    assert "bytes" in made() and "unread" not in made() and list(reversed(made())) == ["routes",
+                                                                                       "bytes"] and made().get(
+                                                                                           "bytes") == 5
+    assert list(made().keys()) == ["bytes", "routes"] and list(made().items())[0] == ("bytes",
+                                                                                      5) and list(made().values())[
+                                                                                          0] == 5
 
 
 @pytest.mark.parametrize("change", [
-    lambda r: r.update(a=1), lambda r: r.__setitem__("a", 1), lambda r: r.pop("bytes"), lambda r: r.clear(), lambda r: r.__delitem__("bytes"), hash,
-])  # fmt: skip
+    lambda r: r.update(a=1), lambda r: r.__setitem__("a", 1), lambda r: r.pop("bytes"), lambda r: r.clear(),
+    lambda r: r.__delitem__("bytes"), hash,
+])
 def test_a_report_cannot_be_changed(change: Any) -> None:
     report = Report(json.dumps(RAW).encode())
     with pytest.raises(TypeError):
@@ -76,9 +85,11 @@ def test_the_last_report_has_the_same_routes(tmp_path: Path) -> None:
 def test_documents_say_what_the_device_of_a_report_is(tmp_path: Path) -> None:
     load_file(write(tmp_path / "t.safetensors", {"a": random_entry(1, "U8", [10])}), "cpu", framework="numpy")
     report = nebulaio.last_report()
-    assert report is not None and report["device"]["id"] == "host" and {"id", "kind", "model"} <= report["device"].keys()
-    texts = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "python").glob("*.md"), *(ROOT / "examples").rglob("*.py"),
-             *(ROOT / "python" / "nebulaio").rglob("*.py")]  # fmt: skip
+    assert report is not None and report["device"]["id"] == "host" and {"id", "kind",
+                                                                        "model"} <= report["device"].keys()
+    texts = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "python").glob("*.md"),
+             *(ROOT / "examples").rglob("*.py"),
+             *(ROOT / "python" / "nebulaio").rglob("*.py")]
     found = 0
     for text in texts:
         if text.is_file():

@@ -164,23 +164,26 @@ def test_handles_are_released(fake: _process.Holder) -> None:
     assert "release-running" not in fake.load().functions.fake_log().decode()
 
 
-WHOLE = [slice(None), slice(0, 5), slice(None, None, 1), slice(0, 5, 2), ..., (), (..., slice(0, 4, 3)), (slice(1, 1), 0),
-         (slice(None), slice(3, 3))]  # fmt: skip
+WHOLE = [slice(None), slice(0, 5), slice(None, None, 1), slice(0, 5, 2), ..., (), (..., slice(0, 4, 3)),
+         (slice(1, 1), 0),
+         (slice(None), slice(3, 3))]
 PARTS = [
-    0, -1, 2, numpy.int64(1), slice(1, 3), slice(4, 5), slice(2, None), slice(None, 2), slice(1, 4, 3), (..., 0), (0, ...), (slice(None), 1),
+    0, -1, 2, numpy.int64(1), slice(1, 3), slice(4, 5), slice(2, None), slice(None, 2), slice(1, 4, 3), (..., 0),
+    (0, ...), (slice(None), 1),
     (slice(None), slice(1, 6)), (slice(1, 3), slice(2, 4), slice(0, 1)), (0, 0, 0), (-1, -1, -1),
     (slice(2, 4), ..., 3), (1, slice(2, 5, 2)),
-]  # fmt: skip
+]
 REFUSED = [
     5, -6, (0, 0, 0, 0), None, (None, 0), 1.0, "x", [0], [0, 1], (slice(None), [0, 2]), (..., ...), numpy.array([0]),
     slice(None, None, -1), slice(None, None, 0),
     slice(1.0, 2),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
 def box(tmp_path: Path) -> Path:
-    return write(tmp_path / "box.safetensors", {"odd": random_entry(1, "U8", [3]), "b": random_entry(2, "I32", [5, 7, 4])})
+    return write(tmp_path / "box.safetensors",
+                 {"odd": random_entry(1, "U8", [3]), "b": random_entry(2, "I32", [5, 7, 4])})
 
 
 @pytest.mark.parametrize("index", [*WHOLE, *PARTS], ids=repr)
@@ -213,8 +216,9 @@ def test_what_the_reference_refuses(box: Path, index: Any) -> None:
         ours.get_slice("b")[index]
 
 
-COUNTED = [slice(-1, None), slice(None, -1), slice(0, 100), slice(5, 9), slice(2, 1), slice(-100, 2), slice(-3, -1), slice(9, None),
-           (slice(-2, None), -1), (..., slice(-3, 99, 2)), (slice(1, 2), slice(3, 1))]  # fmt: skip
+COUNTED = [slice(-1, None), slice(None, -1), slice(0, 100), slice(5, 9), slice(2, 1), slice(-100, 2), slice(-3, -1),
+           slice(9, None),
+           (slice(-2, None), -1), (..., slice(-3, 99, 2)), (slice(1, 2), slice(3, 1))]
 
 
 @pytest.mark.parametrize("index", COUNTED, ids=repr)
@@ -241,9 +245,10 @@ def test_slices_as_the_reference_with_torch(box: Path, index: Any) -> None:
 
 
 FANCY = [
-    [0, 2], [4, 4, 0], (slice(None), [0, 2]), ([0, 1], [2, 3]), None, (None, 0), (0, None, slice(1, 3)), True, False, [True, False, True, False, True],
+    [0, 2], [4, 4, 0], (slice(None), [0, 2]), ([0, 1], [2, 3]), None, (None, 0), (0, None, slice(1, 3)), True, False,
+    [True, False, True, False, True],
     (slice(1, 3), [True] * 7), [-1], [],
-]  # fmt: skip
+]
 
 
 @pytest.mark.torch

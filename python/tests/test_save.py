@@ -328,7 +328,8 @@ def test_a_save_takes_a_client(tmp_path: Path) -> None:
     with serving.serving(tmp_path) as server, nebulaio.GPUDirectClient(server.endpoint, **server.keys) as client:
         save_file(tensors, "s3://bucket/by-client", client=client)
         assert same(load_file("s3://bucket/by-client", "cpu", framework="numpy", client=client)["a"], tensors["a"])
-        for url, why in ((tmp_path / "f", "is a path"), ("nebula://elsewhere:1/bucket/key", "the client's endpoint"), ("s3://", "not an object URL")):
+        for url, why in ((tmp_path / "f", "is a path"), ("nebula://elsewhere:1/bucket/key", "the client's endpoint"),
+                         ("s3://", "not an object URL")):
             with pytest.raises(InvalidError, match=why):
                 save_file(tensors, url, client=client)
         wrong = nebulaio.GPUDirectClient(server.endpoint, server.keys["access_key"], "not the secret")

@@ -62,7 +62,8 @@ def test_one_file_in_order(tmp_path: Path, route: str, lookahead: int | None) ->
 @pytest.mark.parametrize("form", ["directory", "index", "list"])
 def test_several_files(tmp_path: Path, lookahead: int | None, form: str) -> None:
     index = write_sharded(tmp_path / "m", SHARDS)
-    paths: Any = {"directory": index.parent, "index": index, "list": [str(index.parent / name) for name in SHARDS]}[form]
+    paths: Any = {"directory": index.parent, "index": index,
+                  "list": [str(index.parent / name) for name in SHARDS]}[form]
     check(run(paths, lookahead=lookahead), ALL)
 
 

@@ -77,7 +77,8 @@ def test_names_and_signatures(both: Both) -> None:
     is_new, theirs, ours = both
     assert len(theirs["names"]) > 60
     if is_new:
-        assert {".PrefetchLoader.take", ".safe_open.prefetch", ".TensorMeta.dtype", ".flax.load_file", ".mlx.save"} <= theirs["names"].keys()
+        assert {".PrefetchLoader.take", ".safe_open.prefetch", ".TensorMeta.dtype", ".flax.load_file",
+                ".mlx.save"} <= theirs["names"].keys()
     for name, wanted in theirs["names"].items():
         assert name in ours["names"], name
         here = {argument: (kind, default) for argument, kind, default in ours["names"][name] or []}
@@ -92,7 +93,9 @@ def test_names_and_signatures(both: Both) -> None:
         order = [argument for argument, kind, _ in wanted if kind == "POSITIONAL_OR_KEYWORD"]
         assert [argument for argument in here if argument in order] == order or name.endswith("__exit__"), name
         for argument, (kind, default) in here.items():
-            if argument != "self" and argument not in {one[0] for one in wanted} and not name.endswith(("__exit__", "__getitem__")):
+            if argument != "self" and argument not in {one[0]
+                                                       for one in wanted} and not name.endswith(
+                                                           ("__exit__", "__getitem__")):
                 assert kind == "KEYWORD_ONLY" and default != "none", f"{name}({argument})"
 
 
@@ -110,7 +113,8 @@ def test_calls(both: Both) -> None:
             same = wanted["raises"][0] in found.get("raises", ())
         else:
             same = wanted == found
-        assert same == (label not in DIFFERENT), f"{label}: safetensors {str(wanted)[:300]}, nebulaio {str(found)[:300]}"
+        assert same == (
+            label not in DIFFERENT), f"{label}: safetensors {str(wanted)[:300]}, nebulaio {str(found)[:300]}"
     assert compared > 250
 
 

@@ -22,7 +22,7 @@ TORCH = {
     "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "I16": "int16",
     "U16": "uint16", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32", "F32": "float32",
     "C64": "complex64", "F64": "float64", "I64": "int64", "U64": "uint64",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

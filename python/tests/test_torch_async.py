@@ -103,10 +103,12 @@ def step(torch: Any, model: Any, optimizer: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"snapshot": "device"}, {"snapshot": "staging"}, {"snapshot": "staging", "memory": 0}, {"memory": 500}],
+    "options", [{}, {"snapshot": "device"}, {"snapshot": "staging"}, {"snapshot": "staging", "memory": 0},
+                {"memory": 500}],
     ids=["auto", "device", "staging", "nothing staged", "some staged"],
-)  # fmt: skip
-def test_a_running_training_never_tears_a_checkpoint(torch: Any, tmp_path: Path, make: Any, options: dict[str, Any]) -> None:
+)
+def test_a_running_training_never_tears_a_checkpoint(torch: Any, tmp_path: Path, make: Any,
+                                                     options: dict[str, Any]) -> None:
     model, optimizer = trained(torch)
     saver = make(**options)
     expected = {}
@@ -124,7 +126,8 @@ def test_a_running_training_never_tears_a_checkpoint(torch: Any, tmp_path: Path,
 def test_changes_right_after_the_call_do_not_reach_the_file(torch: Any, tmp_path: Path, make: Any) -> None:
     gate = Gate()
     saver = make(snapshot="device")
-    state = {"w": torch.arange(1000.0), "turned": torch.arange(12.0).reshape(3, 4).t(), "list": [torch.ones(3), 5], "plain": {"a": [1, 2]}}
+    state = {"w": torch.arange(1000.0), "turned": torch.arange(12.0).reshape(3, 4).t(), "list": [torch.ones(3), 5],
+             "plain": {"a": [1, 2]}}
     expected = copied(torch, state)
     save = saver.save(state, tmp_path / "a", planner=gate)
     saver.wait_before_step()
@@ -137,7 +140,8 @@ def test_changes_right_after_the_call_do_not_reach_the_file(torch: Any, tmp_path
     report = save.wait()
     found = loaded(torch, tmp_path / "a", expected)
     assert bytes(found["turned"].contiguous().numpy()) == bytes(expected["turned"].contiguous().numpy())
-    assert_equal(torch, {key: found[key] for key in ("w", "list", "plain")}, {key: expected[key] for key in ("w", "list", "plain")})
+    assert_equal(torch, {key: found[key] for key in ("w", "list", "plain")},
+                 {key: expected[key] for key in ("w", "list", "plain")})
     assert report["snapshot"]["kind"] == "device" and report["snapshot"]["direct_bytes"] == 0
     assert report["snapshot"]["staged_bytes"] == 4000 + 48 + 12
 
@@ -167,7 +171,8 @@ def test_wait_before_step_waits_for_the_last_byte(torch: Any, tmp_path: Path, ma
     assert report["stall"]["before_step"] > 0 and report["snapshot"]["direct_bytes"] >= 40_000
 
 
-def test_wait_before_step_waits_for_copies_in_the_background(torch: Any, tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_before_step_waits_for_copies_in_the_background(torch: Any, tmp_path: Path, make: Any,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     from nebulaio.torch import _snapshot
 
     log: list[str] = []
@@ -241,13 +246,15 @@ def test_the_next_save_waits_for_the_one_in_flight(torch: Any, tmp_path: Path, m
 def test_two_saves_may_be_in_flight(torch: Any, tmp_path: Path, make: Any) -> None:
     saver = make(in_flight=2, memory=8192)
     gates = [Gate(), Gate()]
-    saves = [saver.save({"w": torch.full((3,), float(number))}, tmp_path / str(number), planner=gates[number]) for number in range(2)]
+    saves = [saver.save({"w": torch.full((3,), float(number))}, tmp_path / str(number), planner=gates[number])
+             for number in range(2)]
     gates[1].opened.set()
     assert not saves[0].done() and not saves[1].done()  # one behind the other: their collectives must not mix
     gates[0].opened.set()
     assert saver.wait()["checkpoint"] == str(tmp_path / "1")
     for number in range(2):
-        assert torch.equal(loaded(torch, tmp_path / str(number), {"w": torch.ones(3)})["w"], torch.full((3,), float(number)))
+        assert torch.equal(loaded(torch, tmp_path / str(number), {"w": torch.ones(3)})["w"],
+                           torch.full((3,), float(number)))
 
 
 @pytest.mark.parametrize("call", ["save", "wait_before_step", "wait", "close", "handle"])
@@ -381,8 +388,10 @@ def test_shared_tensors_are_copied_once(torch: Any, tmp_path: Path, make: Any) -
 @pytest.mark.parametrize(
     ("asked", "wanted", "free", "kind", "words"),
     [
-        ("auto", {"cuda:0": 100}, 1000, "device", "100 bytes fit into the 1000 free bytes of cuda:0 with a reserve of 50"),
-        ("auto", {"cuda:0": 951}, 1000, "staging", "cuda:0 has 1000 free bytes, and a copy needs 951 with a reserve of 50"),
+        ("auto", {"cuda:0": 100}, 1000, "device",
+         "100 bytes fit into the 1000 free bytes of cuda:0 with a reserve of 50"),
+        ("auto", {"cuda:0": 951}, 1000, "staging",
+         "cuda:0 has 1000 free bytes, and a copy needs 951 with a reserve of 50"),
         ("auto", {"cuda:0": 950, "cpu": 500}, 1000, "device", "950 bytes fit"),
         ("auto", {"cuda:0": 1, "cpu": 501}, 1000, "staging", "501 bytes of CPU tensors exceed the limit of 500"),
         ("auto", {"cpu": 500}, 0, "device", "all tensors are on the CPU"),
@@ -392,7 +401,8 @@ def test_shared_tensors_are_copied_once(torch: Any, tmp_path: Path, make: Any) -
         ("device", {"cuda:0": 951}, 1000, None, "cuda:0 has 1000 free bytes.*snapshot='staging'"),
     ],
 )
-def test_the_kind_of_a_snapshot(torch: Any, monkeypatch: pytest.MonkeyPatch, asked: str, wanted: dict[str, int], free: int, kind: str | None, words: str) -> None:
+def test_the_kind_of_a_snapshot(torch: Any, monkeypatch: pytest.MonkeyPatch, asked: str, wanted: dict[str, int],
+                                free: int, kind: str | None, words: str) -> None:
     from nebulaio.torch import _snapshot
 
     monkeypatch.setattr(_snapshot, "free_memory", lambda device: (free, 2000))
@@ -641,5 +651,6 @@ print(sorted(os.listdir(folder)), "rank", rank)
 def test_an_error_of_one_rank_is_told_to_all(tmp_path: Path) -> None:
     for rank, said in enumerate(run_world(FAILING, tmp_path)):
         assert "missed" not in said and f"rank {rank}" in said
-    assert not (tmp_path / "a" / ".metadata").exists() and not (tmp_path / "b").exists() and not (tmp_path / "c").exists()
+    assert not (tmp_path / "a" / ".metadata").exists() and not (tmp_path / "b").exists() and not (
+        tmp_path / "c").exists()
     assert (tmp_path / "d" / ".metadata").exists()

@@ -83,14 +83,16 @@ def test_a_save_sees_work_that_is_queued(torch: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"snapshot": "device"}, {"snapshot": "staging"}, {"snapshot": "staging", "memory": 3 * MIB}, {"snapshot": "staging", "memory": 0}],
+    "options", [{}, {"snapshot": "device"}, {"snapshot": "staging"}, {"snapshot": "staging", "memory": 3 * MIB},
+                {"snapshot": "staging", "memory": 0}],
     ids=["auto", "device", "staging", "little staging", "no staging"],
-)  # fmt: skip
+)
 def test_steps_on_the_card_never_tear_a_checkpoint(torch: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     from nebulaio.torch import AsyncSaver
 
     torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.BatchNorm1d(1024), torch.nn.Linear(1024, 8)).cuda()
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.BatchNorm1d(1024),
+                                torch.nn.Linear(1024, 8)).cuda()
     optimizer = torch.optim.Adam(model.parameters())
     expected = {}
     with AsyncSaver(**options) as saver:
@@ -173,7 +175,8 @@ def test_auto_takes_staging_if_the_card_is_full(torch: Any, tmp_path: Path) -> N
     with AsyncSaver(reserve=total) as saver:
         saver.save({"w": weights}, tmp_path / "a")
         report = saver.wait()
-        assert report is not None and report["snapshot"]["kind"] == "staging" and "cuda:0 has" in report["snapshot"]["reason"]
+        assert report is not None and report["snapshot"]["kind"] == "staging" and "cuda:0 has" in report["snapshot"][
+            "reason"]
     with AsyncSaver(snapshot="device", reserve=total) as saver:
         with pytest.raises(OutOfMemoryError, match=r"cuda:0 has.*snapshot='staging'"):
             saver.save({"w": weights}, tmp_path / "b")
@@ -183,7 +186,8 @@ def test_auto_takes_staging_if_the_card_is_full(torch: Any, tmp_path: Path) -> N
 def test_tensors_of_the_card_and_of_the_host_together(torch: Any, tmp_path: Path) -> None:
     from nebulaio.torch import AsyncSaver
 
-    state = {"gpu": torch.rand(3 * MIB, device="cuda"), "cpu": torch.rand(3 * MIB), "turned": torch.rand(64, 32, device="cuda").t()}
+    state = {"gpu": torch.rand(3 * MIB, device="cuda"), "cpu": torch.rand(3 * MIB),
+             "turned": torch.rand(64, 32, device="cuda").t()}
     for kind in ("device", "staging"):
         expected = {name: one.cpu().clone() for name, one in state.items()}
         with AsyncSaver(snapshot=kind) as saver:

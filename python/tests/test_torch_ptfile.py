@@ -74,7 +74,8 @@ def test_states_have_the_same_bits_both_ways(torch: Any, tmp_path: Path, seed: i
 
 def test_ties_views_and_parameters_are_kept(torch: Any, tmp_path: Path) -> None:
     base = torch.arange(1000.0)
-    made = {"view": base[10:500:7], "turned": base.reshape(20, 50).t(), "base": base, "one": torch.nn.Parameter(base[:3])}
+    made = {"view": base[10:500:7], "turned": base.reshape(20, 50).t(), "base": base,
+            "one": torch.nn.Parameter(base[:3])}
     made["same"] = made["base"]
     save(made, tmp_path / "a.pt")
     for found in (load(tmp_path / "a.pt"), torch.load(tmp_path / "a.pt")):
@@ -91,7 +92,8 @@ def test_ties_views_and_parameters_are_kept(torch: Any, tmp_path: Path) -> None:
 def test_model_and_optimizer_go_on_where_they_were(torch: Any, tmp_path: Path) -> None:
     model, optimizer = trained(torch)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
-    save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()}, tmp_path / "a.pt")
+    save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()},
+         tmp_path / "a.pt")
     found = load(tmp_path / "a.pt")
     assert type(found["model"]) is OrderedDict and found["model"]._metadata == model.state_dict()._metadata
     other, other_optimizer = trained(torch, seed=99)
@@ -114,7 +116,8 @@ def test_whole_modules_need_weights_only_false(torch: Any, tmp_path: Path) -> No
 
 
 def test_a_model_of_transformers(torch: Any, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed; make test-torch installs it")
+    transformers = pytest.importorskip("transformers",
+                                       reason="transformers is not installed; make test-torch installs it")
     settings = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50, n_positions=8)
     model = transformers.GPT2LMHeadModel(settings)  # its output layer is tied to the embeddings
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
@@ -134,7 +137,8 @@ def test_map_location_as_torch_takes_it(torch: Any, tmp_path: Path) -> None:
         calls.append((location, bytes(storage.tolist())))  # a function sees the content, as with torch.load
         return storage if len(calls) % 2 else None
 
-    for place in (None, "cpu", torch.device("cpu"), {"cuda:0": "cpu"}, {"cpu": "cpu"}, function, lambda storage, _: storage.clone()):
+    for place in (None, "cpu", torch.device("cpu"), {"cuda:0": "cpu"}, {"cpu": "cpu"}, function,
+                  lambda storage, _: storage.clone()):
         assert_equal(torch, load(tmp_path / "a.pt", place), state)
     assert calls == [("cpu", state["a"].numpy().tobytes()), ("cpu", b"\1\1\1")]
     for place in ("meta", {"cpu": "meta"}):
@@ -169,7 +173,8 @@ def _with_location(torch: Any, folder: Path, location: str) -> bytes:
         for entry in old.infolist():
             content = old.read(entry)
             if entry.filename.endswith("data.pkl"):
-                content = content.replace(b"X\x03\x00\x00\x00cpu", b"X" + struct.pack("<I", len(location)) + location.encode())
+                content = content.replace(b"X\x03\x00\x00\x00cpu",
+                                          b"X" + struct.pack("<I", len(location)) + location.encode())
             new.writestr(entry.filename, content)
     return made.getvalue()
 
@@ -180,7 +185,8 @@ def test_files_that_torch_has_to_read(torch: Any, tmp_path: Path) -> None:
     state = {"a": torch.arange(5.0), "b": [1, "x"]}
     torch.save(state, tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
     torch.save(state, tmp_path / "stored.pt")
-    with zipfile.ZipFile(tmp_path / "stored.pt") as old, zipfile.ZipFile(tmp_path / "packed.pt", "w", zipfile.ZIP_DEFLATED) as new:
+    with zipfile.ZipFile(tmp_path / "stored.pt") as old, zipfile.ZipFile(tmp_path / "packed.pt", "w",
+                                                                         zipfile.ZIP_DEFLATED) as new:
         for entry in old.infolist():
             new.writestr(entry.filename, old.read(entry))
     for name, reason in (("legacy.pt", "legacy format"), ("packed.pt", "compressed")):
@@ -202,10 +208,12 @@ def test_a_file_written_by_another_zip_writer(torch: Any, tmp_path: Path) -> Non
 
 
 def test_a_flipped_bit_is_found_and_its_tensor_named(torch: Any, tmp_path: Path) -> None:
-    state = {"model": {"w": torch.rand(1 << 19), "b": torch.rand(1 << 19)}, "optimizer": {"state": {0: {"exp_avg": torch.rand(1 << 19)}}}}
+    state = {"model": {"w": torch.rand(1 << 19), "b": torch.rand(1 << 19)},
+             "optimizer": {"state": {0: {"exp_avg": torch.rand(1 << 19)}}}}
     save(state, tmp_path / "a.pt")
     whole = (tmp_path / "a.pt").read_bytes()
-    for tensor, label in ((state["model"]["w"], "model.w"), (state["optimizer"]["state"][0]["exp_avg"], "optimizer.state.0.exp_avg")):
+    for tensor, label in ((state["model"]["w"], "model.w"),
+                          (state["optimizer"]["state"][0]["exp_avg"], "optimizer.state.0.exp_avg")):
         content = bytearray(whole)
         at = whole.index(tensor.numpy().tobytes()) + tensor.numel() * 2  # its middle, in a block of its own
         content[at] ^= 16

@@ -65,7 +65,8 @@ def put_batches(torch: Any, server: serving.Server, bucket: str = "training-data
         server.put(bucket, f"batches/batch_{number}.pt", file.getvalue())
 
 
-def run_block(folder: Path, server: serving.Server, rest: str, *arguments: object, before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def run_block(folder: Path, server: serving.Server, rest: str, *arguments: object, before: str = "",
+              **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the block and the code behind it as a program of its own. The keys are in the environment."""
     program = folder / "training.py"
     program.write_text(before + BLOCK.replace("http://localhost:9000", server.endpoint) + rest)

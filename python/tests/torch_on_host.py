@@ -94,7 +94,8 @@ def main() -> int:
             source, script = Path(scratch, "stand_in.c"), Path(scratch, "version.map")
             names = sorted({name for symbols in wanted.values() for name in symbols})
             source.write_text("".join(f"int {name}(void) {{ return 999; }}\n" for name in names) + "int nothing_;\n")
-            script.write_text("".join(f"{node} {{ {' '.join(f'{n};' for n in sorted(s))} }};\n" for node, s in wanted.items() if node))
+            script.write_text("".join(f"{node} {{ {' '.join(f'{n};' for n in sorted(s))} }};\n"
+                                      for node, s in wanted.items() if node))
             flags = [f"-Wl,--version-script={script}"] if "" not in wanted else []
             _run("cc", "-w", "-shared", "-fPIC", f"-Wl,-soname,{soname}", *flags, source, "-o", folder / soname)
         print(f"{soname}: {len(names)} symbols")

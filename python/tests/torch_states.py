@@ -43,7 +43,8 @@ def random_state(torch: Any, seed: int) -> Any:
     floats = [torch.tensor(3.5), torch.nn.Parameter(torch.rand(3, 2)), torch.eye(4).to_sparse(), torch.empty(0)]
     state: Any = {
         "model": OrderedDict((f"layer.{number}.weight", tensor) for number, tensor in enumerate(tensors[:8])),
-        "optimizer": {"state": {number: {"step": torch.tensor(float(number)), "exp_avg": one} for number, one in enumerate(tensors[8:12])}},
+        "optimizer": {"state": {number: {"step": torch.tensor(float(number)), "exp_avg": one}
+                                for number, one in enumerate(tensors[8:12])}},
         "list": [*tensors[12:], *floats, (tensors[0], "text", None, 1 << 70)],
         "tied": tensors[1],
         "numbers": {"epoch": rng.randrange(100), "loss": rng.random(), "flags": [True, False], "raw": rng.randbytes(9)},

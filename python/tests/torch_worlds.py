@@ -27,7 +27,8 @@ dist.destroy_process_group()
 """
 
 
-def run_world(code: str, folder: Path, world: int = 2, timeout: float = 120, end: str = END, **environment: str) -> list[str]:
+def run_world(code: str, folder: Path, world: int = 2, timeout: float = 120, end: str = END,
+              **environment: str) -> list[str]:
     """Run code on each rank, with `rank`, `world` and `folder` set, and return what each has printed.
 
     Fails the test when a rank fails or takes longer than timeout. A rank that hangs is killed.
@@ -36,8 +37,10 @@ def run_world(code: str, folder: Path, world: int = 2, timeout: float = 120, end
         path = os.pathsep.join([str(PACKAGE), str(PACKAGE / "tests"), os.environ.get("PYTHONPATH", "")])
         ranks = [
             subprocess.Popen(
-                [sys.executable, "-c", BEGIN + code + end, str(rank), str(world), str(folder), os.path.join(meeting, "here")],
-                env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1", **environment},
+                [sys.executable, "-c", BEGIN + code + end, str(rank), str(world), str(folder),
+                 os.path.join(meeting, "here")],
+                env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1",
+                     **environment},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

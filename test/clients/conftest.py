@@ -82,7 +82,8 @@ def running(tmp_path_factory, *settings: str):
     data = tmp_path_factory.mktemp("server")
     log = open(data / "log", "wb")
     process = subprocess.Popen(
-        [program, "server", "--json", "--data", str(data / "data"), "--address", "127.0.0.1:0", "--console-address", "127.0.0.1:0",
+        [program, "server", "--json", "--data", str(data / "data"), "--address", "127.0.0.1:0", "--console-address",
+         "127.0.0.1:0",
          *settings],
         env=os.environ | {"NEBULAIO_ROOT_USER": ACCESS, "NEBULAIO_ROOT_PASSWORD": SECRET},
         stdout=subprocess.PIPE, stderr=log,
@@ -91,7 +92,8 @@ def running(tmp_path_factory, *settings: str):
         yield Server(wait_for_endpoint(process, 60), ACCESS, SECRET, REGION)
         process.send_signal(signal.SIGTERM)
         process.stdout.read()
-        assert process.wait(60) == 0, f"the server ended with {process.returncode}:\n{(data / 'log').read_text()[-4000:]}"
+        assert process.wait(
+            60) == 0, f"the server ended with {process.returncode}:\n{(data / 'log').read_text()[-4000:]}"
     finally:
         process.kill()
         process.wait()
@@ -103,7 +105,8 @@ def run(server, tmp_path):
     """Run a client's program and return its output. If it fails, show all of its output."""
 
     def call(*argv, ok: bool = True, env: dict[str, str] | None = None, stdin: bytes | None = None, cwd=None) -> str:
-        done = subprocess.run([str(a) for a in argv], env=server.env(**(env or {})), input=stdin, capture_output=True, timeout=300, cwd=cwd or tmp_path)
+        done = subprocess.run([str(a) for a in argv], env=server.env(**(env or {})), input=stdin, capture_output=True,
+                              timeout=300, cwd=cwd or tmp_path)
         said = f"{argv}\nended with {done.returncode}\n{done.stdout.decode(errors='replace')}\n{done.stderr.decode(errors='replace')}"
         assert (done.returncode == 0) == ok, said
         return done.stdout.decode()

@@ -23,7 +23,8 @@ def aws(server, run, tmp_path):
     )
     program = shutil.which("aws", path=str(Path(sys.executable).parent))
     assert program, "aws-cli is not installed beside this python: make test-clients installs it"
-    env = {"AWS_CONFIG_FILE": str(settings), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"), "AWS_ACCESS_KEY_ID": server.access, "AWS_SECRET_ACCESS_KEY": server.secret}
+    env = {"AWS_CONFIG_FILE": str(settings), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+           "AWS_ACCESS_KEY_ID": server.access, "AWS_SECRET_ACCESS_KEY": server.secret}
 
     def call(*argv, **how):
         return run(program, "--endpoint-url", server.endpoint, *argv, env=env, **how)
@@ -75,7 +76,8 @@ def test_sync(aws, bucket, tree, tmp_path):
 def test_api(aws, bucket, tmp_path):
     (tmp_path / "f").write_bytes(content(1000))
     where = ["--bucket", bucket, "--key", "a//b/../😀"]
-    put = json.loads(aws("s3api", "put-object", *where, "--body", "f", "--checksum-algorithm", "SHA256", "--metadata", "k=v", "--tagging", "a=b"))
+    put = json.loads(aws("s3api", "put-object", *where, "--body", "f", "--checksum-algorithm", "SHA256", "--metadata",
+                         "k=v", "--tagging", "a=b"))
     assert put["ChecksumSHA256"]
     got = json.loads(aws("s3api", "get-object", *where, "--range", "bytes=10-19", "part"))
     assert (got["ContentRange"], (tmp_path / "part").read_bytes()) == ("bytes 10-19/1000", content(1000)[10:20])
@@ -84,5 +86,6 @@ def test_api(aws, bucket, tmp_path):
     aws("s3api", "put-object", *where, "--body", "f", "--if-none-match", "*", ok=False)
     with urllib.request.urlopen(aws("s3", "presign", f"s3://{bucket}/a//b/../😀").strip(), timeout=60) as page:
         assert page.read() == content(1000)
-    gone = json.loads(aws("s3api", "delete-objects", "--bucket", bucket, "--delete", json.dumps({"Objects": [{"Key": "a//b/../😀"}, {"Key": "none"}]})))
+    gone = json.loads(aws("s3api", "delete-objects", "--bucket", bucket, "--delete",
+                          json.dumps({"Objects": [{"Key": "a//b/../😀"}, {"Key": "none"}]})))
     assert len(gone["Deleted"]) == 2

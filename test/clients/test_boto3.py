@@ -22,15 +22,18 @@ MIB = 1024 * 1024
 NEW = tuple(int(n) for n in boto3.__version__.split(".")[:2]) >= (1, 36)  # sends checksums unasked
 
 KEYS = [
-    "a", "a/", "a//b", "a/b", "../x", "a/../b", "./x", "..", "/lead", "//", "trail ", " lead", "k" * 1024, "é" * 512, "😀/😀", "ключ/鍵",
-    "plus+plus", "per%cent", "%2F", "%00", "question?mark", "hash#", "amp&<>\"'", "back\\slash", "semi;colon", "tab\there", "star*", "~", "x=1&y=2",
+    "a", "a/", "a//b", "a/b", "../x", "a/../b", "./x", "..", "/lead", "//", "trail ", " lead", "k" * 1024, "é" * 512,
+    "😀/😀", "ключ/鍵",
+    "plus+plus", "per%cent", "%2F", "%00", "question?mark", "hash#", "amp&<>\"'", "back\\slash", "semi;colon",
+    "tab\there", "star*", "~", "x=1&y=2",
 ]
 
 
 @pytest.fixture(scope="module")
 def s3(server):
     return boto3.client(
-        "s3", endpoint_url=server.endpoint, aws_access_key_id=server.access, aws_secret_access_key=server.secret, region_name=server.region,
+        "s3", endpoint_url=server.endpoint, aws_access_key_id=server.access, aws_secret_access_key=server.secret,
+        region_name=server.region,
         config=Config(signature_version="s3v4", s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
     )
 
@@ -80,13 +83,16 @@ def with_header(s3, operation: str, name: str, value: str, call):
 @pytest.mark.parametrize("size", [0, 1, 4096, 16 * 1024, 16 * 1024 + 1, MIB, 5 * MIB + 7])
 def test_put_get_head_list_delete(s3, bucket, size):
     data = content(size)
-    put = s3.put_object(Bucket=bucket, Key="k", Body=data, ContentType="text/x-odd", CacheControl="no-store", Metadata={"one": "1", "two": "zwei"})
+    put = s3.put_object(Bucket=bucket, Key="k", Body=data, ContentType="text/x-odd", CacheControl="no-store",
+                        Metadata={"one": "1", "two": "zwei"})
     assert put["ETag"] == md5(data)
     got = s3.get_object(Bucket=bucket, Key="k")
     assert got["Body"].read() == data
     head = s3.head_object(Bucket=bucket, Key="k")
     for said in got, head:
-        assert (said["ContentLength"], said["ETag"], said["ContentType"], said["CacheControl"]) == (size, md5(data), "text/x-odd", "no-store")
+        assert (said["ContentLength"], said["ETag"], said["ContentType"], said["CacheControl"]) == (size, md5(data),
+                                                                                                    "text/x-odd",
+                                                                                                    "no-store")
         assert said["Metadata"] == {"one": "1", "two": "zwei"}
     (entry,) = s3.list_objects_v2(Bucket=bucket)["Contents"]
     assert (entry["Key"], entry["Size"], entry["ETag"]) == ("k", size, md5(data))
@@ -97,7 +103,8 @@ def test_put_get_head_list_delete(s3, bucket, size):
 
 def test_streams_are_put_as_they_are(s3, bucket):
     data = content(3 * MIB + 1)
-    s3.put_object(Bucket=bucket, Key="stream", Body=io.BytesIO(data), ContentMD5=base64.b64encode(hashlib.md5(data).digest()).decode())
+    s3.put_object(Bucket=bucket, Key="stream", Body=io.BytesIO(data),
+                  ContentMD5=base64.b64encode(hashlib.md5(data).digest()).decode())
     assert body(s3, bucket, "stream") == data
     wrong = base64.b64encode(hashlib.md5(b"other").digest()).decode()
     refused(lambda: s3.put_object(Bucket=bucket, Key="stream", Body=b"new", ContentMD5=wrong), "BadDigest", 400)
@@ -109,7 +116,8 @@ def test_ranges(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=data)
     n = len(data)
     for asked, first, last in [
-        ("bytes=0-0", 0, 0), ("bytes=0-", 0, n - 1), ("bytes=-3", n - 3, n - 1), (f"bytes={n - 1}-{n + 99}", n - 1, n - 1),
+        ("bytes=0-0", 0, 0), ("bytes=0-", 0, n - 1), ("bytes=-3", n - 3, n - 1),
+        (f"bytes={n - 1}-{n + 99}", n - 1, n - 1),
         ("bytes=1048575-1048576", 1048575, 1048576), ("bytes=5-1500000", 5, 1500000), (f"bytes=-{n + 5}", 0, n - 1),
     ]:
         got = s3.get_object(Bucket=bucket, Key="k", Range=asked)
@@ -147,11 +155,14 @@ def test_copy(s3, bucket):
     assert done["CopyObjectResult"]["ETag"] == md5(data)
     assert body(s3, bucket, "to") == data
     assert s3.head_object(Bucket=bucket, Key="to")["Metadata"] == {"m": "1"}
-    s3.copy_object(Bucket=bucket, Key="to", CopySource={"Bucket": bucket, "Key": "to"}, MetadataDirective="REPLACE", Metadata={"n": "2"}, ContentType="a/b")
+    s3.copy_object(Bucket=bucket, Key="to", CopySource={"Bucket": bucket, "Key": "to"}, MetadataDirective="REPLACE",
+                   Metadata={"n": "2"}, ContentType="a/b")
     head = s3.head_object(Bucket=bucket, Key="to")
     assert (head["Metadata"], head["ContentType"], head["ContentLength"]) == ({"n": "2"}, "a/b", len(data))
-    refused(lambda: s3.copy_object(Bucket=bucket, Key="to", CopySource=source, CopySourceIfMatch='"other"'), "PreconditionFailed", 412)
-    refused(lambda: s3.copy_object(Bucket=bucket, Key="x", CopySource={"Bucket": bucket, "Key": "none"}), "NoSuchKey", 404)
+    refused(lambda: s3.copy_object(Bucket=bucket, Key="to", CopySource=source, CopySourceIfMatch='"other"'),
+            "PreconditionFailed", 412)
+    refused(lambda: s3.copy_object(Bucket=bucket, Key="x", CopySource={"Bucket": bucket, "Key": "none"}), "NoSuchKey",
+            404)
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda k: repr(k[:12]))
@@ -168,14 +179,17 @@ def test_odd_keys_together(s3, bucket):
     for key in KEYS:
         s3.put_object(Bucket=bucket, Key=key, Body=key.encode())
     in_order = sorted(KEYS, key=lambda k: k.encode())
-    listed = [o["Key"] for p in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, PaginationConfig={"PageSize": 3}) for o in p["Contents"]]
+    listed = [o["Key"] for p in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket,
+                                                                             PaginationConfig={"PageSize": 3})
+                                                                             for o in p["Contents"]]
     assert listed == in_order
     for key in KEYS:
         assert body(s3, bucket, key) == key.encode(), key
     page = s3.list_objects_v2(Bucket=bucket, Prefix="a/", Delimiter="/")
     assert [o["Key"] for o in page["Contents"]] == ["a/", "a/b"]
     assert [p["Prefix"] for p in page["CommonPrefixes"]] == ["a/../", "a//"]
-    old = [o["Key"] for p in s3.get_paginator("list_objects").paginate(Bucket=bucket, PaginationConfig={"PageSize": 7}) for o in p["Contents"]]
+    old = [o["Key"] for p in s3.get_paginator("list_objects").paginate(Bucket=bucket, PaginationConfig={"PageSize": 7})
+           for o in p["Contents"]]
     assert old == in_order
     gone = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": k} for k in KEYS + ["not there"]]})
     assert sorted(d["Key"] for d in gone["Deleted"]) == sorted(KEYS + ["not there"]) and "Errors" not in gone
@@ -206,7 +220,8 @@ def test_pages_with_delimiter(s3, bucket):
 
 
 def begin(s3, bucket, key) -> dict:
-    return {"Bucket": bucket, "Key": key, "UploadId": s3.create_multipart_upload(Bucket=bucket, Key=key, Metadata={"by": "parts"})["UploadId"]}
+    return {"Bucket": bucket, "Key": key, "UploadId": s3.create_multipart_upload(Bucket=bucket, Key=key,
+                                                                                 Metadata={"by": "parts"})["UploadId"]}
 
 
 def complete(s3, upload: dict, etags: dict[int, str]):
@@ -224,7 +239,8 @@ def test_multipart_last_part_first(s3, bucket):
     etags = {n: s3.upload_part(**upload, PartNumber=n, Body=parts[n])["ETag"] for n in (3, 1, 2)}
     assert etags == {n: md5(p) for n, p in parts.items()}
     listed = s3.list_parts(**upload)["Parts"]
-    assert [(p["PartNumber"], p["Size"], p["ETag"]) for p in listed] == [(n, len(parts[n]), md5(parts[n])) for n in (1, 2, 3)]
+    assert [(p["PartNumber"], p["Size"], p["ETag"]) for p in listed] == [(n, len(parts[n]), md5(parts[n]))
+                                                                         for n in (1, 2, 3)]
     refused(lambda: s3.get_object(Bucket=bucket, Key="k"), "NoSuchKey", 404)
     assert complete(s3, upload, etags)["ETag"] == composite(*parts.values())
     assert body(s3, bucket, "k") == b"".join(parts.values())
@@ -234,12 +250,15 @@ def test_multipart_last_part_first(s3, bucket):
 
 
 def test_multipart_part_repeated_and_cut_off(s3, bucket):
-    first, second, other, last = content(5 * MIB, "1"), content(5 * MIB, "2"), content(7 * MIB, "other"), content(1, "3")
+    first, second, other, last = content(5 * MIB, "1"), content(5 * MIB, "2"), content(7 * MIB, "other"), content(1,
+                                                                                                                  "3")
     upload = begin(s3, bucket, "k")
-    etags = {1: s3.upload_part(**upload, PartNumber=1, Body=first)["ETag"], 3: s3.upload_part(**upload, PartNumber=3, Body=last)["ETag"]}
+    etags = {1: s3.upload_part(**upload, PartNumber=1, Body=first)["ETag"],
+             3: s3.upload_part(**upload, PartNumber=3, Body=last)["ETag"]}
     s3.upload_part(**upload, PartNumber=2, Body=other)
     etags[2] = s3.upload_part(**upload, PartNumber=2, Body=second)["ETag"]  # the later one counts
-    cut_off(s3.generate_presigned_url("upload_part", Params=upload | {"PartNumber": 2}), announce=len(other), send=other[: 3 * MIB])
+    cut_off(s3.generate_presigned_url("upload_part", Params=upload | {"PartNumber": 2}), announce=len(other),
+            send=other[: 3 * MIB])
     listed = s3.list_parts(**upload)["Parts"]
     assert [(p["PartNumber"], p["Size"]) for p in listed] == [(1, 5 * MIB), (2, 5 * MIB), (3, 1)]
     refused(lambda: complete(s3, upload, etags | {2: md5(other)}), "InvalidPart", 400)
@@ -261,7 +280,8 @@ def test_put_cut_off_leaves_what_was_there(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"old")
     for key in "k", "new":
         for size in 100, 9 * MIB:
-            cut_off(s3.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": key}), announce=size, send=content(size // 2))
+            cut_off(s3.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": key}), announce=size,
+                    send=content(size // 2))
     assert body(s3, bucket, "k") == b"old"
     refused(lambda: s3.get_object(Bucket=bucket, Key="new"), "NoSuchKey", 404)
 
@@ -292,7 +312,8 @@ def test_multipart_of_copies(s3, bucket):
     upload = begin(s3, bucket, "to")
     etags = {}
     for n, (first, last) in {2: (6 * MIB, len(data) - 1), 1: (3, 6 * MIB - 1)}.items():
-        done = s3.upload_part_copy(**upload, PartNumber=n, CopySource={"Bucket": bucket, "Key": "from"}, CopySourceRange=f"bytes={first}-{last}")
+        done = s3.upload_part_copy(**upload, PartNumber=n, CopySource={"Bucket": bucket, "Key": "from"},
+                                   CopySourceRange=f"bytes={first}-{last}")
         etags[n] = done["CopyPartResult"]["ETag"]
     complete(s3, upload, etags)
     assert body(s3, bucket, "to") == data[3:]
@@ -332,7 +353,8 @@ def test_post_form(s3, bucket):
         lines += f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
     lines += f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="f.txt"\r\nContent-Type: text/plain\r\n\r\n'.encode()
     lines += b"in a form\r\n" + f"--{boundary}--\r\n".encode()
-    request = urllib.request.Request(form["url"], data=lines, headers={"Content-Type": f"multipart/form-data; boundary={boundary}"})
+    request = urllib.request.Request(form["url"], data=lines,
+                                     headers={"Content-Type": f"multipart/form-data; boundary={boundary}"})
     with urllib.request.urlopen(request, timeout=60) as done:
         assert done.status in (200, 201, 204)
     assert body(s3, bucket, "posted/f.txt") == b"in a form"
@@ -341,7 +363,8 @@ def test_post_form(s3, bucket):
 def test_tagging(s3, bucket):
     tags = [{"Key": "ü", "Value": "a b"}, {"Key": "k", "Value": ""}]
     s3.put_object(Bucket=bucket, Key="k", Body=b"", Tagging="one=1&two=2")
-    assert {t["Key"]: t["Value"] for t in s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]} == {"one": "1", "two": "2"}
+    assert {t["Key"]: t["Value"] for t in s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]} == {"one": "1",
+                                                                                                       "two": "2"}
     s3.put_object_tagging(Bucket=bucket, Key="k", Tagging={"TagSet": tags})
     assert sorted(s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"], key=lambda t: t["Key"]) == sorted(tags, key=lambda t: t["Key"])
     s3.delete_object_tagging(Bucket=bucket, Key="k")
@@ -370,7 +393,8 @@ def test_versioning(s3, bucket):
     assert body(s3, bucket, "k") == b"one"
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Suspended"})
     s3.put_object(Bucket=bucket, Key="k", Body=b"after")
-    assert [body(s3, bucket, "k"), body(s3, bucket, "k", VersionId="null"), body(s3, bucket, "k", VersionId=one)] == [b"after", b"after", b"one"]
+    assert [body(s3, bucket, "k"), body(s3, bucket, "k", VersionId="null"),
+            body(s3, bucket, "k", VersionId=one)] == [b"after", b"after", b"one"]
 
 
 def crc(data: bytes, polynomial: int, bits: int) -> bytes:
@@ -385,7 +409,8 @@ def crc(data: bytes, polynomial: int, bits: int) -> bytes:
 
 
 SUMS = {
-    "CRC32": lambda d: zlib.crc32(d).to_bytes(4, "big"), "SHA1": lambda d: hashlib.sha1(d).digest(), "SHA256": lambda d: hashlib.sha256(d).digest(),
+    "CRC32": lambda d: zlib.crc32(d).to_bytes(4, "big"), "SHA1": lambda d: hashlib.sha1(d).digest(),
+    "SHA256": lambda d: hashlib.sha256(d).digest(),
     "CRC32C": lambda d: crc(d, 0x82F63B78, 32), "CRC64NVME": lambda d: crc(d, 0x9A6C9329AC4BC9B5, 64),
 }
 
@@ -394,14 +419,16 @@ def text(algorithm: str, data: bytes) -> str:
     return base64.b64encode(SUMS[algorithm](data)).decode()
 
 
-ALGORITHMS = [a for a in SUMS if NEW or a in ("CRC32", "SHA1", "SHA256")]  # the older one needs a library for the others
+# the older one needs a library for the others
+ALGORITHMS = [a for a in SUMS if NEW or a in ("CRC32", "SHA1", "SHA256")]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_checksums(s3, bucket, algorithm):
     data = content(3001)
     field, want = f"Checksum{algorithm}", text(algorithm, content(3001))
-    assert s3.put_object(Bucket=bucket, Key="k", Body=io.BytesIO(data), ChecksumAlgorithm=algorithm)[field] == want  # in a trailer
+    # in a trailer
+    assert s3.put_object(Bucket=bucket, Key="k", Body=io.BytesIO(data), ChecksumAlgorithm=algorithm)[field] == want
     head = s3.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
     assert head[field] == want and "ContentEncoding" not in head  # aws-chunked is of the wire, not of the object
     got = s3.get_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
@@ -434,9 +461,11 @@ def test_errors(s3, server, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"")
     refused(lambda: s3.delete_bucket(Bucket=bucket), "BucketNotEmpty", 409)
     refused(lambda: s3.create_bucket(Bucket="No"), "InvalidBucketName", 400)
-    wrong = boto3.client("s3", endpoint_url=server.endpoint, aws_access_key_id=server.access, aws_secret_access_key="wrong" * 4, region_name=server.region)
+    wrong = boto3.client("s3", endpoint_url=server.endpoint, aws_access_key_id=server.access,
+                         aws_secret_access_key="wrong" * 4, region_name=server.region)
     refused(wrong.list_buckets, "SignatureDoesNotMatch", 403)
-    nobody = boto3.client("s3", endpoint_url=server.endpoint, aws_access_key_id="nobody", aws_secret_access_key="wrong" * 4, region_name=server.region)
+    nobody = boto3.client("s3", endpoint_url=server.endpoint, aws_access_key_id="nobody",
+                          aws_secret_access_key="wrong" * 4, region_name=server.region)
     refused(nobody.list_buckets, "InvalidAccessKeyId", 403)
 
 

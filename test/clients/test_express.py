@@ -21,7 +21,8 @@ from conftest import Server, content, new_name, running
 
 pytestmark = [
     pytest.mark.skipif("S3_ENDPOINT" in os.environ, reason="a server that was given may have no directory buckets"),
-    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),  # the certificate is made by the server
+    # the certificate is made by the server
+    pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
 ]
 
 ZONE = "test1-az1"
@@ -33,7 +34,8 @@ MIB = 1024 * 1024
 def express(request, tmp_path_factory):
     """A server with directory buckets. boto3 renews a session 45 seconds before its end, here after 3 seconds."""
     more = ["--tls-generate=true"] if request.param == "https" else []
-    with running(tmp_path_factory, "--s3-express-enabled=true", "--s3-express-zones", ZONE, "--s3-express-session-duration", "48s", *more) as started:
+    with running(tmp_path_factory, "--s3-express-enabled=true", "--s3-express-zones", ZONE,
+                 "--s3-express-session-duration", "48s", *more) as started:
         yield started
 
 
@@ -57,7 +59,8 @@ def endpoint(request, express: Server) -> str:
 
 def client(server: Server, endpoint: str, **config):
     return boto3.client(
-        "s3", endpoint_url=endpoint, aws_access_key_id=server.access, aws_secret_access_key=server.secret, region_name=server.region,
+        "s3", endpoint_url=endpoint, aws_access_key_id=server.access, aws_secret_access_key=server.secret,
+        region_name=server.region,
         verify=False, config=Config(retries={"max_attempts": 1}, **config),
     )
 
@@ -69,7 +72,8 @@ def s3(express, endpoint):
 
 def create(s3) -> str:
     name = f"{new_name('x')[:20]}--{ZONE}--x-s3"
-    place = {"Location": {"Type": "AvailabilityZone", "Name": ZONE}, "Bucket": {"Type": "Directory", "DataRedundancy": "SingleAvailabilityZone"}}
+    place = {"Location": {"Type": "AvailabilityZone", "Name": ZONE},
+             "Bucket": {"Type": "Directory", "DataRedundancy": "SingleAvailabilityZone"}}
     s3.create_bucket(Bucket=name, CreateBucketConfiguration=place)
     return name
 
@@ -109,7 +113,8 @@ def test_buckets(s3, bucket, express):
 
 
 def create_named(s3, name: str) -> None:
-    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"Location": {"Type": "AvailabilityZone", "Name": name.split("--")[-2]}, "Bucket": {"Type": "Directory"}})
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={
+        "Location": {"Type": "AvailabilityZone", "Name": name.split("--")[-2]}, "Bucket": {"Type": "Directory"}})
 
 
 def test_objects(s3, bucket):
@@ -117,7 +122,10 @@ def test_objects(s3, bucket):
         data = content(size, key)
         put = s3.put_object(Bucket=bucket, Key=key, Body=data, Metadata={"color": "red"}, ContentType="text/plain")
         got = s3.get_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
-        assert (got["Body"].read(), got["Metadata"], got["ContentType"], got["StorageClass"]) == (data, {"color": "red"}, "text/plain", "EXPRESS_ONEZONE")
+        assert (got["Body"].read(), got["Metadata"], got["ContentType"], got["StorageClass"]) == (data,
+                                                                                                  {"color": "red"},
+                                                                                                  "text/plain",
+                                                                                                  "EXPRESS_ONEZONE")
         assert got["ETag"] == put["ETag"] and "-" in put["ETag"] and got["ChecksumCRC32"] == put["ChecksumCRC32"]
         head = s3.head_object(Bucket=bucket, Key=key)
         assert (head["ContentLength"], head["ETag"]) == (size, put["ETag"])
@@ -128,7 +136,8 @@ def test_objects(s3, bucket):
     assert refused(s3.put_object, Bucket=bucket, Key="big", Body=b"x", ChecksumCRC32="AAAAAA==") == (400, "BadDigest")
     s3.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": "big"})
     assert body_of(s3, bucket, "copy") == content(3 * MIB + 1, "big")
-    assert s3.get_object_attributes(Bucket=bucket, Key="copy", ObjectAttributes=["ObjectSize", "StorageClass"])["ObjectSize"] == 3 * MIB + 1
+    assert s3.get_object_attributes(Bucket=bucket, Key="copy",
+                                    ObjectAttributes=["ObjectSize", "StorageClass"])["ObjectSize"] == 3 * MIB + 1
     s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "copy"}, {"Key": "big"}]})
     s3.delete_object(Bucket=bucket, Key="a")
     assert refused(s3.delete_object, Bucket=bucket, Key="x//y", IfMatch='"no"') == (412, "PreconditionFailed")
@@ -144,9 +153,12 @@ def test_append(s3, bucket):
         assert reply["Size"] == len(want)
         got = s3.get_object(Bucket=bucket, Key="log", ChecksumMode="ENABLED")  # boto3 compares the checksum
         assert got["Body"].read() == want and got["ETag"] == reply["ETag"] and got["ChecksumType"] == "FULL_OBJECT"
-    assert refused(s3.put_object, Bucket=bucket, Key="log", Body=b"x", WriteOffsetBytes=1) == (400, "InvalidWriteOffset")
-    assert refused(s3.put_object, Bucket=bucket, Key="log", Body=b"x", WriteOffsetBytes=len(want), IfMatch='"no"') == (412, "PreconditionFailed")
-    assert refused(s3.put_object, Bucket=bucket, Key="none", Body=b"x", WriteOffsetBytes=1) == (400, "InvalidWriteOffset")
+    assert refused(s3.put_object, Bucket=bucket, Key="log", Body=b"x", WriteOffsetBytes=1) == (400,
+                                                                                               "InvalidWriteOffset")
+    assert refused(s3.put_object, Bucket=bucket, Key="log", Body=b"x", WriteOffsetBytes=len(want),
+                   IfMatch='"no"') == (412, "PreconditionFailed")
+    assert refused(s3.put_object, Bucket=bucket, Key="none", Body=b"x", WriteOffsetBytes=1) == (400,
+                                                                                                "InvalidWriteOffset")
     assert body_of(s3, bucket, "log") == want
 
 
@@ -180,11 +192,15 @@ def test_rename(s3, bucket):
     first = s3.head_object(Bucket=bucket, Key="draft/a")
     s3.rename_object(Bucket=bucket, Key="final/ä b", RenameSource="draft/a")
     got = s3.get_object(Bucket=bucket, Key="final/ä b")
-    assert (got["Body"].read(), got["ETag"], got["Metadata"], got["LastModified"]) == (b"weights", put["ETag"], {"step": "7"}, first["LastModified"])
+    assert (got["Body"].read(), got["ETag"], got["Metadata"], got["LastModified"]) == (b"weights", put["ETag"],
+                                                                                       {"step": "7"},
+                                                                                       first["LastModified"])
     assert refused(s3.head_object, Bucket=bucket, Key="draft/a")[0] == 404
     s3.put_object(Bucket=bucket, Key="other", Body=b"other")
-    assert refused(s3.rename_object, Bucket=bucket, Key="other", RenameSource="final/%C3%A4%20b", DestinationIfNoneMatch="*") == (412, "PreconditionFailed")
-    assert refused(s3.rename_object, Bucket=bucket, Key="other", RenameSource="final/%C3%A4%20b", SourceIfMatch='"no"') == (412, "PreconditionFailed")
+    assert refused(s3.rename_object, Bucket=bucket, Key="other", RenameSource="final/%C3%A4%20b",
+                   DestinationIfNoneMatch="*") == (412, "PreconditionFailed")
+    assert refused(s3.rename_object, Bucket=bucket, Key="other", RenameSource="final/%C3%A4%20b",
+                   SourceIfMatch='"no"') == (412, "PreconditionFailed")
     assert refused(s3.rename_object, Bucket=bucket, Key="other", RenameSource="none") == (404, "NoSuchKey")
     token = {"Bucket": bucket, "Key": "other", "RenameSource": f"/{bucket}/final/%C3%A4%20b", "ClientToken": "token-1"}
     s3.rename_object(**token)
@@ -200,8 +216,10 @@ def test_listing(s3, bucket):
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, PaginationConfig={"PageSize": 5})
     assert {o["Key"] for page in pages for o in page["Contents"]} == keys
     page = s3.list_objects_v2(Bucket=bucket, Delimiter="/")
-    assert ({p["Prefix"] for p in page["CommonPrefixes"]}, [o["Key"] for o in page["Contents"]]) == ({"d0/", "d1/", "d2/"}, ["top"])
-    assert {o["Key"] for o in s3.list_objects_v2(Bucket=bucket, Prefix="d1/")["Contents"]} == {k for k in keys if k.startswith("d1/")}
+    assert ({p["Prefix"] for p in page["CommonPrefixes"]},
+            [o["Key"] for o in page["Contents"]]) == ({"d0/", "d1/", "d2/"}, ["top"])
+    assert {o["Key"] for o in s3.list_objects_v2(Bucket=bucket, Prefix="d1/")["Contents"]} == {k for k in keys
+                                                                                               if k.startswith("d1/")}
     assert refused(s3.list_objects_v2, Bucket=bucket, Prefix="d1") == (400, "InvalidArgument")
     assert refused(s3.list_objects_v2, Bucket=bucket, Delimiter="-") == (400, "InvalidArgument")
     assert refused(s3.list_objects_v2, Bucket=bucket, StartAfter="a") == (501, "NotImplemented")
@@ -212,7 +230,8 @@ def test_multipart(s3, bucket):
     data, parts = content(11 * MIB + 5), []
     for i in range(3):
         piece = data[i * 5 * MIB:(i + 1) * 5 * MIB]
-        parts.append({"PartNumber": i + 1, "ETag": s3.upload_part(Bucket=bucket, Key="m/big", UploadId=upload, PartNumber=i + 1, Body=piece)["ETag"]})
+        parts.append({"PartNumber": i + 1, "ETag": s3.upload_part(Bucket=bucket, Key="m/big", UploadId=upload,
+                                                                  PartNumber=i + 1, Body=piece)["ETag"]})
     assert [p["PartNumber"] for p in s3.list_parts(Bucket=bucket, Key="m/big", UploadId=upload)["Parts"]] == [1, 2, 3]
     assert [u["Key"] for u in s3.list_multipart_uploads(Bucket=bucket)["Uploads"]] == ["m/big"]
     s3.complete_multipart_upload(Bucket=bucket, Key="m/big", UploadId=upload, MultipartUpload={"Parts": parts})
@@ -225,7 +244,8 @@ def test_multipart(s3, bucket):
 
 def test_presigned_urls(s3, bucket):
     def ask(what):
-        return urllib.request.urlopen(what, context=ssl._create_unverified_context())  # the certificate is made by the server
+        # the certificate is made by the server
+        return urllib.request.urlopen(what, context=ssl._create_unverified_context())
 
     s3.put_object(Bucket=bucket, Key="a b", Body=b"by URL")
     url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "a b"}, ExpiresIn=60)
@@ -236,7 +256,8 @@ def test_presigned_urls(s3, bucket):
             ask(spoilt)
         assert caught.value.code == 403
     url = s3.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "put"}, ExpiresIn=60)
-    request = urllib.request.Request(url, data=b"written by URL", method="PUT", headers={"Content-Type": "application/octet-stream"})
+    request = urllib.request.Request(url, data=b"written by URL", method="PUT",
+                                     headers={"Content-Type": "application/octet-stream"})
     assert ask(request).status == 200
     assert body_of(s3, bucket, "put") == b"written by URL"
 
@@ -290,16 +311,22 @@ def test_without_sessions(express, endpoint, bucket, monkeypatch):
 def test_what_s3_does_not_support(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
     for call, named in [
-        (s3.get_bucket_versioning, {}), (s3.get_bucket_acl, {}), (s3.get_bucket_tagging, {}), (s3.get_bucket_cors, {}), (s3.get_bucket_website, {}),
-        (s3.get_object_lock_configuration, {}), (s3.list_object_versions, {}), (s3.get_object_tagging, {"Key": "k"}), (s3.get_object_acl, {"Key": "k"}),
-        (s3.get_bucket_notification_configuration, {}), (s3.get_object_retention, {"Key": "k"}), (s3.get_bucket_location, {}),
+        (s3.get_bucket_versioning, {}), (s3.get_bucket_acl, {}), (s3.get_bucket_tagging, {}), (s3.get_bucket_cors, {}),
+        (s3.get_bucket_website, {}),
+        (s3.get_object_lock_configuration, {}), (s3.list_object_versions, {}), (s3.get_object_tagging, {"Key": "k"}),
+        (s3.get_object_acl, {"Key": "k"}),
+        (s3.get_bucket_notification_configuration, {}), (s3.get_object_retention, {"Key": "k"}),
+        (s3.get_bucket_location, {}),
     ]:
         assert refused(call, Bucket=bucket, **named) == (405, "MethodNotAllowed"), call
-    for named in ({"Tagging": "a=b"}, {"ACL": "public-read"}, {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": "2099-01-01T00:00:00Z"}):
+    for named in ({"Tagging": "a=b"}, {"ACL": "public-read"},
+                  {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": "2099-01-01T00:00:00Z"}):
         assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"y", **named) == (501, "NotImplemented"), named
-    assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"y", StorageClass="STANDARD") == (400, "InvalidStorageClass")
+    assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"y", StorageClass="STANDARD") == (400,
+                                                                                                  "InvalidStorageClass")
     assert refused(s3.list_objects, Bucket=bucket) == (501, "NotImplemented")
-    assert refused(s3.get_object, Bucket=bucket, Key="k", VersionId="0123456789abcdefghijklmnop") == (400, "InvalidArgument")
+    assert refused(s3.get_object, Bucket=bucket, Key="k", VersionId="0123456789abcdefghijklmnop") == (400,
+                                                                                                      "InvalidArgument")
     assert body_of(s3, bucket, "k") == b"x"
 
 
@@ -314,8 +341,10 @@ def aws(express, endpoint, run, tmp_path):
     program = shutil.which("aws", path=str(Path(sys.executable).parent))
     assert program, "aws-cli is not installed beside this python: make test-clients installs it"
     env = {
-        "AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"), "AWS_ACCESS_KEY_ID": express.access,
-        "AWS_SECRET_ACCESS_KEY": express.secret, "AWS_DEFAULT_REGION": express.region, "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "ignore",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+        "AWS_ACCESS_KEY_ID": express.access,
+        "AWS_SECRET_ACCESS_KEY": express.secret, "AWS_DEFAULT_REGION": express.region, "PYTHONPATH": str(tmp_path),
+        "PYTHONWARNINGS": "ignore",
     }
 
     def call(*argv, **how):
@@ -332,10 +361,12 @@ def test_awscli(aws, bucket, tmp_path):
     aws("s3", "cp", f"s3://{bucket}/dir/big", "down")
     assert (tmp_path / "down").read_bytes() == data
     (tmp_path / "more").write_bytes(b"more")
-    said = json.loads(aws("s3api", "put-object", "--bucket", bucket, "--key", "dir/big", "--body", "more", "--write-offset-bytes", str(len(data))))
+    said = json.loads(aws("s3api", "put-object", "--bucket", bucket, "--key", "dir/big", "--body", "more",
+                          "--write-offset-bytes", str(len(data))))
     assert said["Size"] == len(data) + 4
     aws("s3api", "rename-object", "--bucket", bucket, "--key", "final", "--rename-source", "dir/big")
-    assert json.loads(aws("s3api", "head-object", "--bucket", bucket, "--key", "final"))["ContentLength"] == len(data) + 4
+    assert json.loads(aws("s3api", "head-object", "--bucket", bucket, "--key", "final"))["ContentLength"] == len(
+        data) + 4
     assert bucket in aws("s3api", "list-directory-buckets")
     aws("s3", "rm", "--recursive", f"s3://{bucket}/")
     aws("s3api", "delete-bucket", "--bucket", bucket)

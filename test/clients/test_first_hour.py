@@ -19,7 +19,8 @@ def clean(home: Path, **more: str) -> dict[str, str]:
     """Return an environment with aws-cli and without any key of this machine."""
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "NEBULAIO_"))}
     path = os.pathsep.join([str(Path(sys.executable).parent), str(Path(PROGRAM).parent), os.environ["PATH"]])
-    return keep | {"PATH": path, "HOME": str(home), "AWS_CONFIG_FILE": str(home / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(home / "none"),
+    return keep | {"PATH": path, "HOME": str(home), "AWS_CONFIG_FILE": str(home / "none"),
+                   "AWS_SHARED_CREDENTIALS_FILE": str(home / "none"),
                    "AWS_EC2_METADATA_DISABLED": "true"} | more
 
 
@@ -62,7 +63,8 @@ def test_printed_commands_work_as_pasted(started, tmp_path, how):
     said = started("--data", data.name, *more, **env)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    done = subprocess.run(["bash", "-e"], input=commands(said), env=clean(tmp_path, **env), cwd=elsewhere, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-e"], input=commands(said), env=clean(tmp_path, **env), cwd=elsewhere,
+                          capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{said}\n{done.stdout}\n{done.stderr}"
     assert "hello.txt" in done.stdout
 
@@ -76,7 +78,8 @@ def test_who_owns_a_bucket(started, tmp_path):
     said = started("--data", "data")
     keys = {"root": "minioadmin"}
     for name, role in {"owner": "userplus", "boss": "admin", "guest": "user"}.items():
-        made = subprocess.run([PROGRAM, "user", "add", name, "--role", role, "--data", "data", "--json"], cwd=tmp_path, env=clean(tmp_path), capture_output=True, text=True, check=True)
+        made = subprocess.run([PROGRAM, "user", "add", name, "--role", role, "--data", "data", "--json"], cwd=tmp_path,
+                              env=clean(tmp_path), capture_output=True, text=True, check=True)
         keys[name] = json.loads(made.stdout)["secret_key"]
 
     def s3(who: str):
@@ -98,7 +101,8 @@ def test_who_owns_a_bucket(started, tmp_path):
         return [b["Name"] for b in s3(who).list_buckets()["Buckets"]]
 
     def administer(*argv: str) -> str:
-        done = subprocess.run([PROGRAM, "user", *argv, "--data", "data", "--json"], cwd=tmp_path, env=clean(tmp_path), capture_output=True, text=True, check=True)
+        done = subprocess.run([PROGRAM, "user", *argv, "--data", "data", "--json"], cwd=tmp_path, env=clean(tmp_path),
+                              capture_output=True, text=True, check=True)
         return done.stdout
 
     both = ["arn:aws:s3:::house", "arn:aws:s3:::house/*"]
@@ -112,17 +116,23 @@ def test_who_owns_a_bucket(started, tmp_path):
     assert listed("guest") == [], "a granted bucket is in no list"
     assert listed("owner") == ["house"] and listed("boss") == ["house"]
     # A policy that speaks of others takes nothing from the owner; a denial does, and also the policy itself.
-    assert code("owner", "put_bucket_policy", **policy({"Effect": "Allow", "Principal": {"AWS": "guest"}, "Action": "s3:GetObject", "Resource": both[1]})) == ""
+    assert code("owner", "put_bucket_policy",
+                **policy({"Effect": "Allow", "Principal": {"AWS": "guest"}, "Action": "s3:GetObject",
+                          "Resource": both[1]})) == ""
     assert code("owner", "put_object", Bucket="house", Key="b") == ""
-    assert code("owner", "put_bucket_policy", **policy({"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": both})) == ""
+    assert code("owner", "put_bucket_policy",
+                **policy({"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": both})) == ""
     assert code("owner", "get_object", **a) == "AccessDenied"
     assert code("owner", "delete_bucket_policy", Bucket="house") == "AccessDenied"
     for who in ("boss", "root"):
         assert code(who, "get_object", **a) == "", "no policy binds an admin"
     assert code("boss", "delete_bucket_policy", Bucket="house") == ""
-    assert code("owner", "put_bucket_policy", **policy({"Effect": "Allow", "Principal": {"AWS": "guest"}, "Action": "*", "Resource": both})) == ""
+    assert code("owner", "put_bucket_policy",
+                **policy({"Effect": "Allow", "Principal": {"AWS": "guest"}, "Action": "*", "Resource": both})) == ""
     for principal, action, resource in (("nobody", "s3:*", both), ("guest", "s3:GetObject", both[0])):
-        assert code("owner", "put_bucket_policy", **policy({"Effect": "Allow", "Principal": {"AWS": principal}, "Action": action, "Resource": resource})) == "MalformedPolicy"
+        assert code("owner", "put_bucket_policy",
+                    **policy({"Effect": "Allow", "Principal": {"AWS": principal}, "Action": action,
+                              "Resource": resource})) == "MalformedPolicy"
     # The bucket outlives its owner, and a later account of that name finds it.
     administer("remove", "owner")
     assert code("boss", "get_object", **a) == ""

@@ -19,7 +19,8 @@ SUFFIXES = ("_bucket", "_sum", "_count")
 
 
 def rules() -> list[dict]:
-    return [rule for group in yaml.safe_load((PLACE / "prometheus-alerts.yml").read_text())["groups"] for rule in group["rules"]]
+    return [rule for group in yaml.safe_load((PLACE / "prometheus-alerts.yml").read_text())["groups"]
+            for rule in group["rules"]]
 
 
 def panels() -> list[dict]:
@@ -31,7 +32,10 @@ def expressions() -> list[tuple[str, str]]:
     found = [(rule["alert"], rule["expr"]) for rule in rules()]
     for panel in panels():
         for target in panel.get("targets", []):
-            found.append((panel["title"], target["expr"].replace("$__rate_interval", "5m").replace("$job", ".*").replace("$instance", ".*")))
+            found.append((panel["title"], target["expr"].replace("$__rate_interval", "5m").replace("$job",
+                                                                                                   ".*").replace(
+                                                                                                       "$instance",
+                                                                                                       ".*")))
     return found
 
 
@@ -42,29 +46,36 @@ def metrics(server, tmp_path_factory):
         pytest.skip("a server that was given has metrics of its own")
     place = tmp_path_factory.mktemp("monitored")
     program = os.environ.get("NEBULAIO_CLI", str(ROOT / "bin" / "nebulaio"))
-    (place / "key").write_bytes(subprocess.run([program, "cluster", "key"], check=True, capture_output=True, timeout=60).stdout)
+    (place / "key").write_bytes(subprocess.run([program, "cluster", "key"], check=True, capture_output=True,
+                                               timeout=60).stdout)
     (place / "key").chmod(0o600)
-    upstream = {"endpoint": server.endpoint, "bucket": "monitored", "access_key_env": "UP_ACCESS", "secret_key_env": "UP_SECRET"}
+    upstream = {"endpoint": server.endpoint, "bucket": "monitored", "access_key_env": "UP_ACCESS",
+                "secret_key_env": "UP_SECRET"}
     settings = {
         "data": str(place / "data"), "address": "127.0.0.1:0", "console_address": "127.0.0.1:0",
         "cache": {"directory": str(place / "cache"), "capacity": "1GiB"},
         "cluster": {"address": "127.0.0.1:0", "key_file": str(place / "key")},
         "gpudirect": {"enabled": True, "socket": str(place / "door")},
         "upstream": {"models": upstream},
-    }  # fmt: skip
+    }
     (place / "nebulaio.yaml").write_text(yaml.safe_dump(settings))
-    keys = {"NEBULAIO_ROOT_USER": ACCESS, "NEBULAIO_ROOT_PASSWORD": SECRET, "UP_ACCESS": server.access, "UP_SECRET": server.secret}
+    keys = {"NEBULAIO_ROOT_USER": ACCESS, "NEBULAIO_ROOT_PASSWORD": SECRET, "UP_ACCESS": server.access,
+            "UP_SECRET": server.secret}
     with open(place / "log", "wb") as log:
         process = subprocess.Popen(
-            [program, "server", "--json", "--config", str(place / "nebulaio.yaml")], env=os.environ | keys, stdout=subprocess.PIPE, stderr=log
+            [program, "server", "--json", "--config", str(place / "nebulaio.yaml")], env=os.environ | keys,
+            stdout=subprocess.PIPE, stderr=log
         )
     try:
         endpoint = wait_for_endpoint(process, 60)
         model = str(place / "model.safetensors")
-        subprocess.run([program, "generate", "--shapes", "tiny", "--out", model], check=True, capture_output=True, timeout=60)
+        subprocess.run([program, "generate", "--shapes", "tiny", "--out", model], check=True, capture_output=True,
+                       timeout=60)
         client = os.environ | {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
-        for argv in (["mb", "s3://own"], ["cp", model, "s3://own/model"], ["load", "s3://own/model", "--device", "host", "--door", "require"]):
-            subprocess.run([program, *argv, "--endpoint", endpoint], env=client, check=True, capture_output=True, timeout=60)
+        for argv in (["mb", "s3://own"], ["cp", model, "s3://own/model"],
+                     ["load", "s3://own/model", "--device", "host", "--door", "require"]):
+            subprocess.run([program, *argv, "--endpoint", endpoint], env=client, check=True, capture_output=True,
+                           timeout=60)
         console = next(line["console"] for line in map(json.loads, open(place / "log")) if line["msg"] == "ready")
         yield scrape(console)
         process.send_signal(signal.SIGTERM)
@@ -128,7 +139,8 @@ def test_every_expression_finds_metrics(metrics):
 
 
 @pytest.mark.parametrize(
-    "expression", ["nebulaio_redy == 0", 'nebulaio_cluster_members{stat="lost"}', 'nebulaio_cluster_members{state="lots"}', "sum by (rute) (nebulaio_gpudirect_reported_bytes_total)"]
+    "expression", ["nebulaio_redy == 0", 'nebulaio_cluster_members{stat="lost"}',
+                   'nebulaio_cluster_members{state="lots"}', "sum by (rute) (nebulaio_gpudirect_reported_bytes_total)"]
 )
 def test_a_wrong_expression_is_found(metrics, expression):
     assert unknown("x", expression, metrics)

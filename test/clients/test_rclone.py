@@ -19,9 +19,12 @@ def rclone(server, run):
         pytest.skip("RCLONE IS NOT TESTED: it is not installed, and CLIENTS_WITHOUT_RCLONE=1 allows that")
     assert program, "rclone is not installed and make test-clients could not install it: apt install rclone, or say CLIENTS_WITHOUT_RCLONE=1"
     env = {
-        "RCLONE_CONFIG": "/dev/null", "RCLONE_CONFIG_N_TYPE": "s3", "RCLONE_CONFIG_N_PROVIDER": "Other", "RCLONE_CONFIG_N_ENDPOINT": server.endpoint,
-        "RCLONE_CONFIG_N_ACCESS_KEY_ID": server.access, "RCLONE_CONFIG_N_SECRET_ACCESS_KEY": server.secret, "RCLONE_CONFIG_N_REGION": server.region,
-        "RCLONE_S3_UPLOAD_CUTOFF": "5Mi", "RCLONE_S3_CHUNK_SIZE": "5Mi", "RCLONE_RETRIES": "1", "RCLONE_LOW_LEVEL_RETRIES": "1",
+        "RCLONE_CONFIG": "/dev/null", "RCLONE_CONFIG_N_TYPE": "s3", "RCLONE_CONFIG_N_PROVIDER": "Other",
+        "RCLONE_CONFIG_N_ENDPOINT": server.endpoint,
+        "RCLONE_CONFIG_N_ACCESS_KEY_ID": server.access, "RCLONE_CONFIG_N_SECRET_ACCESS_KEY": server.secret,
+        "RCLONE_CONFIG_N_REGION": server.region,
+        "RCLONE_S3_UPLOAD_CUTOFF": "5Mi", "RCLONE_S3_CHUNK_SIZE": "5Mi", "RCLONE_RETRIES": "1",
+        "RCLONE_LOW_LEVEL_RETRIES": "1",
     }
     return lambda *argv, **how: run(program, *argv, env=env, **how)
 

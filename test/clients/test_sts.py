@@ -76,7 +76,8 @@ def code(call, *args, **kwargs):
 
 def test_assume_role(server):
     sts = client(server, "sts")
-    reply = sts.assume_role(RoleArn="arn:aws:iam::000000000000:role/reader", RoleSessionName="build-7", DurationSeconds=900,
+    reply = sts.assume_role(RoleArn="arn:aws:iam::000000000000:role/reader", RoleSessionName="build-7",
+                            DurationSeconds=900,
                             Policy=READ_TEAM)
     keys = reply["Credentials"]
     left = keys["Expiration"] - datetime.datetime.now(datetime.timezone.utc)
@@ -93,7 +94,8 @@ def test_assume_role(server):
 def test_caller_identity(server):
     root = client(server, "sts").get_caller_identity()
     assert root["Arn"] == "arn:aws:iam::000000000000:root" and root["Account"] == "000000000000"
-    keys = client(server, "sts").assume_role(RoleArn="arn:aws:iam::000000000000:role/r", RoleSessionName="me")["Credentials"]
+    keys = client(server, "sts").assume_role(RoleArn="arn:aws:iam::000000000000:role/r",
+                                             RoleSessionName="me")["Credentials"]
     mine = client(server, "sts", keys).get_caller_identity()
     assert mine["Arn"] == "arn:aws:sts::000000000000:assumed-role/r/me"
     assert mine["UserId"] == keys["AccessKeyId"] + ":me"
@@ -141,7 +143,8 @@ def test_presigned_urls(server, issuer, version):
 
 def test_presigned_form(server):
     """A form of a session has the token among its fields."""
-    keys = client(server, "sts").assume_role(RoleArn="arn:aws:iam::000000000000:role/r", RoleSessionName="me")["Credentials"]
+    keys = client(server, "sts").assume_role(RoleArn="arn:aws:iam::000000000000:role/r",
+                                             RoleSessionName="me")["Credentials"]
     post = client(server, "s3", keys).generate_presigned_post("models", "forms/a")
     assert post["fields"]["x-amz-security-token"] == keys["SessionToken"]
     assert upload(post) == 204

@@ -273,13 +273,17 @@ func TestOnlyTheEndOfItsTimeIsForgiven(t *testing.T) {
 		said string
 		want bool
 	}{
-		"the end of its time":         {ended, true},
-		"with a last line of FAIL":    {ended + "FAIL\n", true},
-		"a failing input":             {strings.Replace(ended, after, "    \n    Failing input written to testdata/fuzz/FuzzIt/1\n"+after, 1), false},
-		"the test's own deadline":     {strings.Replace(ended, "    context", "    --- FAIL: FuzzIt (0.00s)\n        it_test.go:9: context", 1), false},
-		"a panic":                     {before + "panic: oh\n" + after, false},
-		"a build that failed":         {"# example.com/p\nit_test.go:1: undefined: x\nFAIL\texample.com/p [build failed]\n", false},
-		"a worker that was killed":    {strings.Replace(ended, "context deadline exceeded", "fuzzing process hung or terminated unexpectedly", 1), false},
+		"the end of its time":      {ended, true},
+		"with a last line of FAIL": {ended + "FAIL\n", true},
+		"a failing input": {strings.Replace(ended, after,
+			"    \n    Failing input written to testdata/fuzz/FuzzIt/1\n"+after, 1), false},
+		"the test's own deadline": {strings.Replace(ended, "    context",
+			"    --- FAIL: FuzzIt (0.00s)\n        it_test.go:9: context", 1), false},
+		"a panic": {before + "panic: oh\n" + after, false},
+		"a build that failed": {"# example.com/p\nit_test.go:1: undefined: x\nFAIL\texample.com/p [build failed]\n",
+			false},
+		"a worker that was killed": {strings.Replace(ended, "context deadline exceeded",
+			"fuzzing process hung or terminated unexpectedly", 1), false},
 		"a second line after it":      {strings.Replace(ended, "exceeded\n", "exceeded\n    and more\n", 1), false},
 		"a fuzzer that found nothing": {before + "PASS\nok  \texample.com/p\t5.1s\n", false},
 	} {

@@ -98,11 +98,15 @@ var places = []struct {
 	{regexp.MustCompile(`make test-upstreams`), "needs other S3 servers: make test-upstreams"},
 	{regexp.MustCompile(`second loopback address`), "needs a Linux with all of 127.0.0.0/8"},
 	{regexp.MustCompile(`(?i)torch|transformers`), "needs torch: make test-torch"},
-	{regexp.MustCompile(`(?i)\broot\b|mount|privilege|cgroup|namespace|memory controller|overlay|no disk to fill|not permitted`),
+	{
+		regexp.MustCompile(
+			`(?i)\broot\b|mount|privilege|cgroup|namespace|memory controller|overlay|no disk to fill|not permitted`),
 		"needs root and the right to mount: sudo make test-go"},
 	{regexp.MustCompile(`(?i)in memory|page cache|is memory|made cold|stay in|direct|journal|lease|no drafts|blocks|tmpfs|file system|written here`),
 		"needs a temporary folder on a disk with ext4 or xfs: TMPDIR=/on/a/disk make test-go"},
-	{regexp.MustCompile(`(?i)MiB free|GiB free|sparse|address space|descriptors|may be open|are taken|no room|that much memory`),
+	{
+		regexp.MustCompile(
+			`(?i)MiB free|GiB free|sparse|address space|descriptors|may be open|are taken|no room|that much memory`),
 		"needs a machine with more or less memory and disk"},
 	{regexp.MustCompile(`(?i)not installed|not built|compiler|could not import|not found|no glibc|no shell`),
 		"needs a tool that is not installed, or make build"},

@@ -78,7 +78,8 @@ def beside(cli: str, kind: str, gpu: int, seconds: int) -> dict[str, Any]:
         if load.stdout.readline().strip() != "ready":
             raise SystemExit(f"top.py: the load {kind} did not start")
         time.sleep(SETTLE)
-        top = subprocess.Popen([cli, "top", "--json", "--samples", str(seconds), "--server", "off"], stdout=subprocess.PIPE,
+        top = subprocess.Popen([cli, "top", "--json", "--samples", str(seconds), "--server", "off"],
+                               stdout=subprocess.PIPE,
                                text=True)
         smi = subprocess.Popen(["nvidia-smi", "dmon", "-i", str(gpu), "-s", "ut", "-d", "1", "-c", str(seconds)],
                                stdout=subprocess.PIPE, text=True)
@@ -120,7 +121,8 @@ def judge(kind: str, want: str, gpu: int, r: dict[str, Any]) -> dict[str, Any]:
     print(f"{kind}: {said.count(want)} of {len(said)} samples say {want}: {r['top'][-1]['verdict']['why']}")
     print(f"{kind}: the load moved {payload:.4g} bytes per second; top used {own:.2%} of a processor")
     good = said.count(want) == len(said) and own < 0.02 and all(f["good"] for f in figures.values())
-    return {"figures": figures, "right": said.count(want), "of": len(said), "payload": payload, "own_cpu": own, "good": good}
+    return {"figures": figures, "right": said.count(want), "of": len(said), "payload": payload, "own_cpu": own,
+            "good": good}
 
 
 def main() -> int:

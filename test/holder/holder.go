@@ -87,7 +87,8 @@ func Start(t *testing.T, library string) *Process {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command(cc, "-O1", "-Wall", "-o", at("holder"), at("holder.c"), "-ldl").CombinedOutput(); err != nil {
+	if out, err := exec.Command(cc, "-O1", "-Wall", "-o", at("holder"), at("holder.c"),
+		"-ldl").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	args := []string{strconv.Itoa(MiB(t)), at("log"), at("data")}

@@ -17,8 +17,8 @@ const (
 )
 
 // Knotted returns an error line for each package in which more than the allowed percentage of the dependencies between
-// files leads back (see Graph.Order). Every package may have one dependency that leads back, because two files that use each
-// other have one.
+// files leads back (see Graph.Order). Every package may have one dependency that leads back, because two files that use
+// each other have one.
 func Knotted(graphs []Graph, limits map[string]int) (broken []string) {
 	for _, g := range graphs {
 		limit, ok := limits[g.Path]

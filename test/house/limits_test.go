@@ -210,7 +210,8 @@ func TestPlantedSizes(t *testing.T) {
 	expect("two long files of twelve", TooLong(s), "one file of ten has more than 351 lines")
 	// Three files that all use each other: three of six arrows run back.
 	knot := arrows("knot", 3, [2]int{0, 1}, [2]int{1, 0}, [2]int{1, 2}, [2]int{2, 1}, [2]int{0, 2}, [2]int{2, 0})
-	expect("a knot", Knotted([]Graph{knot}, nil), `"knot": 3 of 6 arrows between its files run back up (50.0 %), at most 15 %`)
+	expect("a knot", Knotted([]Graph{knot}, nil),
+		`"knot": 3 of 6 arrows between its files run back up (50.0 %), at most 15 %`)
 	expect("a known knot", Knotted([]Graph{knot}, map[string]int{"knot": 50}))
 	expect("a pair", Knotted([]Graph{arrows("pair", 2, [2]int{0, 1}, [2]int{1, 0})}, nil))
 	expect("a knot that is gone", Knotted(nil, map[string]int{"knot": 50}), `"knot" needs no limit of arrows`)

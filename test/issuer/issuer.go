@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package issuer is a small OpenID Connect issuer for tests. The issuer signs real tokens for anybody who asks, publishes
-// its keys, and rotates them on demand.
+// Package issuer is a small OpenID Connect issuer for tests. The issuer signs real tokens for anybody who asks,
+// publishes its keys, and rotates them on demand.
 package issuer
 
 import (
@@ -52,7 +52,8 @@ func (i *Issuer) Rotate(algorithm string, withdraw bool) error {
 	if withdraw {
 		i.hidden = len(i.keys)
 	}
-	i.keys = append(i.keys, jose.JSONWebKey{Key: key, KeyID: "key-" + strconv.Itoa(i.made), Algorithm: algorithm, Use: "sig"})
+	i.keys = append(i.keys, jose.JSONWebKey{Key: key, KeyID: "key-" + strconv.Itoa(i.made), Algorithm: algorithm,
+		Use: "sig"})
 	return nil
 }
 
@@ -122,8 +123,8 @@ func (i *Issuer) SetDown(down bool) {
 	i.down = down
 }
 
-// ServeHTTP publishes the description and the keys, and takes orders of tests: POST /token with a Token in JSON, and POST
-// /rotate with the arguments alg and withdraw.
+// ServeHTTP publishes the description and the keys, and takes orders of tests: POST /token with a Token in JSON, and
+// POST /rotate with the arguments alg and withdraw.
 func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	down := i.down

@@ -19,12 +19,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     for text in importlib.metadata.requires("torchvision") or []:
         need = Requirement(text)
         if need.name == "torch" and not need.specifier.contains(have, prereleases=True):
-            pytest.exit(f"torchvision needs {need}, and torch is {have}: rm -rf .venv-torch .venv-peers, then make test-peers", 3)
+            pytest.exit(
+                f"torchvision needs {need}, and torch is {have}: rm -rf .venv-torch .venv-peers, then make test-peers",
+                3)
 
 
 def pytest_report_header() -> str:
     """Name the versions of the peers."""
-    names = ["webdataset", "mosaicml-streaming", "litdata", "megatron-core", "tfrecord", "tensorboard", "numpy", "torch"]
+    names = ["webdataset", "mosaicml-streaming", "litdata", "megatron-core", "tfrecord", "tensorboard", "numpy",
+             "torch"]
     return "peers: " + ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
 
 
@@ -33,9 +36,10 @@ def litdata_packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the data sets of litdata_packs.py."""
     folder = tmp_path_factory.mktemp("litdata")
     env = os.environ | {"HOME": str(folder), "DATA_OPTIMIZER_CACHE_FOLDER": str(folder / "cache"),
-                        "DATA_OPTIMIZER_DATA_CACHE_FOLDER": str(folder / "data")}  # fmt: skip
+                        "DATA_OPTIMIZER_DATA_CACHE_FOLDER": str(folder / "data")}
     program = Path(__file__).with_name("litdata_packs.py")
-    done = subprocess.run([sys.executable, "-W", "ignore", str(program), str(folder)], env=env, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "ignore", str(program), str(folder)], env=env, capture_output=True,
+                          text=True)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -25,12 +25,13 @@ ROWS = 20  # rows of tokens
 ITEMS: dict[str, dict[str, Any]] = {
     "few": {"chunk_size": 4}, "small": {"chunk_bytes": 60_000}, "one": {"chunk_bytes": "64MB"},
     "zstd": {"chunk_size": 4, "compression": "zstd"},
-}  # fmt: skip
+}
 
 
 def item(n: int) -> dict[str, Any]:
     """Return item n: leaves of several types, some of them empty."""
-    return {"image": BLOBS[n], "label": n, "caption": "größe 鍵" * (n % 3), "box": {"corners": np.arange(n % 5, dtype=np.int16)}}
+    return {"image": BLOBS[n], "label": n, "caption": "größe 鍵" * (n % 3),
+            "box": {"corners": np.arange(n % 5, dtype=np.int16)}}
 
 
 def leaves(n: int) -> dict[str, bytes]:

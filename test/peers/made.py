@@ -8,7 +8,8 @@ import random
 BIG = (2 << 20) + 4321  # bytes; larger than the buffers of all readers
 
 # Keys of WebDataset samples: folders, dots in folders, spaces, several alphabets, and a name above 100 bytes.
-KEYS = ["000", "plain", "train/n01440764/0001", "v1.2/part.a/0002", "with space/a b", "größe/ключ-鍵-🙂", "deep/" + "x" * 120]
+KEYS = ["000", "plain", "train/n01440764/0001", "v1.2/part.a/0002", "with space/a b", "größe/ключ-鍵-🙂",
+        "deep/" + "x" * 120]
 
 
 def sizes(count: int, seed: int) -> list[int]:

@@ -32,7 +32,8 @@ def run(*arguments: str) -> str:
 
 def pack(pack_format: str, source: Path, out: Path, **options: Any) -> Path:
     """Write the files of a folder as a pack into the folder out, and return out."""
-    flags = [f"--{name.replace('_', '-')}={str(value).lower() if value is True else value}" for name, value in options.items()]
+    flags = [f"--{name.replace('_', '-')}={str(value).lower() if value is True else value}"
+             for name, value in options.items()]
     run("write", pack_format, *flags, str(source), str(out))
     return out
 
@@ -73,7 +74,8 @@ def write(folder: Path, parts: Iterable[tuple[str, Mapping[str, bytes]]]) -> Pat
 
 def command(*arguments: str) -> str:
     """Run nebulaio and return its output. A refused pack is the exception Refused."""
-    done = subprocess.run([os.environ.get("NEBULAIO_CLI", "nebulaio"), *arguments], capture_output=True, text=True, encoding="utf-8")
+    done = subprocess.run([os.environ.get("NEBULAIO_CLI", "nebulaio"), *arguments], capture_output=True, text=True,
+                          encoding="utf-8")
     if done.returncode != 0:
         assert "panic" not in done.stderr, done.stderr
         raise Refused(done.stderr)

@@ -30,11 +30,12 @@ def parts(seed: int = 1) -> list[tuple[str, dict[str, bytes]]]:
     """Return samples that all have the same parts, one for each kind of encoding."""
     return [
         (key, {
-            "blob": blob, "cls": struct.pack("<q", n), "jpg": test_mds.jpeg(n % 3), "meta": json.dumps({"n": n, "ключ": key}).encode(),
+            "blob": blob, "cls": struct.pack("<q", n), "jpg": test_mds.jpeg(n % 3),
+            "meta": json.dumps({"n": n, "ключ": key}).encode(),
             "txt": f"größe {n} 🙂".encode() * (n % 4),
         })
         for n, (key, blob) in enumerate(zip(KEYS, [b"b" * made.BIG, b"", *made.blobs(len(KEYS) - 2, seed)]))
-    ]  # fmt: skip
+    ]
 
 
 ENCODINGS = [f"--encoding={name}" for name in ("cls=int", "jpg=jpeg", "meta=json", "txt=str")]
@@ -43,7 +44,8 @@ ENCODINGS = [f"--encoding={name}" for name in ("cls=int", "jpg=jpeg", "meta=json
 @pytest.mark.parametrize("flags", [[], ["--aligned"], ["--shuffle=7"]], ids=["plain", "aligned", "shuffled"])
 def test_webdataset_reads_ours(tmp_path: Path, flags: list[str]) -> None:
     samples = made.columns(KEYS)
-    out = ours.pack_command("tar", ours.write(tmp_path / "source", samples), tmp_path / "out", "--shard-size=64KiB", *flags)
+    out = ours.pack_command("tar", ours.write(tmp_path / "source", samples), tmp_path / "out", "--shard-size=64KiB",
+                            *flags)
     assert len(list(out.glob("*.tar"))) > 5
     found = test_webdataset.theirs(out)
     assert sorted(found) == sorted(ours.sample(key, parts) for key, parts in samples)
@@ -61,7 +63,8 @@ def test_we_unpack_webdataset(tmp_path: Path) -> None:
 
 def test_streaming_reads_ours(tmp_path: Path) -> None:
     samples = parts()
-    out = ours.pack_command("mds", ours.write(tmp_path / "source", samples), tmp_path / "out", "--shard-size=64KiB", *ENCODINGS)
+    out = ours.pack_command("mds", ours.write(tmp_path / "source", samples), tmp_path / "out", "--shard-size=64KiB",
+                            *ENCODINGS)
     assert len(list(out.glob("*.mds"))) > 3
     found = {sample.pop("__key__"): sample for sample in test_mds.theirs(out)}
     assert set(found) == set(KEYS)
@@ -82,12 +85,14 @@ def test_we_unpack_streaming(tmp_path: Path) -> None:
     found = ours.unpack_command(tmp_path / "in", tmp_path / "out")
     assert len(found) == 2 * len(blobs)
     assert [data for name, data in sorted(found.items()) if name.endswith(".blob")] == blobs
-    assert [struct.unpack("<q", data)[0] for name, data in sorted(found.items()) if name.endswith(".n")] == list(range(len(blobs)))
+    assert [struct.unpack("<q", data)[0] for name, data in sorted(found.items())
+            if name.endswith(".n")] == list(range(len(blobs)))
 
 
 def test_readers_of_tfrecord_read_ours(tmp_path: Path) -> None:
     samples = parts()
-    out = ours.pack_command("tfrecord", ours.write(tmp_path / "source", samples), tmp_path / "out", "--shard-size=64KiB")
+    out = ours.pack_command("tfrecord", ours.write(tmp_path / "source", samples), tmp_path / "out",
+                            "--shard-size=64KiB")
     names = sorted(out.glob("*.tfrecord"))
     assert len(names) > 3
     features = dict.fromkeys(["__key__", *samples[0][1]], "byte")
@@ -120,7 +125,8 @@ def test_we_unpack_tfrecord(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["uint16", "int32"])
 def test_megatron_reads_ours(tmp_path: Path, dtype: str) -> None:
     """Each .npy file is a document. A pack has several pairs of .bin and .idx files."""
-    tokens = [np.random.default_rng(n).integers(0, 60_000, size).astype(dtype) for n, size in enumerate([1, 7, 4096, 3] * 20)]
+    tokens = [np.random.default_rng(n).integers(0, 60_000, size).astype(dtype)
+              for n, size in enumerate([1, 7, 4096, 3] * 20)]
     tokens.append(np.arange(made.BIG // 4).astype(dtype))
     (tmp_path / "source").mkdir()
     for n, document in enumerate(tokens):
@@ -140,7 +146,7 @@ def test_we_unpack_megatron(tmp_path: Path) -> None:
     found = [np.load(path) for path in sorted((tmp_path / "out").rglob("*.npy"))]
     sequences = [sequence for document in documents for sequence in document]
     assert [(a.dtype, a.shape, ours.digest(a.tobytes())) for a in found] == \
-        [(a.dtype, a.shape, ours.digest(a.tobytes())) for a in sequences]  # fmt: skip
+        [(a.dtype, a.shape, ours.digest(a.tobytes())) for a in sequences]
 
 
 @pytest.mark.parametrize("compression", ["zstd", "gz"])

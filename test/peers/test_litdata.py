@@ -25,7 +25,8 @@ def test_we_read_litdata(litdata_packs: Path, name: str) -> None:
 def test_we_read_tokens_of_litdata(litdata_packs: Path) -> None:
     path = litdata_packs / "tokens"
     found = ours.samples("litdata", path)
-    assert [part for _, parts in found for part in parts.values()] == [ours.digest(tokens(n).numpy().tobytes()) for n in range(ROWS)]
+    assert [part for _, parts in found for part in parts.values()] == [ours.digest(tokens(n).numpy().tobytes())
+                                                                       for n in range(ROWS)]
     dataset = litdata.StreamingDataset(str(path), item_loader=TokensLoader(block_size=BLOCK))
     blocks = [ours.digest(np.asarray(block).astype(np.int32).tobytes()) for block in dataset]
     found = ours.samples("litdata", path, f"--block={BLOCK}")
@@ -42,4 +43,5 @@ def test_we_unpack_litdata(litdata_packs: Path, tmp_path: Path) -> None:
     found = ours.unpack_command(litdata_packs / "small", tmp_path / "out")
     expected = [leaves(n) for n in range(len(BLOBS))]
     for leaf in expected[0]:
-        assert [data for name, data in sorted(found.items()) if name.endswith(f".{leaf}")] == [row[leaf] for row in expected]
+        assert [data for name, data in sorted(found.items()) if name.endswith(f".{leaf}")] == [row[leaf]
+                                                                                               for row in expected]

@@ -25,10 +25,12 @@ from nebulaio.errors import UnsupportedError
 def loaded(path: Path, shuffle: str = "stored", **options: Any) -> list[ours.Sample]:
     """Return the samples of an epoch."""
     found = []
-    loader = data.Loader(str(path), batch_size=16, device="cpu", framework="numpy", shuffle=shuffle, epochs=1, drop_last=False, **options)
+    loader = data.Loader(str(path), batch_size=16, device="cpu", framework="numpy", shuffle=shuffle, epochs=1,
+                         drop_last=False, **options)
     with contextlib.closing(loader):
         for batch in loader:
-            columns = {name: [np.ascontiguousarray(part).tobytes() for part in column] for name, column in batch.items()}
+            columns = {name: [np.ascontiguousarray(part).tobytes() for part in column]
+                       for name, column in batch.items()}
             for n, key in enumerate(batch.sample_keys):
                 found.append(ours.sample(key, {name: parts[n] for name, parts in columns.items()}))
     return found
@@ -42,7 +44,8 @@ def bytes_of(samples: list[ours.Sample]) -> list[dict[str, tuple[int, str]]]:
 @pytest.mark.parametrize("shuffle", ["stored", "full", "blocks"])
 def test_loads_webdataset(tmp_path: Path, shuffle: str) -> None:
     keys = made.KEYS + [f"many/{n:05d}" for n in range(60)]
-    samples = [(key, {"jpg": blob, "cls": b"%d" % n}) for n, (key, blob) in enumerate(zip(keys, [b"b" * made.BIG, *made.blobs(66, 3)]))]
+    samples = [(key, {"jpg": blob, "cls": b"%d" % n})
+               for n, (key, blob) in enumerate(zip(keys, [b"b" * made.BIG, *made.blobs(66, 3)]))]
     with test_webdataset.shard_writer(tmp_path / "in", maxcount=9) as writer:
         for key, parts in samples:
             writer.write({"__key__": key, **parts})
@@ -58,7 +61,8 @@ def test_loads_streaming(tmp_path: Path) -> None:
         for n, blob in enumerate(blobs):
             writer.write({"blob": blob, "n": n, "text": "größe" * (n % 3), "box": boxes[n]})
     expected = [
-        ours.sample("", {"blob": blob, "n": struct.pack("<q", n), "text": ("größe" * (n % 3)).encode(), "box": boxes[n].tobytes()})
+        ours.sample("", {"blob": blob, "n": struct.pack("<q", n), "text": ("größe" * (n % 3)).encode(),
+                         "box": boxes[n].tobytes()})
         for n, blob in enumerate(blobs)
     ]
     assert bytes_of(loaded(tmp_path / "in")) == bytes_of(expected)
@@ -66,7 +70,8 @@ def test_loads_streaming(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["few", "small", "one"])
 def test_loads_litdata(litdata_packs: Path, name: str) -> None:
-    assert bytes_of(loaded(litdata_packs / name)) == bytes_of([ours.sample("", packs.leaves(n)) for n in range(len(packs.BLOBS))])
+    assert bytes_of(loaded(litdata_packs / name)) == bytes_of(
+        [ours.sample("", packs.leaves(n)) for n in range(len(packs.BLOBS))])
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "int32"])

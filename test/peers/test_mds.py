@@ -138,7 +138,8 @@ def test_our_shards_are_theirs_byte_by_byte(tmp_path: Path) -> None:
         for row in rows:
             writer.write(row)
     source = ours.write(
-        tmp_path / "source", [(f"{n:04d}", {"a": struct.pack("<q", row["a"]), "b": row["b"]}) for n, row in enumerate(rows)]
+        tmp_path / "source", [(f"{n:04d}", {"a": struct.pack("<q", row["a"]), "b": row["b"]})
+                              for n, row in enumerate(rows)]
     )
     out = ours.pack("mds", source, tmp_path / "out", columns="a=int b=bytes", shard_size=40_000, hashes="sha1")
     assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in (tmp_path / "in").iterdir())

@@ -35,7 +35,8 @@ def expected(found: list[list[np.ndarray]]) -> list[tuple[int, tuple[int, str]]]
 def listed(path: Path) -> list[tuple[int, tuple[int, str]]]:
     """Return the same, as our reader finds it."""
     return [
-        (line["document"], (line["parts"]["tokens"]["size"], line["parts"]["tokens"]["sha256"])) for line in ours.lines("bin", path)
+        (line["document"], (line["parts"]["tokens"]["size"], line["parts"]["tokens"]["sha256"]))
+        for line in ours.lines("bin", path)
     ]
 
 
@@ -67,7 +68,8 @@ def test_megatron_reads_ours(tmp_path: Path, dtype: str, mmap: bool) -> None:
     found = documents(dtype)
     source = ours.write(
         tmp_path / "source",
-        [(f"{n:04d}/{m}", {"tok": sequence.tobytes()}) for n, document in enumerate(found) for m, sequence in enumerate(document)],
+        [(f"{n:04d}/{m}", {"tok": sequence.tobytes()}) for n, document in enumerate(found)
+         for m, sequence in enumerate(document)],
     )
     out = ours.pack("bin", source, tmp_path / "out", dtype=dtype)
     assert theirs(out / "data", mmap=mmap) == expected(found) == listed(out)
@@ -87,7 +89,8 @@ def test_our_files_are_theirs_byte_by_byte(tmp_path: Path, dtype: str) -> None:
     build(tmp_path / "in" / "data", found, dtype)
     source = ours.write(
         tmp_path / "source",
-        [(f"{n:04d}/{m}", {"tok": sequence.tobytes()}) for n, document in enumerate(found) for m, sequence in enumerate(document)],
+        [(f"{n:04d}/{m}", {"tok": sequence.tobytes()}) for n, document in enumerate(found)
+         for m, sequence in enumerate(document)],
     )
     out = ours.pack("bin", source, tmp_path / "out", dtype=dtype)
     for name in ("data.bin", "data.idx"):

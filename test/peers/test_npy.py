@@ -10,7 +10,8 @@ import ours
 import pytest
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64", "bool"])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64",
+                                   "bool"])
 @pytest.mark.parametrize("shape", [(7,), (3, 5), (4, 2, 3), (2, 1 << 20)])
 def test_we_read_numpy(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(1).integers(0, 2, shape).astype(dtype)

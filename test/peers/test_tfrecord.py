@@ -98,7 +98,8 @@ def test_we_read_tfrecord(tmp_path: Path) -> None:
             writer.write(example(n))
         writer.close()
         tfrecord2idx.create_index(str(name), f"{name}.idx")
-    records = [tfrecord.TFRecordWriter.serialize_tf_example(example(n)) for shard in range(4) for n in range(shard, len(BLOBS), 4)]
+    records = [tfrecord.TFRecordWriter.serialize_tf_example(example(n)) for shard in range(4)
+               for n in range(shard, len(BLOBS), 4)]
     assert ours.samples("tfrecord", tmp_path / "in") == parts(records)
     assert parts([record for name in names for record in checked(name)]) == parts(records)
 

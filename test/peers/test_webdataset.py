@@ -69,7 +69,9 @@ def test_our_archive_is_theirs_byte_by_byte(tmp_path: Path) -> None:
 def test_upper_case_extensions_are_read_alike(tmp_path: Path) -> None:
     with shard_writer(tmp_path / "in") as writer:
         writer.write({"__key__": "a", "JPG": b"1", "Seg.PNG": b"2"})
-    assert theirs(tmp_path / "in") == ours.samples("tar", tmp_path / "in") == [ours.sample("a", {"jpg": b"1", "seg.png": b"2"})]
+    assert theirs(tmp_path / "in") == ours.samples("tar",
+                                                   tmp_path / "in") == [ours.sample("a",
+                                                                                    {"jpg": b"1", "seg.png": b"2"})]
 
 
 def test_keys_with_dots_are_read_alike(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ func TestChild(t *testing.T) {
 	os.Stdout.WriteString("sub\n")
 }
 
-// TestRecord: a synced and renamed file survives each cut after its mark. A file that was not synced may be empty, and a
-// directory with a name that was not synced may be gone.
+// TestRecord: a synced and renamed file survives each cut after its mark. A file that was not synced may be empty, and
+// a directory with a name that was not synced may be gone.
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$")

@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Record runs a command under ptrace and returns its changes below root, in the order in which the kernel made them. The
-// command's standard output becomes marks in the trace. If the kernel does not allow ptrace, the error is ErrRefused.
+// Record runs a command under ptrace and returns its changes below root, in the order in which the kernel made them.
+// The command's standard output becomes marks in the trace. If the kernel does not allow ptrace, the error is
+// ErrRefused.
 func Record(cmd *exec.Cmd, root string) (*Trace, error) {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {

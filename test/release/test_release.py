@@ -36,7 +36,8 @@ WITHOUT_GO = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
 def run(*command: str | Path, **environment: str) -> str:
     """Run a command without Go on its PATH and return its output, or fail with the output."""
     done = subprocess.run(
-        [str(part) for part in command], env={**WITHOUT_GO, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [str(part) for part in command], env={**WITHOUT_GO, **environment}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -70,7 +71,8 @@ def test_binaries_need_an_old_glibc_alone(name: str) -> None:
 
 def test_command_without_cgo_opens_the_driver(tmp_path: Path) -> None:
     """The command is built without cgo and still opens libcuda: here the fake library of the tests."""
-    run("cc", "-shared", "-fPIC", "-pthread", "-o", tmp_path / "libcuda.so.1", ROOT / "internal/device/fakegpu/csrc/libcuda.c")
+    run("cc", "-shared", "-fPIC", "-pthread", "-o", tmp_path / "libcuda.so.1",
+        ROOT / "internal/device/fakegpu/csrc/libcuda.c")
     model = tmp_path / "tiny.safetensors"
     run(BINARIES / "nebulaio", "generate", "--shapes", "tiny", "--out", model)
     said = run(BINARIES / "nebulaio", "load", model, "--device", "cuda:0", "--json", LD_LIBRARY_PATH=str(tmp_path))
@@ -92,7 +94,8 @@ def test_licences_are_complete() -> None:
     bill = json.loads((DIST / f"nebulaio-{VERSION}.sbom.json").read_text())
     components = {(each["name"], each["version"]) for each in bill["components"]}
     for name in ("nebulaio", "libnebulaio.so"):
-        info = subprocess.run([go, "version", "-m", str(BINARIES / name)], check=True, stdout=subprocess.PIPE, text=True).stdout
+        info = subprocess.run([go, "version", "-m", str(BINARIES / name)], check=True, stdout=subprocess.PIPE,
+                              text=True).stdout
         modules = re.findall(r"^\tdep\t(\S+)\t(\S+)", info, re.MULTILINE)
         assert len(modules) > 3
         for path, version in modules:
@@ -140,10 +143,12 @@ def test_command_of_the_wheel_gives_its_exit_code(installed: Path) -> None:
 def test_sdist_holds_the_sources_and_says_that_it_needs_go(installed: Path, tmp_path: Path) -> None:
     with tarfile.open(SDIST) as content:
         names = {name.partition("/")[2] for name in content.getnames()}
-    assert {"setup.py", "LICENSE", "LICENSE.third-party.txt", "source/go.mod", "source/VERSION", "source/capi/export.map"} <= names
+    assert {"setup.py", "LICENSE", "LICENSE.third-party.txt", "source/go.mod", "source/VERSION",
+            "source/capi/export.map"} <= names
     assert "source/cmd/nebulaio/main.go" in names and not [name for name in names if name.endswith(("_test.go", ".so"))]
     # The environment of the tests has setuptools; the one with the wheel does not.
-    command = [sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(SDIST)]
+    command = [sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir",
+               str(tmp_path), str(SDIST)]
     done = subprocess.run(command, env=WITHOUT_GO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode != 0
     assert "the go command is not on PATH (fix: install Go" in done.stdout
@@ -151,7 +156,8 @@ def test_sdist_holds_the_sources_and_says_that_it_needs_go(installed: Path, tmp_
 
 def test_deb_holds_everything(tmp_path: Path) -> None:
     fields = run("dpkg-deb", "--field", DEB)
-    for line in ("Package: nebulaio", f"Version: {VERSION}", f"Architecture: {ARCH}", "Depends: libc6 (>= 2.17), adduser"):
+    for line in ("Package: nebulaio", f"Version: {VERSION}", f"Architecture: {ARCH}",
+                 "Depends: libc6 (>= 2.17), adduser"):
         assert line + "\n" in fields
     run("dpkg-deb", "--raw-extract", DEB, tmp_path)
     libraries = tmp_path / "usr/lib" / f"{MACHINE}-linux-gnu"
@@ -183,7 +189,8 @@ def test_archive_can_be_unpacked_anywhere(tmp_path: Path) -> None:
     with tarfile.open(DIST / f"{name}.tar.gz") as content:
         content.extractall(tmp_path, filter="data")
     assert f"nebulaio {VERSION}" in run(tmp_path / name / "bin/nebulaio", "version")
-    assert (tmp_path / name / "lib/libnebulaio.so.3").resolve().read_bytes() == (BINARIES / "libnebulaio.so").read_bytes()
+    assert (tmp_path / name / "lib/libnebulaio.so.3").resolve().read_bytes() == (
+        BINARIES / "libnebulaio.so").read_bytes()
 
 
 def test_nothing_names_the_folder_of_the_build() -> None:

@@ -17,8 +17,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
 )
 
-// TestDraftsShareBlocks edits an object on file systems with and without reflinks. Where there are reflinks, the private
-// copy takes no space, and elsewhere it is copied.
+// TestDraftsShareBlocks edits an object on file systems with and without reflinks. Where there are reflinks, the
+// private copy takes no space, and elsewhere it is copied.
 func TestDraftsShareBlocks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting file systems needs root")
@@ -36,7 +36,8 @@ func TestDraftsShareBlocks(t *testing.T) {
 		shares bool
 		mkfs   []string
 	}{
-		{place{name: "ext4", fs: "ext4"}, false, []string{"mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"}},
+		{place{name: "ext4", fs: "ext4"}, false, []string{"mkfs.ext4", "-q", "-F", "-E",
+			"lazy_itable_init=0,lazy_journal_init=0"}},
 		{place{name: "xfs", fs: "xfs"}, true, []string{"mkfs.xfs", "-q", "-f", "-m", "reflink=1"}},
 		{place{name: "btrfs", fs: "btrfs"}, true, []string{"mkfs.btrfs", "-q", "-f"}},
 	} {
@@ -62,7 +63,8 @@ func editOn(t *testing.T, dir string, shares bool) {
 	if err := s.CreateBucket(t.Context(), object.Bucket{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "k", Size: int64(len(old)), Body: bytes.NewReader(old)}); err != nil {
+	if _, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "k", Size: int64(len(old)),
+		Body: bytes.NewReader(old)}); err != nil {
 		t.Fatal(err)
 	}
 	h, err := s.Handle(t.Context(), object.Ref{Bucket: "b", Key: "k"})

@@ -105,7 +105,8 @@ func TestAuditLogUnderKill(t *testing.T) {
 			wg.Go(func() {
 				for i := 0; ; i++ {
 					key := fmt.Sprintf("%d-%d", w, i%20)
-					_, err := c.PutObject(t.Context(), auditBucket, key, strings.NewReader(key), int64(len(key)), "", "", minio.PutObjectOptions{})
+					_, err := c.PutObject(t.Context(), auditBucket, key, strings.NewReader(key), int64(len(key)), "", "",
+						minio.PutObjectOptions{})
 					if err == nil && i%3 == 0 {
 						var body io.ReadCloser
 						if body, _, _, err = c.GetObject(t.Context(), auditBucket, key, minio.GetObjectOptions{}); err == nil {
@@ -113,7 +114,8 @@ func TestAuditLogUnderKill(t *testing.T) {
 							_ = body.Close()
 						}
 					}
-					_, _, _, _ = c.GetObject(t.Context(), auditBucket, "missing", minio.GetObjectOptions{}) // a refused request has a line too
+					// a refused request has a line too
+					_, _, _, _ = c.GetObject(t.Context(), auditBucket, "missing", minio.GetObjectOptions{})
 					select {
 					case <-stop:
 						return
@@ -193,7 +195,8 @@ func TestAuditWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 20 {
-		if _, err := c.PutObject(t.Context(), auditBucket, fmt.Sprint(i), bytes.NewReader(nil), 0, "", "", minio.PutObjectOptions{}); err != nil {
+		if _, err := c.PutObject(t.Context(), auditBucket, fmt.Sprint(i), bytes.NewReader(nil), 0, "", "",
+			minio.PutObjectOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,7 +223,8 @@ func TestAuditWebhook(t *testing.T) {
 	s.stop(t)
 	// A wrong setting is refused at the start, with its key and value.
 	for _, wrong := range [][]string{{"--audit-webhook", "ftp://x"}, {"--audit-max-size", "1"}, {"--audit-keep", "0"},
-		{"--audit-webhook", receiver.URL, "--audit-webhook-token-env", "NOT_SET_HERE"}, {"--audit-file", "/proc/nothing/a.log"}} {
+		{"--audit-webhook", receiver.URL, "--audit-webhook-token-env", "NOT_SET_HERE"},
+		{"--audit-file", "/proc/nothing/a.log"}} {
 		out, code := run(t, append([]string{"server", "--data", t.TempDir(), "--address", "127.0.0.1:0", "--console-address",
 			"127.0.0.1:0"}, wrong...)...)
 		if code == 0 || !strings.Contains(out, wrong[len(wrong)-1]) {

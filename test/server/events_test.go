@@ -83,8 +83,8 @@ const notification = `<NotificationConfiguration xmlns="http://s3.amazonaws.com/
 	`<Event>s3:ObjectTagging:*</Event><Filter><S3Key><FilterRule><Name>prefix</Name><Value>in/</Value></FilterRule></S3Key>` +
 	`</Filter></QueueConfiguration></NotificationConfiguration>`
 
-// TestEventsWithReceiverDownAndServerKilled writes while the receiver is down and the server is killed. Every acknowledged
-// change arrives at least once, and nothing else.
+// TestEventsWithReceiverDownAndServerKilled writes while the receiver is down and the server is killed. Every
+// acknowledged change arrives at least once, and nothing else.
 func TestEventsWithReceiverDownAndServerKilled(t *testing.T) {
 	r := &events{down: true, grown: make(chan struct{}, 1)}
 	receiver := httptest.NewServer(r)
@@ -148,7 +148,8 @@ func TestEventsWithReceiverDownAndServerKilled(t *testing.T) {
 						return
 					}
 					if i%4 == 0 {
-						if err := c.RemoveObject(t.Context(), auditBucket, key, minio.RemoveObjectOptions{VersionID: info.VersionID}); err != nil {
+						if err := c.RemoveObject(t.Context(), auditBucket, key,
+							minio.RemoveObjectOptions{VersionID: info.VersionID}); err != nil {
 							return
 						}
 						ack("s3:ObjectRemoved:Delete", key, info.VersionID)
@@ -202,7 +203,8 @@ func TestEventsWithReceiverDownAndServerKilled(t *testing.T) {
 	if strange > 0 {
 		t.Errorf("%d events do not match the filter", strange)
 	}
-	t.Logf("%d acknowledged changes, %d kinds of events arrived, %d of them more than once", len(acked), len(r.has()), twice)
+	t.Logf("%d acknowledged changes, %d kinds of events arrived, %d of them more than once", len(acked), len(r.has()),
+		twice)
 }
 
 // TestAccessLogOfABucket turns the access log of a bucket on and finds the lines as objects, also after a kill.
@@ -216,7 +218,8 @@ func TestAccessLogOfABucket(t *testing.T) {
 		}
 	}
 	status := func(target, format string) string {
-		return `<BucketLoggingStatus xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><LoggingEnabled><TargetBucket>` + target +
+		return `<BucketLoggingStatus xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><LoggingEnabled><TargetBucket>` +
+			target +
 			`</TargetBucket><TargetPrefix>log/</TargetPrefix>` + format + `</LoggingEnabled></BucketLoggingStatus>`
 	}
 	partitioned := `<TargetObjectKeyFormat><PartitionedPrefix><PartitionDateSource>DeliveryTime</PartitionDateSource>` +
@@ -232,10 +235,12 @@ func TestAccessLogOfABucket(t *testing.T) {
 			t.Fatalf("PUT ?logging %s: status %d, %s, expected %q", try.body, code, reply, try.want)
 		}
 	}
-	if code, reply := s.send(t, "GET", "/source?logging", ""); code != 200 || !strings.Contains(reply, "<TargetBucket>logs<") {
+	if code, reply := s.send(t, "GET", "/source?logging", ""); code != 200 ||
+		!strings.Contains(reply, "<TargetBucket>logs<") {
 		t.Fatalf("GET ?logging: status %d, %s", code, reply)
 	}
-	if _, err := c.PutObject(t.Context(), "source", "a b", strings.NewReader("text"), 4, "", "", minio.PutObjectOptions{}); err != nil {
+	if _, err := c.PutObject(t.Context(), "source", "a b", strings.NewReader("text"), 4, "", "",
+		minio.PutObjectOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	body, _, _, err := c.GetObject(t.Context(), "source", "a b", minio.GetObjectOptions{})

@@ -54,7 +54,8 @@ func families() ([]family, map[string]*lifecycle.Configuration) {
 	uploads := rule("uploads", "up/")
 	uploads.AbortIncompleteMultipartUpload = lifecycle.AbortIncompleteMultipartUpload{DaysAfterInitiation: 2}
 	newer, cover, mark := rule("newer", "newer/"), rule("cover", "cover/"), rule("mark", "mark/")
-	newer.NoncurrentVersionExpiration = lifecycle.NoncurrentVersionExpiration{NoncurrentDays: 3, NewerNoncurrentVersions: 2}
+	newer.NoncurrentVersionExpiration = lifecycle.NoncurrentVersionExpiration{NoncurrentDays: 3,
+		NewerNoncurrentVersions: 2}
 	cover.Expiration = days(5)
 	mark.Expiration = lifecycle.Expiration{DeleteMarker: true}
 	old := rule("old", "")
@@ -193,7 +194,8 @@ func writeFamilies(t *testing.T, s *server, total int) *expected {
 	close(jobs)
 	wg.Wait()
 	for i := range 3 {
-		if _, err := c.NewMultipartUpload(t.Context(), openBucket, fmt.Sprint("up/", i), minio.PutObjectOptions{}); err != nil {
+		if _, err := c.NewMultipartUpload(t.Context(), openBucket, fmt.Sprint("up/", i),
+			minio.PutObjectOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -65,11 +65,12 @@ def qwen2_moe(folder: Path) -> Path:
     config = Qwen2MoeConfig(
         architectures=["Qwen2MoeForCausalLM"], num_experts=8, num_experts_per_tok=2, moe_intermediate_size=64,
         shared_expert_intermediate_size=128, **SMALL,
-    )  # fmt: skip
+    )
     return save(folder / "qwen2-moe", config)
 
 
-def edited(source: Path, folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]], config: dict[str, Any] | None = None) -> Path:
+def edited(source: Path, folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]],
+           config: dict[str, Any] | None = None) -> Path:
     """A copy of a checkpoint in one file, with other tensors and further entries of the config."""
     folder.mkdir()
     tensors: dict[str, Any] = {}
@@ -95,7 +96,8 @@ def fp8(source: Path, folder: Path) -> Path:
             tensors[name + ".weight_scale"] = torch.tensor(0.5 + number)
         return tensors
 
-    return edited(source, folder, change, {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}})
+    return edited(source, folder, change, {"quantization_config": {"quant_method": "fp8",
+                                                                   "activation_scheme": "dynamic"}})
 
 
 def awq(source: Path, folder: Path) -> Path:
@@ -105,8 +107,10 @@ def awq(source: Path, folder: Path) -> Path:
         generator = torch.Generator().manual_seed(2)
         for name in linears(tensors):
             out, into = tensors.pop(name + ".weight").shape
-            tensors[name + ".qweight"] = torch.randint(-(2**31), 2**31 - 1, (into, out // 8), dtype=torch.int32, generator=generator)
-            tensors[name + ".qzeros"] = torch.randint(-(2**31), 2**31 - 1, (into // 32, out // 8), dtype=torch.int32, generator=generator)
+            tensors[name + ".qweight"] = torch.randint(-(2**31), 2**31 - 1, (into, out // 8), dtype=torch.int32,
+                                                       generator=generator)
+            tensors[name + ".qzeros"] = torch.randint(-(2**31), 2**31 - 1, (into // 32, out // 8), dtype=torch.int32,
+                                                      generator=generator)
             tensors[name + ".scales"] = torch.rand((into // 32, out), generator=generator).half()
         return tensors
 
@@ -121,7 +125,8 @@ def gptq(source: Path, folder: Path) -> Path:
         generator = torch.Generator().manual_seed(3)
         for name in linears(tensors):
             out, into = tensors.pop(name + ".weight").shape
-            tensors[name + ".qweight"] = torch.randint(-(2**31), 2**31 - 1, (into // 8, out), dtype=torch.int32, generator=generator)
+            tensors[name + ".qweight"] = torch.randint(-(2**31), 2**31 - 1, (into // 8, out), dtype=torch.int32,
+                                                       generator=generator)
             tensors[name + ".qzeros"] = torch.full((into // 32, out // 8), 0x77777777, dtype=torch.int32)
             tensors[name + ".scales"] = torch.rand((into // 32, out), generator=generator).half()
             tensors[name + ".g_idx"] = torch.arange(into, dtype=torch.int32) // 32

@@ -39,7 +39,7 @@ def publish(path: Path) -> ServerArgs:
     arguments = ServerArgs(
         model_path=str(path), tokenizer_path=str(path), device="cpu", skip_tokenizer_init=True, dtype="bfloat16",
         attention_backend="torch_native", disable_cuda_graph=True,
-    )  # fmt: skip
+    )
     set_global_server_args_for_scheduler(arguments)
     return arguments
 
@@ -66,7 +66,8 @@ def assert_equal(one: torch.nn.Module, other: torch.nn.Module) -> None:
     mine, theirs = one.state_dict(), other.state_dict()
     assert mine.keys() == theirs.keys()
     for name, value in mine.items():
-        assert torch.equal(*(side.detach().contiguous().reshape(-1).view(torch.uint8) for side in (value, theirs[name]))), name
+        assert torch.equal(*(side.detach().contiguous().reshape(-1).view(torch.uint8)
+                             for side in (value, theirs[name]))), name
 
 
 def share(model: torch.nn.Module) -> int:

@@ -74,7 +74,8 @@ def test_weights_of_an_update_are_read_when_they_are_copied(checkpoints: Path, t
         model, loader = load(path, "nebulaio")
         expected, _ = load(other, "safetensors")
         source = DefaultModelLoader.Source(str(other), None)
-        DefaultModelLoader.load_weights_and_postprocess(model, loader._get_weights_iterator(source), next(model.parameters()).device)
+        DefaultModelLoader.load_weights_and_postprocess(model, loader._get_weights_iterator(source),
+                                                        next(model.parameters()).device)
     assert_equal(model, expected)
 
 
@@ -88,7 +89,8 @@ def test_weights_from_a_bucket(checkpoints: Path, tmp_path: Path, monkeypatch: p
         for file in (*path.glob("*.safetensors"), path / "model.safetensors.index.json"):
             server.put("bucket", f"llama/{file.name}", file.read_bytes())
         theirs, _ = load(path, "safetensors")
-        ours, _ = load(local, "nebulaio", {"weights": "s3://bucket/llama/", "verify": True, "report": str(tmp_path / "r.json")})
+        ours, _ = load(local, "nebulaio", {"weights": "s3://bucket/llama/", "verify": True,
+                                           "report": str(tmp_path / "r.json")})
         assert_equal(ours, theirs)
         with pytest.raises(NotFoundError, match="there are no files"):
             load(local, "nebulaio", {"weights": "s3://bucket/none/"})

@@ -126,7 +126,8 @@ def test_reload_reads_only_the_rank_s_bytes(checkpoints: Path, tmp_path: Path) -
 def test_a_reload_from_another_path_replaces_the_weights_of_the_settings(checkpoints: Path, tmp_path: Path) -> None:
     path = models.llama(checkpoints)
     other = models.edited(path, tmp_path / "other", lambda tensors: {name: -value for name, value in tensors.items()})
-    weights = models.edited(path, tmp_path / "weights", lambda tensors: {name: 2 * value for name, value in tensors.items()})
+    weights = models.edited(path, tmp_path / "weights",
+                            lambda tensors: {name: 2 * value for name, value in tensors.items()})
     config = config_of(path, "nebulaio", {"weights": str(weights)})
     model, _ = load(config)
     loaded = model.model.norm.weight.clone()
@@ -168,7 +169,8 @@ def test_layers_that_are_processed_during_the_load_have_their_values(checkpoints
     sums = sorted(float(module.weight.double().sum()) for module in theirs.modules() if isinstance(module, LinearBase))
     assert sorted(seen) == sums
     assert loader.last_report["flushes"]["process_weights_after_loading"] == len(seen)
-    assert not [one for one in model.modules() if "process_weights_after_loading" in vars(getattr(one, "quant_method", object))]
+    assert not [one for one in model.modules()
+                if "process_weights_after_loading" in vars(getattr(one, "quant_method", object))]
 
 
 class Watching(UnquantizedLinearMethod):
@@ -212,7 +214,8 @@ def test_experts_of_other_ranks_are_not_read(checkpoints: Path) -> None:
     for rank in range(2):
         with as_rank(rank, 2):
             theirs, _ = load(config_of(models.mixtral(checkpoints), "safetensors", parallel=parallel))
-            ours, loader = load(config_of(models.mixtral(checkpoints), "nebulaio", {**KEEP, "gap": 1}, parallel=parallel))
+            ours, loader = load(config_of(models.mixtral(checkpoints), "nebulaio", {**KEEP, "gap": 1},
+                                          parallel=parallel))
         assert_equal(ours, theirs)
         assert loader.last_report["read_bytes"] <= 1.02 * share(ours) < 0.8 * whole
 
@@ -286,7 +289,8 @@ def test_wrong_settings_are_refused(checkpoints: Path, extra: dict[str, Any], sa
 
 
 def test_missing_and_cut_files(checkpoints: Path, tmp_path: Path) -> None:
-    path = models.edited(models.llama(checkpoints), tmp_path / "a", lambda tensors: {n: t for n, t in tensors.items() if "norm" not in n})
+    path = models.edited(models.llama(checkpoints), tmp_path / "a",
+                         lambda tensors: {n: t for n, t in tensors.items() if "norm" not in n})
     with pytest.raises(ValueError, match=r"not initialized from checkpoint.*norm"):
         load(config_of(path, "nebulaio"))
     file = path / "model.safetensors"

@@ -68,7 +68,8 @@ def zeros(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize(("rank", "world"), RANKS)
 def test_model_weights(tmp_path: Path, rank: int, world: int) -> None:
-    both = Both(tmp_path, {"q": weight(64, 32), "k": weight(16, 32, seed=1), "v": weight(16, 32, seed=2), "row": weight(32, 64)})
+    both = Both(tmp_path, {"q": weight(64, 32), "k": weight(16, 32, seed=1), "v": weight(16, 32, seed=2),
+                           "row": weight(32, 64)})
 
     def exact(made: tuple[torch.Tensor, dict[str, Any]], size: int) -> None:
         report = made[1]
@@ -104,12 +105,14 @@ def test_model_weights(tmp_path: Path, rank: int, world: int) -> None:
 @pytest.mark.parametrize(("rank", "world"), RANKS)
 def test_packed_and_scale_parameters(tmp_path: Path, rank: int, world: int) -> None:
     packed = torch.randint(-(2**31), 2**31 - 1, (64, 16), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
-    both = Both(tmp_path, {"packed": packed, "scale": torch.tensor(2.5), "one": torch.tensor([3.5]), "group": weight(8, 64)})
+    both = Both(tmp_path, {"packed": packed, "scale": torch.tensor(2.5), "one": torch.tensor([3.5]),
+                           "group": weight(8, 64)})
     with as_rank(rank, world):
 
         def columns() -> Any:  # the packed columns of two merged layers beside each other
             data = torch.zeros(64, 32 // world, dtype=torch.int32)
-            return classes.PackedvLLMParameter(data=data, packed_factor=8, packed_dim=1, input_dim=0, output_dim=1, weight_loader=None)
+            return classes.PackedvLLMParameter(data=data, packed_factor=8, packed_dim=1, input_dim=0, output_dim=1,
+                                               weight_loader=None)
 
         def merged(parameter: Any, tensors: Any) -> None:
             for number in range(2):
@@ -117,7 +120,8 @@ def test_packed_and_scale_parameters(tmp_path: Path, rank: int, world: int) -> N
                 parameter.load_merged_column_weight(tensors["packed"], shard_offset=number * size, shard_size=size)
 
         _, report = both.run(columns, merged)
-        assert report["bytes"] == 2 * packed.nbytes // world and report["eager"]["reads"] == 0 and not report["flushes"].get("overlap")
+        assert report["bytes"] == 2 * packed.nbytes // world and report["eager"]["reads"] == 0 and not report[
+            "flushes"].get("overlap")
 
         def scales(parameter: Any, tensors: Any) -> None:
             parameter.load_qkv_weight(tensors["scale"], shard_id="q")
@@ -126,7 +130,8 @@ def test_packed_and_scale_parameters(tmp_path: Path, rank: int, world: int) -> N
         _, report = both.run(lambda: classes.PerTensorScaleParameter(data=zeros(3), weight_loader=None), scales)
         assert report["bytes"] == 8 and report["direct"]["copies"] == 2
         both.run(
-            lambda: classes.GroupQuantScaleParameter(data=zeros(8, 64 // world), input_dim=0, output_dim=1, weight_loader=None),
+            lambda: classes.GroupQuantScaleParameter(data=zeros(8, 64 // world), input_dim=0, output_dim=1,
+                                                     weight_loader=None),
             lambda p, t: p.load_column_parallel_weight(t["group"]),
         )
         both.run(
@@ -181,7 +186,8 @@ def test_loaders_that_need_values(tmp_path: Path) -> None:
         both.run(half, lambda p, t: row_parallel_weight_loader(p, t["a"]))
         _, report = both.run(half, lambda p, t: default_weight_loader(p, t["a"][:4] * 2 + t["s"].item()))
         assert report["eager"]["reads"] == 2 and report["eager"]["bytes"] == 64 + 4
-        both.run(lambda: torch.nn.Parameter(zeros(1, 1), requires_grad=False), lambda p, t: default_weight_loader(p, t["s"]))
+        both.run(lambda: torch.nn.Parameter(zeros(1, 1), requires_grad=False),
+                 lambda p, t: default_weight_loader(p, t["s"]))
 
 
 def empty(layer: torch.nn.Module) -> torch.nn.Module:

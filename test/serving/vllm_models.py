@@ -60,14 +60,15 @@ def config_of(path: Path, load_format: str, extra: dict[str, Any] | None = None,
     join_world()
     return VllmConfig(
         model_config=ModelConfig(
-            model=str(path), tokenizer=str(path), skip_tokenizer_init=True, seed=0, enforce_eager=True, max_model_len=64,
+            model=str(path), tokenizer=str(path), skip_tokenizer_init=True, seed=0, enforce_eager=True,
+            max_model_len=64,
             **{"dtype": "bfloat16", **options},
         ),
         load_config=LoadConfig(load_format=load_format, model_loader_extra_config=extra or {}, use_tqdm_on_load=False),
         parallel_config=parallel,
         cache_config=CacheConfig(block_size=16),
         device_config=DeviceConfig("cpu"),
-    )  # fmt: skip
+    )
 
 
 def create(config: VllmConfig) -> torch.nn.Module:

@@ -95,7 +95,8 @@ func TestVenvSeesItsBase(t *testing.T) {
 	}
 	script(t, filepath.Join(found[0], "only_in_base.py"), "")
 	together(t, 1, nil, "venv.sh", "python3", venv, requirements, filepath.Join(base, "bin", "python"))
-	if out, err := exec.Command(filepath.Join(venv, "bin", "python"), "-c", "import only_in_base").CombinedOutput(); err != nil {
+	if out, err := exec.Command(filepath.Join(venv, "bin", "python"), "-c",
+		"import only_in_base").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

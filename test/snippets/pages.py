@@ -83,12 +83,14 @@ def judge(block: Block) -> Block:
     """Refuse a block that cannot be run as it stands and has no mark."""
     if block.language in ("", "text") and block.kind not in ("output", "fragment"):
         if not block.language:
-            raise PageError(f"{block.where}: a block without a language (fix: name it after the fence, or text for output)")
+            raise PageError(
+                f"{block.where}: a block without a language (fix: name it after the fence, or text for output)")
         for line in block.text.splitlines():
             if COMMAND.match(line):
                 raise PageError(f"{block.where}: a text block with the command {line!r} (fix: make it sh or console)")
         block.kind = "output"
-    if block.kind != "output" and block.language not in (*LANGUAGES, "text", *(("cmake",) if "install" in block.needs else ())):
+    if block.kind != "output" and block.language not in (*LANGUAGES, "text",
+                                                         *(("cmake",) if "install" in block.needs else ())):
         raise PageError(f"{block.where}: no way to run {block.language!r}; known are {', '.join(LANGUAGES)}, text")
     if block.kind.startswith("server") and block.language not in SHELL:
         raise PageError(f"{block.where}: only a shell's block can be marked as {block.kind}")
@@ -217,7 +219,8 @@ def read(root: Path, path: str) -> Page:
 
 def documents(root: Path) -> list[str]:
     """Return the files with documentation: all Markdown, the headers, the Python package, the Go package."""
-    found = [p for p in root.rglob("*.md") if not any(part.startswith(".") or part in ("build", "data") for part in p.relative_to(root).parts)]
+    found = [p for p in root.rglob("*.md") if not any(part.startswith(".") or part in ("build", "data")
+                                                      for part in p.relative_to(root).parts)]
     found += [*(root / "include").rglob("*.h"), *(root / "include").rglob("*.hpp")]
     found += [*(root / "python" / "nebulaio").rglob("*.py")]
     found += [p for p in root.glob("*.go") if not p.name.endswith("_test.go")]

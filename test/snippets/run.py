@@ -37,7 +37,8 @@ def own_network() -> list[str]:
     """Return the command that gives a process its own network; empty if this user may not."""
     command = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     try:
-        return command if subprocess.run([*command, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0 else []
+        return command if subprocess.run([*command, "true"], stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.DEVNULL).returncode == 0 else []
     except FileNotFoundError:
         return []
 
@@ -59,7 +60,8 @@ def copy_checkout(root: Path, folder: Path) -> None:
             if (root / name).is_dir():
                 shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("_lib", "__pycache__"))
         return
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root, check=True, stdout=subprocess.PIPE).stdout
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root,
+                            check=True, stdout=subprocess.PIPE).stdout
     for name in listed.decode().split("\0"):
         if name and not (name.startswith("docs/benchmarks/") and not name.endswith(".md")) and (root / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -68,10 +70,12 @@ def copy_checkout(root: Path, folder: Path) -> None:
 
 def environment(root: Path, arguments: argparse.Namespace) -> dict[str, str]:
     """Return a reader's environment, with the programs and the package on their paths and without our settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEBULAIO_", "AWS_", "MAKE", "MFLAGS"))}
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("NEBULAIO_", "AWS_", "MAKE", "MFLAGS"))}
     paths = [arguments.cli.parent, arguments.python.parent, *arguments.path]
     kept["PATH"] = ":".join([*map(str, paths), kept.get("PATH", "")])
-    kept["PYTHONPATH"] = ":".join([str(root / "python"), *map(str, arguments.python_path), *filter(None, [kept.get("PYTHONPATH")])])
+    kept["PYTHONPATH"] = ":".join([str(root / "python"), *map(str, arguments.python_path),
+                                   *filter(None, [kept.get("PYTHONPATH")])])
     kept["NEBULAIO_LIBRARY"] = str(arguments.library)
     kept["PYTHONDONTWRITEBYTECODE"] = "1"
     # Paths in compiled files would make every session build everything again.
@@ -97,7 +101,8 @@ def inside(root: Path, arguments: argparse.Namespace) -> int:
         copy_checkout(root, folder)
         home = Path(work) / "home"
         home.mkdir()
-        session = Session(folder, {**environment(root, arguments), "HOME": str(home)}, root / "include", arguments.library.parent)
+        session = Session(folder, {**environment(root, arguments), "HOME": str(home)}, root / "include",
+                          arguments.library.parent)
         try:
             ran = run_page(page, frozenset(arguments.needs), session)
         except Failed as problem:
@@ -115,8 +120,10 @@ def options(root: Path) -> argparse.ArgumentParser:
     parser.add_argument("--cli", default=root / "bin" / "nebulaio", type=Path, help="the nebulaio binary")
     parser.add_argument("--library", default=root / "build" / "libnebulaio.so", type=Path, help="the shared library")
     parser.add_argument("--python", default=Path(sys.executable), type=Path, help="the interpreter for Python blocks")
-    parser.add_argument("--path", default=[], type=Path, action="append", help="a further folder of programs, such as aws")
-    parser.add_argument("--python-path", default=[], type=Path, action="append", help="a further folder of Python packages, such as boto3")
+    parser.add_argument("--path", default=[], type=Path, action="append",
+                        help="a further folder of programs, such as aws")
+    parser.add_argument("--python-path", default=[], type=Path, action="append",
+                        help="a further folder of Python packages, such as boto3")
     parser.add_argument("--jobs", default=2, type=int, help="number of pages at one time, if each has its own network")
     parser.add_argument("--root", default=root, type=Path, help="the checkout")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
@@ -178,7 +185,8 @@ def main() -> int:
             if "failed" in result:
                 problems.append(result["failed"] + "\n" + done.stderr.decode()[-3000:])
             ran += result.get("ran", 0)
-            print(f"{page.path}: {'failed' if 'failed' in result else str(result['ran']) + ' ran'} in {seconds:.1f} s", flush=True)
+            print(f"{page.path}: {'failed' if 'failed' in result else str(result['ran']) + ' ran'} in {seconds:.1f} s",
+                  flush=True)
     for problem in problems:
         print(f"\n{problem}", file=sys.stderr)
     print(count(pages, ran, have))

@@ -34,8 +34,9 @@ class Speaker:
         with open(log, "ab") as out:
             self.process = subprocess.Popen(
                 ["bash", "-c", f'exec 3>&{theirs} {theirs}>&-; exec "$@"', "speaker", *command],
-                cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=out, pass_fds=[theirs], start_new_session=True,
-            )  # fmt: skip
+                cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=out, pass_fds=[theirs],
+                start_new_session=True,
+            )
         os.close(theirs)
         self.answers = answers
 
@@ -130,8 +131,9 @@ class Session:
         elif block.kind == "server":
             ok = self.start_server(block)
         else:
-            method = {"console": self.console, "python": self.ask_python, "doctest": self.ask_python, "go": self.go, "c": self.native,
-                      "cpp": self.native, "yaml": self.yaml, "json": self.json}.get(block.language, self.sh)  # fmt: skip
+            method = {"console": self.console, "python": self.ask_python, "doctest": self.ask_python, "go": self.go,
+                      "c": self.native,
+                      "cpp": self.native, "yaml": self.yaml, "json": self.json}.get(block.language, self.sh)
             ok = method(block)
         if not ok:
             with open(self.log, "rb") as log:
@@ -151,7 +153,8 @@ class Session:
         folder, environment = self.where()
         with open(self.log, "ab") as out:
             try:
-                done = subprocess.run(arguments, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=LIMIT)
+                done = subprocess.run(arguments, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out,
+                                      stderr=out, timeout=LIMIT)
             except subprocess.TimeoutExpired:
                 out.write(f"it took more than {LIMIT:.0f} s\n".encode())
                 return False
@@ -189,7 +192,8 @@ class Session:
         folder, environment = self.where()
         if self.python is None:
             self.python = Speaker(["python", "-u", str(HERE / "python_blocks.py")], Path(folder), environment, self.log)
-        order = {"name": block.page, "line": block.line, "text": block.text, "language": block.language, "folder": folder, "environment": environment}
+        order = {"name": block.page, "line": block.line, "text": block.text, "language": block.language,
+                 "folder": folder, "environment": environment}
         return self.python.ask(json.dumps(order)) == "ok"
 
     def go(self, block: Block) -> bool:
@@ -197,7 +201,8 @@ class Session:
         return self.command("env", "CGO_ENABLED=0", "go", "run", str(self.file(block, "main.go")))
 
     def compiler(self, block: Block) -> list[str]:
-        return [*(["cc", "-std=c11"] if block.language == "c" else ["c++", "-std=c++17"]), "-Wall", "-Wextra", "-Werror", f"-I{self.include}"]
+        return [*(["cc", "-std=c11"] if block.language == "c" else ["c++", "-std=c++17"]), "-Wall", "-Wextra",
+                "-Werror", f"-I{self.include}"]
 
     def native(self, block: Block) -> bool:
         path = self.file(block, "main." + block.language)
@@ -210,7 +215,8 @@ class Session:
     def compiles(self, block: Block) -> bool:
         """Return whether a GPU program compiles here. If CUDA's headers are missing, our declarations replace them."""
         path = self.file(block, "main." + block.language)
-        return self.command(*self.compiler(block), "-fsyntax-only", "-idirafter", str(HERE.parent / "native" / "cuda"), str(path))
+        return self.command(*self.compiler(block), "-fsyntax-only", "-idirafter", str(HERE.parent / "native" / "cuda"),
+                            str(path))
 
     def yaml(self, block: Block) -> bool:
         return self.command("nebulaio", "config", "--config", str(self.file(block, "nebulaio.yaml")))
@@ -231,7 +237,8 @@ class Session:
         path.write_text(block.text)
         folder, environment = self.where()
         with open(self.log, "ab") as log, open(said, "wb") as out:
-            self.server = subprocess.Popen(["bash", "-eu", str(path)], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True)  # fmt: skip
+            self.server = subprocess.Popen(["bash", "-eu", str(path)], cwd=folder, env=environment,
+                                           stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True)
         end = time.monotonic() + LIMIT
         while b"endpoint" not in said.read_bytes() and time.monotonic() < end:
             try:

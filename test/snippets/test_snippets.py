@@ -16,11 +16,13 @@ HERE = Path(__file__).resolve().parent
 
 def page(*blocks):
     """Return a Markdown page of (mark, language, text)."""
-    return "\n".join((f"<!-- snippet: {mark} -->\n" if mark else "") + f"```{language}\n{text}\n```\n" for mark, language, text in blocks)
+    return "\n".join((f"<!-- snippet: {mark} -->\n" if mark else "") + f"```{language}\n{text}\n```\n"
+                     for mark, language, text in blocks)
 
 
 def test_blocks_are_found_with_their_lines_and_marks():
-    found = pages.markdown("a.md", "# A\n\n" + page(("", "sh", "true"), ("needs torch, gpu", "python", "1"), ("", "text", "out")))
+    found = pages.markdown("a.md", "# A\n\n" + page(("", "sh", "true"), ("needs torch, gpu", "python", "1"),
+                                                    ("", "text", "out")))
     assert [(b.line, b.language, b.kind, sorted(b.needs)) for b in found.blocks] == [
         (4, "sh", "run", []),
         (9, "python", "run", ["gpu", "torch"]),
@@ -35,7 +37,8 @@ def test_fences_of_other_kinds_are_found_too():
 
 
 def test_blocks_in_lists_lose_their_indentation():
-    assert pages.markdown("a.md", "1. x\n\n    more of it\n\n   ```sh\n   a\n     b\n   ```\n").blocks[0].text == "a\n  b\n"
+    assert pages.markdown("a.md", "1. x\n\n    more of it\n\n   ```sh\n   a\n     b\n   ```\n").blocks[
+        0].text == "a\n  b\n"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,8 @@ def test_blocks_that_hide_are_refused(text, why):
 def test_code_in_headers_and_go_comments():
     found = pages.header("a.h", "/*\n * Words.\n * @code{.cpp}\n * int a;\n *\n *     int b;\n * @endcode\n */\n")
     assert [(b.line, b.language, b.text) for b in found.blocks] == [(4, "cpp", "int a;\n\n    int b;\n")]
-    assert pages.header("a.h", "/*\n * @code{.cpp} snippet: needs gpu\n * int a;\n * @endcode\n */\n").blocks[0].needs == {"gpu"}
+    assert pages.header("a.h", "/*\n * @code{.cpp} snippet: needs gpu\n * int a;\n * @endcode\n */\n").blocks[
+        0].needs == {"gpu"}
     with pytest.raises(PageError, match="code in a comment"):
         pages.header("a.h", "/*\n *   system sys;\n */\n")
     with pytest.raises(PageError, match="code in a doc comment"):
@@ -73,7 +77,8 @@ def reader(tmp_path):
     session.adopt_orphans()
     folder = tmp_path / "reader"
     folder.mkdir()
-    made = session.Session(folder, {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}, HERE, HERE)
+    made = session.Session(folder, {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}, HERE,
+                           HERE)
     yield made
     made.close()
 
@@ -128,13 +133,17 @@ def test_servers_are_stopped_with_all_they_started(reader):
     for kind in ("server", "server"):  # the second one needs the port of the first
         reader.run(block("sh", "python serve.py $(cat port)\n", kind))
     reader.run(block("sh", "! python serve.py $(cat port)\n"))
-    reader.run(block("sh", "python -c 'import socket, sys; socket.create_server((\"127.0.0.1\", int(sys.argv[1])))' $(cat port)\n", "server stopped"))
+    reader.run(
+        block("sh",
+              "python -c 'import socket, sys; socket.create_server((\"127.0.0.1\", int(sys.argv[1])))' $(cat port)\n",
+              "server stopped"))
     with pytest.raises(session.Failed):
         reader.run(block("sh", "echo it ends at once\n", "server"))
 
 
 def test_the_command_counts_and_fails(tmp_path):
-    (tmp_path / "good.md").write_text(page(("", "sh", "test ! -e made\ntouch made"), ("needs gpu", "sh", "false"), ("", "text", "x")))
+    (tmp_path / "good.md").write_text(page(("", "sh", "test ! -e made\ntouch made"), ("needs gpu", "sh", "false"),
+                                           ("", "text", "x")))
     (tmp_path / "bad.md").write_text(page(("", "sh", "false")))
     command = [sys.executable, str(HERE / "run.py"), "--root", str(tmp_path)]
     done = subprocess.run([*command, "good.md"], stdout=subprocess.PIPE, text=True)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sts_test exchanges the tokens of a real issuer for temporary keys, and uses the keys in S3, at the door and in
-// the console.
+// Package sts_test exchanges the tokens of a real issuer for temporary keys, and uses the keys in S3, at the door and
+// in the console.
 package sts_test
 
 import (
@@ -63,7 +63,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	programFile = filepath.Join(dir, "issuer")
-	out, err := exec.Command("go", "build", "-o", programFile, "github.com/nebulaio/nebulaio/test/issuer/serve").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", programFile,
+		"github.com/nebulaio/nebulaio/test/issuer/serve").CombinedOutput()
 	code := 1
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
@@ -358,8 +359,8 @@ func (w *atDoor) result(m *nebulaio.ObjectMove, err error) string {
 }
 
 func (w *atDoor) get(bucket, key string) string {
-	return w.result(w.c.StartRead(w.r.t.Context(), nebulaio.ObjectRead{Bucket: bucket, Key: key, Size: -1, Dst: w.mem.Ptr(),
-		DstSize: w.mem.Size()}))
+	return w.result(w.c.StartRead(w.r.t.Context(),
+		nebulaio.ObjectRead{Bucket: bucket, Key: key, Size: -1, Dst: w.mem.Ptr(), DstSize: w.mem.Size()}))
 }
 
 func (w *atDoor) put(bucket, key string) string {

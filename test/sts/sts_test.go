@@ -75,10 +75,13 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		token issuer.Token
 		code  string
 	}{
-		"expired":         {issuer.Token{Subject: "x", Seconds: -1, Claims: claims("readonly")}, "ExpiredTokenException"},
-		"wrong audience":  {issuer.Token{Subject: "x", Audience: []string{"builds"}, Claims: claims("readonly")}, "InvalidIdentityToken"},
-		"unknown issuer":  {issuer.Token{Subject: "x", Issuer: "https://other", Claims: claims("readonly")}, "InvalidIdentityToken"},
-		"another's key":   {issuer.Token{Subject: "x", Issuer: r.issuers[1].url, Audience: []string{"builds"}}, "InvalidIdentityToken"},
+		"expired": {issuer.Token{Subject: "x", Seconds: -1, Claims: claims("readonly")}, "ExpiredTokenException"},
+		"wrong audience": {issuer.Token{Subject: "x", Audience: []string{"builds"}, Claims: claims("readonly")},
+			"InvalidIdentityToken"},
+		"unknown issuer": {issuer.Token{Subject: "x", Issuer: "https://other", Claims: claims("readonly")},
+			"InvalidIdentityToken"},
+		"another's key": {issuer.Token{Subject: "x", Issuer: r.issuers[1].url, Audience: []string{"builds"}},
+			"InvalidIdentityToken"},
 		"no policies":     {issuer.Token{Subject: "x"}, "AccessDenied"},
 		"unknown policy":  {issuer.Token{Subject: "x", Claims: claims("unknown")}, "AccessDenied"},
 		"malformed claim": {issuer.Token{Subject: "x", Claims: map[string]any{"policy": 7}}, "InvalidIdentityToken"},
@@ -176,7 +179,8 @@ func TestSessionsOfUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.Grant(t.Context(), iam.Grant{Bucket: "models", User: "alice", Access: iam.AccessReadWrite}); err != nil {
+	if _, err := admin.Grant(t.Context(), iam.Grant{Bucket: "models", User: "alice",
+		Access: iam.AccessReadWrite}); err != nil {
 		t.Fatal(err)
 	}
 	alice := keys{"alice", "alice-secret", ""}
@@ -216,7 +220,8 @@ func TestSessionsOfUsers(t *testing.T) {
 	r.expect("root", r.ways(rootWhole), "a", fine, fine)
 	r.expect("root, narrower", r.ways(rootLimited), "team/a", fine, denied)
 	r.expect("root, narrower", r.ways(rootLimited), "a", denied, denied)
-	for k, want := range map[keys]int{rootWhole: http.StatusOK, rootLimited: http.StatusForbidden, whole: http.StatusForbidden} {
+	for k, want := range map[keys]int{rootWhole: http.StatusOK, rootLimited: http.StatusForbidden,
+		whole: http.StatusForbidden} {
 		if got := newPage(r, k).b.JSON(http.MethodGet, "users", nil); got.Status != want {
 			t.Errorf("the page of users: %d, expected %d", got.Status, want)
 		}

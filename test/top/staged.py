@@ -176,7 +176,8 @@ def nothing(_work: pathlib.Path) -> Iterator[str]:
     yield "nothing stands out/"
 
 
-SITUATIONS = {"disk": busy_disk, "cache": cached_reads, "dirty": dirty_pages, "throttled": throttled, "nothing": nothing}
+SITUATIONS = {"disk": busy_disk, "cache": cached_reads, "dirty": dirty_pages, "throttled": throttled,
+              "nothing": nothing}
 
 
 def samples(cli: str, count: int, interval: str = "1s") -> list[dict[str, Any]]:
@@ -205,7 +206,8 @@ def compare(cli: str, work: pathlib.Path, seconds: int = 10) -> bool:
     """Compare a sample of ten seconds with what iostat computes from /proc/diskstats over the same time."""
     with busy_disk(work):
         time.sleep(2)
-        proc = subprocess.Popen([cli, "top", "--json", "--samples", "1", "--interval", f"{seconds}s", "--server", "off"],
+        proc = subprocess.Popen([cli, "top", "--json", "--samples", "1", "--interval", f"{seconds}s", "--server",
+                                 "off"],
                                 stdout=subprocess.PIPE, text=True)
         before, began = diskstats(), time.monotonic()
         text, _ = proc.communicate()
@@ -248,7 +250,8 @@ def own_cost(cli: str, seconds: int = 20) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cli")
-    parser.add_argument("what", nargs="*", help="disk, cache, dirty, throttled, nothing, iostat or cost; all by default")
+    parser.add_argument("what", nargs="*",
+                        help="disk, cache, dirty, throttled, nothing, iostat or cost; all by default")
     parser.add_argument("--workdir", default="/var/tmp")
     parser.add_argument("--samples", type=int, default=20)
     args = parser.parse_intermixed_args()

@@ -16,8 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/test/upstreams"
 )
 
-// clientRun is one run of the flows of test/clients: an environment of Python packages and the flows in it. The flows of
-// some are run unless all are asked for.
+// clientRun is one run of the flows of test/clients: an environment of Python packages and the flows in it. The flows
+// of some are run unless all are asked for.
 type clientRun struct {
 	venv        string
 	files, some []string
@@ -26,10 +26,12 @@ type clientRun struct {
 // The flows that a client does with one bucket. The old packages have boto3 alone, as in make test-clients.
 var clientRuns = []clientRun{
 	{"new", []string{"test_awscli.py", "test_boto3.py", "test_s3cmd.py", "test_rclone.py"},
-		[]string{"test_awscli.py::test_streams", "test_boto3.py::test_put_get_head_list_delete", "test_boto3.py::test_transfer_manager",
+		[]string{"test_awscli.py::test_streams", "test_boto3.py::test_put_get_head_list_delete",
+			"test_boto3.py::test_transfer_manager",
 			"test_boto3.py::test_multipart_of_copies", "test_boto3.py::test_pages_with_delimiter", "test_s3cmd.py::test_sync",
 			"test_rclone.py::test_sync_and_check"}},
-	{"old", []string{"test_boto3.py"}, []string{"test_boto3.py::test_transfer_manager", "test_boto3.py::test_conditional_reads"}},
+	{"old", []string{"test_boto3.py"}, []string{"test_boto3.py::test_transfer_manager",
+		"test_boto3.py::test_conditional_reads"}},
 }
 
 // bucketsOfFlows is the number of upstream buckets that the flows use in turn.
@@ -131,8 +133,8 @@ func (f *flows) run(t *testing.T, venv string, which []string) map[string]string
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "python"), append([]string{"-m", "pytest", "-q", "-p",
 		"no:cacheprovider", "--basetemp", filepath.Join(tempDir(t), "flows"), "--junitxml", report}, which...)...)
 	cmd.Dir = filepath.Join(root, "test/clients")
-	cmd.Env = append(nodeEnv(), "PATH="+bin+":"+os.Getenv("PATH"), "S3_ENDPOINT="+f.endpoint, "AWS_ACCESS_KEY_ID="+f.access,
-		"AWS_SECRET_ACCESS_KEY="+f.secret, "S3_BUCKETS="+strings.Join(f.names, ","))
+	cmd.Env = append(nodeEnv(), "PATH="+bin+":"+os.Getenv("PATH"), "S3_ENDPOINT="+f.endpoint,
+		"AWS_ACCESS_KEY_ID="+f.access, "AWS_SECRET_ACCESS_KEY="+f.secret, "S3_BUCKETS="+strings.Join(f.names, ","))
 	out, err := cmd.CombinedOutput()
 	if code := cmd.ProcessState.ExitCode(); code != 0 && code != 1 { // 1 means that flows have failed
 		t.Fatalf("pytest: %v\n%s", err, last(string(out), 4000))

@@ -112,7 +112,8 @@ func ceph(ctx context.Context) error {
 		return fmt.Errorf("%w: Ceph runs in a pid namespace, which needs root", ErrMissing)
 	}
 	// A container may withhold the right to make namespaces from root.
-	if out, err := exec.CommandContext(ctx, inNamespace[0], append(inNamespace[1:], "true")...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, inNamespace[0],
+		append(inNamespace[1:], "true")...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: Ceph runs in a pid namespace, which cannot be made here: %w\n%s", ErrMissing, err, out)
 	}
 	cmd := exec.CommandContext(ctx, "bash", filepath.Join(Root(), "test/setup/ceph.sh"))

@@ -40,8 +40,8 @@ func causeOf(why string) string {
 	return line
 }
 
-// record writes the failures of an upstream itself to a file of the directory that NEBULAIO_UPSTREAMS_REPORT names: a line
-// for each test, with its name and the first cause, between tabs.
+// record writes the failures of an upstream itself to a file of the directory that NEBULAIO_UPSTREAMS_REPORT names: a
+// line for each test, with its name and the first cause, between tabs.
 func record(t *testing.T, kind upstreams.Kind, what string, causes map[string]string) {
 	t.Helper()
 	dir := os.Getenv(enable + "_REPORT")
@@ -55,7 +55,8 @@ func record(t *testing.T, kind upstreams.Kind, what string, causes map[string]st
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%s.tsv", kind, what)), []byte(b.String()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%s.tsv", kind, what)), []byte(b.String()),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -87,7 +87,8 @@ func TestKilledNodes(t *testing.T) {
 		return liar.Honest
 	}})
 	// The cache is smaller than the objects together, so that each round evicts.
-	config := configuration([]bucketAt{{name: "models", endpoint: p.Endpoint, bucket: bucket}}, "cache:\n  capacity: 6MiB\n")
+	config := configuration([]bucketAt{{name: "models", endpoint: p.Endpoint, bucket: bucket}},
+		"cache:\n  capacity: 6MiB\n")
 	known := &versions{all: map[string]map[string][]byte{}, now: map[string]string{}}
 	for i := range 40 {
 		key, data := fmt.Sprintf("read-%02d", i), content(uint64(70+i), 1+i*i*1200)

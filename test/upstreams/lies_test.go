@@ -82,8 +82,8 @@ type liedTo struct {
 }
 
 // sizesOfLies are the sizes of the objects: none, inline ones, those with files of their own, and one of two blocks.
-var sizesOfLies = []int{0, 1, 100, 4096, 4097, 9_000, 20_000, 70_001, 300, 2_000, 33_000, 5_000, 12_345, 4_000, 64 << 10,
-	1<<20 + 333}
+var sizesOfLies = []int{0, 1, 100, 4096, 4097, 9_000, 20_000, 70_001, 300, 2_000, 33_000, 5_000, 12_345, 4_000,
+	64 << 10, 1<<20 + 333}
 
 func newLiedTo(t *testing.T, u *upstreams.Upstream) *liedTo {
 	t.Helper()
@@ -107,8 +107,8 @@ func (b *liedTo) write(t *testing.T, i int, seed uint64) {
 }
 
 // TestNothingWrongIsServedOrKept sends reads through a node whose upstream lies in every way. Each complete reply must
-// be right, and each failure must say what happened. The objects have sums at the upstream, so that a flipped bit can be
-// known, too.
+// be right, and each failure must say what happened. The objects have sums at the upstream, so that a flipped bit can
+// be known, too.
 func TestNothingWrongIsServedOrKept(t *testing.T) {
 	u := upstream(t, upstreams.MinIO)
 	b := newLiedTo(t, u)
@@ -131,8 +131,10 @@ func TestNothingWrongIsServedOrKept(t *testing.T) {
 	total := int64(sizeOf(t, "NEBULAIO_UPSTREAMS_LIES", 4000))
 	c := b.ask(t, n, total, p)
 	said := p.Counts()
-	t.Logf("%d reads: %d served %v, %d failed %v; %d replies were of a replaced version; the slowest failure took %.1f s; "+
-		"the proxy answered %d requests: %v", c.served+c.failed, c.served, c.from, c.failed, c.reasons, c.old, c.slowest.Seconds(),
+	t.Logf(
+		"%d reads: %d served %v, %d failed %v; %d replies were of a replaced version; the slowest failure took %.1f s; "+
+			"the proxy answered %d requests: %v", c.served+c.failed, c.served, c.from, c.failed, c.reasons, c.old,
+		c.slowest.Seconds(),
 		said.Requests, said.Faults)
 	if said.Requests < total || int64(c.served) < total/5 || len(said.Faults) < len(liar.All())*2/3 {
 		t.Error("too little was served, or too few faults were met, for this test to show anything")

@@ -193,8 +193,8 @@ func (n *node) command(t *testing.T, args ...string) (string, int) {
 	return command(t, nodeEnv(), args...)
 }
 
-// verify runs `nebulaio cache verify` on the stopped node and fails the test if the command finds fault. It returns what
-// the command says.
+// verify runs `nebulaio cache verify` on the stopped node and fails the test if the command finds fault. It returns
+// what the command says.
 func (n *node) verify(t *testing.T) string {
 	t.Helper()
 	out, code := n.command(t, "cache", "verify", "--config", filepath.Join(n.dir, "config.yaml"), "--data",

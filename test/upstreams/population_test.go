@@ -115,7 +115,8 @@ func (p *population) parts() {
 
 // odd writes keys with characters that must be escaped somewhere.
 func (p *population) odd() {
-	for _, key := range []string{"a b+c&d=é%41", "日本/語.txt", "quote'\"<x>", "deep/er/and/deeper", "dots.../x", "tilde~", "z"} {
+	for _, key := range []string{"a b+c&d=é%41", "日本/語.txt", "quote'\"<x>", "deep/er/and/deeper", "dots.../x", "tilde~",
+		"z"} {
 		p.put(versionedBucket, "odd/"+key, 33)
 		p.put(plainBucket, "odd/"+key, 34)
 	}

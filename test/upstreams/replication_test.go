@@ -137,7 +137,8 @@ func TestReplicationToMinIO(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = c.RemoveBucketWithOptions(context.WithoutCancel(t.Context()), "copies", minio.RemoveBucketOptions{ForceDelete: true})
+		_ = c.RemoveBucketWithOptions(context.WithoutCancel(t.Context()), "copies",
+			minio.RemoveBucketOptions{ForceDelete: true})
 	}()
 	w.up(u.Host())
 	replicate(t, w, c, []string{"TARGET_ACCESS_KEY=" + upstreams.Access, "TARGET_SECRET_KEY=" + upstreams.Secret},
@@ -190,17 +191,20 @@ func replicate(t *testing.T, w *wire, target *minio.Core, env []string, up, down
 	if _, err := ask(t, n.host, http.MethodPut, "originals", "replication", replicationDocument); err != nil {
 		t.Fatal(err)
 	}
-	if doc, err := ask(t, n.host, http.MethodGet, "originals", "replication", ""); err != nil || !strings.Contains(doc, "<ID>all</ID>") {
+	if doc, err := ask(t, n.host, http.MethodGet, "originals", "replication", ""); err != nil ||
+		!strings.Contains(doc, "<ID>all</ID>") {
 		t.Errorf("the configuration is %s (%v)", doc, err)
 	}
 	if _, err := ask(t, n.host, http.MethodPut, "originals", "replication",
-		strings.Replace(replicationDocument, "::there:", "::nowhere:", 1)); err == nil || !strings.Contains(err.Error(), "replication.nowhere") {
+		strings.Replace(replicationDocument, "::there:", "::nowhere:", 1)); err == nil ||
+		!strings.Contains(err.Error(), "replication.nowhere") {
 		t.Errorf("an unknown target gets %v", err)
 	}
 	r := &replicated{t: t}
 	big := content(77, 11<<20)
 	if _, err := c.Client.PutObject(t.Context(), "originals", "k-parts", bytes.NewReader(big), int64(len(big)),
-		minio.PutObjectOptions{PartSize: 5 << 20, UserTags: map[string]string{"a": "b"}, UserMetadata: map[string]string{"m": "n"}}); err != nil {
+		minio.PutObjectOptions{PartSize: 5 << 20, UserTags: map[string]string{"a": "b"},
+			UserMetadata: map[string]string{"m": "n"}}); err != nil {
 		t.Fatal(err)
 	}
 	put(t, c, "originals", "other", []byte("no rule matches this key"))
@@ -319,7 +323,8 @@ func (r *replicated) history(c *minio.Core, bucket string, ids bool) (out []stri
 		r.t.Fatal(err)
 	}
 	if ids {
-		s, err = copies.NewServer(s3.Options{Endpoint: c.EndpointURL().String(), AccessKey: upstreams.Access, SecretKey: upstreams.Secret})
+		s, err = copies.NewServer(s3.Options{Endpoint: c.EndpointURL().String(), AccessKey: upstreams.Access,
+			SecretKey: upstreams.Secret})
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -357,7 +362,8 @@ func (r *replicated) compare(c, target *minio.Core) {
 				b = got[i]
 			}
 			if a != b {
-				r.t.Errorf("from version %d on: the source has %q, the target %q (%d and %d versions)", i, a, b, len(want), len(got))
+				r.t.Errorf("from version %d on: the source has %q, the target %q (%d and %d versions)", i, a, b, len(want),
+					len(got))
 				break
 			}
 		}

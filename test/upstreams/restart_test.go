@@ -62,8 +62,8 @@ func (f fleet) warm(t *testing.T, n *node, what string) {
 	}
 }
 
-// TestRestartIsWarm: a node that starts with many cached objects, each with a file of its own, serves them from its cache
-// at once: after a clean end, after a kill, and with the metadata of the cache out of the page cache.
+// TestRestartIsWarm: a node that starts with many cached objects, each with a file of its own, serves them from its
+// cache at once: after a clean end, after a kill, and with the metadata of the cache out of the page cache.
 func TestRestartIsWarm(t *testing.T) {
 	u := upstream(t, upstreams.MinIO)
 	f := fleet{u: u, bucket: newBucket(t, u), count: sizeOf(t, "NEBULAIO_UPSTREAMS_OBJECTS", 1000)}

@@ -28,8 +28,8 @@ import (
 	"github.com/nebulaio/nebulaio/test/upstreams"
 )
 
-// concerns selects the tests of versitygw's suite that are about objects, uploads, versions and locks. Tests of accounts,
-// policies and other settings of buckets concern the node and not the upstream; test/s3suite runs them.
+// concerns selects the tests of versitygw's suite that are about objects, uploads, versions and locks. Tests of
+// accounts, policies and other settings of buckets concern the node and not the upstream; test/s3suite runs them.
 var concerns = regexp.MustCompile(`^(PutObject|GetObject|HeadObject|GetObjectAttributes|ListObjects|ListObjectsV2|` +
 	`DeleteObject|DeleteObjects|CopyObject|CreateMultipartUpload|UploadPart|UploadPartCopy|ListParts|` +
 	`ListMultipartUploads|AbortMultipartUpload|CompleteMultipartUpload|PutObjectTagging|GetObjectTagging|` +
@@ -37,8 +37,8 @@ var concerns = regexp.MustCompile(`^(PutObject|GetObject|HeadObject|GetObjectAtt
 	`GetObjectLockConfiguration|PutObjectLockConfiguration|GetObjectRetention|PutObjectRetention|` +
 	`GetObjectLegalHold|PutObjectLegalHold|WORMProtection)_`)
 
-// The suite numbers its buckets, beginning anew in each process. Each number is an upstream bucket of the node. The tests
-// run in batches, so that the numbers suffice. Some tests wait for a retention to end: a few tests run at once.
+// The suite numbers its buckets, beginning anew in each process. Each number is an upstream bucket of the node. The
+// tests run in batches, so that the numbers suffice. Some tests wait for a retention to end: a few tests run at once.
 const bucketsOfSuite, batch, atOnce = 250, 60, 4
 
 // play runs tests of the suite in batches.
@@ -99,7 +99,8 @@ func TestSuiteThroughANode(t *testing.T) {
 			}
 			n := startNode(t, tempDir(t), configuration(list, ""))
 			through := player.Target{Endpoint: front(t, u, n.host), Access: user, Secret: password, AtOnce: atOnce}
-			direct := player.Target{Endpoint: front(t, u, u.Host()), Access: upstreams.Access, Secret: upstreams.Secret, AtOnce: atOnce}
+			direct := player.Target{Endpoint: front(t, u, u.Host()), Access: upstreams.Access, Secret: upstreams.Secret,
+				AtOnce: atOnce}
 			c := comparison{kind: kind,
 				through: func(names []string) map[string]*player.Result { return play(t, u, through, names) },
 				direct:  func(names []string) map[string]*player.Result { return play(t, u, direct, names) }}
@@ -114,8 +115,8 @@ type comparison struct {
 	through, direct func(names []string) map[string]*player.Result
 }
 
-// run runs tests at the node, those that fail also at the upstream, and those that fail at the node alone a second time,
-// because a few have time limits.
+// run runs tests at the node, those that fail also at the upstream, and those that fail at the node alone a second
+// time, because a few have time limits.
 func (c *comparison) run(t *testing.T, names []string) {
 	t.Helper()
 	first := c.through(names)
@@ -160,9 +161,9 @@ func failures(names []string, results map[string]*player.Result) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return results[name].OK() })
 }
 
-// front stands between clients and the server at host, which is a node or the upstream itself. It makes, lists and removes
-// buckets at the upstream, because upstream buckets are settings of a node and not made by its clients. Everything else
-// goes to the server as it came.
+// front stands between clients and the server at host, which is a node or the upstream itself. It makes, lists and
+// removes buckets at the upstream, because upstream buckets are settings of a node and not made by its clients.
+// Everything else goes to the server as it came.
 func front(t *testing.T, u *upstreams.Upstream, host string) string {
 	t.Helper()
 	to, err := url.Parse("http://" + host)

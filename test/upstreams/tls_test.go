@@ -23,14 +23,14 @@ import (
 	"github.com/nebulaio/nebulaio/test/upstreams"
 )
 
-// TestUpstreamsOverTLS puts a node in front of a server of ours that speaks TLS with a certificate of its own. The bucket
-// is named in the path and in the host name. A node that does not know the certificate reads nothing.
+// TestUpstreamsOverTLS puts a node in front of a server of ours that speaks TLS with a certificate of its own. The
+// bucket is named in the path and in the host name. A node that does not know the certificate reads nothing.
 func TestUpstreamsOverTLS(t *testing.T) {
 	needsUpstreams(t)
 	const domain, bucket = "s3.test", "models"
 	dir := tempDir(t)
-	far := startNode(t, dir, fmt.Sprintf("tls:\n  generate: true\n  hosts: [127.0.0.1, %s, '*.%s']\ndomains: [%s]\n", domain,
-		domain, domain))
+	far := startNode(t, dir, fmt.Sprintf("tls:\n  generate: true\n  hosts: [127.0.0.1, %s, '*.%s']\ndomains: [%s]\n",
+		domain, domain, domain))
 	ca := filepath.Join(dir, "data", "tls", "cert.pem")
 	theirs := secure(t, far.host, ca)
 	if err := theirs.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{}); err != nil {

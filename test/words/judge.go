@@ -18,9 +18,10 @@ const (
 var (
 	sentenceEnd = regexp.MustCompile(`([.!?])(["')\x60*]*)\s+(["'(\x60*]*[A-Za-z0-9])`)
 	clause      = regexp.MustCompile(`(?i)\b(that|which|who|whose|whom|what)\b`)
-	verdicts    = regexp.MustCompile(`(?i)\b(says? of|hears|nobody asked|whose [a-z]+ (is|are)\b|is said|are said|it is told)\b`)
-	pointer     = regexp.MustCompile(`^(It|Its|They|Their|These|Those|This|That|Both|Neither|He|Such|One)\b`)
-	code        = regexp.MustCompile("`[^`]*`")
+	verdicts    = regexp.MustCompile(
+		`(?i)\b(says? of|hears|nobody asked|whose [a-z]+ (is|are)\b|is said|are said|it is told)\b`)
+	pointer = regexp.MustCompile(`^(It|Its|They|Their|These|Those|This|That|Both|Neither|He|Such|One)\b`)
+	code    = regexp.MustCompile("`[^`]*`")
 )
 
 // split cuts text into sentences and keeps those long enough to be read alone.

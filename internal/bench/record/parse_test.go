@@ -94,7 +94,8 @@ func TestCheckRefusesWhatJSONCannotSay(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add([]byte(`{"schema":1,"tool":"nebulaio bench"}`))
-	f.Add([]byte(`{"schema":1,"tool":"nebulaio bench","runs":[null,{"passes":[{}]}],"ceilings":{"limits":[{"rounds":[1,2]}]}}`))
+	f.Add(
+		[]byte(`{"schema":1,"tool":"nebulaio bench","runs":[null,{"passes":[{}]}],"ceilings":{"limits":[{"rounds":[1,2]}]}}`))
 	f.Add([]byte(`{"schema":1,"tool":"nebulaio bench","sweeps":[{"points":[{"run":7}]}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := Parse("fuzz", b)

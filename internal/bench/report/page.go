@@ -208,7 +208,8 @@ func newSweepView(f *record.File, s record.Sweep, i int) sweepView {
 func newTrainView(t *record.Train) *trainView {
 	v := &trainView{
 		AU: percent(t.AU), Samples: sig(t.SamplesPerSec), Rate: rates(t.GBps), Met: t.AU >= t.WantedAU,
-		Bound: printable(string(bottleneck.Current(t.Bound))), Why: printable(t.Why), Bars: partBars(t), Line: timeLine(t), Idle: idlePlot(t),
+		Bound: printable(string(bottleneck.Current(t.Bound))), Why: printable(t.Why), Bars: partBars(t), Line: timeLine(t),
+		Idle: idlePlot(t),
 	}
 	r := reading(t)
 	v.Asked, v.Taken, v.Class, v.Measured = asked(r.Settings), taken(r), "m-"+measured(r), measuredWords(measured(r))

@@ -162,7 +162,8 @@ func trainSentence(t *record.Train) string {
 	if name == "custom" || name == "" { // no name that a reader knows
 		name = "The training-shaped run"
 	}
-	s := fmt.Sprintf("%s is %s: the accelerator worked %s of the time", name, boundWords(bottleneck.Current(t.Bound)), percent(t.AU))
+	s := fmt.Sprintf("%s is %s: the accelerator worked %s of the time", name, boundWords(bottleneck.Current(t.Bound)),
+		percent(t.AU))
 	if t.WantedAU > 0 {
 		s += fmt.Sprintf(", %s wanted", percent(t.WantedAU))
 	}

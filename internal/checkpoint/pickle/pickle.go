@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pickle reads the values of a Python pickle without running any code of it. Classes and functions that a pickle
-// names are returned as names, and the objects that it would make are returned as their arguments and their state.
+// Package pickle reads the values of a Python pickle without running any code of it. Classes and functions that a
+// pickle names are returned as names, and the objects that it would make are returned as their arguments and their
+// state.
 package pickle
 
 import (

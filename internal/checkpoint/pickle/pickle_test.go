@@ -35,8 +35,8 @@ func TestValues(t *testing.T) {
 			&Object{Class: &Class{"os", "system"}, Args: list("id")}},
 		{"object", "\x80\x02cm\nC\n)\x81}X\x01\x00\x00\x00aK\x07sb.",
 			&Object{Class: &Class{"m", "C"}, Args: &List{}, State: &Dict{[]any{"a"}, []any{int64(7)}}}},
-		{"OrderedDict", "\x80\x02ccollections\nOrderedDict\n)RK\x01K\x02s.", &Object{Class: &Class{"collections", "OrderedDict"},
-			Args: &List{}, State: &Dict{[]any{int64(1)}, []any{int64(2)}}}},
+		{"OrderedDict", "\x80\x02ccollections\nOrderedDict\n)RK\x01K\x02s.",
+			&Object{Class: &Class{"collections", "OrderedDict"}, Args: &List{}, State: &Dict{[]any{int64(1)}, []any{int64(2)}}}},
 	} {
 		got, err := Parse(x.name, []byte(x.pickle))
 		if err != nil || !reflect.DeepEqual(got, x.want) {
@@ -46,9 +46,12 @@ func TestValues(t *testing.T) {
 }
 
 func TestBrokenPickles(t *testing.T) {
-	for name, b := range map[string]string{"empty": "", "no stop": "N", "no value": ".", "a mark": "(.", "short text": "X\xff\xff\xff\xffab",
-		"huge text": "\x8d\xff\xff\xff\xff\xff\xff\xff\xffab", "no mark": "t.", "no memo": "h\x07.", "append to a number": "K\x01K\x02a.",
-		"odd dict": "}(K\x01u.", "unknown": "\xff.", "short line": "I12", "not a number": "Ix\n.", "mark below": "K\x01(\x86.",
+	for name, b := range map[string]string{"empty": "", "no stop": "N", "no value": ".", "a mark": "(.",
+		"short text": "X\xff\xff\xff\xffab",
+		"huge text":  "\x8d\xff\xff\xff\xff\xff\xff\xff\xffab", "no mark": "t.", "no memo": "h\x07.",
+		"append to a number": "K\x01K\x02a.",
+		"odd dict":           "}(K\x01u.", "unknown": "\xff.", "short line": "I12", "not a number": "Ix\n.",
+		"mark below":   "K\x01(\x86.",
 		"build a list": "]}b.", "global of numbers": "K\x01K\x02\x93."} {
 		if v, err := Parse(name, []byte(b)); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v, %v", name, v, err)

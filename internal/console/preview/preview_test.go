@@ -79,14 +79,15 @@ func TestAHostileHeaderIsRefusedBeforeItIsRead(t *testing.T) {
 	// The file is as long as its header says.
 	read := int64(0)
 	const size = 200 << 20
-	r, err := Of(t.Context(), SafeTensors, "h.safetensors", size, func(_ context.Context, off, n int64) (io.ReadCloser, error) {
-		read += n
-		b := make([]byte, n)
-		if off == 0 {
-			binary.LittleEndian.PutUint64(b, MaxHeader+1)
-		}
-		return io.NopCloser(bytes.NewReader(b)), nil
-	})
+	r, err := Of(t.Context(), SafeTensors, "h.safetensors", size,
+		func(_ context.Context, off, n int64) (io.ReadCloser, error) {
+			read += n
+			b := make([]byte, n)
+			if off == 0 {
+				binary.LittleEndian.PutUint64(b, MaxHeader+1)
+			}
+			return io.NopCloser(bytes.NewReader(b)), nil
+		})
 	if err != nil || r.Kind != None || read > blockSize {
 		t.Errorf("%+v %v, %d bytes read", r, err, read)
 	}

@@ -91,8 +91,11 @@ func TestLookingIsNoUse(t *testing.T) {
 func TestASessionEndsWithItsAccount(t *testing.T) {
 	s, all, _ := open()
 	for name, change := range map[string]func(){
-		"a new secret": func() { all["alice"] = iam.Account{AccessKey: "alice", Secret: "another-secret", Role: iam.RoleUser} },
-		"removed":      func() { delete(all, "alice") },
+		"a new secret": func() {
+			all["alice"] = iam.Account{AccessKey: "alice", Secret: "another-secret",
+				Role: iam.RoleUser}
+		},
+		"removed": func() { delete(all, "alice") },
 	} {
 		all["alice"] = iam.Account{AccessKey: "alice", Secret: "alice-secret", Role: iam.RoleUser}
 		token := logIn(t, s)

@@ -131,8 +131,8 @@ func (r *Report) moved(write bool) bool {
 	})
 }
 
-// transfer adds up the parts of a report in one direction. Parts of the stage "total" have the routes and the time of the
-// whole, and the other parts the times of the stages. A client adds up what it moves within about a second, so one
+// transfer adds up the parts of a report in one direction. Parts of the stage "total" have the routes and the time of
+// the whole, and the other parts the times of the stages. A client adds up what it moves within about a second, so one
 // transfer can stand for several objects.
 func (r *Report) transfer(write bool) Transfer {
 	t := Transfer{At: r.End, Source: Door, Operation: "Open", Direction: "read", Bucket: r.Bucket, Key: r.Key,

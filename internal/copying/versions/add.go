@@ -71,17 +71,19 @@ func (r *remote) Open(ctx context.Context, off, n int64) (io.ReadCloser, error) 
 	}
 	if resp.ContentLength != n {
 		_ = resp.Body.Close()
-		return nil, errs.New(errs.Corrupt, "get", name, fmt.Sprintf("the reply has %d bytes, expected %d", resp.ContentLength, n))
+		return nil, errs.New(errs.Corrupt, "get", name,
+			fmt.Sprintf("the reply has %d bytes, expected %d", resp.ContentLength, n))
 	}
 	return resp.Body, nil
 }
 
-// Add writes a version and its content to a bucket. The parameter more has further headers of the request that makes the
-// version visible. If the version is uploaded in parts, Add calls begun with the identifier of the upload before it writes a
-// part, and fails if begun fails; begun may be nil.
+// Add writes a version and its content to a bucket. The parameter more has further headers of the request that makes
+// the version visible. If the version is uploaded in parts, Add calls begun with the identifier of the upload before it
+// writes a part, and fails if begun fails; begun may be nil.
 //
-// The server compares the content with the MD5 that the ETag of the source is. If the ETag is another kind of digest, Add
-// reads the content twice and compares both. Add does not retry a failed request: the caller finds out what happened.
+// The server compares the content with the MD5 that the ETag of the source is. If the ETag is another kind of digest,
+// Add reads the content twice and compares both. Add does not retry a failed request: the caller finds out what
+// happened.
 func (s *Server) Add(ctx context.Context, bucket string, v *Version, src Source, more http.Header,
 	begun func(id string) error) (Added, error) {
 	if len(v.Parts) > 0 || v.Size > mostPut {
@@ -146,8 +148,8 @@ func (s *Server) AddMarker(ctx context.Context, bucket, key string, more http.He
 	return added(resp.Header), nil
 }
 
-// send sends a request with r.Size bytes of content, which begin at byte off of the source, and returns the header of the
-// reply. sum takes the content.
+// send sends a request with r.Size bytes of content, which begin at byte off of the source, and returns the header of
+// the reply. sum takes the content.
 func (s *Server) send(ctx context.Context, r *s3.Request, src Source, off int64, sum hash.Hash) (http.Header, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

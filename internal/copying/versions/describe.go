@@ -28,8 +28,8 @@ type Version struct {
 	// Parts are the sizes of the parts of a multipart object. Parts is nil if the object has none, or if the server does
 	// not tell them.
 	Parts []int64
-	// SumName, Sum and SumType are the checksum of the content as the server keeps it, such as "crc32c". SumName is empty if
-	// there is none.
+	// SumName, Sum and SumType are the checksum of the content as the server keeps it, such as "crc32c". SumName is empty
+	// if there is none.
 	SumName, Sum, SumType string
 	// Summed reports whether the ETag is a digest of the content: MD5, or MD5 of the MD5s of the parts.
 	Summed bool
@@ -38,8 +38,8 @@ type Version struct {
 }
 
 // plainHeaders are the headers that a copy keeps as they are.
-var plainHeaders = []string{"Content-Type", "Content-Encoding", "Content-Disposition", "Content-Language", "Cache-Control",
-	"Expires", "X-Amz-Website-Redirect-Location", "X-Amz-Object-Lock-Legal-Hold"}
+var plainHeaders = []string{"Content-Type", "Content-Encoding", "Content-Disposition", "Content-Language",
+	"Cache-Control", "Expires", "X-Amz-Website-Redirect-Location", "X-Amz-Object-Lock-Legal-Hold"}
 
 // sumNames are the checksums of S3, in the order in which they are looked for.
 var sumNames = []string{"crc64nvme", "crc32c", "crc32", "sha256", "sha1"}
@@ -57,7 +57,8 @@ func (s *Server) Describe(ctx context.Context, bucket string, e Entry, now time.
 		return nil, err
 	}
 	if got := strings.Trim(h.Get("ETag"), `"`); got != e.ETag {
-		return nil, object.Fail("head", s3.URL(bucket, e.Key), object.ErrChanged, fmt.Sprintf("ETag %q, listed as %q", got, e.ETag))
+		return nil, object.Fail("head", s3.URL(bucket, e.Key), object.ErrChanged,
+			fmt.Sprintf("ETag %q, listed as %q", got, e.ETag))
 	}
 	v := &Version{Entry: e, Header: http.Header{}}
 	v.keep(h, now)

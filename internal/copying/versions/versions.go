@@ -103,8 +103,8 @@ type Keys struct {
 	empty          int
 }
 
-// Keys returns the keys of a bucket that begin with prefix and come after the key after, in the order of their bytes. An
-// empty key after means the first key.
+// Keys returns the keys of a bucket that begin with prefix and come after the key after, in the order of their bytes.
+// An empty key after means the first key.
 func (s *Server) Keys(bucket, prefix, after string) *Keys {
 	return &Keys{s: s, bucket: bucket, prefix: prefix, after: after}
 }

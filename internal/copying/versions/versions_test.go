@@ -42,9 +42,10 @@ func entry(name, key, version string, latest bool, second int) string {
 
 func TestKeysSpanPages(t *testing.T) {
 	pages := map[string]string{
-		"": fmt.Sprintf(listing, true, "b", "v2", entry("Version", "a", "v1", true, 1)+entry("DeleteMarker", "b", "m3", true, 3)+
-			entry("Version", "b", "v2", false, 2)),
-		"b v2": fmt.Sprintf(listing, false, "", "", entry("Version", "b", "v1", false, 1)+entry("Version", "c", "null", true, 9)),
+		"": fmt.Sprintf(listing, true, "b", "v2", entry("Version", "a", "v1", true, 1)+entry("DeleteMarker", "b", "m3", true,
+			3)+entry("Version", "b", "v2", false, 2)),
+		"b v2": fmt.Sprintf(listing, false, "", "",
+			entry("Version", "b", "v1", false, 1)+entry("Version", "c", "null", true, 9)),
 	}
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
@@ -134,10 +135,12 @@ func TestAddComparesContent(t *testing.T) {
 		failed bool
 	}{
 		{name: "the ETag is the MD5", etag: etag("hello"), src: text{reads: []string{"hello"}}, puts: 1},
-		{name: "the ETag is no MD5", etag: "0123456789abcdef0123456789abcdef", src: text{reads: []string{"hello"}}, puts: 1, again: true},
+		{name: "the ETag is no MD5", etag: "0123456789abcdef0123456789abcdef", src: text{reads: []string{"hello"}}, puts: 1,
+			again: true},
 		{name: "the ETag is another digest", etag: "abc-x", src: text{reads: []string{"hello"}}, puts: 1, again: true},
 		{name: "one read is wrong", etag: etag("hello"), src: text{reads: []string{"hellx", "hello"}}, failed: true},
-		{name: "two reads differ", etag: "0123456789abcdef0123456789abcdef", src: text{reads: []string{"hellx", "hello"}}, failed: true},
+		{name: "two reads differ", etag: "0123456789abcdef0123456789abcdef", src: text{reads: []string{"hellx", "hello"}},
+			failed: true},
 		{name: "the source breaks off", etag: etag("hello"), src: text{reads: []string{"hello"}, short: 1}, failed: true},
 	} {
 		var puts []string

@@ -38,8 +38,8 @@ func (l *Loose) AddFile(name string, size int64) int {
 }
 
 // AddSample appends a sample with one file for each column, or -1 where the sample has no such part. The key of the
-// sample is the range from `from` to `to` of the name of its first file. A file above sample.MaxPart bytes is an error of
-// kind Unsupported.
+// sample is the range from `from` to `to` of the name of its first file. A file above sample.MaxPart bytes is an error
+// of kind Unsupported.
 func (l *Loose) AddSample(from, to int, files ...int) error {
 	if len(files) != len(l.columns) || from < 0 || from > to || to > math.MaxUint16 || len(l.sizes) > math.MaxInt32 {
 		return errs.New(errs.Other, "list samples", "", fmt.Sprintf("%d files for %d columns, key from %d to %d",

@@ -17,7 +17,8 @@ import (
 // TestNamesWithBraces expands names as bash does.
 func TestNamesWithBraces(t *testing.T) {
 	m := memory{}
-	for _, name := range []string{"a-8", "a-9", "a-10", "a-008", "a-009", "a-010", "x1-y1", "x1-y2", "x2-y1", "x2-y2", "{odd}",
+	for _, name := range []string{"a-8", "a-9", "a-10", "a-008", "a-009", "a-010", "x1-y1", "x1-y2", "x2-y1", "x2-y2",
+		"{odd}",
 		"p{1", "q}"} {
 		m[name+".txt"] = []byte(name)
 	}
@@ -82,7 +83,8 @@ func TestFilesBesideTheData(t *testing.T) {
 
 // TestAnIdxIsNotAlwaysMegatron opens a TFRecord file with the index of DALI beside it.
 func TestAnIdxIsNotAlwaysMegatron(t *testing.T) {
-	m := memory{"r.tfrecord": records(t, "one"), "r.tfrecord.idx": []byte("0 19\n"), "d.idx": []byte("x"), "d/a.txt": []byte("A")}
+	m := memory{"r.tfrecord": records(t, "one"), "r.tfrecord.idx": []byte("0 19\n"), "d.idx": []byte("x"),
+		"d/a.txt": []byte("A")}
 	same(t, texts(t, m, must(t, m, open.Options{}, "r.tfrecord")), " record=one")
 	same(t, texts(t, m, must(t, m, open.Options{}, "d")), "a.txt file=A")
 }
@@ -182,8 +184,8 @@ func TestFoldersOfThisMachine(t *testing.T) {
 	check(t, os.Symlink("nothing", filepath.Join(dir, "d/to-nothing")))
 	check(t, os.Symlink("..", filepath.Join(dir, "d/loop")))
 	t.Chdir(dir)
-	want := []string{"a.txt file=d/a.txt", "s-1.txt file=d/s-1.txt", "s/b.txt file=d/s/b.txt", "to-file.txt file=other/x.txt",
-		"ünï.txt file=d/ünï.txt"}
+	want := []string{"a.txt file=d/a.txt", "s-1.txt file=d/s-1.txt", "s/b.txt file=d/s/b.txt",
+		"to-file.txt file=other/x.txt", "ünï.txt file=d/ünï.txt"}
 	print := ""
 	for _, name := range []string{"d", "d/", "./d", "./d/", "d//", "other/../d", dir + "/d", "link", "link/", "./link"} {
 		d := must(t, open.Local{}, open.Options{}, name)
@@ -195,7 +197,8 @@ func TestFoldersOfThisMachine(t *testing.T) {
 			t.Errorf("%s: another fingerprint", name)
 		}
 	}
-	for pattern, n := range map[string]int64{"d/*": 4, "./d/*": 4, "d/*/*": 1, "*/?.txt": 2, "./d/[as]*": 2, dir + "/d/*.txt": 4} {
+	for pattern, n := range map[string]int64{"d/*": 4, "./d/*": 4, "d/*/*": 1, "*/?.txt": 2, "./d/[as]*": 2,
+		dir + "/d/*.txt": 4} {
 		if d := must(t, open.Local{}, open.Options{Format: open.Files}, pattern); d.Set.Len() != n {
 			t.Errorf("%s: %d files, expected %d", pattern, d.Set.Len(), n)
 		}

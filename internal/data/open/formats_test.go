@@ -70,8 +70,8 @@ func TestEveryFormatIsRecognized(t *testing.T) {
 // TestMDS opens an MDS data set by its folder, its index and its shards.
 func TestMDS(t *testing.T) {
 	m := mdsShards(t, "d/")
-	want := []open.Column{{Name: "a", Encoding: "ndarray:float32:2,3", DType: "float32", Shape: []int64{2, 3}, Fixed: true},
-		{Name: "n", Encoding: "int", DType: "int64", Fixed: true}, {Name: "text", Encoding: "str"}}
+	want := []open.Column{{Name: "a", Encoding: "ndarray:float32:2,3", DType: "float32", Shape: []int64{2, 3},
+		Fixed: true}, {Name: "n", Encoding: "int", DType: "int64", Fixed: true}, {Name: "text", Encoding: "str"}}
 	for _, name := range []string{"d", "d/index.json"} {
 		d := must(t, m, open.Options{}, name)
 		if d.Format != open.MDS || d.Set.Len() != 6 || !reflect.DeepEqual(d.Columns, want) {
@@ -95,8 +95,9 @@ func TestMDS(t *testing.T) {
 
 // TestDataOfOtherPackages opens the files that the formats' own packages wrote.
 func TestDataOfOtherPackages(t *testing.T) {
-	for dir, want := range map[string]open.Format{"litdata/testdata/tree": open.LitData, "litdata/testdata/old-tree": open.LitData,
-		"litdata/testdata/tuple": open.LitData, "litdata/testdata/bytes": open.LitData, "mds/testdata/mixed": open.MDS,
+	for dir, want := range map[string]open.Format{"litdata/testdata/tree": open.LitData,
+		"litdata/testdata/old-tree": open.LitData,
+		"litdata/testdata/tuple":    open.LitData, "litdata/testdata/bytes": open.LitData, "mds/testdata/mixed": open.MDS,
 		"mds/testdata/fixed": open.MDS, "litdata/testdata/tokens": open.LitData, "litdata/testdata/numpy": open.LitData} {
 		place := open.Local{}
 		d := must(t, place, open.Options{}, filepath.Join("..", dir))

@@ -14,8 +14,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format"
 )
 
-// FuzzOpen opens a folder of three files with any names and any content. Whatever they are, Open returns our own kind of
-// error or samples that lie in their files, and needs no more memory than the files can explain.
+// FuzzOpen opens a folder of three files with any names and any content. Whatever they are, Open returns our own kind
+// of error or samples that lie in their files, and needs no more memory than the files can explain.
 func FuzzOpen(f *testing.F) {
 	tar, index, dali := archive(f, "d/a.tar", "1", "2")
 	shards := mdsShards(f, "d/")

@@ -29,15 +29,16 @@ func (w *work) mdsIndex(dir, name string, text []byte) error {
 		if s.Compressed() {
 			file = Entry{Name: dir + s.Zip.Basename, Size: s.Zip.Bytes}
 		}
-		w.parts = append(w.parts, part{file: file, samples: s.Samples, hashes: s.Raw.Hashes, table: func(ctx context.Context) (*sample.Table,
-			[]Column, error) {
-			var t *sample.Table
-			err := w.with(ctx, file.Name, func(r io.ReaderAt, size int64) (err error) {
-				t, err = mds.Open(r, size, file.Name, s)
-				return err
-			})
-			return t, mdsColumns(s.Columns), err
-		}})
+		w.parts = append(w.parts, part{file: file, samples: s.Samples, hashes: s.Raw.Hashes,
+			table: func(ctx context.Context) (*sample.Table,
+				[]Column, error) {
+				var t *sample.Table
+				err := w.with(ctx, file.Name, func(r io.ReaderAt, size int64) (err error) {
+					t, err = mds.Open(r, size, file.Name, s)
+					return err
+				})
+				return t, mdsColumns(s.Columns), err
+			}})
 	}
 	return nil
 }

@@ -115,14 +115,16 @@ func TestWhatHasNoIndex(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := open.MakeIndexes(t.Context(), memory{}, []string{"a.tar"}, open.IndexOptions{}); !errs.Is(err, errs.NotFound) {
+	if _, err := open.MakeIndexes(t.Context(), memory{}, []string{"a.tar"}, open.IndexOptions{}); !errs.Is(err,
+		errs.NotFound) {
 		t.Errorf("%v", err)
 	}
 	tar, _, _ := archive(t, "a.tar", "1")
 	ctx, cancel := context.WithCancel(t.Context())
-	o := open.IndexOptions{Progress: func(_, _ int64) { cancel() }, Write: func(ctx context.Context, _ string, _ []byte) error {
-		return ctx.Err()
-	}}
+	o := open.IndexOptions{Progress: func(_, _ int64) { cancel() },
+		Write: func(ctx context.Context, _ string, _ []byte) error {
+			return ctx.Err()
+		}}
 	if _, err := open.MakeIndexes(ctx, memory{"a.tar": tar}, []string{"a.tar"}, o); !errs.Is(err, errs.Cancelled) {
 		t.Errorf("cancelled: %v", err)
 	}
@@ -143,9 +145,11 @@ func TestProgress(t *testing.T) {
 		o     open.Options
 		want  int64
 	}{
-		"scan":              {memory{"d/a.tar": tar, "d/b.tar": tar}, open.Options{}, int64(2 * len(tar))},
-		"verify":            {memory{"d/a.tar": tar, "d/a.tar.crc64nvme": sums(tar)}, open.Options{Verify: true}, int64(len(tar))},
-		"verify a TFRecord": {memory{"d/a.tfrecord": r, "d/a.tfrecord.crc64nvme": sums(r)}, open.Options{Verify: true}, int64(len(r))},
+		"scan": {memory{"d/a.tar": tar, "d/b.tar": tar}, open.Options{}, int64(2 * len(tar))},
+		"verify": {memory{"d/a.tar": tar, "d/a.tar.crc64nvme": sums(tar)}, open.Options{Verify: true},
+			int64(len(tar))},
+		"verify a TFRecord": {memory{"d/a.tfrecord": r, "d/a.tfrecord.crc64nvme": sums(r)}, open.Options{Verify: true},
+			int64(len(r))},
 		"verify hashes": {hashed, open.Options{Verify: true}, int64(len(hashed["d/shard.00000.mds"]) +
 			len(hashed["d/shard.00001.mds"]))},
 		"verify files": {memory{"d/a.txt": r, "d/a.txt.crc64nvme": sums(r)}, open.Options{Verify: true}, int64(len(r))},

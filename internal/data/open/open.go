@@ -166,13 +166,15 @@ func (w *work) settle(source string, f Format) error {
 		w.data.Format = f
 	}
 	if w.o.Block > 0 && f != Megatron && f != LitData {
-		return errs.New(errs.Invalid, "open data set", source, fmt.Sprintf("blocks of %d tokens of the format %s", w.o.Block, f)).
+		return errs.New(errs.Invalid, "open data set", source,
+			fmt.Sprintf("blocks of %d tokens of the format %s", w.o.Block, f)).
 			WithFix("use blocks only with the tokens of megatron and litdata")
 	}
 	if w.data.Format == f {
 		return nil
 	}
-	return errs.New(errs.Invalid, "open data set", source, fmt.Sprintf("has the format %s, expected %s", f, w.data.Format)).
+	return errs.New(errs.Invalid, "open data set", source,
+		fmt.Sprintf("has the format %s, expected %s", f, w.data.Format)).
 		WithFix("open data of different formats by itself")
 }
 

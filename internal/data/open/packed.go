@@ -137,32 +137,33 @@ func (w *work) megatron(stem string) error {
 		return err
 	}
 	bin, idx := stem+".bin", stem+".idx"
-	w.parts = append(w.parts, part{file: Entry{Name: bin}, table: func(ctx context.Context) (*sample.Table, []Column, error) {
-		e, _, err := w.place.Stat(ctx, bin)
-		if err != nil {
-			return nil, nil, err
-		}
-		var x *megatron.Index
-		err = w.with(ctx, idx, func(r io.ReaderAt, size int64) (err error) {
-			x, err = megatron.Open(r, size, idx, bin, e.Size, megatron.Options{})
-			return err
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-		c := Column{Name: megatron.Column, DType: numpyName(x.DType)}
-		if w.o.Block == 0 {
-			return x.Table, []Column{c}, nil
-		}
-		if !x.Contiguous {
-			return nil, nil, errs.New(errs.Unsupported, "open data set", idx,
-				"its sequences overlap or have gaps, so the tokens have no order of their own").
-				WithFix("read whole documents, without blocks")
-		}
-		t, err := blocks(bin, e.Size, int64(w.o.Block)*int64(x.DType.Bits()/8))
-		c.Shape, c.Fixed = []int64{int64(w.o.Block)}, true
-		return t, []Column{c}, err
-	}})
+	w.parts = append(w.parts, part{file: Entry{Name: bin},
+		table: func(ctx context.Context) (*sample.Table, []Column, error) {
+			e, _, err := w.place.Stat(ctx, bin)
+			if err != nil {
+				return nil, nil, err
+			}
+			var x *megatron.Index
+			err = w.with(ctx, idx, func(r io.ReaderAt, size int64) (err error) {
+				x, err = megatron.Open(r, size, idx, bin, e.Size, megatron.Options{})
+				return err
+			})
+			if err != nil {
+				return nil, nil, err
+			}
+			c := Column{Name: megatron.Column, DType: numpyName(x.DType)}
+			if w.o.Block == 0 {
+				return x.Table, []Column{c}, nil
+			}
+			if !x.Contiguous {
+				return nil, nil, errs.New(errs.Unsupported, "open data set", idx,
+					"its sequences overlap or have gaps, so the tokens have no order of their own").
+					WithFix("read whole documents, without blocks")
+			}
+			t, err := blocks(bin, e.Size, int64(w.o.Block)*int64(x.DType.Bits()/8))
+			c.Shape, c.Fixed = []int64{int64(w.o.Block)}, true
+			return t, []Column{c}, err
+		}})
 	return nil
 }
 

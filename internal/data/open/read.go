@@ -235,8 +235,9 @@ func (w *work) verifyHashes(ctx context.Context, name string, want map[string]st
 				return errs.Wrap("verify", name, err)
 			}
 			if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, want[algorithm]) {
-				return errs.New(errs.Corrupt, "verify", name, fmt.Sprintf("its %s is %s, expected %.200s as the index says", algorithm,
-					got, want[algorithm])).WithFix("copy the file again, or pack it again")
+				return errs.New(errs.Corrupt, "verify", name,
+					fmt.Sprintf("its %s is %s, expected %.200s as the index says", algorithm,
+						got, want[algorithm])).WithFix("copy the file again, or pack it again")
 			}
 		}
 		return nil

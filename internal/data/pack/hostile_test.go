@@ -20,14 +20,17 @@ import (
 func TestBadFilesAreNamed(t *testing.T) {
 	good := map[string][]byte{"a.jpg": {1}, "a.cls": {2}, "Ü/b.JPG": {3}, "Ü/b.cls": {4}}
 	for name, make := range map[string]func(dir string) error{
-		"README":        func(dir string) error { return os.WriteFile(filepath.Join(dir, "README"), []byte{1}, 0o666) },
-		".hidden":       func(dir string) error { return os.WriteFile(filepath.Join(dir, ".hidden"), []byte{1}, 0o666) },
-		"__x__":         func(dir string) error { return os.WriteFile(filepath.Join(dir, "__x__"), []byte{1}, 0o666) },
-		"c.__key__":     func(dir string) error { return os.WriteFile(filepath.Join(dir, "c.__key__"), []byte{1}, 0o666) },
-		"bad\xff.jpg":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "bad\xff.jpg"), []byte{1}, 0o666) },
-		"new\nline.jpg": func(dir string) error { return os.WriteFile(filepath.Join(dir, "new\nline.jpg"), []byte{1}, 0o666) },
-		"link.jpg":      func(dir string) error { return os.Symlink("nowhere", filepath.Join(dir, "link.jpg")) },
-		"round":         func(dir string) error { return os.Symlink(dir, filepath.Join(dir, "round")) },
+		"README":      func(dir string) error { return os.WriteFile(filepath.Join(dir, "README"), []byte{1}, 0o666) },
+		".hidden":     func(dir string) error { return os.WriteFile(filepath.Join(dir, ".hidden"), []byte{1}, 0o666) },
+		"__x__":       func(dir string) error { return os.WriteFile(filepath.Join(dir, "__x__"), []byte{1}, 0o666) },
+		"c.__key__":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "c.__key__"), []byte{1}, 0o666) },
+		"bad\xff.jpg": func(dir string) error { return os.WriteFile(filepath.Join(dir, "bad\xff.jpg"), []byte{1}, 0o666) },
+		"new\nline.jpg": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "new\nline.jpg"), []byte{1},
+				0o666)
+		},
+		"link.jpg": func(dir string) error { return os.Symlink("nowhere", filepath.Join(dir, "link.jpg")) },
+		"round":    func(dir string) error { return os.Symlink(dir, filepath.Join(dir, "round")) },
 	} {
 		src, out, back := t.TempDir(), fresh(t), fresh(t)
 		write(t, src, good)
@@ -38,11 +41,13 @@ func TestBadFilesAreNamed(t *testing.T) {
 		if name == "new\nline.jpg" && err == nil {
 			continue // webdataset reads such names
 		}
-		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "--skip-bad") {
+		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), name) ||
+			!strings.Contains(err.Error(), "--skip-bad") {
 			t.Errorf("%q: %v", name, err)
 			continue
 		}
-		if r := pack(t, src, out, Options{Format: Tar, SkipBad: true}); r.BadCount != 1 || r.Bad[0].Name != name || r.Samples != 2 {
+		if r := pack(t, src, out, Options{Format: Tar, SkipBad: true}); r.BadCount != 1 || r.Bad[0].Name != name ||
+			r.Samples != 2 {
 			t.Errorf("%q: %+v", name, r)
 		}
 		unpack(t, out, back)

@@ -247,7 +247,8 @@ func TestOtherArgumentsAreRefused(t *testing.T) {
 		`the aligned was "false" and is "true" now`:      other(func(o *Options) { o.Aligned = true }),
 	} {
 		_, err := Run(t.Context(), NewFolder(src), NewFolder(out), o)
-		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--restart") {
+		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "--restart") {
 			t.Errorf("%v, expected %s", err, want)
 		}
 	}
@@ -268,7 +269,8 @@ func TestOtherArgumentsAreRefused(t *testing.T) {
 	}
 	write(t, out, map[string][]byte{"mine.doc": {1}})
 	_, err = Run(t.Context(), NewFolder(src), NewFolder(out), other(func(o *Options) { o.Restart = true }))
-	if files := read(t, out, true); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "mine.doc") || len(files) != 5 {
+	if files := read(t, out, true); !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "mine.doc") ||
+		len(files) != 5 {
 		t.Errorf("files of the user: %v, %d files are left", err, len(files))
 	}
 }
@@ -277,12 +279,14 @@ func TestOtherArgumentsAreRefused(t *testing.T) {
 func TestAFileThatChangesIsNamed(t *testing.T) {
 	for _, size := range []int{0, 3, 5000, largePart + 1, largePart + 7} {
 		src, out := t.TempDir(), fresh(t)
-		write(t, src, map[string][]byte{"a.bin": make([]byte, 10), "b.bin": make([]byte, 4), "big.bin": make([]byte, largePart+4)})
+		write(t, src, map[string][]byte{"a.bin": make([]byte, 10), "b.bin": make([]byte, 4),
+			"big.bin": make([]byte, largePart+4)})
 		name := "b.bin"
 		if size > largePart {
 			name = "big.bin"
 		}
-		changing := &changingPlace{Place: NewFolder(src), then: func() { write(t, src, map[string][]byte{name: make([]byte, size)}) }}
+		changing := &changingPlace{Place: NewFolder(src),
+			then: func() { write(t, src, map[string][]byte{name: make([]byte, size)}) }}
 		_, err := Run(t.Context(), changing, NewFolder(out), Options{Format: Tar, SkipBad: true})
 		if !errors.Is(err, errChanged) || !errs.Is(err, errs.IO) || !strings.Contains(err.Error(), filepath.Join(src, name)) {
 			t.Errorf("%d bytes: %v", size, err)

@@ -157,8 +157,8 @@ func (p *plan) group(format string) error {
 		return nil
 	}
 	if n := len(p.columns); n > dataset.MaxColumns {
-		return errs.New(errs.Invalid, "", "", fmt.Sprintf("the files have %d extensions, such as .%.100s, expected at most %d",
-			n, p.columns[0], dataset.MaxColumns)).
+		return errs.New(errs.Invalid, "", "", fmt.Sprintf(
+			"the files have %d extensions, such as .%.100s, expected at most %d", n, p.columns[0], dataset.MaxColumns)).
 			WithFix("give parts with the same meaning the same extension: it begins at the first dot of the name")
 	}
 	p.requireColumns()

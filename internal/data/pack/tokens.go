@@ -187,7 +187,8 @@ func (s *binShape) line(one *loaded, line []byte) error {
 }
 
 // readLines returns the lines that begin from offset `from` on, before from+size, and the number of bytes before them.
-func readLines(ctx context.Context, r Reader, e Entry, from, size int64, show func(string) string) ([]byte, int64, error) {
+func readLines(ctx context.Context, r Reader, e Entry, from, size int64,
+	show func(string) string) ([]byte, int64, error) {
 	begin := max(from-1, 0) // the byte before tells whether a line begins at from
 	b := make([]byte, from+size-begin)
 	n, err := r.ReadAt(ctx, e, b, begin)

@@ -89,7 +89,8 @@ func TestTokensOfArrays(t *testing.T) {
 	if u := unpack(t, out, back); u.Files != 4 {
 		t.Errorf("%+v", u)
 	}
-	if got := read(t, back, false)["000000000000.npy"]; !bytes.Equal(got, array(t, format.U16, []int64{4}, 1, 2, 65535, 99)) {
+	if got := read(t, back, false)["000000000000.npy"]; !bytes.Equal(got,
+		array(t, format.U16, []int64{4}, 1, 2, 65535, 99)) {
 		t.Errorf("the first document is %q", got)
 	}
 }
@@ -141,10 +142,12 @@ func TestText(t *testing.T) {
 	if got := documents(t, out, format.U16); fmt.Sprint(got) != "[[97 98 0] [99 100 0] [195 169 0]]" || r.Empty != 2 {
 		t.Errorf("%v, %+v", got, r)
 	}
-	write(t, src, map[string][]byte{"d.jsonl": []byte("{\"body\": \"x\"}\n{\"other\": 1}\nno\n{\"body\": \"y\"}\n{\"body\": \"\\u0000\"}\n{\"body\": 3}\n")})
+	write(t, src, map[string][]byte{"d.jsonl": []byte(
+		"{\"body\": \"x\"}\n{\"other\": 1}\nno\n{\"body\": \"y\"}\n{\"body\": \"\\u0000\"}\n{\"body\": 3}\n")})
 	_, err := Run(t.Context(), NewFolder(src), NewFolder(fresh(t)), Options{Format: Bin, Encoder: letters{70000},
 		TextField: "body"})
-	if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "d.jsonl") || !strings.Contains(err.Error(), "byte 14") {
+	if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "d.jsonl") ||
+		!strings.Contains(err.Error(), "byte 14") {
 		t.Errorf("a bad line: %v", err)
 	}
 	out = fresh(t)

@@ -217,7 +217,8 @@ func wrongPath(name string) string {
 		return "the name is an absolute path"
 	case strings.IndexByte(name, 0) >= 0:
 		return "the name has a NUL"
-	case name == ".." || strings.HasPrefix(name, "../") || strings.Contains(name, "/../") || strings.HasSuffix(name, "/.."):
+	case name == ".." || strings.HasPrefix(name, "../") || strings.Contains(name, "/../") ||
+		strings.HasSuffix(name, "/.."):
 		return "the name leads out of its folder"
 	case path.Clean(name) != name:
 		return "the name has empty or . components"

@@ -47,8 +47,8 @@ type Shard struct {
 //
 // A damaged file is an error of kind Corrupt. A part of a record at the end of the file is damage too, while TensorFlow
 // ignores up to 11 bytes there. With an error of kind Corrupt, the result has the records before the damage, or is nil
-// if there are none. Open returns an error of kind Unsupported for a file compressed with GZIP or ZLIB, and for a record
-// of 4 GiB or more.
+// if there are none. Open returns an error of kind Unsupported for a file compressed with GZIP or ZLIB, and for a
+// record of 4 GiB or more.
 func Open(r io.ReaderAt, size int64, name string, o Options) (*Shard, error) {
 	s := &Shard{Table: sample.NewTable(name, size, []string{Column}, 0), r: r}
 	err := s.scan(size, name, o)

@@ -16,8 +16,8 @@ import (
 // maxID is the largest id of a token. Larger ids do not fit the 32-bit signed integers of packed data.
 const maxID = math.MaxInt32 - 1
 
-// file is a tokenizer.json file. The other keys of the file (truncation, padding, post_processor, decoder) do not change
-// the ids of a text without special tokens.
+// file is a tokenizer.json file. The other keys of the file (truncation, padding, post_processor, decoder) do not
+// change the ids of a text without special tokens.
 type file struct {
 	Version      *string         `json:"version"`
 	AddedTokens  []addedToken    `json:"added_tokens"`

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// TestFormsAreTheReference compares the normal forms of all characters below U+30000, each with two marks after it, with
-// those of the Python package tokenizers 0.23.3. A newer x/text with a newer Unicode version can break the test. The sums
-// are made by:
+// TestFormsAreTheReference compares the normal forms of all characters below U+30000, each with two marks after it,
+// with those of the Python package tokenizers 0.23.3. A newer x/text with a newer Unicode version can break the test.
+// The sums are made by:
 //
 //	n = getattr(tokenizers.normalizers, "NFC")()
 //	for c in range(0x30000):
@@ -46,7 +46,8 @@ func TestFormsAreTheReference(t *testing.T) {
 // TestLongRunsOfMarks compares the normal form of many marks with that of few, which x/text computes.
 func TestLongRunsOfMarks(t *testing.T) {
 	for _, form := range []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} {
-		for _, text := range []string{"a\u0302\u0323", "q\u0307\u0323\u0334", "\u1ea7\u0323", "\uac00\u11a8", "\u1100\u1161\u11a8\u0301",
+		for _, text := range []string{"a\u0302\u0323", "q\u0307\u0323\u0334", "\u1ea7\u0323", "\uac00\u11a8",
+			"\u1100\u1161\u11a8\u0301",
 			"\ufb01\u0301", "\u0344", "\u0301x", "\u0f73\u0f72"} {
 			if got := string(plainForm(form, []byte(text), nil)); got != form.String(text) {
 				t.Errorf("form %d of %+q: %+q, expected %+q", form, text, got, form.String(text))

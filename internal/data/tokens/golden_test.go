@@ -106,6 +106,6 @@ func compare(t *testing.T, tok *Tokenizer, text string, want []uint32) {
 	for at < len(got) && at < len(want) && got[at] == want[at] {
 		at++
 	}
-	t.Errorf("%.300q (as text %t): ids differ from number %d on: %v, expected %v", text, tok.raw != nil && tok.raw.asText, at,
-		got[at:min(at+12, len(got))], want[at:min(at+12, len(want))])
+	t.Errorf("%.300q (as text %t): ids differ from number %d on: %v, expected %v", text, tok.raw != nil && tok.raw.asText,
+		at, got[at:min(at+12, len(got))], want[at:min(at+12, len(want))])
 }

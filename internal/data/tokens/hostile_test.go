@@ -20,7 +20,8 @@ func withModel(parts string) string {
 func TestUnknownPartsAreRefused(t *testing.T) {
 	nested := strings.Repeat(`{"type":"Sequence","normalizers":[`, 20) + strings.Repeat("]}", 20)
 	split := func(regex string) string {
-		return withModel(`"pre_tokenizer":{"type":"Split","pattern":{"Regex":"` + regex + `"},"behavior":"Isolated","invert":false},`)
+		return withModel(`"pre_tokenizer":{"type":"Split","pattern":{"Regex":"` + regex +
+			`"},"behavior":"Isolated","invert":false},`)
 	}
 	for _, c := range []struct {
 		name, file string
@@ -39,9 +40,12 @@ func TestUnknownPartsAreRefused(t *testing.T) {
 		{"empty vocabulary", `{"model":{"type":"BPE","vocab":{},"merges":[]}}`, errs.Corrupt, "vocabulary is empty"},
 		{"unknown key", `{"model":{"type":"BPE","vocab":{"a":0},"merges":[],"magic":1}}`, errs.Corrupt, `"magic"`},
 		{"negative id", `{"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}}`, errs.Corrupt, "-1"},
-		{"large id", `{"model":{"type":"BPE","vocab":{"a":4294967295},"merges":[]}}`, errs.Corrupt, "id 4294967295, expected at most"},
-		{"merge of unknown", `{"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}}`, errs.Corrupt, `needs the token "b"`},
-		{"merge of three", `{"model":{"type":"BPE","vocab":{"a":0},"merges":["a b c"]}}`, errs.Corrupt, `"a b c" is not two tokens`},
+		{"large id", `{"model":{"type":"BPE","vocab":{"a":4294967295},"merges":[]}}`, errs.Corrupt,
+			"id 4294967295, expected at most"},
+		{"merge of unknown", `{"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}}`, errs.Corrupt,
+			`needs the token "b"`},
+		{"merge of three", `{"model":{"type":"BPE","vocab":{"a":0},"merges":["a b c"]}}`, errs.Corrupt,
+			`"a b c" is not two tokens`},
 		{"merge of one", `{"model":{"type":"BPE","vocab":{"a":0},"merges":[["a"]]}}`, errs.Corrupt, "1 tokens, expected 2"},
 		{"dropout", `{"model":{"type":"BPE","dropout":0.1,"vocab":{"a":0},"merges":[]}}`, errs.Unsupported, "dropout 0.1"},
 		{"unknown id", `{"model":{"type":"Unigram","unk_id":7,"vocab":[["a",0]]}}`, errs.Corrupt, "id 7, expected 0 to 0"},
@@ -56,9 +60,11 @@ func TestUnknownPartsAreRefused(t *testing.T) {
 		{"back reference", split(`(a)\\1`), errs.Unsupported, `at byte 3`},
 		{"empty match", split(`a*`), errs.Unsupported, "matches the empty text"},
 		{"property", split(`\\p{Emoji}`), errs.Unsupported, `the property "Emoji"`},
-		{"behavior", withModel(`"pre_tokenizer":{"type":"Punctuation","behavior":"Sideways"},`), errs.Unsupported, `"Sideways"`},
+		{"behavior", withModel(`"pre_tokenizer":{"type":"Punctuation","behavior":"Sideways"},`), errs.Unsupported,
+			`"Sideways"`},
 		{"added id", withModel(`"added_tokens":[{"id":9,"content":"<s>"}],`), errs.Unsupported, `has id 9, but`},
-		{"charsmap", withModel(`"normalizer":{"type":"Precompiled","precompiled_charsmap":"////fw=="},`), errs.Corrupt, "trie of"},
+		{"charsmap", withModel(`"normalizer":{"type":"Precompiled","precompiled_charsmap":"////fw=="},`), errs.Corrupt,
+			"trie of"},
 		{"begin", withModel(`"normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"Nmt"}]},
 			"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"first"},`), errs.Unsupported, `"first"`},
 	} {
@@ -205,7 +211,10 @@ func FuzzRead(f *testing.F) {
 	} {
 		f.Add([]byte(`{"model":`+model+`}`), []byte("ab\xff"))
 	}
-	f.Add([]byte(withModel(`"pre_tokenizer":{"type":"Split","pattern":{"Regex":"[^a-b]+|\\s?$"},"behavior":"Removed","invert":true},`)),
+	f.Add(
+		[]byte(
+			withModel(
+				`"pre_tokenizer":{"type":"Split","pattern":{"Regex":"[^a-b]+|\\s?$"},"behavior":"Removed","invert":true},`)),
 		[]byte("ab ab"))
 	f.Fuzz(func(t *testing.T, raw, text []byte) {
 		if len(raw) > 1<<16 || len(text) > 1<<10 {

@@ -13,8 +13,8 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// charMap replaces characters as a compiled rule of SentencePiece says. The rule is a double-array trie whose values are
-// places of texts in a list.
+// charMap replaces characters as a compiled rule of SentencePiece says. The rule is a double-array trie whose values
+// are places of texts in a list.
 type charMap struct {
 	units []uint32
 	texts []byte // each ends with a zero byte
@@ -41,8 +41,8 @@ func parsePrecompiled(raw json.RawMessage) (normalizer, error) {
 	}
 	size := binary.LittleEndian.Uint32(blob)
 	if blob = blob[4:]; size%4 != 0 || size == 0 || uint64(size) > uint64(len(blob)) {
-		return nil, corrupt("normalizer", fmt.Sprintf("precompiled_charsmap has a trie of %d bytes, expected a multiple of 4 "+
-			"up to %d", size, len(blob)))
+		return nil, corrupt("normalizer", fmt.Sprintf(
+			"precompiled_charsmap has a trie of %d bytes, expected a multiple of 4 "+"up to %d", size, len(blob)))
 	}
 	m := &charMap{units: make([]uint32, size/4), texts: blob[size:]}
 	for i := range m.units {

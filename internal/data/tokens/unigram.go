@@ -153,6 +153,6 @@ func (m *unigram) allBytes(text []byte) bool {
 
 // noUnknown returns the error for a text that needs an unknown token.
 func (m *unigram) noUnknown(text []byte) error {
-	return unsupported("model", fmt.Sprintf("the text has %.40q, which is not in the vocabulary, and the vocabulary has no "+
-		"unknown token", text))
+	return unsupported("model",
+		fmt.Sprintf("the text has %.40q, which is not in the vocabulary, and the vocabulary has no "+"unknown token", text))
 }

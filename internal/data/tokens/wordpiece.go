@@ -78,8 +78,8 @@ func (m *wordLevel) encode(_ *coder, word []byte, out []uint32) ([]uint32, error
 		id, ok = m.vocab[m.noToken]
 	}
 	if !ok {
-		return out, unsupported("model", fmt.Sprintf("the text has the word %.80q, and neither it nor the unknown token %.80q "+
-			"is in the vocabulary", word, m.noToken))
+		return out, unsupported("model", fmt.Sprintf(
+			"the text has the word %.80q, and neither it nor the unknown token %.80q "+"is in the vocabulary", word, m.noToken))
 	}
 	return append(out, id), nil
 }

@@ -76,11 +76,12 @@ func TestAMachineWithoutDCGMSaysWhy(t *testing.T) {
 		"no GPU":    {local, fake(t, "-DFAKE_GPUS=0", "-DFAKE_WATCH=0"), "0 GPUs", ""},
 		"many GPUs": {local, fake(t, "-DFAKE_GPUS=9999", "-DFAKE_WATCH=0"), "9999 GPUs", ""},
 		"no fields": {local, fake(t, "-DFAKE_GPUS=2", "-DFAKE_WATCH=-6"), "watch fields: status -6", "data center GPU"},
-		"no symbol": {local, fake(t, "-DFAKE_GPUS=2", "-DFAKE_WATCH=0", "-DdcgmWatchFields=other"), "dcgmWatchFields is missing",
-			"DCGM 3"},
+		"no symbol": {local, fake(t, "-DFAKE_GPUS=2", "-DFAKE_WATCH=0", "-DdcgmWatchFields=other"),
+			"dcgmWatchFields is missing", "DCGM 3"},
 	} {
 		_, err := dcgm.Open(c.address, c.library)
-		if !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), c.part) || !strings.Contains(errs.FixOf(err), c.fix) {
+		if !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), c.part) ||
+			!strings.Contains(errs.FixOf(err), c.fix) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.library[1] != 'n' {

@@ -63,7 +63,8 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%q is %v, want %v", text, got, want)
 		}
 	}
-	if v := DriverVersion("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"); v != "580.95.05" {
+	if v := DriverVersion(
+		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"); v != "580.95.05" {
 		t.Errorf("driver version %q", v)
 	}
 }

@@ -103,8 +103,8 @@ func Distance(a, b PCIDevice) string {
 	return "SYS"
 }
 
-// Config returns the configuration space of a PCI device function, or nil if it cannot be read. Users other than root see
-// only the first 64 bytes of the configuration space.
+// Config returns the configuration space of a PCI device function, or nil if it cannot be read. Users other than root
+// see only the first 64 bytes of the configuration space.
 func (f *Facts) Config(bdf string) []byte {
 	b, err := f.ReadFile(PCIDir(bdf) + "/config")
 	if err != nil {

@@ -88,7 +88,8 @@ func FuzzParse(f *testing.F) {
 // accepts names only files beside the index.
 func FuzzIndex(f *testing.F) {
 	for _, s := range []string{
-		"", "{}", "[]", `{"weight_map":{}}`, `{"metadata":{"total_size":42},"weight_map":{"b":"2.safetensors","a":"1.safetensors"}}`,
+		"", "{}", "[]", `{"weight_map":{}}`,
+		`{"metadata":{"total_size":42},"weight_map":{"b":"2.safetensors","a":"1.safetensors"}}`,
 		`{"weight_map":{"\u0061":"1.safetensors","a":"1.safetensors"}}`, `{"weight_map":{"a":"../1.safetensors"}}`,
 		`{"weight_map":{"a":".2/1.safetensors"}}`, `{"weight_map":{"a":"b/../../1.safetensors"}}`,
 		`{"x":[1,-2.5e3,{"y":null}],"metadata":{"total_size":1.5,"k":"v"},"weight_map":{"a":"\u0031.safetensors"}}`,

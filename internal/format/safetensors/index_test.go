@@ -212,7 +212,11 @@ func TestResolve(t *testing.T) {
 			errs.Invalid, "has 2 shards"},
 		{"too many shards", map[string]string{"x-1-of-999999.safetensors": "", "x-2-of-999999.safetensors": ""}, "", nil,
 			false, errs.Invalid, "is one of 999999 files, expected at most"},
-		{"shards in folders", map[string]string{IndexFile: `{"weight_map":{"a":"one/m.safetensors","b":"two/deep/m.safetensors","c":"m.safetensors"}}`, "one/m.safetensors": "", "two/deep/m.safetensors": "", "m.safetensors": ""}, "", []string{"m.safetensors", "one/m.safetensors", "two/deep/m.safetensors"}, true, 0, ""},
+		{"shards in folders",
+			map[string]string{
+				IndexFile:           `{"weight_map":{"a":"one/m.safetensors","b":"two/deep/m.safetensors","c":"m.safetensors"}}`,
+				"one/m.safetensors": "", "two/deep/m.safetensors": "", "m.safetensors": ""}, "",
+			[]string{"m.safetensors", "one/m.safetensors", "two/deep/m.safetensors"}, true, 0, ""},
 		{"two indexes", with("p.safetensors.index.json", index, "q.safetensors.index.json", index), "", nil, false,
 			errs.Invalid, `has "p.safetensors.index.json", "q.safetensors.index.json"`},
 		{"nothing", map[string]string{"config.json": "", "pytorch_model.bin": ""}, "", nil, false, errs.NotFound,

@@ -98,7 +98,8 @@ func TestRules(t *testing.T) {
 			[]string{`tensor "a": data_offsets holds 1 values at byte 29, expected an array of exactly two integers`}},
 		{"5 no offset", file(`{"a":{"data_offsets":[]}}`, 0), []string{`tensor "a": data_offsets holds 0 values`}},
 		{"5 three offsets", file(`{"a":{"data_offsets":[0,4,4]}}`, 0),
-			[]string{`tensor "a": data_offsets holds more than two values at byte 29, expected an array of exactly two integers`}},
+			[]string{
+				`tensor "a": data_offsets holds more than two values at byte 29, expected an array of exactly two integers`}},
 		{"5 offsets no array", file(`{"a":{"data_offsets":"0"}}`, 0),
 			[]string{`tensor "a": data_offsets is "0"`, "exactly two integers"}},
 		{"numbers float", file(`{"a":{"shape":[2,1.0]}}`, 0), []string{`tensor "a": shape[1] is 1.0 at byte 25, ` + integer}},
@@ -114,9 +115,11 @@ func TestRules(t *testing.T) {
 		{"rank", file(`{"a":{"shape":[`+strings.Repeat("1,", 64)+`1]}}`, 0),
 			[]string{`tensor "a": shape has more dimensions`, "expected at most 64"}},
 		{"6 hole at start", file(`{"a":`+entry("U8", "[4]", "[1,5]")+`}`, 5),
-			[]string{`tensor "a": data_offsets begin at 1, expected 0, the start of the data (1 bytes before it belong to no tensor)`}},
+			[]string{
+				`tensor "a": data_offsets begin at 1, expected 0, the start of the data (1 bytes before it belong to no tensor)`}},
 		{"6 hole", file(`{`+a4+`,"b":`+entry("U8", "[1]", "[6,7]")+`}`, 7),
-			[]string{`tensor "b": data_offsets begin at 6, expected 4, the end of tensor "a" (2 bytes before it belong to no tensor)`}},
+			[]string{
+				`tensor "b": data_offsets begin at 6, expected 4, the end of tensor "a" (2 bytes before it belong to no tensor)`}},
 		{"6 overlap", file(`{`+a4+`,"b":`+entry("U8", "[4]", "[2,6]")+`}`, 6),
 			[]string{`tensor "b": data_offsets begin at 2, expected 4, the end of tensor "a" (it overlaps 2 bytes that another tensor holds)`}},
 		{"6 shared range", file(`{`+a4+`,"b":`+entry("U8", "[4]", "[0,4]")+`}`, 4),

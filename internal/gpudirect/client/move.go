@@ -70,8 +70,8 @@ func (m *Move) Report() report.Object {
 	return m.report
 }
 
-// Sums waits until the move has ended and returns the checksums of the blocks that were written. Sums returns nil if the
-// write failed or did not ask for them; see Write.Sums.
+// Sums waits until the move has ended and returns the checksums of the blocks that were written. Sums returns nil if
+// the write failed or did not ask for them; see Write.Sums.
 func (m *Move) Sums() *checksum.Sums {
 	<-m.done
 	if m.err != nil {

@@ -172,7 +172,8 @@ func TestAStrangerThatListensIsRefused(t *testing.T) {
 func TestLoginsFromOtherNamespaces(t *testing.T) {
 	r := newRig(t, false)
 	relay := r.middle(false, func(bool, wire.Type) bool { return false })
-	apart := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWIPC,
+	apart := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+		unix.CLONE_NEWNS | unix.CLONE_NEWIPC,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}}
 	_, noPidfs := channel.Own(0, wire.BindProcess)

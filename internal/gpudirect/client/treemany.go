@@ -114,8 +114,8 @@ func (t *Tree) openAtDoor(ctx context.Context, d *door, keys []string, out []Ope
 	}
 	defer leave()
 	where := deviceOf(dev)
-	opened, fails, err := d.open(ctx, want{op: op, bits: wire.WantBuffered | wire.WantDirect | wire.WantSums, device: where},
-		items)
+	opened, fails, err := d.open(ctx, want{op: op, bits: wire.WantBuffered | wire.WantDirect | wire.WantSums,
+		device: where}, items)
 	if err != nil {
 		return false
 	}
@@ -183,7 +183,8 @@ func (t *Tree) Entries(ctx context.Context, dir string, most int) ([]Entry, erro
 			}
 		}
 		if len(out) > most {
-			return nil, errs.New(errs.Unsupported, "list", urlOf(t.bucket, dir), fmt.Sprintf("it holds more than %d names", most))
+			return nil, errs.New(errs.Unsupported, "list", urlOf(t.bucket, dir),
+				fmt.Sprintf("it holds more than %d names", most))
 		}
 		if l.After = p.Next; !p.Truncated || p.Next == "" {
 			return out, nil

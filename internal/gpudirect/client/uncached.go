@@ -10,9 +10,9 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// uncached reports whether the door refused an object that can be read over HTTP: another S3 server keeps the object, and
-// the disk of this server does not have the whole of it yet, or the object is encrypted on the disk. A client that must use
-// the door gets the error.
+// uncached reports whether the door refused an object that can be read over HTTP: another S3 server keeps the object,
+// and the disk of this server does not have the whole of it yet, or the object is encrypted on the disk. A client that
+// must use the door gets the error.
 func uncached(c *Client, err error) bool {
 	return err != nil && c.opt.Door == doorAuto && (codeOf(err) == wire.CodeNotCached || encrypted(err))
 }

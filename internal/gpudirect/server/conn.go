@@ -321,7 +321,8 @@ const inFlight = time.Second
 
 // crowded returns the error for descriptors that could not be sent because too many are in flight.
 func crowded() *wire.Error {
-	return refusal(errs.IO, wire.CodeTooManyFiles, "too many descriptors are on their way to clients that do not take them",
+	return refusal(errs.IO, wire.CodeTooManyFiles,
+		"too many descriptors are on their way to clients that do not take them",
 		"ask again, or raise the server's limit of open files (LimitNOFILE=)")
 }
 

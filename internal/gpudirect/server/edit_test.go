@@ -20,7 +20,8 @@ func TestEditOnTheWire(t *testing.T) {
 	old := bytes.Repeat([]byte("old "), 10_000)
 	kept := map[string]string{object.AttrType: "text/plain", object.AttrMeta + "step": "7", object.AttrTags: `{"a":"b"}`}
 	all := maps.Clone(kept)
-	for _, name := range []string{object.AttrRetention, object.AttrHold, object.AttrSumAlgo, object.AttrSumType, object.AttrSum,
+	for _, name := range []string{object.AttrRetention, object.AttrHold, object.AttrSumAlgo, object.AttrSumType,
+		object.AttrSum,
 		object.AttrUpload, object.AttrUploadParts} {
 		all[name] = "of the old content"
 	}
@@ -46,8 +47,8 @@ func TestEditOnTheWire(t *testing.T) {
 			t.Errorf("%s: %+v", what, r)
 		}
 	}
-	r, files := c.ask(&wire.Create{Bucket: "b", Key: "k", Size: 40_000, Device: host, Want: wire.WantBuffered, Source: source,
-		Grows: true, IfMatch: info.ETag})
+	r, files := c.ask(&wire.Create{Bucket: "b", Key: "k", Size: 40_000, Device: host, Want: wire.WantBuffered,
+		Source: source, Grows: true, IfMatch: info.ETag})
 	made, ok := r.(*wire.Created)
 	if !ok {
 		t.Fatalf("%+v", r)
@@ -58,7 +59,8 @@ func TestEditOnTheWire(t *testing.T) {
 	for _, step := range []struct {
 		r    wire.Range
 		code string // "" if it is granted
-	}{{wire.Range{Off: 0, N: 50_000}, ""}, {wire.Range{Off: 99_999, N: 1}, ""}, {wire.Range{Off: 99_999, N: 2}, wire.CodeTooLarge},
+	}{{wire.Range{Off: 0, N: 50_000}, ""}, {wire.Range{Off: 99_999, N: 1}, ""},
+		{wire.Range{Off: 99_999, N: 2}, wire.CodeTooLarge},
 		{wire.Range{Off: -1, N: 2}, wire.CodeInvalidRange}, {wire.Range{Off: 1<<63 - 1, N: 2}, wire.CodeInvalidRange}} {
 		m, _ := c.ask(&wire.Move{Handle: made.Handle, Device: host, Ranges: []wire.Range{step.r}})
 		if _, ack := m.(*wire.Ack); ack != (step.code == "") || !ack && !isError(m, step.code) {
@@ -107,7 +109,8 @@ func TestAnEditEndsWithItsConnection(t *testing.T) {
 	closeAll(files)
 	_ = c.c.Close()
 	waitFor(t, func() bool { _, err := os.Stat(path); return os.IsNotExist(err) })
-	if _, got, err := storetest.Read(t.Context(), st, object.Ref{Bucket: "b", Key: "k"}); err != nil || !bytes.Equal(got, old) {
+	if _, got, err := storetest.Read(t.Context(), st, object.Ref{Bucket: "b", Key: "k"}); err != nil ||
+		!bytes.Equal(got, old) {
 		t.Error("the old object has other bytes:", err)
 	}
 }

@@ -109,7 +109,8 @@ func (i *OpenedItem) Length() int {
 		return 1 + 1 + 4 + len(e.Code) + 4 + len(e.Message) + 4 + len(e.Fix)
 	}
 	const fixed = 1 + 8 + 8 + 4 + 8 + 4 + 8 + 8 + 8 + 1 + 4 + 1 + 4 + 8 + 4 + 4 + 8 + 4
-	return fixed + len(i.ETag) + len(i.Version) + len(i.Inline) + len(i.Refused) + 8*len(i.Sums) + len(i.Served) + len(i.Verified)
+	return fixed + len(i.ETag) + len(i.Version) + len(i.Inline) + len(i.Refused) + 8*len(i.Sums) + len(i.Served) +
+		len(i.Verified)
 }
 
 // Length returns the size in bytes of the ListedItem in a Listed message.

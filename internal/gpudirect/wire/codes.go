@@ -58,8 +58,8 @@ const (
 	// CodeNotCached means that another S3 server keeps the object, and that the disk of this server does not have the
 	// whole of it yet. A read over HTTP fetches the object; then the door can open it.
 	CodeNotCached = "NotCached"
-	// CodeEncrypted means that the object is encrypted on the server's disk, so that its file is of no use to a client. The
-	// server decrypts the object in a read over HTTP.
+	// CodeEncrypted means that the object is encrypted on the server's disk, so that its file is of no use to a client.
+	// The server decrypts the object in a read over HTTP.
 	CodeEncrypted = "Encrypted"
 	CodeDamaged   = "Damaged"
 	CodeInternal  = "Internal"

@@ -156,8 +156,8 @@ type OpenedItem struct {
 type Range struct{ Off, N int64 }
 
 // Move announces the ranges of an open object or a draft that the client is going to transfer. Each range of a Move
-// is one transfer of at most MaxTransferSize bytes. A range behind the end of a draft that grows raises the largest size
-// of the draft. The server answers a Move with Ack.
+// is one transfer of at most MaxTransferSize bytes. A range behind the end of a draft that grows raises the largest
+// size of the draft. The server answers a Move with Ack.
 type Move struct {
 	Handle uint64
 	Device Device

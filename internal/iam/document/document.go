@@ -72,8 +72,8 @@ type Policy struct {
 	keys       map[string]struct{}
 }
 
-// Parse parses a policy. Parse fails with kind Invalid if this server does not understand a part of the policy, because an
-// ignored restriction would allow too much. The error names the first such part.
+// Parse parses a policy. Parse fails with kind Invalid if this server does not understand a part of the policy, because
+// an ignored restriction would allow too much. The error names the first such part.
 func Parse(text []byte) (*Policy, error) {
 	p, err := parse(text)
 	if err != nil {
@@ -179,7 +179,8 @@ func (p *Policy) Explain(r *Request) (Decision, string) {
 // conditions and no variables, and all its resources are all objects of all buckets.
 func (p *Policy) Uniform() bool { return p.uniform }
 
-// Keys returns the names of the condition keys that the policy compares or uses as variables, in lower case and in order.
+// Keys returns the names of the condition keys that the policy compares or uses as variables, in lower case and in
+// order.
 func (p *Policy) Keys() []string { return slices.Sorted(maps.Keys(p.keys)) }
 
 // Actions returns the actions that the policy names, as they are written.

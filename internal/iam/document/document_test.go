@@ -10,7 +10,8 @@ import (
 // policyOf parses a policy of one statement that allows all actions on everything under the given condition.
 func policyOf(t *testing.T, condition string) *Policy {
 	t.Helper()
-	p, err := Parse([]byte(`{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"*","Resource":"*","Condition":` +
+	p,
+		err := Parse([]byte(`{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"*","Resource":"*","Condition":` +
 		condition + `}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +46,8 @@ func TestConditions(t *testing.T) {
 		{`{"StringLike":{"s3:prefix":"home/${aws:username}/*"}}`,
 			map[string][]string{"s3:prefix": {"home/bob/x"}, "aws:username": {"*"}}, false},
 		{`{"StringLike":{"s3:prefix":"home/${aws:username}/*"}}`, map[string][]string{"s3:prefix": {"home/bob/x"}}, false},
-		{`{"StringLike":{"s3:prefix":"home/${aws:username, 'bob'}/*"}}`, map[string][]string{"s3:prefix": {"home/bob/x"}}, true},
+		{`{"StringLike":{"s3:prefix":"home/${aws:username, 'bob'}/*"}}`, map[string][]string{"s3:prefix": {"home/bob/x"}},
+			true},
 		{`{"StringLike":{"s3:prefix":"a${*}"}}`, map[string][]string{"s3:prefix": {"a*"}}, true},
 		{`{"StringLike":{"s3:prefix":"a${*}"}}`, map[string][]string{"s3:prefix": {"ab"}}, false},
 		{`{"NumericLessThanEquals":{"s3:max-keys":"10"}}`, map[string][]string{"s3:max-keys": {"10"}}, true},
@@ -69,7 +71,8 @@ func TestConditions(t *testing.T) {
 		{`{"Bool":{"aws:SecureTransport":true}}`, map[string][]string{"aws:securetransport": {"false"}}, false},
 		{`{"Bool":{"aws:SecureTransport":"false"}}`, nil, false},
 		{`{"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}`, map[string][]string{"aws:sourceip": {"10.1.2.3"}}, true},
-		{`{"IpAddress":{"aws:SourceIp":["10.0.0.0/8","192.0.2.1"]}}`, map[string][]string{"aws:sourceip": {"192.0.2.1"}}, true},
+		{`{"IpAddress":{"aws:SourceIp":["10.0.0.0/8","192.0.2.1"]}}`, map[string][]string{"aws:sourceip": {"192.0.2.1"}},
+			true},
 		{`{"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}`, map[string][]string{"aws:sourceip": {"::ffff:10.1.2.3"}}, true},
 		{`{"IpAddress":{"aws:SourceIp":"2001:db8::/32"}}`, map[string][]string{"aws:sourceip": {"2001:db8:1::1"}}, true},
 		{`{"NotIpAddress":{"aws:SourceIp":"10.0.0.0/8"}}`, map[string][]string{"aws:sourceip": {"11.1.2.3"}}, true},
@@ -96,7 +99,8 @@ func TestConditions(t *testing.T) {
 			map[string][]string{"s3:requestobjecttagkeys": {"a", "c"}}, true},
 		{`{"ForAllValues:StringNotEquals":{"s3:RequestObjectTagKeys":["a"]}}`,
 			map[string][]string{"s3:requestobjecttagkeys": {"a", "c"}}, false},
-		{`{"StringEquals":{"s3:RequestObjectTag/Team":"red"}}`, map[string][]string{"s3:requestobjecttag/team": {"red"}}, true},
+		{`{"StringEquals":{"s3:RequestObjectTag/Team":"red"}}`, map[string][]string{"s3:requestobjecttag/team": {"red"}},
+			true},
 		{`{"StringEquals":{"aws:UserAgent":"a","aws:Referer":"b"}}`, map[string][]string{"aws:useragent": {"a"}}, false},
 		{`{"StringEquals":{"aws:UserAgent":"a"},"Null":{"aws:Referer":"true"}}`, map[string][]string{"aws:useragent": {"a"}},
 			true},
@@ -135,7 +139,8 @@ func TestStatements(t *testing.T) {
 		{`{"Effect":"Deny","Action":"s3:PutObject","Resource":"*"},{"Effect":"Allow","Action":"*","Resource":"*"}`,
 			"s3:PutObject", "b/k", Deny},
 		{`{"Effect":"Deny","NotAction":"s3:Get*","Resource":"*"}`, "s3:PutObject", "b/k", Deny},
-		{`{"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::b/${aws:username}/*"}`, "s3:GetObject", "b/alice/k", Allow},
+		{`{"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::b/${aws:username}/*"}`, "s3:GetObject", "b/alice/k",
+			Allow},
 		{`{"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::b/${aws:username}/*"}`, "s3:GetObject", "b/bob/k", None},
 		{`{"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::b/${aws:Referer}/*"}`, "s3:GetObject", "b//k", None},
 		{`{"Effect":"Allow","Action":"s3:*","NotResource":"arn:aws:s3:::b/${aws:Referer}/*"}`, "s3:GetObject", "b/k", None},
@@ -219,7 +224,9 @@ func TestBadPoliciesAreNamed(t *testing.T) {
 
 // TestUnknownActions names the actions of S3 that no request has.
 func TestUnknownActions(t *testing.T) {
-	p, err := Parse([]byte(`{"Statement":{"Effect":"Allow","Action":["s3:GetObjet","s3:Get*","s3:getobject","sts:X"],"Resource":"*"}}`))
+	p,
+		err := Parse(
+		[]byte(`{"Statement":{"Effect":"Allow","Action":["s3:GetObjet","s3:Get*","s3:getobject","sts:X"],"Resource":"*"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,10 +237,12 @@ func TestUnknownActions(t *testing.T) {
 
 // FuzzParse lets no text crash the parser or the evaluation.
 func FuzzParse(f *testing.F) {
-	f.Add(`{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::b/${aws:username}"}}`,
+	f.Add(
+		`{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::b/${aws:username}"}}`,
 		"b/k", "alice")
 	f.Add(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","NotAction":"*","NotResource":"*","Condition":`+
-		`{"ForAnyValue:ArnLike":{"aws:referer":"arn:a:b:c:d:*"},"IpAddressIfExists":{"aws:sourceip":"::/0"}}}]}`, "b", "arn:a:b:c:d:e")
+		`{"ForAnyValue:ArnLike":{"aws:referer":"arn:a:b:c:d:*"},"IpAddressIfExists":{"aws:sourceip":"::/0"}}}]}`, "b",
+		"arn:a:b:c:d:e")
 	f.Fuzz(func(t *testing.T, text, resource, value string) {
 		p, err := Parse([]byte(text))
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Ambiguous is a fault in a policy that other parsers of JSON do not notice, such as a name that is given twice. Parsers
-// differ in what they make of such a policy.
+// Ambiguous is a fault in a policy that other parsers of JSON do not notice, such as a name that is given twice.
+// Parsers differ in what they make of such a policy.
 type Ambiguous string
 
 // Error returns the description of the fault.
@@ -111,8 +111,8 @@ func ScalarsOf(raw []byte) ([]string, error) {
 	return out, Readable(out...)
 }
 
-// Readable returns an Ambiguous fault if a text has the Unicode replacement character, by which the JSON decoder replaces
-// invalid Unicode. A text with replaced characters would match other keys than its author meant.
+// Readable returns an Ambiguous fault if a text has the Unicode replacement character, by which the JSON decoder
+// replaces invalid Unicode. A text with replaced characters would match other keys than its author meant.
 func Readable(all ...string) error {
 	for _, text := range all {
 		if strings.ContainsRune(text, utf8.RuneError) {

@@ -16,8 +16,9 @@ var knownKeys = map[string]struct{}{
 	"s3:x-amz-server-side-encryption-aws-kms-key-id":     {},
 	"s3:x-amz-server-side-encryption-customer-algorithm": {},
 	"s3:x-amz-grant-read":                                {}, "s3:x-amz-grant-write": {},
-	"s3:x-amz-grant-read-acp": {}, "s3:x-amz-grant-write-acp": {}, "s3:x-amz-grant-full-control": {}, "s3:x-amz-object-ownership": {},
-	"s3:object-lock-mode": {}, "s3:object-lock-legal-hold": {}, "s3:object-lock-retain-until-date": {},
+	"s3:x-amz-grant-read-acp": {}, "s3:x-amz-grant-write-acp": {}, "s3:x-amz-grant-full-control": {},
+	"s3:x-amz-object-ownership": {},
+	"s3:object-lock-mode":       {}, "s3:object-lock-legal-hold": {}, "s3:object-lock-retain-until-date": {},
 	"s3:if-match": {}, "s3:if-none-match": {}, "s3:authtype": {}, "s3:signatureversion": {}, "s3:requestobjecttagkeys": {},
 }
 

@@ -42,8 +42,8 @@ func wild(text string) []rune {
 	return out
 }
 
-// compileWith compiles a pattern. If variables is true, ${KEY} stands for the value of a condition key, ${KEY, 'TEXT'} has
-// a default, and ${*}, ${?} and ${$} stand for the characters themselves.
+// compileWith compiles a pattern. If variables is true, ${KEY} stands for the value of a condition key, ${KEY, 'TEXT'}
+// has a default, and ${*}, ${?} and ${$} stand for the characters themselves.
 func compileWith(text string, variables bool) (pattern, error) {
 	return compileParts(text, variables, wild)
 }
@@ -98,8 +98,8 @@ func variableOf(text string) (part, error) {
 	return v, nil
 }
 
-// resolve replaces the variables of a pattern by the values of a request. A character * of a value is no wildcard. resolve
-// returns false if the request has no single value for a variable.
+// resolve replaces the variables of a pattern by the values of a request. A character * of a value is no wildcard.
+// resolve returns false if the request has no single value for a variable.
 func (p *pattern) resolve(r *Request) (pattern, bool) {
 	if len(p.parts) == 1 && p.parts[0].variable == "" {
 		return *p, true

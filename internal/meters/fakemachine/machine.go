@@ -243,7 +243,8 @@ func (m *Machine) networks(files map[string]string) {
 func (m *Machine) groups(files map[string]string) {
 	for path, g := range m.Groups {
 		dir := "/sys/fs/cgroup" + path
-		files[dir+"/cpu.stat"] = fmt.Sprintf("usage_usec %d\nuser_usec 1\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n",
+		files[dir+"/cpu.stat"] = fmt.Sprintf(
+			"usage_usec %d\nuser_usec 1\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n",
 			g.UsageUS, g.Periods, g.Throttled, g.ThrottledUS)
 		limit := g.Max
 		if limit == "" {

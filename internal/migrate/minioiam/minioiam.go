@@ -88,8 +88,8 @@ type keyFile struct {
 	Expires     *time.Time      `json:"expiration"`
 }
 
-// Read reads an archive of the given size. The parameter name is used only in errors. Read fails with kind Corrupt if the
-// archive or one of its files is damaged or is none of MinIO's.
+// Read reads an archive of the given size. The parameter name is used only in errors. Read fails with kind Corrupt if
+// the archive or one of its files is damaged or is none of MinIO's.
 func Read(r io.ReaderAt, size int64, name string) (*Export, error) {
 	archive, err := zip.NewReader(r, size)
 	if err != nil {

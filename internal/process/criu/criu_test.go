@@ -249,7 +249,8 @@ func TestDumpsThatFail(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("SIGINT")
 	cancel(cause)
-	if err := program(t, "works").Dump(ctx, DumpOptions{PID: 7, Args: anyUser}, &received{}); !errs.Is(err, errs.Cancelled) ||
+	if err := program(t, "works").Dump(ctx, DumpOptions{PID: 7, Args: anyUser}, &received{}); !errs.Is(err,
+		errs.Cancelled) ||
 		!errors.Is(err, cause) {
 		t.Errorf("%v", err)
 	}

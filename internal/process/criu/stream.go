@@ -56,7 +56,8 @@ func listen(dir, socket string) (*streamer, error) {
 	return &streamer{listener: l, open: map[io.Closer]struct{}{}}, nil
 }
 
-// fail records the first error and ends the conversation: criu fails with a broken pipe then, and puts the process back.
+// fail records the first error and ends the conversation: criu fails with a broken pipe then, and puts the process
+// back.
 func (s *streamer) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

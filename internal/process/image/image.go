@@ -12,8 +12,9 @@
 //	8 bytes  length of the payload: at most 1 MiB, of an index at most 256 MiB
 //
 // The payload of an end of file is the file's size, 8 bytes. The frames of several files may alternate. The last frame
-// is the index, in JSON. The container ends with a footer of 32 bytes: "NEBULAPE", the offset of the index's header, the
-// length of the index's payload, and the CRC-64/NVME of these 24 bytes. Without its footer a container is not complete.
+// is the index, in JSON. The container ends with a footer of 32 bytes: "NEBULAPE", the offset of the index's header,
+// the length of the index's payload, and the CRC-64/NVME of these 24 bytes. Without its footer a container is not
+// complete.
 package image
 
 import (

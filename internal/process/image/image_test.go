@@ -35,8 +35,8 @@ func noise(n int, seed uint64) []byte {
 // sample has files that are empty, small, and of several frames, written at the same time.
 func sample(t testing.TB) ([]byte, map[string][]byte) {
 	t.Helper()
-	files := map[string][]byte{"inventory.img": noise(86, 1), "empty.img": {}, "pages-1.img": noise(2*image.FrameData+77, 2),
-		"core-7.img": noise(2348, 3), "exact.img": noise(image.FrameData, 4)}
+	files := map[string][]byte{"inventory.img": noise(86, 1), "empty.img": {},
+		"pages-1.img": noise(2*image.FrameData+77, 2), "core-7.img": noise(2348, 3), "exact.img": noise(image.FrameData, 4)}
 	var out bytes.Buffer
 	w := image.NewWriter(&out)
 	var wg sync.WaitGroup
@@ -83,7 +83,8 @@ func TestFilesComeBack(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", name, n, err)
 		}
 	}
-	if _, err := m.WriteFile(t.Context(), "other.img", &bytes.Buffer{}); !errs.Is(err, errs.NotFound) || m.Has("other.img") {
+	if _, err := m.WriteFile(t.Context(), "other.img", &bytes.Buffer{}); !errs.Is(err, errs.NotFound) ||
+		m.Has("other.img") {
 		t.Errorf("%v", err)
 	}
 }

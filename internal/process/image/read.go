@@ -39,8 +39,8 @@ type Image struct {
 	byName  map[string]int
 }
 
-// Open reads the index of a container. Open fails with kind Corrupt if the container is not complete, or if its index is
-// damaged. Open does not read the image files; see Verify.
+// Open reads the index of a container. Open fails with kind Corrupt if the container is not complete, or if its index
+// is damaged. Open does not read the image files; see Verify.
 func Open(src Source) (*Image, error) {
 	bad := func(format string, args ...any) (*Image, error) { return nil, damaged(src.Name(), format, args...) }
 	if src.Size() < headerSize+footerSize {
@@ -262,8 +262,8 @@ func (v *verifier) compare() error {
 // Has reports whether the container has an image file of this name.
 func (m *Image) Has(name string) bool { _, ok := m.byName[name]; return ok }
 
-// WriteFile writes an image file to w, and compares the checksum of each frame before it is written. The next frames are
-// read while earlier ones are written. If the container has no such file, the error is of kind NotFound.
+// WriteFile writes an image file to w, and compares the checksum of each frame before it is written. The next frames
+// are read while earlier ones are written. If the container has no such file, the error is of kind NotFound.
 func (m *Image) WriteFile(ctx context.Context, name string, w io.Writer) (int64, error) {
 	i, ok := m.byName[name]
 	if !ok {
@@ -313,8 +313,8 @@ type stretch struct {
 	err   error
 }
 
-// readAhead reads the parts of a file in stretches of at most 8 MiB, and closes out at the end. A stretch may have frames
-// of other files between those of the file. The memory of written stretches comes back through free.
+// readAhead reads the parts of a file in stretches of at most 8 MiB, and closes out at the end. A stretch may have
+// frames of other files between those of the file. The memory of written stretches comes back through free.
 func (m *Image) readAhead(ctx context.Context, parts []Part, out chan<- stretch, free <-chan []byte) {
 	defer close(out)
 	for len(parts) > 0 && ctx.Err() == nil {

@@ -83,7 +83,8 @@ func TestReadOfAnEndedProcess(t *testing.T) {
 			break
 		}
 	}
-	if _, err := Read(Tree{}, zombie.Process.Pid); !errs.Is(err, errs.NotFound) || !strings.Contains(err.Error(), "zombie") {
+	if _, err := Read(Tree{}, zombie.Process.Pid); !errs.Is(err, errs.NotFound) ||
+		!strings.Contains(err.Error(), "zombie") {
 		t.Errorf("%v", err)
 	}
 	if err := zombie.Wait(); err != nil {
@@ -182,7 +183,8 @@ func TestUsingCUDA(t *testing.T) {
 }
 
 func FuzzMaps(f *testing.F) {
-	f.Add("7f0000000000-7f0000010000 r-xp 00000000 08:01 99 /usr/lib/libcuda.so.1\n", "Name:\tx\nVmRSS:\t1 kB\n", "1 (a) S 1")
+	f.Add("7f0000000000-7f0000010000 r-xp 00000000 08:01 99 /usr/lib/libcuda.so.1\n", "Name:\tx\nVmRSS:\t1 kB\n",
+		"1 (a) S 1")
 	f.Fuzz(func(t *testing.T, maps, status, stat string) {
 		var p Process
 		_ = p.parseMaps(strings.NewReader(maps)) // a line may be too long

@@ -129,8 +129,8 @@ func hasTags(attrs map[string]string, want []Tag) bool {
 	return true
 }
 
-// AttrStatus is the attribute of a version with its replication status: "REPLICA", or a JSON object with a State for each
-// link.
+// AttrStatus is the attribute of a version with its replication status: "REPLICA", or a JSON object with a State for
+// each link.
 const AttrStatus = object.AttrReplication
 
 // The states of a version in the header x-amz-replication-status.
@@ -170,7 +170,8 @@ func SetState(attrs map[string]string, l Link, s State) error {
 	return err
 }
 
-// Status returns the header x-amz-replication-status of a version, or "" if the version is not replicated. c may be nil.
+// Status returns the header x-amz-replication-status of a version, or "" if the version is not replicated. c may be
+// nil.
 func (c *Config) Status(since time.Time, info *object.Info) string {
 	if info.Attributes[AttrStatus] == Replica {
 		return Replica

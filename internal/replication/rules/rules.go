@@ -30,7 +30,8 @@ type Config struct {
 }
 
 // Rule says which objects go to one destination. The field Markers says whether delete markers go there too. The fields
-// Deletes and Existing can only be Disabled: deletions of versions, and objects that are older than the rule, are not copied.
+// Deletes and Existing can only be Disabled: deletions of versions, and objects that are older than the rule, are not
+// copied.
 type Rule struct {
 	ID                 string      `xml:"ID,omitempty"`
 	Priority           *int        `xml:"Priority,omitempty"`
@@ -104,7 +105,8 @@ func malformed(reason string) error {
 }
 
 func missing(what string) error {
-	return &Fault{http.StatusNotImplemented, "NotImplemented", "The server does not have this part of replication: " + what}
+	return &Fault{http.StatusNotImplemented, "NotImplemented",
+		"The server does not have this part of replication: " + what}
 }
 
 // Limits of S3.
@@ -115,8 +117,8 @@ const (
 
 const enabled, disabled = "Enabled", "Disabled"
 
-// Parse reads a replication configuration. known reports whether the server's configuration has a target with a name. The
-// error is a *Fault.
+// Parse reads a replication configuration. known reports whether the server's configuration has a target with a name.
+// The error is a *Fault.
 func Parse(body []byte, known func(target string) bool) (*Config, error) {
 	var c Config
 	if err := xml.Unmarshal(body, &c); err != nil {

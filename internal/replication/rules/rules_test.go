@@ -58,8 +58,9 @@ func TestParseRefusesWhatTheServerDoesNotHave(t *testing.T) {
 
 func TestRulesChooseVersions(t *testing.T) {
 	l := Link{"b", "there", "copies"}
-	low := strings.Replace(rule("<Priority>1</Priority><Filter><Prefix>a</Prefix></Filter><DeleteMarkerReplication><Status>"+
-		"Enabled</Status></DeleteMarkerReplication>"), "<ID>r", "<ID>low", 1)
+	low := strings.Replace(
+		rule("<Priority>1</Priority><Filter><Prefix>a</Prefix></Filter><DeleteMarkerReplication><Status>"+
+			"Enabled</Status></DeleteMarkerReplication>"), "<ID>r", "<ID>low", 1)
 	high := strings.Replace(rule("<Priority>2</Priority><Filter><Prefix>a/b</Prefix></Filter>"), "<ID>r", "<ID>high", 1)
 	tagged := rule("<Filter><And><Prefix>t</Prefix><Tag><Key>k</Key><Value>v</Value></Tag></And></Filter>")
 	c := parse(t, low+high+tagged)
@@ -71,7 +72,8 @@ func TestRulesChooseVersions(t *testing.T) {
 	}{
 		{"a", "", false, true}, {"a", "", true, true}, {"a/b", "", false, true},
 		{"a/b", "", true, false}, // the rule with the higher priority has no delete markers
-		{"c", "", false, false}, {"t", "", false, false}, {"t", `{"k":"w"}`, false, false}, {"t", `{"k":"v","x":"y"}`, false, true},
+		{"c", "", false, false}, {"t", "", false, false}, {"t", `{"k":"w"}`, false, false},
+		{"t", `{"k":"v","x":"y"}`, false, true},
 	} {
 		info := object.Info{Bucket: "b", Key: x.key, Marker: x.marker, Attributes: map[string]string{object.AttrTags: x.tags}}
 		if got := c.Wants(l, &info); got != x.want {
@@ -114,7 +116,8 @@ func TestStatusOfAVersion(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("<ReplicationConfiguration>" + rule("<Filter><And><Prefix>t</Prefix></And></Filter>") + "</ReplicationConfiguration>"))
+	f.Add([]byte("<ReplicationConfiguration>" + rule("<Filter><And><Prefix>t</Prefix></And></Filter>") +
+		"</ReplicationConfiguration>"))
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		c, err := Parse(doc, func(string) bool { return true })
 		if err != nil {

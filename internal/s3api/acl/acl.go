@@ -58,7 +58,8 @@ func toGroup(uri string, p auth.Permission) auth.Grantee {
 }
 
 // Canned returns the ACL that a canned ACL of S3 stands for. The second result is false if S3 has no canned ACL of this
-// name for a bucket (if ofBucket is true) or for an object. The parameter bucketOwner is the owner of an object's bucket.
+// name for a bucket (if ofBucket is true) or for an object. The parameter bucketOwner is the owner of an object's
+// bucket.
 func Canned(name string, ofBucket bool, owner, bucketOwner string) (auth.ACL, bool) {
 	out := Private(owner)
 	add := func(g ...auth.Grantee) { out.Grantees = append(out.Grantees, g...) }
@@ -91,8 +92,8 @@ func Canned(name string, ofBucket bool, owner, bucketOwner string) (auth.ACL, bo
 // Requester is the sender of a request. The zero Requester is anonymous.
 type Requester struct{ Access string }
 
-// Allows reports whether an ACL gives a permission to the sender of a request. If ignorePublic is true, grants to groups
-// have no effect. The owner of the ACL has every permission.
+// Allows reports whether an ACL gives a permission to the sender of a request. If ignorePublic is true, grants to
+// groups have no effect. The owner of the ACL has every permission.
 func Allows(acl auth.ACL, who Requester, permission auth.Permission, ignorePublic bool) bool {
 	if who.Access != "" && who.Access == acl.Owner {
 		return true
@@ -113,8 +114,8 @@ func Allows(acl auth.ACL, who Requester, permission auth.Permission, ignorePubli
 	return false
 }
 
-// Granted returns an ACL with the permissions that acl grants to the sender of a request, in versitygw's form. The owner
-// of the returned ACL is the given owner of the bucket.
+// Granted returns an ACL with the permissions that acl grants to the sender of a request, in versitygw's form. The
+// owner of the returned ACL is the given owner of the bucket.
 func Granted(acl auth.ACL, who Requester, owner string, ignorePublic bool) auth.ACL {
 	out := auth.ACL{Owner: owner, Grantees: []auth.Grantee{}}
 	for _, p := range []auth.Permission{auth.PermissionRead, auth.PermissionWrite, auth.PermissionReadAcp,

@@ -80,22 +80,26 @@ func TestWhatRequestsAskFor(t *testing.T) {
 		code  string
 		n     int
 	}{
-		"nothing":         {Asked{}, "", 1},
-		"canned":          {Asked{Canned: "public-read"}, "", 2},
-		"no canned":       {Asked{Canned: "nonsense"}, "InvalidArgument", 0},
-		"of AWS alone":    {Asked{Canned: "aws-exec-read"}, "NotImplemented", 0},
-		"two ways":        {Asked{Canned: "private", Grants: map[string]string{"X-Amz-Grant-Read": "bob"}}, "InvalidRequest", 0},
+		"nothing":      {Asked{}, "", 1},
+		"canned":       {Asked{Canned: "public-read"}, "", 2},
+		"no canned":    {Asked{Canned: "nonsense"}, "InvalidArgument", 0},
+		"of AWS alone": {Asked{Canned: "aws-exec-read"}, "NotImplemented", 0},
+		"two ways": {Asked{Canned: "private", Grants: map[string]string{"X-Amz-Grant-Read": "bob"}}, "InvalidRequest",
+			0},
 		"header and XML":  {Asked{Canned: "private", Body: []byte(xmlACL("bob"))}, "UnexpectedContent", 0},
 		"headers":         {Asked{Grants: map[string]string{"X-Amz-Grant-Read": `id="bob", uri="` + AllUsers + `"`}}, "", 2},
 		"nobody's header": {Asked{Grants: map[string]string{"X-Amz-Grant-Read": "id=mallory"}}, "InvalidArgument", 0},
 		"too many": {Asked{Grants: map[string]string{"X-Amz-Grant-Read": strings.Repeat("bob,", 101) + "bob"}},
 			"InvalidRequest", 0},
-		"XML":           {Asked{Body: []byte(xmlACL("bob", bob, xmlGrant("Group", "<URI>"+AuthenticatedUsers+"</URI>", "WRITE")))}, "", 2},
+		"XML": {Asked{Body: []byte(xmlACL("bob", bob,
+			xmlGrant("Group", "<URI>"+AuthenticatedUsers+"</URI>", "WRITE")))}, "", 2},
 		"no grants":     {Asked{Body: []byte(xmlACL("bob"))}, "", 0},
 		"another owner": {Asked{Body: []byte(xmlACL("alice", bob))}, "InvalidArgument", 0},
 		"no owner":      {Asked{Body: []byte(xmlACL("", bob))}, "MalformedACLError", 0},
-		"no permission": {Asked{Body: []byte(xmlACL("bob", xmlGrant("CanonicalUser", "<ID>bob</ID>", "DANCE")))}, "MalformedACLError", 0},
-		"no kind":       {Asked{Body: []byte(xmlACL("bob", xmlGrant("Robot", "<ID>bob</ID>", "READ")))}, "MalformedACLError", 0},
+		"no permission": {Asked{Body: []byte(xmlACL("bob", xmlGrant("CanonicalUser", "<ID>bob</ID>", "DANCE")))},
+			"MalformedACLError", 0},
+		"no kind": {Asked{Body: []byte(xmlACL("bob", xmlGrant("Robot", "<ID>bob</ID>", "READ")))}, "MalformedACLError",
+			0},
 		"e-mail": {Asked{Body: []byte(xmlACL("bob", xmlGrant("AmazonCustomerByEmail",
 			"<EmailAddress>b@example.com</EmailAddress>", "READ")))}, "UnresolvableGrantByEmailAddress", 0},
 		"no XML": {Asked{Body: []byte("<a")}, "MalformedXML", 0},
@@ -113,7 +117,8 @@ func TestWhatRequestsAskFor(t *testing.T) {
 
 // FuzzACL reads any XML as an ACL. An ACL that was read is shown as XML that is read as the same ACL.
 func FuzzACL(f *testing.F) {
-	f.Add(xmlACL("bob", xmlGrant("CanonicalUser", "<ID>bob</ID>", "READ"), xmlGrant("Group", "<URI>"+AllUsers+"</URI>", "READ")))
+	f.Add(xmlACL("bob", xmlGrant("CanonicalUser", "<ID>bob</ID>", "READ"),
+		xmlGrant("Group", "<URI>"+AllUsers+"</URI>", "READ")))
 	f.Add("<AccessControlPolicy/>")
 	f.Fuzz(func(t *testing.T, body string) {
 		acl, err := targetOf("bob").Make(Asked{Body: []byte(body)})

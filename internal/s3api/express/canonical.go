@@ -25,8 +25,8 @@ type Request struct {
 	Payload string // the payload's SHA-256 in hex, or another value of x-amz-content-sha256
 }
 
-// Verify compares the signature with the one that the key makes. Verify refuses a request with x-amz headers that are not
-// signed, because anybody on the way could have added them.
+// Verify compares the signature with the one that the key makes. Verify refuses a request with x-amz headers that are
+// not signed, because anybody on the way could have added them.
 func (s *Signature) Verify(r *Request, key []byte) error {
 	unsigned := ""
 	r.Names(func(name []byte) {
@@ -35,8 +35,8 @@ func (s *Signature) Verify(r *Request, key []byte) error {
 		}
 	})
 	if unsigned != "" {
-		return refuse(http.StatusForbidden, "AccessDenied", "There were headers present in the request which were not signed: "+
-			unsigned)
+		return refuse(http.StatusForbidden, "AccessDenied",
+			"There were headers present in the request which were not signed: "+unsigned)
 	}
 	sum := sha256.Sum256(s.canonical(r))
 	text := algorithm + "\n" + s.Date + "\n" + s.Scope() + "\n" + hex.EncodeToString(sum[:])

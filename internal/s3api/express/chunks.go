@@ -26,8 +26,8 @@ const (
 // maxLine is the longest line of a payload in chunks, with its end.
 const maxLine = 1 << 10
 
-// Chunks reads the content of a payload in chunks. Chunks compares the signatures of chunks and of the trailer, and fails if a
-// line is malformed or missing. The content counts only after Chunks has returned io.EOF.
+// Chunks reads the content of a payload in chunks. Chunks compares the signatures of chunks and of the trailer, and
+// fails if a line is malformed or missing. The content counts only after Chunks has returned io.EOF.
 type Chunks struct {
 	r       *bufio.Reader
 	form    string
@@ -45,8 +45,8 @@ type Chunks struct {
 }
 
 // NewChunks returns a reader of the content of a payload. The form is one of UnsignedTrailer, SignedChunks and
-// SignedTrailer. The parameter trailer is the name of the announced trailer in lower case. The signature and the key are
-// those of the request's header.
+// SignedTrailer. The parameter trailer is the name of the announced trailer in lower case. The signature and the key
+// are those of the request's header.
 func NewChunks(body io.Reader, form, trailer string, s *Signature, key []byte) *Chunks {
 	c := &Chunks{r: bufio.NewReaderSize(body, 4<<10), form: form, trailer: trailer}
 	if form != UnsignedTrailer {
@@ -197,8 +197,8 @@ func (c *Chunks) trailers(lines []string) error {
 		strings.TrimSpace(signature))
 }
 
-// line reads a line and returns it without its end. A line feed without a carriage return ends the first line of a trailer
-// that some clients write as Amazon's documentation shows it.
+// line reads a line and returns it without its end. A line feed without a carriage return ends the first line of a
+// trailer that some clients write as Amazon's documentation shows it.
 func (c *Chunks) line() (string, error) {
 	var line []byte
 	for {

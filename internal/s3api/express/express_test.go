@@ -96,12 +96,14 @@ func TestTheSignatureOfAURL(t *testing.T) {
 			query = append(query, [2]string{k, v})
 		}
 	}
-	r := requestOf("GET", "/test.txt", express.Unsigned, query, map[string]string{"host": "examplebucket.s3.amazonaws.com"})
+	r := requestOf("GET", "/test.txt", express.Unsigned, query,
+		map[string]string{"host": "examplebucket.s3.amazonaws.com"})
 	if err := s.Verify(r, express.DeriveKey(exampleSecret, s.Day, s.Region, s.Service)); err != nil {
 		t.Fatal(err)
 	}
 	begin, _ := time.Parse(express.DateFormat, exampleDate)
-	for at, want := range map[time.Duration]string{-time.Hour: "AccessDenied", 0: "", 23 * time.Hour: "", 25 * time.Hour: "AccessDenied"} {
+	for at, want := range map[time.Duration]string{-time.Hour: "AccessDenied", 0: "", 23 * time.Hour: "",
+		25 * time.Hour: "AccessDenied"} {
 		err := s.CheckTime(begin.Add(at))
 		if (want == "") != (err == nil) || err != nil && codeOf(t, err) != want {
 			t.Errorf("%v after the signature: %v, expected %q", at, err, want)

@@ -86,15 +86,15 @@ func (s *Session) Proves(k *Keeper, secret string) bool {
 	return true
 }
 
-// mostSessions limits the sessions that a Keeper remembers in each of its two generations. A session that was forgotten is
-// decrypted again.
+// mostSessions limits the sessions that a Keeper remembers in each of its two generations. A session that was forgotten
+// is decrypted again.
 const mostSessions = 4096
 
 // maxToken is the longest token that is decrypted.
 const maxToken = 4096
 
-// Keeper begins sessions and finds them by their tokens. A token holds its session, encrypted, so that sessions survive a
-// restart of the server. A Keeper is safe for concurrent use.
+// Keeper begins sessions and finds them by their tokens. A token holds its session, encrypted, so that sessions survive
+// a restart of the server. A Keeper is safe for concurrent use.
 type Keeper struct {
 	seal cipher.AEAD
 	key  []byte

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package express verifies the requests for directory buckets: sessions, signatures and signed payloads. Package express
-// does no I/O except for reading the payloads.
+// Package express verifies the requests for directory buckets: sessions, signatures and signed payloads. Package
+// express does no I/O except for reading the payloads.
 package express
 
 import (
@@ -102,7 +102,8 @@ func ParseHeader(authorization, date, token string) (*Signature, error) {
 		*at = value
 	}
 	if date == "" {
-		return nil, refuse(http.StatusForbidden, "AccessDenied", "AWS authentication requires a valid Date or x-amz-date header")
+		return nil, refuse(http.StatusForbidden, "AccessDenied",
+			"AWS authentication requires a valid Date or x-amz-date header")
 	}
 	return s, s.complete(credential, signed)
 }
@@ -133,7 +134,8 @@ func (s *Signature) complete(credential, signed string) error {
 	parts := strings.Split(credential, "/")
 	n := len(parts)
 	if n < 5 || parts[n-1] != "aws4_request" {
-		return malformed(s.Presigned, "The credential is malformed; expected \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".")
+		return malformed(s.Presigned,
+			"The credential is malformed; expected \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".")
 	}
 	s.Access = strings.Join(parts[:n-4], "/")
 	s.Day, s.Region, s.Service = parts[n-4], parts[n-3], parts[n-2]
@@ -152,7 +154,8 @@ func (s *Signature) complete(credential, signed string) error {
 	return nil
 }
 
-// CheckTime returns an error if the date of a signature is too far from the time now, or if a presigned URL has expired.
+// CheckTime returns an error if the date of a signature is too far from the time now, or if a presigned URL has
+// expired.
 func (s *Signature) CheckTime(now time.Time) error {
 	at, err := time.Parse(DateFormat, s.Date)
 	switch {

@@ -42,8 +42,8 @@ func control(s syscall.Conn, f func(fd int) error) error {
 const tries = 16
 
 // awake is a socket on which no wakeup is lost. The kernel's TLS may report a full socket when everything was
-// acknowledged a moment before, and then no event follows: TCP itself handles that case, and TLS does not. So awake asks
-// whether the socket can be written before it waits for an event.
+// acknowledged a moment before, and then no event follows: TCP itself handles that case, and TLS does not. So awake
+// asks whether the socket can be written before it waits for an event.
 type awake struct{ syscall.RawConn }
 
 func (a awake) Write(f func(uintptr) bool) error {

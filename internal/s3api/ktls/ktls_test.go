@@ -42,10 +42,12 @@ func TestKeysOfTheStandard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := hex.EncodeToString(k.key) + " " + hex.EncodeToString(k.iv); got != "9f02283b6c9c07efc26bb9f2ac92e356 cf782b88dd83549aadf1e984" {
+	if got := hex.EncodeToString(k.key) + " " +
+		hex.EncodeToString(k.iv); got != "9f02283b6c9c07efc26bb9f2ac92e356 cf782b88dd83549aadf1e984" {
 		t.Errorf("key and iv are %s", got)
 	}
-	const want = "0403" + "3300" + "dd83549aadf1e984" + "9f02283b6c9c07efc26bb9f2ac92e356" + "cf782b88" + "0000000000000000"
+	const want = "0403" + "3300" + "dd83549aadf1e984" + "9f02283b6c9c07efc26bb9f2ac92e356" + "cf782b88" +
+		"0000000000000000"
 	if got := hex.EncodeToString(k.info()); got != want {
 		t.Errorf("the kernel gets %s, expected %s", got, want)
 	}
@@ -57,7 +59,8 @@ func TestKeysOfTheStandard(t *testing.T) {
 
 func TestSecretsOfTheLog(t *testing.T) {
 	var l secretLog
-	for _, line := range []string{"CLIENT_TRAFFIC_SECRET_0 aa bb\n", "SERVER_TRAFFIC_SECRET_0 aa 0102\n", "EXPORTER_SECRET aa cc\n"} {
+	for _, line := range []string{"CLIENT_TRAFFIC_SECRET_0 aa bb\n", "SERVER_TRAFFIC_SECRET_0 aa 0102\n",
+		"EXPORTER_SECRET aa cc\n"} {
 		if _, err := l.Write([]byte(line)); err != nil {
 			t.Error(err)
 		}
@@ -65,7 +68,8 @@ func TestSecretsOfTheLog(t *testing.T) {
 	if hex.EncodeToString(l.secret) != "0102" {
 		t.Errorf("the secret is %x", l.secret)
 	}
-	for _, line := range []string{"SERVER_TRAFFIC_SECRET_0 aa\n", "SERVER_TRAFFIC_SECRET_0 aa x\n", "SERVER_TRAFFIC_SECRET_0 \n"} {
+	for _, line := range []string{"SERVER_TRAFFIC_SECRET_0 aa\n", "SERVER_TRAFFIC_SECRET_0 aa x\n",
+		"SERVER_TRAFFIC_SECRET_0 \n"} {
 		if _, err := new(secretLog).Write([]byte(line)); err == nil {
 			t.Errorf("%q has a secret", line)
 		}
@@ -125,7 +129,8 @@ func certify(t *testing.T) tls.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"here"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"here"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +173,8 @@ func connect(t *testing.T, kernel, soft bool, change func(client *tls.Config)) p
 	if soft {
 		l = softListener{below, p.wire}
 	}
-	l = Listener(l, &tls.Config{Certificates: []tls.Certificate{certify(t)}, MinVersion: tls.VersionTLS12}, kernel, p.counts)
+	l = Listener(l, &tls.Config{Certificates: []tls.Certificate{certify(t)}, MinVersion: tls.VersionTLS12}, kernel,
+		p.counts)
 	if soft {
 		l.(*listener).enable = func(s Socket, k *keys) error { s.(*softSocket).arm(k); return nil }
 	}

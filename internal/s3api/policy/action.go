@@ -92,10 +92,10 @@ func comparableActions(raw json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// Spell returns a policy in a form that the S3 library versitygw accepts. In that form, actions are written in the letter
-// case of versitygw, and conditions that versitygw does not know are left out. Spell returns nil if versitygw accepts the
-// policy as it is, or if the policy cannot be parsed. versitygw only checks the returned form, and evaluates requests by
-// the rewritten policy in Rules.
+// Spell returns a policy in a form that the S3 library versitygw accepts. In that form, actions are written in the
+// letter case of versitygw, and conditions that versitygw does not know are left out. Spell returns nil if versitygw
+// accepts the policy as it is, or if the policy cannot be parsed. versitygw only checks the returned form, and
+// evaluates requests by the rewritten policy in Rules.
 func Spell(text []byte) []byte {
 	if len(text) > MaxSize {
 		return nil

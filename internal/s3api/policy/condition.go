@@ -22,10 +22,11 @@ const (
 // Condition is the Condition element of a policy statement: values by operator and condition key.
 type Condition map[string]map[string]json.RawMessage
 
-// kinds are the condition keys that operators other than those for text can compare, by the beginning of the operator. A
-// denial by another key would never apply. The values of tags may be numbers and dates.
+// kinds are the condition keys that operators other than those for text can compare, by the beginning of the operator.
+// A denial by another key would never apply. The values of tags may be numbers and dates.
 var kinds = map[string][]string{
-	"Date":    {"aws:currenttime", "aws:epochtime", "s3:object-lock-retain-until-date", "s3:existingobjecttag/", "s3:requestobjecttag/"},
+	"Date": {"aws:currenttime", "aws:epochtime", "s3:object-lock-retain-until-date", "s3:existingobjecttag/",
+		"s3:requestobjecttag/"},
 	"Numeric": {"s3:max-keys", "aws:epochtime", "s3:existingobjecttag/", "s3:requestobjecttag/"},
 	"Bool":    {"aws:securetransport", "s3:existingobjecttag/", "s3:requestobjecttag/"},
 	"Ip":      {"aws:sourceip"}, "NotIp": {"aws:sourceip"}, "Arn": {"aws:principalarn"},
@@ -64,8 +65,8 @@ var gatewayKeys = map[string]struct{}{
 	"s3:x-amz-acl": {}, "s3:versionid": {},
 }
 
-// spellCondition removes the conditions of a statement that versitygw does not know, and reports whether it removed any.
-// Package document has its own check of all conditions.
+// spellCondition removes the conditions of a statement that versitygw does not know, and reports whether it removed
+// any. Package document has its own check of all conditions.
 func spellCondition(statement map[string]json.RawMessage) bool {
 	var c Condition
 	raw, ok := statement["Condition"]

@@ -42,7 +42,8 @@ func TestEveryActionIsSpelledAsVersitygwSpellsIt(t *testing.T) {
 // matches says by a regular expression whether a key matches a pattern: * stands for any characters, ? for one.
 func matches(t *testing.T, pattern, key string) bool {
 	t.Helper()
-	like, err := regexp.Compile("(?s)^" + strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(pattern)) + "$")
+	like, err := regexp.Compile("(?s)^" + strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(pattern)) +
+		"$")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,8 +38,8 @@ type Rules struct {
 	Conditional, ObjectConditions bool
 	// Fault describes the first part of the stored policy that this server does not understand, or is nil. Sealed is
 	// true if this server does not understand a part of the policy that may be a restriction. Sealed is also true if the
-	// public access block takes the effect from a public policy. If Sealed is true, the policy allows nothing, except to the owner and to
-	// admins.
+	// public access block takes the effect from a public policy. If Sealed is true, the policy allows nothing, except to
+	// the owner and to admins.
 	Fault  error
 	Sealed bool
 

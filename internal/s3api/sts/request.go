@@ -65,10 +65,10 @@ func badValue(format string, args ...any) *Refusal {
 	return Refuse(http.StatusBadRequest, "ValidationError", format, args...)
 }
 
-// unsupported are parameters with a meaning that this server does not have. They are refused, because a client that gets
-// keys would believe that they have an effect.
-var unsupported = []string{"SerialNumber", "TokenCode", "SourceIdentity", "Tags.member.1.Key", "TransitiveTagKeys.member.1",
-	"ProvidedContexts.member.1.ProviderArn", "ProviderId"}
+// unsupported are parameters with a meaning that this server does not have. They are refused, because a client that
+// gets keys would believe that they have an effect.
+var unsupported = []string{"SerialNumber", "TokenCode", "SourceIdentity", "Tags.member.1.Key",
+	"TransitiveTagKeys.member.1", "ProvidedContexts.member.1.ProviderArn", "ProviderId"}
 
 // Parse reads the body of a request, which is a form. The error is a *Refusal.
 func Parse(body []byte) (*Request, error) {
@@ -81,11 +81,11 @@ func Parse(body []byte) (*Request, error) {
 			return nil, badValue("The parameter %.64q is given %d times; expected once.", name, len(values))
 		}
 	}
-	r := &Request{Action: form.Get("Action"), SessionName: form.Get("RoleSessionName"), Token: form.Get("WebIdentityToken"),
-		Policy: form.Get("Policy")}
+	r := &Request{Action: form.Get("Action"), SessionName: form.Get("RoleSessionName"),
+		Token: form.Get("WebIdentityToken"), Policy: form.Get("Policy")}
 	if v := form.Get("Version"); r.Action != "" && v != "" && v != version {
-		return nil, Refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %.64q for version %.32q.", r.Action,
-			v)
+		return nil, Refuse(http.StatusBadRequest, "InvalidAction", "Could not find operation %.64q for version %.32q.",
+			r.Action, v)
 	}
 	switch r.Action {
 	case "":
@@ -94,7 +94,8 @@ func Parse(body []byte) (*Request, error) {
 		return r, nil
 	case AssumeRole, AssumeRoleWithWebIdentity:
 	default:
-		return nil, Refuse(http.StatusBadRequest, "InvalidAction", "This server has no operation %.64q; expected %s, %s or %s.",
+		return nil, Refuse(http.StatusBadRequest, "InvalidAction",
+			"This server has no operation %.64q; expected %s, %s or %s.",
 			r.Action, AssumeRole, AssumeRoleWithWebIdentity, GetCallerIdentity)
 	}
 	for _, name := range unsupported {

@@ -92,14 +92,16 @@ func TestRepliesHaveTheFormOfAWS(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 	refused := string(Refuse(403, "AccessDenied", "no %s", "<b>").XML("id-3"))
-	if !strings.Contains(refused, "<Error><Type>Sender</Type><Code>AccessDenied</Code><Message>no &lt;b&gt;</Message></Error>"+
-		"<RequestId>id-3</RequestId>") {
+	if !strings.Contains(refused,
+		"<Error><Type>Sender</Type><Code>AccessDenied</Code><Message>no &lt;b&gt;</Message></Error>"+
+			"<RequestId>id-3</RequestId>") {
 		t.Error(refused)
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("Action=AssumeRole&DurationSeconds=900&RoleArn=arn:aws:iam::1:role/a&PolicyArns.member.1.arn=arn::policy/a"))
+	f.Add(
+		[]byte("Action=AssumeRole&DurationSeconds=900&RoleArn=arn:aws:iam::1:role/a&PolicyArns.member.1.arn=arn::policy/a"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := Parse(body)
 		var refused *Refusal

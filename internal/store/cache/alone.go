@@ -14,9 +14,9 @@ const (
 	mostAlone = 1024             // contents that are remembered
 )
 
-// alone remembers content that was wrong as a whole in a cluster. Each block came with its right checksum, so nobody knows
-// which node or upstream was wrong, and the owner of the wrong block keeps it. Without alone, each further read would get
-// that block again.
+// alone remembers content that was wrong as a whole in a cluster. Each block came with its right checksum, so nobody
+// knows which node or upstream was wrong, and the owner of the wrong block keeps it. Without alone, each further read
+// would get that block again.
 type alone struct {
 	mu    sync.Mutex
 	until map[object.Identity]time.Time

@@ -135,8 +135,8 @@ func (b *body) moved(n int64) {
 	b.turns = 0
 }
 
-// holds reports whether the last block of the content may be given to the reader only after the content was compared, so
-// that no reader gets the whole of a wrong content.
+// holds reports whether the last block of the content may be given to the reader only after the content was compared,
+// so that no reader gets the whole of a wrong content.
 func (b *body) holds() bool {
 	if b.whole {
 		return b.guarded()
@@ -260,8 +260,8 @@ func (b *bucket) told(id object.Identity, err error) error {
 		return err
 	}
 	b.changed(id.Key)
-	return &errs.Error{Kind: errs.IO, Op: "read", Name: b.name(id.Key), Err: layout.Both{Sentinel: object.ErrChanged, Cause: err},
-		Fix: "read the object again"}
+	return &errs.Error{Kind: errs.IO, Op: "read", Name: b.name(id.Key),
+		Err: layout.Both{Sentinel: object.ErrChanged, Cause: err}, Fix: "read the object again"}
 }
 
 // drop leaves the flight of the block at pos.
@@ -288,8 +288,8 @@ func (b *body) dropDisk() {
 	}
 }
 
-// Verify implements object.Verifier. Verify waits until the first byte is there, so that an error is known before a reply
-// begins.
+// Verify implements object.Verifier. Verify waits until the first byte is there, so that an error is known before a
+// reply begins.
 func (b *body) Verify() error {
 	for {
 		if done, err := b.over(); done {

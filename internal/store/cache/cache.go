@@ -45,8 +45,8 @@ type Upstream interface {
 	State() upstream.State
 }
 
-// Opener is an Upstream that can describe an object and read n bytes of it from off on in one request. An n of -1 reaches
-// to the end of the content.
+// Opener is an Upstream that can describe an object and read n bytes of it from off on in one request. An n of -1
+// reaches to the end of the content.
 type Opener interface {
 	Open(ctx context.Context, key, version string, off, n int64) (upstream.About, io.ReadCloser, error)
 }
@@ -156,7 +156,8 @@ func New(o Options) *Store {
 		o.Memory = 64 << 20
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Store{Buckets: o.Local, Records: o.Local, local: o.Local, files: o.Files, buckets: map[string]*bucket{}, byOrigin: map[string]*bucket{},
+	s := &Store{Buckets: o.Local, Records: o.Local, local: o.Local, files: o.Files, buckets: map[string]*bucket{},
+		byOrigin: map[string]*bucket{},
 		detached: o.Detached, log: o.Log, now: o.Now, join: checksum.NewJoiner(), fetches: ctx, stop: stop}
 	s.budget.most, s.comparing = o.Memory/blockSize, make(chan struct{}, mostComparing)
 	s.shelf, s.warming, s.refills, s.uploads = newShelf(s), newWarming(), newRefills(s), uploads{s}

@@ -201,7 +201,8 @@ func TestASilentUpstream(t *testing.T) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
-	if _, err := r.Put(t.Context(), object.Put{Bucket: bucket, Key: "w", Size: 1, Body: bytes.NewReader([]byte{1})}); !errors.Is(err,
+	if _, err := r.Put(t.Context(), object.Put{Bucket: bucket, Key: "w", Size: 1,
+		Body: bytes.NewReader([]byte{1})}); !errors.Is(err,
 		upstream.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
@@ -255,7 +256,8 @@ func TestWrongContentIsNeverGivenAsAWholeNorKept(t *testing.T) {
 		}
 		f.set(func() { f.flip = -1 })
 		r.want(t, "a", data, object.ServedUpstream)
-		if how := r.want(t, "a", data, object.ServedHit); how.Verified != map[bool]string{false: "crc64nvme", true: "md5"}[noSum] {
+		if how := r.want(t, "a", data, object.ServedHit); how.Verified != map[bool]string{false: "crc64nvme",
+			true: "md5"}[noSum] {
 			t.Errorf("verified by %s", how.Verified)
 		}
 	}
@@ -308,7 +310,8 @@ func TestWritesGoThroughAndStayWarm(t *testing.T) {
 	old := content(13, 100)
 	f.put(t, "a", old)
 	r.want(t, "a", old, object.ServedUpstream)
-	info, err := r.Put(t.Context(), object.Put{Bucket: bucket, Key: "a", Size: int64(len(data)), Body: bytes.NewReader(data)})
+	info, err := r.Put(t.Context(), object.Put{Bucket: bucket, Key: "a", Size: int64(len(data)),
+		Body: bytes.NewReader(data)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +378,8 @@ func TestTheDoorGetsWholeContentAlone(t *testing.T) {
 	if sums, err := h.Sums(0, 3); err != nil || len(sums) != 3 {
 		t.Errorf("%v, %v", sums, err)
 	}
-	if _, err := r.NewDraft(t.Context(), object.Draft{Bucket: bucket, Key: "d", Size: 1}); !errs.Is(err, errs.Unsupported) {
+	if _, err := r.NewDraft(t.Context(), object.Draft{Bucket: bucket, Key: "d", Size: 1}); !errs.Is(err,
+		errs.Unsupported) {
 		t.Errorf("%v", err)
 	}
 }

@@ -51,8 +51,8 @@ func (c *comparison) described() *upstream.About {
 	return v.about
 }
 
-// describe returns what the upstream says about the whole content, or nil if that is unknown. The second result is false
-// if the upstream did not answer, so that a later question may tell more.
+// describe returns what the upstream says about the whole content, or nil if that is unknown. The second result is
+// false if the upstream did not answer, so that a later question may tell more.
 func (c *comparison) describe() (*upstream.About, bool) {
 	v := c.v
 	v.mu.Lock()
@@ -82,9 +82,9 @@ func (c *comparison) describe() (*upstream.About, bool) {
 	return v.about, true
 }
 
-// prove compares the CRC-64/NVME and another hash of the whole content with what the upstream says. prove returns how the
-// content was compared, or "" if nothing is known about it yet. If the content is wrong, prove drops the entry and returns
-// the reason.
+// prove compares the CRC-64/NVME and another hash of the whole content with what the upstream says. prove returns how
+// the content was compared, or "" if nothing is known about it yet. If the content is wrong, prove drops the entry and
+// returns the reason.
 func (c *comparison) prove(crc uint64, sum hash.Hash) (string, error) {
 	v := c.v
 	a, answered := v.describe()
@@ -207,9 +207,9 @@ func (c *comparison) fullyDescribed() {
 	v.asked = v.about != nil
 }
 
-// comparesOnDisk begins to compare content on the disk in the background, if the upstream tells something that needs all
-// of its bytes: a CRC-32C, a CRC-32 or an MD5. The parameter is the CRC-64/NVME of the content. If the content is wrong, the entry
-// is dropped. Until the end, the entry counts as not compared.
+// comparesOnDisk begins to compare content on the disk in the background, if the upstream tells something that needs
+// all of its bytes: a CRC-32C, a CRC-32 or an MD5. The parameter is the CRC-64/NVME of the content. If the content is
+// wrong, the entry is dropped. Until the end, the entry counts as not compared.
 func (c *comparison) comparesOnDisk(crc uint64) bool {
 	v := c.v
 	v.mu.Lock()

@@ -115,7 +115,8 @@ func (c *content) Served(r object.Range) object.Served {
 			s.Verified = how
 		}
 		missing := c.v.absent(r)
-		if near := c.b.s.neighboursOf(c.v.id); len(missing) > 0 && near != nil && !near.Mine(c.v.id, missing[0].Off/object.Extent) {
+		if near := c.b.s.neighboursOf(c.v.id); len(missing) > 0 && near != nil &&
+			!near.Mine(c.v.id, missing[0].Off/object.Extent) {
 			s.From = object.ServedPeer
 		}
 		if len(missing) == 0 && !c.came {

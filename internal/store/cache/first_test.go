@@ -60,8 +60,9 @@ func TestTheFirstBytesDoNotWait(t *testing.T) {
 	}
 }
 
-// TestAnAnswerIsRecordedBeforeTheNextQuestion opens objects twice while answers count for an hour: the second open finds
-// the record of the first one, although the record is written in the background. After a change, no such record counts.
+// TestAnAnswerIsRecordedBeforeTheNextQuestion opens objects twice while answers count for an hour: the second open
+// finds the record of the first one, although the record is written in the background. After a change, no such record
+// counts.
 func TestAnAnswerIsRecordedBeforeTheNextQuestion(t *testing.T) {
 	f := newFar(t)
 	r := newRig(t, f, cache.Rules{Validate: time.Hour})

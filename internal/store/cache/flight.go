@@ -24,11 +24,12 @@ var (
 	errPassed = errors.New("the flight has ended before the block")
 )
 
-// flight is one fetch of neighbouring blocks, which any number of readers follow. A flight belongs to no reader: it goes
-// on while it has readers.
+// flight is one fetch of neighbouring blocks, which any number of readers follow. A flight belongs to no reader: it
+// goes on while it has readers.
 //
-// One goroutine fetches blocks, one writes them to the disk, and one computes the checksums of whole content. If the disk
-// is slower than the upstream and a reader waits, the flight leaves out blocks: their bytes go to the reader alone.
+// One goroutine fetches blocks, one writes them to the disk, and one computes the checksums of whole content. If the
+// disk is slower than the upstream and a reader waits, the flight leaves out blocks: their bytes go to the reader
+// alone.
 type flight struct {
 	v    *version
 	from string    // object.ServedPeer or object.ServedUpstream
@@ -68,8 +69,8 @@ func (f *flight) changed() {
 // spans reports whether the flight brings the whole content. The caller holds mu, or nobody else knows the flight.
 func (f *flight) spans() bool { return f.first == 0 && f.end == blockCount(f.v.id.Size) }
 
-// asksPeer reports whether the flight waits for a neighbour. Another node must not wait for such a flight: the two nodes
-// could wait for each other.
+// asksPeer reports whether the flight waits for a neighbour. Another node must not wait for such a flight: the two
+// nodes could wait for each other.
 func (f *flight) asksPeer() bool { return f.from == object.ServedPeer && !f.alone.Load() }
 
 // goAlone records that the flight reads from the upstream itself. From now on, other nodes may need its blocks.
@@ -208,8 +209,8 @@ func (f *flight) fetch(ctx context.Context, src io.Reader, begun func()) error {
 	}
 }
 
-// begin adds block n to the blocks in memory. If there are too many of them, begin waits for the disk. If a reader waits
-// for block n, begin leaves out blocks instead. begin returns nil if the flight ends before block n.
+// begin adds block n to the blocks in memory. If there are too many of them, begin waits for the disk. If a reader
+// waits for block n, begin leaves out blocks instead. begin returns nil if the flight ends before block n.
 func (f *flight) begin(n int64) *block {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -41,8 +41,8 @@ type wish struct {
 	patient bool
 }
 
-// wait returns bytes at the position as soon as there are any, in a block that the caller gives back. If the block at the
-// position is in the entry, wait returns the end of the neighbouring blocks in the entry instead.
+// wait returns bytes at the position as soon as there are any, in a block that the caller gives back. If the block at
+// the position is in the entry, wait returns the end of the neighbouring blocks in the entry instead.
 func (r *follower) wait(ctx context.Context, w wish) (b *block, p []byte, upTo int64, err error) {
 	f := r.f
 	k, in := w.pos/blockSize, int(w.pos%blockSize)

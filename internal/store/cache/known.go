@@ -38,8 +38,8 @@ type found struct {
 	full    bool // the description came with a reply about the whole content
 }
 
-// wanted is a question about an object. If open is set, and nothing is known about the object, the answer also begins to
-// fetch the range.
+// wanted is a question about an object. If open is set, and nothing is known about the object, the answer also begins
+// to fetch the range.
 type wanted struct {
 	ref   object.Ref
 	open  bool
@@ -225,8 +225,8 @@ func (b *bucket) askFor(ctx context.Context, w *wanted, k cachefile.Known, known
 	return f, nil
 }
 
-// unanswered reports whether err leaves open how the object is now: the upstream is not available, or it refuses because of
-// a failure of its own, such as 503 SlowDown. A refusal of this node's credentials is an answer.
+// unanswered reports whether err leaves open how the object is now: the upstream is not available, or it refuses
+// because of a failure of its own, such as 503 SlowDown. A refusal of this node's credentials is an answer.
 func unanswered(err error) bool {
 	var r *object.Refusal
 	return errors.Is(err, upstream.ErrUnavailable) || errors.As(err, &r) && r.Kind == errs.IO &&

@@ -20,12 +20,13 @@ func (r *rig) cut(t *testing.T, what string) {
 	t.Helper()
 	got, how, err := r.get(t.Context(), "a", 0, -1)
 	if !errs.Is(err, errs.Corrupt) || len(got) >= large {
-		t.Errorf("%s: %d bytes from %s, %v; expected a part and the news that the content is wrong", what, len(got), how.From, err)
+		t.Errorf("%s: %d bytes from %s, %v; expected a part and the news that the content is wrong", what, len(got), how.From,
+			err)
 	}
 }
 
-// TestAWholeReadIsCutIfItIsWrong reads wrong content of which only the MD5, or a checksum of 32 bits, is known. A read of
-// the whole content ends with an error, however the bytes came: by one fetch, by several, or past the cache.
+// TestAWholeReadIsCutIfItIsWrong reads wrong content of which only the MD5, or a checksum of 32 bits, is known. A read
+// of the whole content ends with an error, however the bytes came: by one fetch, by several, or past the cache.
 func TestAWholeReadIsCutIfItIsWrong(t *testing.T) {
 	for _, sum32 := range []string{"", "crc32c", "crc32"} {
 		how := sum32

@@ -36,8 +36,8 @@ func (n *failing) Fetch(ctx context.Context, _ object.Identity, _ cluster.Span) 
 	}
 }
 
-// TestAFailedOwnerIsReplacedOnce: a node waits for the owner of an extent, and is its second owner. When the owner fails,
-// a third node asks this one for the extent. Whoever comes first, the upstream sends the extent once.
+// TestAFailedOwnerIsReplacedOnce: a node waits for the owner of an extent, and is its second owner. When the owner
+// fails, a third node asks this one for the extent. Whoever comes first, the upstream sends the extent once.
 func TestAFailedOwnerIsReplacedOnce(t *testing.T) {
 	for _, ownFirst := range []bool{true, false} {
 		f := newFar(t)
@@ -138,8 +138,8 @@ func (b *wrongBlocks) Next() (cluster.Block, error) {
 
 func (*wrongBlocks) Close() error { return nil }
 
-// TestAWrongOwnerIsPassedOver: an owner keeps wrong blocks, whose checksums fit. The read that finds out is cut, and the
-// next one reads from the upstream.
+// TestAWrongOwnerIsPassedOver: an owner keeps wrong blocks, whose checksums fit. The read that finds out is cut, and
+// the next one reads from the upstream.
 func TestAWrongOwnerIsPassedOver(t *testing.T) {
 	for _, noSum := range []bool{false, true} {
 		f := newFar(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/upstream"
 )
 
-// plainBody reads a range of content that is not kept. If the range is the whole content, the last block is given to the
-// reader only after the content has been compared with what the upstream says about it. Content of at most one block is
-// always read and compared as a whole.
+// plainBody reads a range of content that is not kept. If the range is the whole content, the last block is given to
+// the reader only after the content has been compared with what the upstream says about it. Content of at most one
+// block is always read and compared as a whole.
 type plainBody struct {
 	b        *bucket
 	id       object.Identity

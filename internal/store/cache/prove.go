@@ -134,8 +134,8 @@ type suspect struct {
 	again bool   // a second read gave the same bytes
 }
 
-// doubts records content whose MD5 is not its ETag, and reports whether the ETags of this upstream are no MD5s. The caller
-// holds b.mu.
+// doubts records content whose MD5 is not its ETag, and reports whether the ETags of this upstream are no MD5s. The
+// caller holds b.mu.
 func (b *bucket) doubts(id object.Identity, crc uint64) bool {
 	before, seen := b.suspects[id]
 	if b.suspects == nil || !seen && len(b.suspects) >= mostSuspects {

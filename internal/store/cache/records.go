@@ -12,9 +12,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/upstream"
 )
 
-// records is what the upstream said about keys of a bucket, in the database of the cache. Records of one key are read and
-// written one after the other, in the order of the answers. So an answer can be recorded while its bytes already go to the
-// client.
+// records is what the upstream said about keys of a bucket, in the database of the cache. Records of one key are read
+// and written one after the other, in the order of the answers. So an answer can be recorded while its bytes already go
+// to the client.
 type records struct {
 	b     *bucket
 	locks [256]sync.Mutex // by hash of the key; taken before bucket.mu

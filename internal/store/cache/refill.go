@@ -12,8 +12,8 @@ import (
 // mostRefills is the largest number of contents whose left-out blocks wait to be fetched again.
 const mostRefills = 1024
 
-// refills fetches blocks again that flights have left out, because the disk was slower than the upstream. Blocks that no
-// reader has asked for are not fetched.
+// refills fetches blocks again that flights have left out, because the disk was slower than the upstream. Blocks that
+// no reader has asked for are not fetched.
 type refills struct {
 	s  *Store
 	mu sync.Mutex

@@ -12,8 +12,8 @@ import (
 )
 
 // TestBlocksThatAWarmingPassedComeLater reads the first half of an object while the object is being warmed and the disk
-// takes nothing. The two share one fetch, which leaves out blocks for the reader. The warming has passed them and is busy
-// with the second half when the fetch ends. The blocks come all the same.
+// takes nothing. The two share one fetch, which leaves out blocks for the reader. The warming has passed them and is
+// busy with the second half when the fetch ends. The blocks come all the same.
 func TestBlocksThatAWarmingPassedComeLater(t *testing.T) {
 	f := newFar(t)
 	const half = 16 * mib

@@ -55,8 +55,8 @@ func (g *guarded) DeleteNothing(ctx context.Context) error {
 	return g.Upstream.DeleteNothing(ctx)
 }
 
-// detailed asks the upstream for the whole description of an object. The second result is false if the upstream does not
-// answer: then the cache may know the object.
+// detailed asks the upstream for the whole description of an object. The second result is false if the upstream does
+// not answer: then the cache may know the object.
 func (b *bucket) detailed(ctx context.Context, ref object.Ref) (object.Info, bool, error) {
 	info, err := b.Pass.Stat(ctx, ref)
 	return info, !errors.Is(err, upstream.ErrUnavailable), err

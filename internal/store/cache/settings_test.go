@@ -12,7 +12,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/model"
 )
 
-// TestTheNullVersionCanChange: a version of a key never changes, but a write without versioning replaces the null version.
+// TestTheNullVersionCanChange: a version of a key never changes, but a write without versioning replaces the null
+// version.
 func TestTheNullVersionCanChange(t *testing.T) {
 	f := newFar(t)
 	r := newRig(t, f, cache.Rules{})
@@ -78,8 +79,9 @@ func TestSettingsOfAReadOnlyBucket(t *testing.T) {
 		f := newFar(t)
 		r := newRig(t, f, cache.Rules{})
 		pass := &settled{}
-		s := cache.New(cache.Options{Local: model.NewIn(t.TempDir()), Files: r.files, Buckets: []cache.Bucket{{Name: bucket, From: f, Pass: passing{f}, Settings: pass,
-			Rules: cache.Rules{ReadOnly: readOnly}}}})
+		s := cache.New(cache.Options{Local: model.NewIn(t.TempDir()), Files: r.files,
+			Buckets: []cache.Bucket{{Name: bucket, From: f, Pass: passing{f}, Settings: pass,
+				Rules: cache.Rules{ReadOnly: readOnly}}}})
 		err := s.Upstream(bucket).SetVersioning(t.Context(), object.VersioningEnabled)
 		if readOnly != errs.Is(err, errs.Permission) || readOnly == (pass.state == object.VersioningEnabled) {
 			t.Errorf("read-only %v: %v, the state is %q", readOnly, err, pass.state)

@@ -9,8 +9,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// arrive waits until the entry is whole, if all blocks that it does not have are in the memory of flights. arrive reports
-// whether the entry is whole.
+// arrive waits until the entry is whole, if all blocks that it does not have are in the memory of flights. arrive
+// reports whether the entry is whole.
 func (v *version) arrive(ctx context.Context) bool {
 	stop := v.wakes(ctx)
 	defer stop()

@@ -61,8 +61,8 @@ func newStuck(t *testing.T, f *far) (*rig, *stuckFS) {
 	return r, fs
 }
 
-// TestAReaderDoesNotWaitForTheDisk reads content that is larger than the memory of a fetch while the disk takes nothing.
-// What the disk did not take is fetched later. The memory is full before the last block of one of the sizes.
+// TestAReaderDoesNotWaitForTheDisk reads content that is larger than the memory of a fetch while the disk takes
+// nothing. What the disk did not take is fetched later. The memory is full before the last block of one of the sizes.
 func TestAReaderDoesNotWaitForTheDisk(t *testing.T) {
 	for _, size := range []int{8*mib + 5, 20*mib + 5} {
 		for _, noSum := range []bool{false, true} {
@@ -85,8 +85,8 @@ func TestAReaderDoesNotWaitForTheDisk(t *testing.T) {
 	}
 }
 
-// TestASlowReaderLosesNothing reads with a second reader that is far behind the first one: no block that it needs is left
-// out, so that it gets all bytes of the one fetch.
+// TestASlowReaderLosesNothing reads with a second reader that is far behind the first one: no block that it needs is
+// left out, so that it gets all bytes of the one fetch.
 func TestASlowReaderLosesNothing(t *testing.T) {
 	f := newFar(t)
 	data := content(21, 20*mib)

@@ -11,9 +11,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// source reads a range of one content from a neighbour or the upstream. If a neighbour fails, the source goes on with the
-// upstream, which resumes a broken read itself. If another flight reads the same blocks from the upstream already, for a
-// third node, the source ends with errPassed, and its readers follow that flight.
+// source reads a range of one content from a neighbour or the upstream. If a neighbour fails, the source goes on with
+// the upstream, which resumes a broken read itself. If another flight reads the same blocks from the upstream already,
+// for a third node, the source ends with errPassed, and its readers follow that flight.
 type source struct {
 	ctx      context.Context
 	v        *version

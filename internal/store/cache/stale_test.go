@@ -41,7 +41,8 @@ func TestASilentUpstreamDoesNotDelayCachedReads(t *testing.T) {
 	f.put(t, "a", changed)
 	f.set(func() { f.silent = nil })
 	close(answers)
-	for _, how, err := r.get(t.Context(), "a", 0, -1); how.From == object.ServedStale; _, how, err = r.get(t.Context(), "a", 0, -1) {
+	for _, how, err := r.get(t.Context(), "a", 0, -1); how.From == object.ServedStale; _, how,
+		err = r.get(t.Context(), "a", 0, -1) {
 		if err != nil {
 			t.Fatal(err)
 		}

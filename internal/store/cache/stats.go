@@ -69,7 +69,8 @@ func (h *histogram) add(seconds float64) {
 	h.sum.Add(int64(seconds * 1e9))
 }
 
-// Histogram is a snapshot of durations. Counts has one number for each of FirstByteBounds, and one for longer durations.
+// Histogram is a snapshot of durations. Counts has one number for each of FirstByteBounds, and one for longer
+// durations.
 type Histogram struct {
 	Counts []int64 `json:"counts"`
 	Sum    float64 `json:"sum"`
@@ -108,7 +109,8 @@ type Stats struct {
 // Stats returns the current statistics.
 func (s *Store) Stats() Stats {
 	out := Stats{Files: s.files.Stats(), Fills: s.counts.fills.Load(), Validated: s.counts.validated.Load(),
-		Wrong: s.counts.wrong.Load(), Unkept: s.counts.unkept.Load(), LeftOut: s.counts.left.Load(), Damaged: s.counts.damaged.Load(),
+		Wrong: s.counts.wrong.Load(), Unkept: s.counts.unkept.Load(), LeftOut: s.counts.left.Load(),
+		Damaged:      s.counts.damaged.Load(),
 		PeerFailures: s.counts.peerFailures.Load()}
 	for _, b := range s.buckets {
 		one := BucketStats{Name: b.Name, Origin: b.origin, State: b.From.State(), Hits: b.served.hits.Load(),

@@ -50,8 +50,8 @@ func (s *stream) Close() error {
 	return err
 }
 
-// openStream asks for the description and for bytes of an object. The returned body does not depend on ctx, because other
-// readers may follow it after the request that asked for it has ended.
+// openStream asks for the description and for bytes of an object. The returned body does not depend on ctx, because
+// other readers may follow it after the request that asked for it has ended.
 //
 // openStream also reads the first bytes, so that the goroutine of the client's request has them without waiting for
 // another goroutine. It reads none of the last block of the content, which nobody gets before the content is compared.

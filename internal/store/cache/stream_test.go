@@ -67,8 +67,8 @@ func TestABreakAtTheFirstByte(t *testing.T) {
 	r.want(t, "a", data, object.ServedHit)
 }
 
-// TestWrongFirstBytes has the upstream send one wrong byte among those that come with the header of the reply. No client
-// gets the last block, and nothing is kept.
+// TestWrongFirstBytes has the upstream send one wrong byte among those that come with the header of the reply. No
+// client gets the last block, and nothing is kept.
 func TestWrongFirstBytes(t *testing.T) {
 	f := newFar(t)
 	data := content(34, 3*mib)

@@ -87,8 +87,8 @@ func (b *body) guarded() bool {
 	return b.whole && !b.tally.passed && (b.tally.begun || b.v.entry.Proof() == "") && !b.v.incomparable()
 }
 
-// compare compares the whole content that the reader is about to get. The parameter is the checksum of the last block, at
-// which the reader is.
+// compare compares the whole content that the reader is about to get. The parameter is the checksum of the last block,
+// at which the reader is.
 func (b *body) compare(last uint64) error {
 	b.begin()
 	v, t := b.v, &b.tally

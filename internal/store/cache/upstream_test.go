@@ -51,7 +51,8 @@ func TestASilentUpstreamIsAskedOnce(t *testing.T) {
 	}
 }
 
-// TestTheUpstreamChoosesTheClass: the storage class of a write is not remembered, because some upstreams choose another.
+// TestTheUpstreamChoosesTheClass: the storage class of a write is not remembered, because some upstreams choose
+// another.
 func TestTheUpstreamChoosesTheClass(t *testing.T) {
 	f := newFar(t)
 	r := newRig(t, f, cache.Rules{Validate: time.Hour})
@@ -60,7 +61,8 @@ func TestTheUpstreamChoosesTheClass(t *testing.T) {
 		if class != "" {
 			attrs[object.AttrClass] = class
 		}
-		if _, err := r.Put(t.Context(), object.Put{Bucket: bucket, Key: "a" + class, Size: 3, Body: bytes.NewReader([]byte("abc")),
+		if _, err := r.Put(t.Context(), object.Put{Bucket: bucket, Key: "a" + class, Size: 3,
+			Body:       bytes.NewReader([]byte("abc")),
 			Attributes: attrs}); err != nil {
 			t.Fatal(err)
 		}

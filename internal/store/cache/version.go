@@ -45,8 +45,8 @@ type version struct {
 }
 
 // take returns the version of id with one more user. The parameter n is the number of bytes that a client is going to
-// read; -1 means that the read is not a client's. If admit is false, take makes no new entry. The second result is false
-// if the content is not kept in the cache.
+// read; -1 means that the read is not a client's. If admit is false, take makes no new entry. The second result is
+// false if the content is not kept in the cache.
 func (h *shelf) take(ctx context.Context, b *bucket, id object.Identity, about *upstream.About, n int64,
 	admit bool) (*version, bool, error) {
 	key := id.Hash()
@@ -257,7 +257,8 @@ func (v *version) landed(f *flight) {
 	v.release()
 }
 
-// absent returns the parts of a range that neither the entry nor the memory of a flight has. Each part has whole blocks.
+// absent returns the parts of a range that neither the entry nor the memory of a flight has. Each part has whole
+// blocks.
 func (v *version) absent(r object.Range) []object.Range {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -31,8 +31,8 @@ type Warmed struct {
 }
 
 // Warm fetches an object to the cache in the background and returns how far the fetch is. Further calls for the same
-// object do not start another fetch. If pin is not nil, Warm pins the key until that time; the zero time means for ever.
-// Warm fails with kind Invalid if the bucket is no upstream bucket, and with the errors of Stat.
+// object do not start another fetch. If pin is not nil, Warm pins the key until that time; the zero time means for
+// ever. Warm fails with kind Invalid if the bucket is no upstream bucket, and with the errors of Stat.
 func (s *Store) Warm(ctx context.Context, ref object.Ref, pin *time.Time) (Warmed, error) {
 	b, err := s.upstreamOf("warm", ref.Bucket)
 	if err != nil {

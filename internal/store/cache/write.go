@@ -184,8 +184,8 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 	return s.local.DeleteBucket(ctx, name)
 }
 
-// NewDraft implements object.Handles. A draft is written to the local disk first, but an upstream bucket has to confirm a
-// write before it succeeds.
+// NewDraft implements object.Handles. A draft is written to the local disk first, but an upstream bucket has to confirm
+// a write before it succeeds.
 func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, error) {
 	b, err := s.mayChange("write", d.Bucket)
 	if err != nil {
@@ -208,5 +208,6 @@ func (b *bucket) written(id object.Identity, info object.Info, crc uint64) {
 	b.mu.Lock()
 	changes := b.changes[stripe(id.Key)]
 	b.mu.Unlock()
-	b.records.remember(object.Ref{Key: id.Key}, changes, cachefile.Known{Identity: id, About: a.Encode(), Checked: b.s.now()})
+	b.records.remember(object.Ref{Key: id.Key}, changes,
+		cachefile.Known{Identity: id, About: a.Encode(), Checked: b.s.now()})
 }

@@ -79,8 +79,8 @@ func flush(w io.Writer) error {
 	return nil
 }
 
-// pass writes some bytes by the next way, or none if another way has to be tried. Bytes of a flight are written from the
-// memory of the flight, unless too many writers do the same: a client that does not read would hold the memory.
+// pass writes some bytes by the next way, or none if another way has to be tried. Bytes of a flight are written from
+// the memory of the flight, unless too many writers do the same: a client that does not read would hold the memory.
 func (b *body) pass(w io.Writer, p []byte) (int64, error) {
 	lent := &b.v.b.s.lent
 	flying := b.far == nil && b.disk == nil && b.now != nil

@@ -10,7 +10,8 @@ import (
 
 // Admit returns the entry of id, and makes an empty one if there is none. If the second result is
 // false, the content should be served without being kept. Then it is larger than the cache may be, or there is no room
-// and the Guard lets nothing be evicted. The caller releases the entry. Admit fails if id is invalid or the cache is closed.
+// and the Guard lets nothing be evicted. The caller releases the entry. Admit fails if id is invalid or the cache is
+// closed.
 func (s *Store) Admit(ctx context.Context, id object.Identity) (*Entry, bool, error) {
 	const op = "admit to cache"
 	if err := checkIdentity(op, id); err != nil {

@@ -135,7 +135,8 @@ func TestContentStaysAcrossARestart(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 	}
-	if after := s.Stats(); after.Bytes != before.Bytes || after.Entries != before.Entries || after.Whole != before.Entries {
+	if after := s.Stats(); after.Bytes != before.Bytes || after.Entries != before.Entries ||
+		after.Whole != before.Entries {
 		t.Errorf("%+v became %+v", before, after)
 	}
 }

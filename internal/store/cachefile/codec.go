@@ -253,12 +253,14 @@ func unreadable(what string, b []byte) error {
 func checkIdentity(op string, id object.Identity) error {
 	switch {
 	case id.Size < 0 || id.Size > maxSize:
-		return errs.New(errs.Invalid, op, id.Key, fmt.Sprintf("the size is %d bytes, expected 0 to %d", id.Size, int64(maxSize)))
+		return errs.New(errs.Invalid, op, id.Key, fmt.Sprintf("the size is %d bytes, expected 0 to %d", id.Size,
+			int64(maxSize)))
 	case id.Key == "" || len(id.Key) > maxKey:
 		return errs.New(errs.Invalid, op, id.Key, fmt.Sprintf("the key has %d bytes, expected 1 to %d", len(id.Key), maxKey))
 	case len(id.Origin) > maxText || len(id.Version) > maxText || len(id.ETag) > maxText:
-		return errs.New(errs.Invalid, op, id.Key, fmt.Sprintf("origin, version and ETag have %d, %d and %d bytes, expected at "+
-			"most %d each", len(id.Origin), len(id.Version), len(id.ETag), maxText))
+		return errs.New(errs.Invalid, op, id.Key, fmt.Sprintf(
+			"origin, version and ETag have %d, %d and %d bytes, expected at "+
+				"most %d each", len(id.Origin), len(id.Version), len(id.ETag), maxText))
 	}
 	return nil
 }

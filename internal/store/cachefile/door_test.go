@@ -63,8 +63,8 @@ func TestDescriptorsCannotBeReopenedForWriting(t *testing.T) {
 	}
 }
 
-// TestLeasesOfOthersDoNotStopReads: a client that keeps a lease on a file makes a read a miss for now, and not hang. The
-// entry stays.
+// TestLeasesOfOthersDoNotStopReads: a client that keeps a lease on a file makes a read a miss for now, and not hang.
+// The entry stays.
 func TestLeasesOfOthersDoNotStopReads(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, nil)

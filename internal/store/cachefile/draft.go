@@ -57,8 +57,8 @@ func (d *Draft) Put(ctx context.Context, block int64, data []byte) error {
 }
 
 // Keep makes the draft a durable entry under id, which must have the origin, key and size of the draft. All blocks must
-// have been put. If there is a whole entry of id already, Keep drops the draft and flushes the entry. After an error the
-// draft is dropped too.
+// have been put. If there is a whole entry of id already, Keep drops the draft and flushes the entry. After an error
+// the draft is dropped too.
 func (d *Draft) Keep(ctx context.Context, id object.Identity) error {
 	const op = "keep in cache"
 	v, s := d.v, d.v.s

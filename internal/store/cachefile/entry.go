@@ -237,7 +237,8 @@ func (e *Entry) mark(change func(*version)) {
 func (e *Entry) Flush(ctx context.Context) error { return e.v.s.writer.flush(ctx, e.v, false) }
 
 // Drop evicts the entry, even if it is pinned: for example, because its content has proved to be wrong. The content
-// stays readable until the Entry is released, but Put fails with ErrAbsent. When Drop returns nil, the removal is durable.
+// stays readable until the Entry is released, but Put fails with ErrAbsent. When Drop returns nil, the removal is
+// durable.
 func (e *Entry) Drop() error {
 	e.v.s.drop(e.v)
 	return e.v.s.writer.flush(context.Background(), e.v, false)

@@ -60,7 +60,8 @@ type damageError struct {
 
 // Error names the key, the block and the kind of damage.
 func (d *damageError) Error() string {
-	s := fmt.Sprintf("read cache: %s: block %d: %s: %v; the block was dropped", d.id.Key, d.block, d.what, object.ErrDamaged)
+	s := fmt.Sprintf("read cache: %s: block %d: %s: %v; the block was dropped", d.id.Key, d.block, d.what,
+		object.ErrDamaged)
 	if d.cause != nil {
 		s += ": " + d.cause.Error()
 	}

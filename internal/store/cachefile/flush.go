@@ -124,8 +124,9 @@ type save struct {
 	sets []pair
 }
 
-// flush removes evicted entries, syncs the data of changed entries, then the names of their files, and then writes their
-// records durably. If only is not nil, only that entry is written. If lazy is true, read times need not be durable.
+// flush removes evicted entries, syncs the data of changed entries, then the names of their files, and then writes
+// their records durably. If only is not nil, only that entry is written. If lazy is true, read times need not be
+// durable.
 func (w *writer) flush(ctx context.Context, only *version, lazy bool) error {
 	const op = "flush cache"
 	w.mu.Lock()

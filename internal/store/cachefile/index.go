@@ -15,8 +15,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/codec"
 )
 
-// index knows all entries of a cache: by identity, by key, and in the order in which they may be evicted. It counts what
-// they occupy. All fields but opts are guarded by mu.
+// index knows all entries of a cache: by identity, by key, and in the order in which they may be evicted. It counts
+// what they occupy. All fields but opts are guarded by mu.
 type index struct {
 	opts   *Options
 	counts *counts

@@ -152,8 +152,8 @@ func (k *knowledge) forget(origin, key string) error {
 
 // Remember records what another server said about a key. Entries of the key with another identity become superseded. A
 // caller may also remember under another name than the key of the identity, for example for one version of a key: then
-// no entry becomes superseded. A crash may lose the last records. Remember fails with kind Invalid if the identity is of
-// another origin, or if About is too long.
+// no entry becomes superseded. A crash may lose the last records. Remember fails with kind Invalid if the identity is
+// of another origin, or if About is too long.
 func (s *Store) Remember(origin, key string, k Known) error {
 	const op = "remember"
 	if !k.Absent {

@@ -85,7 +85,9 @@ func (s *Store) Pin(ctx context.Context, p Pin) error {
 		return errs.New(errs.Invalid, op, p.Key, fmt.Sprintf("there are %d pins already", MostPins)).
 			WithFix("remove pins, or pin a prefix")
 	}
-	if err := s.meta.apply(ctx, op, p.Key, func(b *pebble.Batch) error { return b.Set(p.dbKey(), encodePin(p), nil) }); err != nil {
+	if err := s.meta.apply(ctx, op, p.Key, func(b *pebble.Batch) error {
+		return b.Set(p.dbKey(), encodePin(p), nil)
+	}); err != nil {
 		return err
 	}
 	s.index.mu.Lock()
@@ -105,7 +107,8 @@ func (s *Store) Unpin(ctx context.Context, origin, key string, prefix bool) (boo
 	if !ok {
 		return false, nil
 	}
-	if err := s.meta.apply(ctx, "unpin", p.Key, func(b *pebble.Batch) error { return b.Delete(p.dbKey(), nil) }); err != nil {
+	if err := s.meta.apply(ctx, "unpin", p.Key,
+		func(b *pebble.Batch) error { return b.Delete(p.dbKey(), nil) }); err != nil {
 		return false, err
 	}
 	s.index.mu.Lock()

@@ -27,8 +27,9 @@ func (e *Entry) Put(ctx context.Context, block int64, data []byte) error {
 func (v *version) put(ctx context.Context, block int64, data []byte) error {
 	const op = "write cache"
 	if block < 0 || block >= v.all() || int64(len(data)) != v.size(block) {
-		return errs.New(errs.Invalid, op, v.name(), fmt.Sprintf("block %d with %d bytes; the content has %d bytes and %d blocks "+
-			"of %d bytes", block, len(data), v.id.Size, v.all(), object.SumBlock))
+		return errs.New(errs.Invalid, op, v.name(),
+			fmt.Sprintf("block %d with %d bytes; the content has %d bytes and %d blocks "+
+				"of %d bytes", block, len(data), v.id.Size, v.all(), object.SumBlock))
 	}
 	if err := context.Cause(ctx); err != nil {
 		return fail(op, v.name(), err)

@@ -53,7 +53,8 @@ func (s *Store) Stats() Stats {
 	defer s.index.mu.Unlock()
 	st := Stats{Capacity: s.opts.Capacity, Bytes: s.index.used, Entries: int64(len(s.index.entries)), Whole: s.index.whole,
 		Pending: s.index.unsaved,
-		Known:   known.total(), Evicted: s.counts.evicted.Load(), Freed: s.counts.freed.Load(), Refused: s.counts.refused.Load(),
+		Known:   known.total(), Evicted: s.counts.evicted.Load(), Freed: s.counts.freed.Load(),
+		Refused: s.counts.refused.Load(),
 		Damaged: s.counts.damaged.Load(), Lost: s.counts.lost.Load(), Abandoned: s.counts.abandoned.Load()}
 	if len(s.index.pins.all) == 0 {
 		return st

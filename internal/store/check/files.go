@@ -317,8 +317,8 @@ func (k *checker) disk() error {
 	return err
 }
 
-// mayBeLonger reports whether the file of a claim may have more bytes than its record says: the file of an upload, or that
-// of an object to which an append was not finished.
+// mayBeLonger reports whether the file of a claim may have more bytes than its record says: the file of an upload, or
+// that of an object to which an append was not finished.
 func (k *checker) mayBeLonger(c *claim) bool {
 	return c.owner.Part == 0 || c.owner.Part < 0 && object.IsDirectory(k.called[c.owner.Bucket])
 }
@@ -362,7 +362,9 @@ func (k *checker) twin(f datafile.Found, c *claim, inTmp int64, fits bool, err e
 		return k.problem("I6", tmp, fmt.Sprintf("it is another file than %s, both are of %s", f.Path, k.named(c.owner)),
 			move(tmp, false))
 	case inTmp == c.size || inTmp > c.size && k.mayBeLonger(c):
-		return k.problem("I6", f.Path, fmt.Sprintf("it has %d bytes and is another file than %s, which has the %d bytes of %s", f.Size, tmp, inTmp, k.named(c.owner)), move(f.Path, false))
+		return k.problem("I6", f.Path, fmt.Sprintf(
+			"it has %d bytes and is another file than %s, which has the %d bytes of %s", f.Size, tmp, inTmp, k.named(c.owner)),
+			move(f.Path, false))
 	}
 	return k.problem("I4", f.Path, fmt.Sprintf("it has %d bytes and %s has %d, %s has %d", f.Size, tmp, inTmp,
 		k.named(c.owner), c.size), nil)

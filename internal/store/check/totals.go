@@ -67,7 +67,8 @@ func (k *checker) counted() error {
 
 // others checks the remaining records: those of other packages, those about the store itself, and keys of no kind.
 func (k *checker) others() error {
-	known := []byte{record.KindBucket, record.KindSums, record.KindData, record.KindFile, record.KindGone, record.KindJournal,
+	known := []byte{record.KindBucket, record.KindSums, record.KindData, record.KindFile, record.KindGone,
+		record.KindJournal,
 		record.KindMeta, record.KindNull, record.KindObject, record.KindPart, record.KindParts, record.KindRecord,
 		record.KindCounts, record.KindUpload, record.KindVersion}
 	unknown := func(key, _ []byte) error {

@@ -152,8 +152,8 @@ func (d *Draft) Reserved() int64 {
 }
 
 // Open returns a new write-only descriptor of the draft's file, or one that also reads if the draft grows. The caller
-// closes the descriptor. If direct is set, the descriptor has O_DIRECT, and Open fails with kind Unsupported if the file
-// system does not support O_DIRECT.
+// closes the descriptor. If direct is set, the descriptor has O_DIRECT, and Open fails with kind Unsupported if the
+// file system does not support O_DIRECT.
 func (d *Draft) Open(direct bool) (*os.File, error) {
 	const op = "open draft"
 	if d.ended {

@@ -52,8 +52,8 @@ func (f *Files) HandOut(id ID, size int64, sums func() ([]uint64, error)) (*Hand
 	return o, nil
 }
 
-// load returns the sums of the first size bytes, which are loaded once however many Handouts the file has. A file that has
-// grown since has other sums.
+// load returns the sums of the first size bytes, which are loaded once however many Handouts the file has. A file that
+// has grown since has other sums.
 func (h *hold) load(size int64, sums func() ([]uint64, error)) ([]uint64, error) {
 	h.sumsMu.Lock()
 	defer h.sumsMu.Unlock()

@@ -54,7 +54,8 @@ func blind(op, name string, fd uintptr) error {
 
 func judge(op, name string, magic int64) error {
 	if fs, ok := blindTo[magic]; ok {
-		return noLease(op, name, fmt.Sprintf("the store lies on %s, which cannot tell whether somebody still writes to a file", fs), nil)
+		return noLease(op, name,
+			fmt.Sprintf("the store lies on %s, which cannot tell whether somebody still writes to a file", fs), nil)
 	}
 	return nil
 }

@@ -18,12 +18,12 @@ const (
 	tailMost  = 16 << 20
 )
 
-// Reader returns a reader of the first n bytes of a file that is not synced yet. The reader must not be used after Sync or
-// Abort.
+// Reader returns a reader of the first n bytes of a file that is not synced yet. The reader must not be used after Sync
+// or Abort.
 func (w *Writer) Reader(n int64) io.Reader { return io.NewSectionReader(w.file, 0, n) }
 
-// Reserve allocates whole pages for `size` bytes, without changing the size of the file. A file system without this feature
-// is no error.
+// Reserve allocates whole pages for `size` bytes, without changing the size of the file. A file system without this
+// feature is no error.
 func (w *Writer) Reserve(size int64) error {
 	if size < 1 {
 		return nil
@@ -34,8 +34,8 @@ func (w *Writer) Reserve(size int64) error {
 	return nil
 }
 
-// ReserveTail allocates disk space for n bytes behind the first end bytes of a file, without changing its size. A file that
-// grows often gets an eighth of its size in advance, so that its extents stay long.
+// ReserveTail allocates disk space for n bytes behind the first end bytes of a file, without changing its size. A file
+// that grows often gets an eighth of its size in advance, so that its extents stay long.
 func (s *Shared) ReserveTail(end, n int64) error {
 	step := min(max((end+n)/8, tailLeast), tailMost) / tailLeast * tailLeast
 	from, to := (end+step-1)/step*step, (end+n+step-1)/step*step

@@ -16,23 +16,23 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// An append writes its bytes behind the end of the object's file, syncs the file, and then commits a record with the new
-// size. Bytes behind the recorded size have no meaning: a crash leaves some, and the next append overwrites them. Bytes
-// before the recorded size never change, so content that is open keeps its bytes. The file's sync rewrites the disk
-// sector in which the old content ends, with the same old bytes; as with every log, a sector is assumed to be written
-// completely or not at all.
+// An append writes its bytes behind the end of the object's file, syncs the file, and then commits a record with the
+// new size. Bytes behind the recorded size have no meaning: a crash leaves some, and the next append overwrites them.
+// Bytes before the recorded size never change, so content that is open keeps its bytes. The file's sync rewrites the
+// disk sector in which the old content ends, with the same old bytes; as with every log, a sector is assumed to be
+// written completely or not at all.
 
 var _ object.Directories = (*Store)(nil)
 
 // directories appends to and renames the objects of directory buckets. It is embedded in its Store.
 type directories struct{ s *Store }
 
-// appendBuffer is the largest size in bytes of appended content that is kept in memory until it is written. Larger content
-// is received in a file of its own first, so that a slow client does not keep others from appending.
+// appendBuffer is the largest size in bytes of appended content that is kept in memory until it is written. Larger
+// content is received in a file of its own first, so that a slow client does not keep others from appending.
 const appendBuffer = 64 << 10
 
-// tails are locks of data files. Only the holder of its lock writes behind the end of a file. A file keeps its lock when
-// its object is renamed.
+// tails are locks of data files. Only the holder of its lock writes behind the end of a file. A file keeps its lock
+// when its object is renamed.
 type tails struct{ locks [1024]sync.Mutex }
 
 func (t *tails) of(file uint64) *sync.Mutex { return &t.locks[file%uint64(len(t.locks))] }
@@ -92,7 +92,8 @@ func (d directories) Append(ctx context.Context, a object.Append) (object.Info, 
 	if _, err := p.head(nil); err != nil {
 		return object.Info{}, err
 	}
-	if p.c, err = s.receive(ctx, op, a.Key, a.Body, a.Size, false, keeping{inline: appendBuffer, pages: true}); err != nil {
+	if p.c, err = s.receive(ctx, op, a.Key, a.Body, a.Size, false,
+		keeping{inline: appendBuffer, pages: true}); err != nil {
 		return object.Info{}, err
 	}
 	defer func() { p.c.abort() }() // does nothing if the file was committed
@@ -131,8 +132,8 @@ type appending struct {
 	c  *content // the appended bytes
 }
 
-// head reads the current version and checks the condition and the offset on it. If hold is not nil, the version's file is
-// held, and hold gets the function that releases it.
+// head reads the current version and checks the condition and the offset on it. If hold is not nil, the version's file
+// is held, and hold gets the function that releases it.
 func (p *appending) head(hold *func()) (*record.Version, error) {
 	lock := p.s.stripes.of(p.bk.id, p.a.Key)
 	lock.RLock()

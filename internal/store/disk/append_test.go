@@ -38,7 +38,8 @@ func appended(t *testing.T, s *Store, key string, off int64, data []byte) object
 func wantHanded(t *testing.T, h object.Handle, data []byte) {
 	t.Helper()
 	if i := h.Info(); i.Size != int64(len(data)) || i.CRC64 != checksum.Of(data) {
-		t.Errorf("the handle has %d bytes with the sum %x, expected %d with %x", i.Size, i.CRC64, len(data), checksum.Of(data))
+		t.Errorf("the handle has %d bytes with the sum %x, expected %d with %x", i.Size, i.CRC64, len(data),
+			checksum.Of(data))
 	}
 	sums, err := h.Sums(0, 1<<20)
 	if err != nil {
@@ -121,7 +122,8 @@ func TestLayoutOfADirectoryBucket(t *testing.T) {
 		}
 	}
 	// A copy from an ordinary bucket gets the layout of the directory bucket, and its ETag.
-	i, err := s.Copy(t.Context(), object.Copy{From: object.Ref{Bucket: "plain", Key: "k"}, Bucket: testDirectory, Key: "copy"})
+	i, err := s.Copy(t.Context(), object.Copy{From: object.Ref{Bucket: "plain", Key: "k"}, Bucket: testDirectory,
+		Key: "copy"})
 	if err != nil || i.ETag != object.CRC64ETag(i.CRC64, i.Size, 1) {
 		t.Errorf("the copy has the ETag %q: %v", i.ETag, err)
 	}
@@ -135,8 +137,8 @@ func TestLayoutOfADirectoryBucket(t *testing.T) {
 	_ = h.Close()
 }
 
-// TestALeftoverOfAnAppend leaves bytes behind the end of a file, as a crash in the middle of an append does. A check finds
-// nothing wrong, a backup leaves them out, and the next append overwrites them.
+// TestALeftoverOfAnAppend leaves bytes behind the end of a file, as a crash in the middle of an append does. A check
+// finds nothing wrong, a backup leaves them out, and the next append overwrites them.
 func TestALeftoverOfAnAppend(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	s := openReal(t, dir)
@@ -208,8 +210,8 @@ func TestTokensOfRenamesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestOldContentAfterAnAppend reads content that was opened before an append, whose sums are too many for the record and
-// were rewritten by the append. A scrub and a backup run across appends, and find no damage.
+// TestOldContentAfterAnAppend reads content that was opened before an append, whose sums are too many for the record
+// and were rewritten by the append. A scrub and a backup run across appends, and find no damage.
 func TestOldContentAfterAnAppend(t *testing.T) {
 	s := openReal(t, filepath.Join(t.TempDir(), "s"))
 	defer closed(t, s)

@@ -10,8 +10,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// extendSums stores the checksums of a longer version. The checksum of the block in which the old content ended is joined
-// with that of the appended bytes, so that no old byte is read. Of many checksums, only the last chunks are written anew.
+// extendSums stores the checksums of a longer version. The checksum of the block in which the old content ended is
+// joined with that of the appended bytes, so that no old byte is read. Of many checksums, only the last chunks are
+// written anew.
 func (t *tx) extendSums(old, v *record.Version, pieces []datafile.Piece) error {
 	sums, first := slices.Clone(old.Sums), int64(0) // first is the number of the first chunk of sums
 	if chunks := record.ChunksOf(old.Size); chunks > 0 {

@@ -22,11 +22,12 @@ type bucket struct {
 	id       uint64
 	settings atomic.Pointer[object.Bucket]
 	rules    atomic.Pointer[[]object.JournalRule] // which changes get journal entries; nil if none
-	mu       sync.RWMutex                         // held for reading while objects change, for writing while the bucket changes
-	gone     atomic.Bool
-	countMu  sync.Mutex
-	counts   record.Counts
-	quota    atomic.Pointer[ledger] // nil if the bucket has no quota
+	// held for reading while objects change, for writing while the bucket changes
+	mu      sync.RWMutex
+	gone    atomic.Bool
+	countMu sync.Mutex
+	counts  record.Counts
+	quota   atomic.Pointer[ledger] // nil if the bucket has no quota
 }
 
 // set replaces the settings in memory, and the journal's rules in them.

@@ -40,7 +40,10 @@ func richIn(t *testing.T, fs vfs.FS) *Store {
 	putBytes(t, s, "b", "file", content1(100<<10, 2))
 	putBytes(t, s, "b", "many sums", content1(9<<20, 3))
 	putBytes(t, s, "v", "k", content1(10, 4))
-	must(t, s.UpdateBucket(t.Context(), "v", func(b *object.Bucket) error { b.Versioning = object.VersioningEnabled; return nil }))
+	must(t, s.UpdateBucket(t.Context(), "v", func(b *object.Bucket) error {
+		b.Versioning = object.VersioningEnabled
+		return nil
+	}))
 	putBytes(t, s, "v", "k", content1(10, 5))
 	_, err := s.Delete(t.Context(), object.Deletion{Ref: object.Ref{Bucket: "v", Key: "k"}})
 	must(t, err)

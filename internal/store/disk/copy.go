@@ -89,11 +89,12 @@ func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	if from.Sealed() {
 		v.Seal(object.Written{Size: from.Plain, CRC64: from.PlainCRC})
 	}
-	return s.publish(ctx, publication{op: op, kind: object.ChangeCopy, bk: bk, key: c.Key, cond: c.Condition, c: cont, judge: c.Judge}, v)
+	return s.publish(ctx, publication{op: op, kind: object.ChangeCopy, bk: bk, key: c.Key, cond: c.Condition, c: cont,
+		judge: c.Judge}, v)
 }
 
-// duplicate copies content. Content of at most inline bytes stays in memory, and larger content becomes a file, which is
-// durable when duplicate returns.
+// duplicate copies content. Content of at most inline bytes stays in memory, and larger content becomes a file, which
+// is durable when duplicate returns.
 func (s *Store) duplicate(ctx context.Context, from object.Content, inline int64) (*content, error) {
 	if in, ok := from.(*object.MemoryContent); ok {
 		i, b := in.Info(), in.Bytes()

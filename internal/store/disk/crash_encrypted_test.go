@@ -17,8 +17,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 )
 
-// TestPowerLossesOfEncryptedStores takes the power away after each few acknowledged writes of encrypted objects and parts.
-// Every acknowledged object decrypts afterwards, and no other object is there in part.
+// TestPowerLossesOfEncryptedStores takes the power away after each few acknowledged writes of encrypted objects and
+// parts. Every acknowledged object decrypts afterwards, and no other object is there in part.
 func TestPowerLossesOfEncryptedStores(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 9))
 	mem := vfs.NewCrashableMem()
@@ -36,7 +36,8 @@ func TestPowerLossesOfEncryptedStores(t *testing.T) {
 			b := content(round, sizes[r.IntN(len(sizes))])
 			if i == 4 {
 				uploaded(t, s, key, b)
-			} else if _, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: key, Size: int64(len(b)), Body: bytes.NewReader(b)}); err != nil {
+			} else if _, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: key, Size: int64(len(b)),
+				Body: bytes.NewReader(b)}); err != nil {
 				t.Fatal(err)
 			}
 			written[key] = b

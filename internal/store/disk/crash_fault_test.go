@@ -138,7 +138,10 @@ var scenario = []action{
 	}},
 	{"record", func(ctx context.Context, a *actor) error { return a.s.PutRecord(ctx, "kind", "n", []byte("v")) }},
 	{"versioning", func(ctx context.Context, a *actor) error {
-		return a.s.UpdateBucket(ctx, "o", func(b *object.Bucket) error { b.Versioning = object.VersioningSuspended; return nil })
+		return a.s.UpdateBucket(ctx, "o", func(b *object.Bucket) error {
+			b.Versioning = object.VersioningSuspended
+			return nil
+		})
 	}},
 	put("o", "large", 1002),
 	{"delete many", func(ctx context.Context, a *actor) error {
@@ -146,7 +149,8 @@ var scenario = []action{
 			{Ref: object.Ref{Key: "splice"}}})
 		return errors.Join(errs...)
 	}},
-	makeDirectory(), appendTo("log", 0, 100), appendTo("log", 100, 900), appendTo("log", 1000, 500), renameTo("log", "done"),
+	makeDirectory(), appendTo("log", 0, 100), appendTo("log", 100, 900), appendTo("log", 1000, 500),
+	renameTo("log", "done"),
 	appendTo("done", 1500, 70_000), put(directory, "other", 2000), renameTo("other", "done"),
 	{"delete record", func(ctx context.Context, a *actor) error { return a.s.DeleteRecord(ctx, "kind", "n") }},
 	{"delete bucket", func(ctx context.Context, a *actor) error { return a.s.DeleteBucket(ctx, "empty") }},

@@ -16,8 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 )
 
-// TestJournalKillChild is the process that TestJournalKills kills. It writes and deletes objects of a journalled bucket,
-// and tells on descriptor 3 of each acknowledged change.
+// TestJournalKillChild is the process that TestJournalKills kills. It writes and deletes objects of a journalled
+// bucket, and tells on descriptor 3 of each acknowledged change.
 func TestJournalKillChild(t *testing.T) {
 	dir := os.Getenv("NEBULAIO_CRASH_DIR")
 	if dir == "" {
@@ -67,7 +67,8 @@ func TestJournalKillChild(t *testing.T) {
 func TestJournalKills(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	for round := range fromEnv(t, "NEBULAIO_CRASH_JOURNAL_KILLS", 6) {
-		cmd, r := startChild(t, "TestJournalKillChild", "NEBULAIO_CRASH_DIR="+dir, fmt.Sprintf("NEBULAIO_CRASH_ROUND=%d", round))
+		cmd, r := startChild(t, "TestJournalKillChild", "NEBULAIO_CRASH_DIR="+dir,
+			fmt.Sprintf("NEBULAIO_CRASH_ROUND=%d", round))
 		var acked []string
 		lines := 20 + round*37
 		for in := bufio.NewScanner(r); in.Scan(); {

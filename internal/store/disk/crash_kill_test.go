@@ -33,7 +33,8 @@ func hashOf(state string) uint64 {
 	return h.Sum64()
 }
 
-// killBucket names the buckets of a round. The last one is a directory bucket, whose objects are appended to and renamed.
+// killBucket names the buckets of a round. The last one is a directory bucket, whose objects are appended to and
+// renamed.
 func killBucket(round, i int) string {
 	if i == killLoads-1 {
 		return fmt.Sprintf("round%d--z%d--x-s3", round, i)

@@ -51,8 +51,8 @@ func (s *Store) DeleteMany(ctx context.Context, bucket string, ds []object.Delet
 	return out, fails
 }
 
-// deleteStep deletes objects of different keys in one change. If note is not nil, the change also writes the record that
-// note returns for the results.
+// deleteStep deletes objects of different keys in one change. If note is not nil, the change also writes the record
+// that note returns for the results.
 func (s *Store) deleteStep(ctx context.Context, op string, bk *bucket, ds []object.Deletion, out []object.Deleted,
 	fails []error, note func([]object.Deleted, []error) object.Note) {
 	keys := make([]string, len(ds))

@@ -68,14 +68,15 @@ func (s *Store) NewDraft(ctx context.Context, d object.Draft) (object.Drafting, 
 		_ = file.Abort() // the refusal itself is told
 		return nil, err
 	}
-	out := &draft{s: s, bk: bk, key: d.Key, as: object.MergeAttributes(d.Attributes, nil), cond: copyCondition(d.Condition),
-		judge: d.Judge, copied: copied, file: file}
+	out := &draft{s: s, bk: bk, key: d.Key, as: object.MergeAttributes(d.Attributes, nil),
+		cond: copyCondition(d.Condition), judge: d.Judge, copied: copied, file: file}
 	out.size.Store(d.Size)
 	return out, nil
 }
 
 // draftFile creates the file of a draft, with the content of the handle that it begins with.
-func draftFile(ctx context.Context, files *datafile.Files, id datafile.ID, d *object.Draft) (file *datafile.Draft, copied int64,
+func draftFile(ctx context.Context, files *datafile.Files, id datafile.ID,
+	d *object.Draft) (file *datafile.Draft, copied int64,
 	err error) {
 	if !d.Grows {
 		file, err = files.NewDraft(id, d.Size)
@@ -189,7 +190,8 @@ func (d *draft) Commit(ctx context.Context, c object.Sealed) (object.Info, error
 	if c.Size > 0 {
 		v.Flags |= record.FlagDeclared
 	}
-	return d.s.publish(ctx, publication{op: op, kind: object.ChangePut, bk: d.bk, key: d.key, cond: d.cond, c: w, judge: d.judge}, v)
+	return d.s.publish(ctx, publication{op: op, kind: object.ChangePut, bk: d.bk, key: d.key, cond: d.cond, c: w,
+		judge: d.judge}, v)
 }
 
 // believable refuses impossible values without reading the file.

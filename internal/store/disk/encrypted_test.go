@@ -87,8 +87,8 @@ func TestConformanceOfEncryptedBuckets(t *testing.T) {
 	})
 }
 
-// encryptedDiffers are the tests of the suite that cannot hold for encrypted objects: they count or compare all attributes of
-// an object, and an encrypted object has one more.
+// encryptedDiffers are the tests of the suite that cannot hold for encrypted objects: they count or compare all
+// attributes of an object, and an encrypted object has one more.
 var encryptedDiffers = map[string]string{
 	"objects/attributes":                  oneMore,
 	"objects/attributes have bounds":      oneMore,
@@ -159,8 +159,8 @@ func largest(t *testing.T, dir string) (path string, b []byte) {
 	return path, b
 }
 
-// TestChangedFilesOfEncryptedObjectsAreRefused changes the file of an object in every way that an attacker with the disk has,
-// with a store that never compares its own checksums. Only the encryption can notice.
+// TestChangedFilesOfEncryptedObjectsAreRefused changes the file of an object in every way that an attacker with the
+// disk has, with a store that never compares its own checksums. Only the encryption can notice.
 func TestChangedFilesOfEncryptedObjectsAreRefused(t *testing.T) {
 	const size = 5*seal.Block + 1000
 	const step = seal.Block + seal.Tag
@@ -262,10 +262,12 @@ func TestKeysOfEncryptedObjects(t *testing.T) {
 			t.Errorf("unlock %s: %v, expected %v", c.key, err, c.want)
 		}
 	}
-	if _, err := s.Handle(t.Context(), object.Ref{Bucket: "b", Key: "s"}); err == nil || !strings.Contains(err.Error(), "encrypted") {
+	if _, err := s.Handle(t.Context(), object.Ref{Bucket: "b", Key: "s"}); err == nil ||
+		!strings.Contains(err.Error(), "encrypted") {
 		t.Errorf("the door got an encrypted file: %v", err)
 	}
-	if err := s.CheckEncryption(t.Context(), "b", object.Encryption{Kind: object.EncryptedKMS, KeyID: "none"}); !errors.Is(err,
+	if err := s.CheckEncryption(t.Context(), "b",
+		object.Encryption{Kind: object.EncryptedKMS, KeyID: "none"}); !errors.Is(err,
 		object.ErrNoSuchEncryptionKey) {
 		t.Errorf("an unknown key: %v", err)
 	}
@@ -300,7 +302,8 @@ func TestKeysOfEncryptedObjects(t *testing.T) {
 	}
 }
 
-// TestRangesAndPartsOfEncryptedObjects reads ranges of a multipart object, whose parts have odd sizes and are sent twice.
+// TestRangesAndPartsOfEncryptedObjects reads ranges of a multipart object, whose parts have odd sizes and are sent
+// twice.
 func TestRangesAndPartsOfEncryptedObjects(t *testing.T) {
 	s := encryptedOn(t, disk.Options{Dir: storetest.Dir(t), Reserve: -1})
 	defer s.Close()
@@ -347,7 +350,8 @@ func TestRangesAndPartsOfEncryptedObjects(t *testing.T) {
 				t.Fatal(err)
 			}
 			size := int64(len(content))
-			for _, off := range []int64{0, 1, seal.Block, 3*seal.Block + 4, 3*seal.Block + 5, 6 * seal.Block, size - 18, size - 1, size} {
+			for _, off := range []int64{0, 1, seal.Block, 3*seal.Block + 4, 3*seal.Block + 5, 6 * seal.Block, size - 18,
+				size - 1, size} {
 				for _, n := range []int64{0, 1, 17, seal.Block + 1, 4 * seal.Block, size} {
 					n = min(n, size-off)
 					body, err := c.Section(object.Range{Off: off, N: n})
@@ -377,7 +381,8 @@ func TestCopiesBetweenKindsOfEncryption(t *testing.T) {
 		t.Fatal(err)
 	}
 	from, to := bytes.Repeat([]byte{7}, object.CustomerKey), bytes.Repeat([]byte{9}, object.CustomerKey)
-	kinds := []object.EncryptionKind{object.EncryptedNot, object.EncryptedS3, object.EncryptedKMS, object.EncryptedCustomer}
+	kinds := []object.EncryptionKind{object.EncryptedNot, object.EncryptedS3, object.EncryptedKMS,
+		object.EncryptedCustomer}
 	content := encryptedBytes(200_000)
 	for _, a := range kinds {
 		src := object.Encryption{Kind: a}
@@ -395,8 +400,8 @@ func TestCopiesBetweenKindsOfEncryption(t *testing.T) {
 				read = object.WithCustomerKey(read, to)
 			}
 			name := fmt.Sprintf("%s to %s", a, z)
-			info, err := s.Copy(object.WithEncryption(ctx, dst), object.Copy{From: object.Ref{Bucket: "b", Key: "from"}, Bucket: "b",
-				Key: "to"})
+			info, err := s.Copy(object.WithEncryption(ctx, dst),
+				object.Copy{From: object.Ref{Bucket: "b", Key: "from"}, Bucket: "b", Key: "to"})
 			if err != nil || info.Size != int64(len(content)) || (info.Stored > 0) != (z != object.EncryptedNot) {
 				t.Fatalf("%s: %+v %v", name, info, err)
 			}
@@ -408,8 +413,8 @@ func TestCopiesBetweenKindsOfEncryption(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := s.CopyPart(up, object.CopyPart{From: object.Ref{Bucket: "b", Key: "from"}, Off: 1000, N: 70_000, Bucket: "b",
-				Key: "part", Upload: id, Number: 1})
+			p, err := s.CopyPart(up, object.CopyPart{From: object.Ref{Bucket: "b", Key: "from"}, Off: 1000, N: 70_000,
+				Bucket: "b", Key: "part", Upload: id, Number: 1})
 			if err != nil || p.Size != 70_000 {
 				t.Fatalf("%s, as a part: %+v %v", name, p, err)
 			}

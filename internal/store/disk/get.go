@@ -52,8 +52,8 @@ func (s *Store) Open(ctx context.Context, ref object.Ref) (c object.Content, err
 	return c, err
 }
 
-// withContent calls use with the version that ref names. The key is locked until use returns, so that the version's file
-// cannot be removed before it is open. A delete marker is an error, for it has no content.
+// withContent calls use with the version that ref names. The key is locked until use returns, so that the version's
+// file cannot be removed before it is open. A delete marker is an error, for it has no content.
 func (s *Store) withContent(ctx context.Context, op string, ref object.Ref,
 	use func(bk *bucket, v *record.Version, latest bool) error) error {
 	end, err := s.begin(ctx, op, ref.Key)

@@ -186,7 +186,8 @@ func (j *journal) horizon() uint64 {
 }
 
 // ReadJournal implements object.Journal.
-func (j *journal) ReadJournal(ctx context.Context, consumer string, after uint64, limit int) ([]object.JournalEntry, error) {
+func (j *journal) ReadJournal(ctx context.Context, consumer string, after uint64,
+	limit int) ([]object.JournalEntry, error) {
 	const op = "read journal"
 	s := j.s
 	end, err := s.begin(ctx, op, consumer)

@@ -100,7 +100,8 @@ func TestEveryChangeHasItsEntry(t *testing.T) {
 	info(s.Copy(t.Context(), object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "copy"}))
 	info(s.Copy(t.Context(), object.Copy{From: object.Ref{Bucket: "b", Key: "k"}, Bucket: "b", Key: "k",
 		Attributes: map[string]string{"a": "1"}}))
-	if _, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "k", Condition: object.Condition{IfNoneMatch: "*"}}); err == nil {
+	if _, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "k",
+		Condition: object.Condition{IfNoneMatch: "*"}}); err == nil {
 		t.Fatal("the condition was ignored")
 	}
 	id := must[string](t)(s.CreateUpload(t.Context(), "b", "up", nil))
@@ -109,7 +110,8 @@ func TestEveryChangeHasItsEntry(t *testing.T) {
 	info(s.CompleteUpload(t.Context(), object.Complete{Bucket: "b", Key: "up", Upload: id,
 		Parts: []object.CompletedPart{{Number: 1}}}))
 	set := func(a map[string]string) error { a["x"] = "y"; return nil }
-	if err := s.SetAttributes(object.WithChangeKind(ctx, object.ChangeTags), object.Ref{Bucket: "b", Key: "k"}, set); err != nil {
+	if err := s.SetAttributes(object.WithChangeKind(ctx, object.ChangeTags), object.Ref{Bucket: "b", Key: "k"},
+		set); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.SetAttributes(t.Context(), object.Ref{Bucket: "b", Key: "k"}, set); err != nil {
@@ -122,8 +124,8 @@ func TestEveryChangeHasItsEntry(t *testing.T) {
 		{Ref: object.Ref{Bucket: "b", Key: "copy"}}, {Ref: object.Ref{Bucket: "b", Key: "missing"}}}); fails[0] != nil {
 		t.Fatal(fails)
 	}
-	wantLines(t, linesOf(t, s, "c"), "put b/k 3 by ann", "copy b/copy 3", "copy b/k 3", "complete b/up 4", "tags b/k 3 by ann",
-		"attributes b/k 3", "delete b/k 3 by ann", "delete b/copy 3 by ann")
+	wantLines(t, linesOf(t, s, "c"), "put b/k 3 by ann", "copy b/copy 3", "copy b/k 3", "complete b/up 4",
+		"tags b/k 3 by ann", "attributes b/k 3", "delete b/k 3 by ann", "delete b/copy 3 by ann")
 }
 
 func TestEntriesOfVersionsAndMarkers(t *testing.T) {
@@ -136,7 +138,8 @@ func TestEntriesOfVersionsAndMarkers(t *testing.T) {
 	for _, v := range []string{one.Version, marker.Version} {
 		must[object.Deleted](t)(s.Delete(t.Context(), object.Deletion{Ref: object.Ref{Bucket: "v", Key: "k", Version: v}}))
 	}
-	wantLines(t, linesOf(t, s, "c"), "put v/k 3", "put v/k 4", "marker v/k 0 marker", "delete v/k 3", "delete v/k 0 marker")
+	wantLines(t, linesOf(t, s, "c"), "put v/k 3", "put v/k 4", "marker v/k 0 marker", "delete v/k 3",
+		"delete v/k 0 marker")
 	var versions []string
 	for _, e := range must[[]object.JournalEntry](t)(s.ReadJournal(t.Context(), "c", 0, 100)) {
 		versions = append(versions, e.Version)
@@ -144,7 +147,8 @@ func TestEntriesOfVersionsAndMarkers(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	if want := []string{one.Version, two.Version, marker.Version, one.Version, marker.Version}; !slices.Equal(versions, want) {
+	if want := []string{one.Version, two.Version, marker.Version, one.Version, marker.Version}; !slices.Equal(versions,
+		want) {
 		t.Errorf("versions %q, expected %q", versions, want)
 	}
 }
@@ -175,7 +179,8 @@ func TestRulesChooseTheChanges(t *testing.T) {
 	defer s.Close()
 	journalled(t, s, "b", object.VersioningOff,
 		object.JournalRule{Consumer: "pictures", Prefix: "in/", Suffix: ".png", Kinds: []object.ChangeKind{object.ChangePut}},
-		object.JournalRule{Consumer: "old", Lifecycle: true}, object.JournalRule{Consumer: "rest", NoLifecycle: true, Label: "L"})
+		object.JournalRule{Consumer: "old", Lifecycle: true},
+		object.JournalRule{Consumer: "rest", NoLifecycle: true, Label: "L"})
 	if err := s.CreateBucket(t.Context(), object.Bucket{Name: "quiet"}); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +194,8 @@ func TestRulesChooseTheChanges(t *testing.T) {
 	wantLines(t, linesOf(t, s, "old"), "delete b/in/a.png 1 by nebulaio:lifecycle")
 	wantLines(t, linesOf(t, s, "rest"), "put b/in/a.png 1", "put b/in/a.jpg 1", "put b/a.png 1")
 	// Without its setting, the bucket has no more entries; those that wait stay.
-	if err := s.UpdateBucket(t.Context(), "b", func(b *object.Bucket) error { clear(b.Settings); return nil }); err != nil {
+	if err := s.UpdateBucket(t.Context(), "b",
+		func(b *object.Bucket) error { clear(b.Settings); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	must[object.Info](t)(putText(t.Context(), s, "b", "in/b.png", "x"))

@@ -341,7 +341,8 @@ func (s *Store) recover(ctx context.Context) error {
 		return errs.Wrap(op, s.opts.Dir, err)
 	}
 	for _, p := range s.recovered.Left {
-		s.background(errs.New(errs.Corrupt, op, p, "this file should not exist, it was left alone").WithFix("stop the server and run nebulaio store check"))
+		s.background(errs.New(errs.Corrupt, op, p,
+			"this file should not exist, it was left alone").WithFix("stop the server and run nebulaio store check"))
 	}
 	s.remover.start()
 	return s.each(record.KindGone, func(k, _ []byte) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// imitate gives v the time, the ETag and the kind of the version that v is a copy of, if the change t has an origin. head
-// is the current version of the key. The caller holds the key's lock, so that nobody adds a version in between.
+// imitate gives v the time, the ETag and the kind of the version that v is a copy of, if the change t has an origin.
+// head is the current version of the key. The caller holds the key's lock, so that nobody adds a version in between.
 func imitate(t *tx, op, key string, head, v *record.Version, state object.Versioning) error {
 	o := t.origin
 	if o == nil {

@@ -213,8 +213,8 @@ func (a *arriving) sync(ctx context.Context) error {
 	return nil
 }
 
-// commit acknowledges the part, and replaces an older one with its number. The ETag is that of shown, which differs from w
-// if the part is encrypted.
+// commit acknowledges the part, and replaces an older one with its number. The ETag is that of shown, which differs
+// from w if the part is encrypted.
 func (a *arriving) commit(ctx context.Context, w, shown object.Written) error {
 	if err := ctx.Err(); err != nil {
 		return errs.Wrap(a.op, a.p.Key, err)

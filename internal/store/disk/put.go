@@ -33,7 +33,8 @@ func (c *content) abort() {
 	}
 }
 
-// receive reads a body: content of at most k.inline bytes into memory, larger content into a file that is not synced yet.
+// receive reads a body: content of at most k.inline bytes into memory, larger content into a file that is not synced
+// yet.
 func (s *Store) receive(ctx context.Context, op, name string, body io.Reader, size int64, withMD5 bool,
 	k keeping) (*content, error) {
 	if size < -1 {

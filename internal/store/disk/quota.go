@@ -134,8 +134,8 @@ func (r reservation) settle(count func()) {
 	count()
 }
 
-// room returns ErrQuota if content of this size cannot be committed in the bucket now. The check spares the server a body
-// that it would refuse in the end. The content replaces old bytes.
+// room returns ErrQuota if content of this size cannot be committed in the bucket now. The check spares the server a
+// body that it would refuse in the end. The content replaces old bytes.
 func (q *quotas) room(op, name string, bk *bucket, size, old int64) error {
 	if size <= 0 || bk.quota.Load() == nil && q.owners.Load() == nil {
 		return nil

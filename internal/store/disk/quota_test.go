@@ -44,7 +44,8 @@ func limitBucket(t *testing.T, s *Store, bucket string, q *object.Quota) {
 }
 
 func tryPut(s *Store, bucket, key string, size int) error {
-	_, err := s.Put(context.Background(), object.Put{Bucket: bucket, Key: key, Size: -1, Body: bytes.NewReader(make([]byte, size))})
+	_, err := s.Put(context.Background(), object.Put{Bucket: bucket, Key: key, Size: -1,
+		Body: bytes.NewReader(make([]byte, size))})
 	return err
 }
 
@@ -57,8 +58,8 @@ func usageIn(t *testing.T, s *Store, bucket string) object.Usage {
 	return u
 }
 
-// TestQuotasUnderManyWriters lets 64 writers fill a bucket, and the buckets of an owner, up to their quotas. The quotas are
-// never exceeded, and they can be used up to the last object.
+// TestQuotasUnderManyWriters lets 64 writers fill a bucket, and the buckets of an owner, up to their quotas. The quotas
+// are never exceeded, and they can be used up to the last object.
 func TestQuotasUnderManyWriters(t *testing.T) {
 	dir := t.TempDir()
 	s := openQuotaStore(t, dir)

@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/record"
 )
 
-// Rename implements object.Directories. All records of the content are found by its sequence or its file, so that only the
-// version's own record and the owner of its file change.
+// Rename implements object.Directories. All records of the content are found by its sequence or its file, so that only
+// the version's own record and the owner of its file change.
 func (d directories) Rename(ctx context.Context, r object.Rename) error {
 	const op = "rename"
 	s := d.s

@@ -86,7 +86,8 @@ func TestAStoreThatCannotBeWrittenIsReadAndRecovers(t *testing.T) {
 				}
 				return nil
 			})
-			s := openMem(t, errorfs.Wrap(mem, inject), func(o *Options) { o.Events.Failed = func(err error) { t.Errorf("failed: %v", err) } })
+			s := openMem(t, errorfs.Wrap(mem, inject),
+				func(o *Options) { o.Events.Failed = func(err error) { t.Errorf("failed: %v", err) } })
 			readable(t, s, large)
 			_, err := s.Put(t.Context(), object.Put{Bucket: "b", Key: "new", Size: 3, Body: strings.NewReader("new")})
 			if !errors.Is(err, sentinel) || !errors.Is(err, errno) {

@@ -50,8 +50,8 @@ func target(t *testing.T, onDisk bool) storetest.Target {
 	}
 }
 
-// TestConformance makes calls one after the other on a store in memory. TestConformanceOnDisk makes the same calls under
-// the race detector, which finds the goroutines of the store itself.
+// TestConformance makes calls one after the other on a store in memory. TestConformanceOnDisk makes the same calls
+// under the race detector, which finds the goroutines of the store itself.
 func TestConformance(t *testing.T) {
 	unraced.SingleThreaded(t)
 	storetest.RunSequential(t, target(t, false))

@@ -138,9 +138,9 @@ func (d *Directory) Close() {
 	}
 }
 
-// Open opens a file of the directory for reading, through the read-only mount if there is one. The parameter name is the
-// path of the file, and flags may have O_DIRECT. Open removes the write permission of group and others from the file.
-// Open fails with ErrBusy if somebody keeps a lease on the file. The caller closes the file.
+// Open opens a file of the directory for reading, through the read-only mount if there is one. The parameter name is
+// the path of the file, and flags may have O_DIRECT. Open removes the write permission of group and others from the
+// file. Open fails with ErrBusy if somebody keeps a lease on the file. The caller closes the file.
 func (d *Directory) Open(name string, flags int) (*os.File, error) {
 	if d.dir != nil {
 		if rel, ok := strings.CutPrefix(name, d.root+"/"); ok {

@@ -34,7 +34,8 @@ func scanBlob(f vfs.FS, path string, number uint64) (*BlobFile, error) {
 	}
 	if at := len(text) - metadb.BlobFooter; at >= 0 {
 		foot := text[at:]
-		if n := binary.LittleEndian.Uint64(foot[metadb.BlobNumberAt:]); binary.LittleEndian.Uint32(foot) == metafile.Checksum(foot[4:]) && n != number {
+		if n := binary.LittleEndian.Uint64(foot[metadb.BlobNumberAt:]); binary.LittleEndian.Uint32(foot) == metafile.Checksum(
+			foot[4:]) && n != number {
 			return nil, fmt.Errorf("%s is the file %06d.blob under another name", path, n)
 		}
 	}

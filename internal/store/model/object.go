@@ -138,8 +138,8 @@ func (s *Store) judged(op string, b *bucket, judge object.Judge, v *version) (ob
 	return s.add(b, v), nil
 }
 
-// ask asks judge about a change that removes the version gone, nil where it removes none. current is the version below a
-// new delete marker, nil for other changes.
+// ask asks judge about a change that removes the version gone, nil where it removes none. current is the version below
+// a new delete marker, nil for other changes.
 func (b *bucket) ask(judge object.Judge, gone, current *version) (map[string]string, error) {
 	if judge == nil {
 		return nil, nil

@@ -44,7 +44,8 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes
 	}
 	id := fmt.Sprintf("u%016x", s.next())
 	b.uploads[id] = &upload{
-		info:  object.Upload{Bucket: bucket, Key: key, ID: id, Started: now(), Attributes: object.MergeAttributes(attributes, nil)},
+		info: object.Upload{Bucket: bucket, Key: key, ID: id, Started: now(),
+			Attributes: object.MergeAttributes(attributes, nil)},
 		parts: map[int]*part{},
 	}
 	return id, nil
@@ -212,7 +213,8 @@ func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.I
 		return object.Info{}, err
 	}
 	v := join(parts)
-	if v.info.Attributes, err = object.FinishAttributes(op, c.Key, as, c.Finish, object.CloneParts(v.info.Parts)); err != nil {
+	if v.info.Attributes, err = object.FinishAttributes(op, c.Key, as, c.Finish,
+		object.CloneParts(v.info.Parts)); err != nil {
 		return object.Info{}, err
 	}
 	if err := s.enter(ctx, op, c.Bucket); err != nil {

@@ -92,7 +92,8 @@ func (q Folder) wouldStay(op string, db *pebble.DB, path string) error {
 	if err != nil || known {
 		return err
 	}
-	return errs.New(errs.Invalid, op, path, "no record knows this file, so the next start would remove it").WithFix("restore its records first")
+	return errs.New(errs.Invalid, op, path, "no record knows this file, so the next start would remove it").WithFix(
+		"restore its records first")
 }
 
 // putBackRecords puts records back.

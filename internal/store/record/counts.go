@@ -7,7 +7,8 @@ import (
 )
 
 // Counts are the numbers of objects, versions and bytes in a bucket. Each batch of metadata changes adds
-// what it changes in these numbers with a Pebble merge. Counts are exact even after a crash, and reading them needs no scan.
+// what it changes in these numbers with a Pebble merge. Counts are exact even after a crash, and reading them needs no
+// scan.
 type Counts struct {
 	Objects  int64 // keys with a current version that is not a delete marker
 	Versions int64 // noncurrent versions, without delete markers

@@ -73,8 +73,8 @@ func DecodeJournal(seq uint64, b []byte) (object.JournalEntry, error) {
 	if err := checkVersion(&t, "journal entry"); err != nil {
 		return object.JournalEntry{}, err
 	}
-	e := object.JournalEntry{Seq: seq, Time: Time(t.Int()), Kind: object.ChangeKind(t.Text()), Bucket: t.Text(), Owner: t.Text(),
-		Key: t.Text(), Version: t.Text()}
+	e := object.JournalEntry{Seq: seq, Time: Time(t.Int()), Kind: object.ChangeKind(t.Text()), Bucket: t.Text(),
+		Owner: t.Text(), Key: t.Text(), Version: t.Text()}
 	flags := t.Uint()
 	e.Marker, e.Versioned = flags&journalMarker != 0, flags&journalVersioned != 0
 	e.Size, e.ETag = t.Int(), t.Text()

@@ -11,8 +11,8 @@ import (
 )
 
 func journalEntry() object.JournalEntry {
-	return object.JournalEntry{Seq: 7, Time: time.UnixMilli(1234).UTC(), Kind: object.ChangeMarker, Bucket: "b", Owner: "o",
-		Key: "k\x00", Version: "v", Versioned: true, Marker: true, Size: 9, ETag: "e",
+	return object.JournalEntry{Seq: 7, Time: time.UnixMilli(1234).UTC(), Kind: object.ChangeMarker, Bucket: "b",
+		Owner: "o", Key: "k\x00", Version: "v", Versioned: true, Marker: true, Size: 9, ETag: "e",
 		By: object.Requester{Principal: "p", Remote: "r", RequestID: "i", HostID: "h", Agent: "a"}, Label: "l"}
 }
 

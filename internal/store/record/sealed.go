@@ -22,8 +22,8 @@ func (v *Version) Seal(plain object.Written) {
 	v.Plain, v.PlainCRC = plain.Size, plain.CRC64
 }
 
-// Shown returns the size and the checksum of r that clients see: those before encryption. Sealed reports whether the part
-// is encrypted.
+// Shown returns the size and the checksum of r that clients see: those before encryption. Sealed reports whether the
+// part is encrypted.
 func (r *Part) Shown() (size int64, crc uint64, sealed bool) {
 	text, ok := r.Attrs[object.AttrSealedPart]
 	if !ok {

@@ -11,8 +11,8 @@ import (
 const MostSetting = 1 << 20
 
 // Ask sends a request without large content, and returns the text and the header of the reply. The text has at most
-// limit bytes. Ask retries like every request of a Client, so the request must be safe to repeat. The parameter op names
-// the request in errors. r.Body must be nil.
+// limit bytes. Ask retries like every request of a Client, so the request must be safe to repeat. The parameter op
+// names the request in errors. r.Body must be nil.
 func (a Admin) Ask(ctx context.Context, op string, r Request, limit int64) ([]byte, http.Header, error) {
 	q := &call{op: op, method: r.Method, bucket: r.Bucket, key: r.Key, query: r.Query}
 	if r.Text != nil {

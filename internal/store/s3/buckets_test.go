@@ -53,7 +53,8 @@ func TestBuckets(t *testing.T) {
 	if _, err := c.Admin().ListBuckets(bg); !errs.Is(err, errs.Corrupt) || !strings.Contains(err.Error(), "does not end") {
 		t.Errorf("%v", err)
 	}
-	for _, text := range []string{"<html>", "<ListAllMyBucketsResult><Buckets><Bucket><Name>a/b</Name></Bucket></Buckets></ListAllMyBucketsResult>"} {
+	for _, text := range []string{"<html>",
+		"<ListAllMyBucketsResult><Buckets><Bucket><Name>a/b</Name></Bucket></Buckets></ListAllMyBucketsResult>"} {
 		c, _ = replies(t, func(int, *http.Request, string) (int, string) { return 200, text })
 		if _, err := c.Admin().ListBuckets(bg); !errs.Is(err, errs.Corrupt) {
 			t.Errorf("%q: %v", text, err)
@@ -72,7 +73,8 @@ func TestBuckets(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, name := range []string{"", "a/b", "a?b"} {
-		if !errs.Is(c.Admin().CreateBucket(bg, name), errs.Invalid) || !errs.Is(c.Admin().DeleteBucket(bg, name), errs.Invalid) {
+		if !errs.Is(c.Admin().CreateBucket(bg, name), errs.Invalid) ||
+			!errs.Is(c.Admin().DeleteBucket(bg, name), errs.Invalid) {
 			t.Errorf("%q is taken", name)
 		}
 	}
@@ -151,9 +153,11 @@ func TestListVersions(t *testing.T) {
 		t.Errorf("%q", *sent)
 	}
 	c, _ = replies(t, func(int, *http.Request, string) (int, string) {
-		return 200, "<ListMultipartUploadsResult><Upload><Key>k</Key><UploadId>u</UploadId></Upload></ListMultipartUploadsResult>"
+		return 200,
+			"<ListMultipartUploadsResult><Upload><Key>k</Key><UploadId>u</UploadId></Upload></ListMultipartUploadsResult>"
 	})
-	if all, err := c.Admin().ListUnfinished(bg, "box", ""); err != nil || len(all) != 1 || all[0] != (Unfinished{"k", "u"}) {
+	if all, err := c.Admin().ListUnfinished(bg, "box", ""); err != nil || len(all) != 1 ||
+		all[0] != (Unfinished{"k", "u"}) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -219,7 +223,8 @@ func TestCredentialsOfAProvider(t *testing.T) {
 	if _, err := c.Head(bg, "b", "k", ""); !errs.Is(err, errs.Permission) || errs.FixOf(err) != "log in" || n != 3 {
 		t.Errorf("%v after %d", err, n)
 	}
-	if _, err := New(Options{Endpoint: "http://h", AccessKey: "a", SecretKey: "b", Credentials: Static(Credentials{})}); err == nil {
+	if _, err := New(Options{Endpoint: "http://h", AccessKey: "a", SecretKey: "b",
+		Credentials: Static(Credentials{})}); err == nil {
 		t.Error("keys and a provider are taken")
 	}
 	host, err := New(Options{Endpoint: "http://h:1", VirtualHost: true})
@@ -237,7 +242,9 @@ func FuzzBucketReplies(f *testing.F) {
 	f.Add([]byte("<ListAllMyBucketsResult><Buckets><Bucket><Name>b</Name></Bucket></Buckets></ListAllMyBucketsResult>"))
 	f.Add([]byte("<ListVersionsResult><IsTruncated>true</IsTruncated><NextKeyMarker>k</NextKeyMarker><Version><Key>k</Key></Version></ListVersionsResult>"))
 	f.Add([]byte("<DeleteResult><Error><Key>a</Key><Code>x</Code></Error></DeleteResult>"))
-	f.Add([]byte("<ListMultipartUploadsResult><Upload><Key>k</Key><UploadId>u</UploadId></Upload></ListMultipartUploadsResult>"))
+	f.Add(
+		[]byte(
+			"<ListMultipartUploadsResult><Upload><Key>k</Key><UploadId>u</UploadId></Upload></ListMultipartUploadsResult>"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if all, _, err := parseBuckets(body); err == nil {
 			for _, b := range all {

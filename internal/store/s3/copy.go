@@ -64,7 +64,8 @@ func (c *Client) Copy(ctx context.Context, src Info, p Put) (Info, error) {
 		return Info{}, err
 	}
 	if made.Size != src.Size || made.ETag != unquote(x.ETag) {
-		return Info{}, errs.New(errs.IO, op, q.name(), "the object was replaced right after the copy").WithFix("copy it again")
+		return Info{}, errs.New(errs.IO, op, q.name(),
+			"the object was replaced right after the copy").WithFix("copy it again")
 	}
 	return made, nil
 }

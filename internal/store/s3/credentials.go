@@ -8,8 +8,8 @@ import (
 	"log/slog"
 )
 
-// Credentials are the keys of an account on an S3 server. Every way of printing Credentials hides the secret key and the
-// session token.
+// Credentials are the keys of an account on an S3 server. Every way of printing Credentials hides the secret key and
+// the session token.
 type Credentials struct {
 	AccessKey, SecretKey, SessionToken string
 }

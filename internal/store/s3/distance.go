@@ -44,8 +44,8 @@ func tcpOf(n net.Conn) *net.TCPConn {
 }
 
 // LimitReadAhead limits the bytes that the kernel receives ahead of each reader of the Object. Bytes that were received
-// and not read are lost if the process is killed. On a long way, a limit makes reads slow. LimitReadAhead must be called
-// before the first Fetch.
+// and not read are lost if the process is killed. On a long way, a limit makes reads slow. LimitReadAhead must be
+// called before the first Fetch.
 func (o *Object) LimitReadAhead(n int) { o.ahead = n }
 
 func (o *Object) limitAhead(n net.Conn) {

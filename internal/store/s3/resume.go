@@ -89,7 +89,8 @@ func parseParts(body []byte) (parts []SentPart, next int, err error) {
 		} `xml:"Part"`
 	}
 	bad := func(msg string) ([]SentPart, int, error) {
-		return nil, 0, errs.New(errs.Corrupt, "read listing of parts", "", msg).WithFix("check that the endpoint is one of S3")
+		return nil, 0, errs.New(errs.Corrupt, "read listing of parts", "",
+			msg).WithFix("check that the endpoint is one of S3")
 	}
 	if err := xml.Unmarshal(body, &x); err != nil {
 		return bad("the reply is no listing of parts: " + clip(err.Error()))

@@ -120,7 +120,8 @@ func (s *Sender) Send(ctx context.Context, r *Request) (*http.Response, error) {
 	}
 }
 
-// learn reports whether a refusal names the right region or shows a wrong clock, so that the next request will be right.
+// learn reports whether a refusal names the right region or shows a wrong clock, so that the next request will be
+// right.
 func (s *Sender) learn(bucket string, f *Fault) bool {
 	switch {
 	case f.Region != "" && (f.Status == http.StatusMovedPermanently || f.Status == http.StatusBadRequest ||

@@ -58,7 +58,8 @@ func notWarmed(name string, err error) error {
 		return err
 	}
 	switch {
-	case f.Code == "NoSuchKey" || f.Status == http.StatusForbidden || f.Status >= 500 && f.Status != http.StatusNotImplemented:
+	case f.Code == "NoSuchKey" || f.Status == http.StatusForbidden || f.Status >= 500 &&
+		f.Status != http.StatusNotImplemented:
 		return &errs.Error{Kind: f.kind(), Op: "warm", Name: name, Err: f, Fix: f.fix()}
 	case f.Code == "InvalidRequest":
 		return &errs.Error{Kind: errs.Unsupported, Op: "warm", Name: name, Err: f,

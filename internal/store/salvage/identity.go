@@ -36,8 +36,9 @@ func (v *salvage) testimony(e witness.Examiner) witness.Testimony {
 		}
 	}
 	v.blind = true
-	v.warn("nothing proves that the newest log of the metadata is whole (%s): the last changes may be lost, and what they "+
-		"deleted or overwrote may be there again, and is marked as doubtful", why)
+	v.warn(
+		"nothing proves that the newest log of the metadata is whole (%s): the last changes may be lost, and what they "+
+			"deleted or overwrote may be there again, and is marked as doubtful", why)
 	return t
 }
 

@@ -134,8 +134,8 @@ func (b *body) fill() error {
 	return nil
 }
 
-// refused returns the error of a block that is not authentic. If the stored bytes differ from the store's checksums, the
-// store reports the damage and its place.
+// refused returns the error of a block that is not authentic. If the stored bytes differ from the store's checksums,
+// the store reports the damage and its place.
 func (b *body) refused(cause error) error {
 	at := b.now.at + b.index*(seal.Block+seal.Tag)
 	n := min(seal.Block+seal.Tag, b.now.at+seal.Size(b.now.size)-at)

@@ -31,8 +31,8 @@ var (
 	_ object.Stricter = (*content)(nil)
 )
 
-// newContent returns the decrypted content of an object with that data key. It fails if the stored bytes are not as many as
-// the sizes of the object and of its parts tell.
+// newContent returns the decrypted content of an object with that data key. It fails if the stored bytes are not as
+// many as the sizes of the object and of its parts tell.
 func newContent(below object.Content, info object.Info, key []byte) (*content, error) {
 	c := &content{below: below, info: info}
 	var off, at int64
@@ -62,8 +62,8 @@ func newContent(below object.Content, info object.Info, key []byte) (*content, e
 		}
 	}
 	if off != info.Size || at != info.Stored {
-		return nil, object.Fail("open", info.Key, object.ErrDamaged, fmt.Sprintf("%d bytes in %d stored bytes, expected %d in %d",
-			info.Size, info.Stored, off, at))
+		return nil, object.Fail("open", info.Key, object.ErrDamaged,
+			fmt.Sprintf("%d bytes in %d stored bytes, expected %d in %d", info.Size, info.Stored, off, at))
 	}
 	return c, nil
 }
@@ -82,8 +82,8 @@ func (c *content) section(r object.Range, strictly bool) (object.Body, error) {
 		return nil, object.Fail("read", c.info.Key, object.ErrClosed, "")
 	}
 	if r.Off < 0 || r.N < 0 || r.Off > c.info.Size || r.N > c.info.Size-r.Off {
-		return nil, object.Fail("read", c.info.Key, object.ErrInvalidRange, fmt.Sprintf("%d bytes at offset %d of %d", r.N, r.Off,
-			c.info.Size))
+		return nil, object.Fail("read", c.info.Key, object.ErrInvalidRange,
+			fmt.Sprintf("%d bytes at offset %d of %d", r.N, r.Off, c.info.Size))
 	}
 	b := &body{of: c, off: r.Off, end: r.Off + r.N, strict: strictly}
 	// The range is opened now, so that it stays readable after the content is closed.
@@ -98,8 +98,8 @@ func (c *content) Close() error {
 	return c.below.Close()
 }
 
-// raw returns a body of stored bytes. Nothing but Strict compares them with the store's checksums, because every block is
-// authenticated.
+// raw returns a body of stored bytes. Nothing but Strict compares them with the store's checksums, because every block
+// is authenticated.
 func (c *content) raw(r object.Range, strictly bool) (object.Body, error) {
 	if strictly {
 		return strict(c.below, r)

@@ -13,9 +13,9 @@ import (
 // isSealed reports whether the content of a version is encrypted.
 func isSealed(info *object.Info) bool { return info.Stored > 0 }
 
-// Copy implements object.Objects. If neither the source nor the copy is encrypted, the store below copies. Otherwise the
-// content is decrypted and encrypted anew, with a new data key, and the copy has the ETag of content that was written in one
-// request.
+// Copy implements object.Objects. If neither the source nor the copy is encrypted, the store below copies. Otherwise
+// the content is decrypted and encrypted anew, with a new data key, and the copy has the ETag of content that was
+// written in one request.
 func (s *Store) Copy(ctx context.Context, c object.Copy) (object.Info, error) {
 	const op = "copy"
 	e, err := s.chosen(ctx, c.Bucket)
@@ -109,14 +109,14 @@ func (s *Store) CopyPart(ctx context.Context, c object.CopyPart) (object.PartInf
 		c.N = size - c.Off
 	}
 	if c.Off < 0 || c.N < 0 || c.Off > size || c.N > size-c.Off {
-		return object.PartInfo{}, object.Fail(op, c.From.Key, object.ErrInvalidRange, fmt.Sprintf("%d bytes at offset %d of %d",
-			c.N, c.Off, size))
+		return object.PartInfo{}, object.Fail(op, c.From.Key, object.ErrInvalidRange,
+			fmt.Sprintf("%d bytes at offset %d of %d", c.N, c.Off, size))
 	}
 	body, err := strict(from, object.Range{Off: c.Off, N: c.N})
 	if err != nil {
 		return object.PartInfo{}, err
 	}
 	defer body.Close()
-	return s.PutPart(ctx, object.PutPart{Bucket: c.Bucket, Key: c.Key, Upload: c.Upload, Number: c.Number, Size: c.N, Body: body,
-		Finish: c.Finish})
+	return s.PutPart(ctx, object.PutPart{Bucket: c.Bucket, Key: c.Key, Upload: c.Upload, Number: c.Number, Size: c.N,
+		Body: body, Finish: c.Finish})
 }

@@ -143,14 +143,14 @@ func (v *envelope) encode(of string) (string, error) {
 	v.Wrapped = v.wrapper.Wrap(v.key, v.bound(of)...)
 	text, err := json.Marshal(v)
 	if err == nil && len(text) > maxEnvelope {
-		err = errs.New(errs.Invalid, "encrypt", v.object, fmt.Sprintf("the key's name and context need %d bytes, expected at most %d",
-			len(text), maxEnvelope))
+		err = errs.New(errs.Invalid, "encrypt", v.object,
+			fmt.Sprintf("the key's name and context need %d bytes, expected at most %d", len(text), maxEnvelope))
 	}
 	return string(text), errs.Wrap("encrypt", v.object, err)
 }
 
-// dataKey returns the data key of an object. It fails with object.ErrNeedsKey, ErrWrongKey or ErrUnneededKey if the customer's
-// key in the context does not fit.
+// dataKey returns the data key of an object. It fails with object.ErrNeedsKey, ErrWrongKey or ErrUnneededKey if the
+// customer's key in the context does not fit.
 func (s *Store) dataKey(ctx context.Context, info *object.Info, text string) ([]byte, error) {
 	v, err := parse(text)
 	if err != nil {

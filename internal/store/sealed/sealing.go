@@ -28,8 +28,8 @@ func (s *sealing) plain() (w object.Written) {
 	return w
 }
 
-// finish returns the hook that is called after the last byte of the write. It calls the hook of the caller, which may be
-// nil, and then add, which adds the attributes of the encryption.
+// finish returns the hook that is called after the last byte of the write. It calls the hook of the caller, which may
+// be nil, and then add, which adds the attributes of the encryption.
 func (s *sealing) finish(op, key string, hook func(object.Written) (map[string]string, error),
 	add func(of object.Written, attrs map[string]string) error) func(object.Written) (map[string]string, error) {
 	return func(w object.Written) (map[string]string, error) {

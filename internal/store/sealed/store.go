@@ -2,8 +2,8 @@
 
 // Package sealed is an object store that encrypts the content of another store.
 //
-// The store below keeps the encrypted bytes, with checksums of its own, so that scrubs, checks and backups need no key. The
-// store below also keeps the size, the ETag and the checksum of the content before encryption, for clients. A
+// The store below keeps the encrypted bytes, with checksums of its own, so that scrubs, checks and backups need no key.
+// The store below also keeps the size, the ETag and the checksum of the content before encryption, for clients. A
 // wrapped data key is an attribute of each encrypted object. Package seal defines the format of the bytes, and package
 // keyring has the keys.
 package sealed
@@ -74,8 +74,8 @@ func (s *Store) CheckEncryption(ctx context.Context, bucket string, e object.Enc
 		}
 	case object.EncryptedS3:
 	default:
-		return errs.New(errs.Invalid, op, bucket, fmt.Sprintf("encryption %.40q, expected %s, %s or %s", e.Kind, object.EncryptedS3,
-			object.EncryptedKMS, object.EncryptedCustomer))
+		return errs.New(errs.Invalid, op, bucket, fmt.Sprintf("encryption %.40q, expected %s, %s or %s", e.Kind,
+			object.EncryptedS3, object.EncryptedKMS, object.EncryptedCustomer))
 	}
 	return s.ring.Usable()
 }

@@ -34,11 +34,12 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, attributes
 	if err != nil {
 		return "", err
 	}
-	return s.Below.CreateUpload(ctx, bucket, key, object.MergeAttributes(attributes, map[string]string{object.AttrSealed: text}))
+	return s.Below.CreateUpload(ctx, bucket, key,
+		object.MergeAttributes(attributes, map[string]string{object.AttrSealed: text}))
 }
 
-// uploadKey returns the envelope of an upload with its data key, or nil if the upload is not encrypted. The key of a customer
-// comes from the context.
+// uploadKey returns the envelope of an upload with its data key, or nil if the upload is not encrypted. The key of a
+// customer comes from the context.
 func (s *Store) uploadKey(ctx context.Context, u *object.Upload) (*envelope, error) {
 	e, _ := object.EncryptionIn(ctx)
 	text, ok := u.Attributes[object.AttrSealed]
@@ -62,8 +63,8 @@ func (s *Store) UnlockUpload(ctx context.Context, u *object.Upload) error {
 	return err
 }
 
-// PutPart implements object.Uploads. Each part is a stream of its own, with a random salt: a part that is sent again has
-// another key.
+// PutPart implements object.Uploads. Each part is a stream of its own, with a random salt: a part that is sent again
+// has another key.
 func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo, error) {
 	u, err := s.Below.GetUpload(ctx, p.Bucket, p.Key, p.Upload)
 	if err != nil {
@@ -90,9 +91,9 @@ func (s *Store) PutPart(ctx context.Context, p object.PutPart) (object.PartInfo,
 	return s.Below.PutPart(ctx, p)
 }
 
-// CompleteUpload implements object.Uploads. The data key is wrapped anew, bound to the sizes of all parts. If the upload is
-// encrypted with a customer's key and the context has none, the data key stays as it is. Each part is then bound only to its
-// own size.
+// CompleteUpload implements object.Uploads. The data key is wrapped anew, bound to the sizes of all parts. If the
+// upload is encrypted with a customer's key and the context has none, the data key stays as it is. Each part is then
+// bound only to its own size.
 func (s *Store) CompleteUpload(ctx context.Context, c object.Complete) (object.Info, error) {
 	u, err := s.Below.GetUpload(ctx, c.Bucket, c.Key, c.Upload)
 	if err != nil {

@@ -35,10 +35,10 @@ func Ended(err error) bool {
 	return errors.As(err, &f) && f.Err == nil
 }
 
-// Send sends the bytes of the file fd from offset *off up to `to`, and advances *off by what it sends. The writer w must
-// be a socket, or a bufio.Writer in front of a socket. If w wraps a connection, w must forward ReadFrom to the
-// connection. The result is false if w or the file cannot do sendfile: then Send has sent nothing, and the caller copies
-// the bytes.
+// Send sends the bytes of the file fd from offset *off up to `to`, and advances *off by what it sends. The writer w
+// must be a socket, or a bufio.Writer in front of a socket. If w wraps a connection, w must forward ReadFrom to the
+// connection. The result is false if w or the file cannot do sendfile: then Send has sent nothing, and the caller
+// copies the bytes.
 //
 // Each call passes the offset to the kernel, because all readers of a file share its description. A call with an offset
 // needs the socket itself, and neither bufio nor an HTTP server shows the socket. But an empty bufio.Writer passes its

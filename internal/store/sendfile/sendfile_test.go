@@ -97,7 +97,8 @@ func TestWhatCannotBeSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	off = 0
-	if _, err := sendfile.Send(here, int(f.Fd()), &off, 100); !errors.Is(err, os.ErrDeadlineExceeded) || sendfile.Ended(err) {
+	if _, err := sendfile.Send(here, int(f.Fd()), &off, 100); !errors.Is(err, os.ErrDeadlineExceeded) ||
+		sendfile.Ended(err) {
 		t.Errorf("after the deadline: %v", err)
 	}
 }

@@ -154,7 +154,8 @@ func (f *fixture) fillList(v object.Versioning) []object.Info {
 			case round > 0 && r.IntN(3) == 0:
 				f.remove("b", k, "")
 			case round == 0 || r.IntN(2) == 0:
-				f.put("b", k, []byte(fmt.Sprint(k, round)), func(p *object.Put) { p.Attributes = map[string]string{"round": fmt.Sprint(round)} })
+				f.put("b", k, []byte(fmt.Sprint(k, round)),
+					func(p *object.Put) { p.Attributes = map[string]string{"round": fmt.Sprint(round)} })
 			}
 		}
 	}

@@ -35,7 +35,8 @@ func (w *walk) append() error {
 		}
 		return as, nil
 	}
-	w.note("append %q %q, %d bytes announced as %d at %d of %d, %+v", b, k, len(data), size, a.Offset, info.Size, a.Condition)
+	w.note("append %q %q, %d bytes announced as %d at %d of %d, %+v", b, k, len(data), size, a.Offset, info.Size,
+		a.Condition)
 	a.Body = body()
 	im, em := w.m.Append(w.ctx, a)
 	a.Body = body()

@@ -3,8 +3,8 @@
 // Package storetest is the conformance suite for implementations of object.Store. Every implementation of object.Store
 // has to pass RunSequential, RunLists, RunConcurrent and Random.
 //
-// After each test, the suite closes the store and opens it again if Target.Reopen is set. Everything that was visible before
-// the store was closed must be visible and unchanged after it is opened again.
+// After each test, the suite closes the store and opens it again if Target.Reopen is set. Everything that was visible
+// before the store was closed must be visible and unchanged after it is opened again.
 package storetest
 
 import (

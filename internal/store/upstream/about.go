@@ -27,7 +27,8 @@ type About struct {
 	// CRC32C is the CRC-32C of the whole content; valid if HasCRC32C is set.
 	CRC32C    uint32 `json:"crc32c,omitempty"`
 	HasCRC32C bool   `json:"has_crc32c,omitempty"`
-	// CRC32 is the CRC-32 of the whole content; valid if HasCRC32 is set. Most clients send this one unless told otherwise.
+	// CRC32 is the CRC-32 of the whole content; valid if HasCRC32 is set. Most clients send this one unless told
+	// otherwise.
 	CRC32    uint32 `json:"crc32,omitempty"`
 	HasCRC32 bool   `json:"has_crc32,omitempty"`
 	// Parts is the number of parts of a multipart object; 0 if the object was written in one request, or if unknown.
@@ -40,9 +41,9 @@ type About struct {
 	Marker bool `json:"marker,omitempty"`
 }
 
-// MD5 returns the MD5 of the content in hex, if the ETag is one. The ETag of a multipart object and of an object that is
-// encrypted with a key of its own is no MD5. Some servers make ETags in other ways. If content has another MD5, then the
-// content is wrong only if the server is known to use MD5.
+// MD5 returns the MD5 of the content in hex, if the ETag is one. The ETag of a multipart object and of an object that
+// is encrypted with a key of its own is no MD5. Some servers make ETags in other ways. If content has another MD5, then
+// the content is wrong only if the server is known to use MD5.
 func (a About) MD5() (string, bool) {
 	if len(a.Identity.ETag) != 32 || a.Parts > 0 || a.Encryption != "" && a.Encryption != "AES256" {
 		return "", false

@@ -90,7 +90,8 @@ func TestAttributesTravel(t *testing.T) {
 	if err != nil || !strings.Contains(got.Attributes[object.AttrRetention], until.Format("2006-01-02T15:04:05Z")) {
 		t.Errorf("retention is %q, error %v", got.Attributes[object.AttrRetention], err)
 	}
-	if err := s.SetAttributes(t.Context(), ref, func(a map[string]string) error { delete(a, object.AttrTags); return nil }); err != nil {
+	if err := s.SetAttributes(t.Context(), ref,
+		func(a map[string]string) error { delete(a, object.AttrTags); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := s.Stat(t.Context(), ref); err != nil || got.Attributes[object.AttrTags] != "" {
@@ -132,14 +133,16 @@ func TestVersionsTravel(t *testing.T) {
 	if i, err := s.Stat(ctx, object.Ref{Bucket: "local", Key: "k", Version: d.Version}); err != nil || !i.Marker {
 		t.Errorf("a delete marker: %+v, error %v", i, err)
 	}
-	if _, err := s.Open(ctx, object.Ref{Bucket: "local", Key: "k", Version: d.Version}); !errors.Is(err, object.ErrIsMarker) {
+	if _, err := s.Open(ctx, object.Ref{Bucket: "local", Key: "k", Version: d.Version}); !errors.Is(err,
+		object.ErrIsMarker) {
 		t.Errorf("open of a delete marker: %v", err)
 	}
 	a, err := b.Stat(ctx, "k", versions[0], "")
 	if err != nil || a.Identity.Version != versions[0] {
 		t.Errorf("an old version: %+v, error %v", a, err)
 	}
-	if _, err := s.Delete(ctx, object.Deletion{Ref: object.Ref{Bucket: "local", Key: "k", Version: d.Version}}); err != nil {
+	if _, err := s.Delete(ctx, object.Deletion{
+		Ref: object.Ref{Bucket: "local", Key: "k", Version: d.Version}}); err != nil {
 		t.Error(err)
 	}
 	if i, err := s.Stat(ctx, object.Ref{Bucket: "local", Key: "k"}); err != nil || i.Version != versions[1] {
@@ -201,12 +204,14 @@ func TestUnprovenConditionsAreRefused(t *testing.T) {
 	}
 	s := unproven.Through("local", nil)
 	for name, c := range map[string]object.Condition{"if none match": {IfNoneMatch: "*"}, "if match": {IfMatch: "x"}} {
-		_, err := s.Put(t.Context(), object.Put{Bucket: "local", Key: "k", Size: 1, Body: strings.NewReader("x"), Condition: c})
+		_, err := s.Put(t.Context(), object.Put{Bucket: "local", Key: "k", Size: 1, Body: strings.NewReader("x"),
+			Condition: c})
 		if r := (*object.Refusal)(nil); !errors.As(err, &r) || r.Status != 501 {
 			t.Errorf("put %s: %v", name, err)
 		}
 	}
-	if _, err := store.Stat(context.Background(), object.Ref{Bucket: "bucket", Key: "k"}); !errors.Is(err, object.ErrNoSuchKey) {
+	if _, err := store.Stat(context.Background(), object.Ref{Bucket: "bucket", Key: "k"}); !errors.Is(err,
+		object.ErrNoSuchKey) {
 		t.Errorf("something was written: %v", err)
 	}
 }

@@ -79,8 +79,9 @@ func (b *breaker) enter() (uint64, error) {
 		b.s.Phase, b.trial = HalfOpen, b.count
 		return b.count, nil
 	}
-	return 0, errs.New(errs.IO, "", "", fmt.Sprintf("not asked, because it has failed %d times in a row since %s, and one "+
-		"request finds out now whether it is back; the last failure: %s", b.s.Failures,
+	return 0, errs.New(errs.IO, "", "", fmt.Sprintf(
+		"not asked, because it has failed %d times in a row since %s, and one "+
+			"request finds out now whether it is back; the last failure: %s", b.s.Failures,
 		b.s.Since.UTC().Format(time.RFC3339), b.s.Last))
 }
 

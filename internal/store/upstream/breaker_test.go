@@ -43,7 +43,8 @@ func TestBreaker(t *testing.T) {
 	if s := b.state(); s.Phase != Open || s.Failures != 3 || s.Last != why.Error() || !s.Retry.After(c.t) {
 		t.Fatalf("three failures: %+v", s)
 	}
-	if _, err := b.enter(); err == nil || !strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), "since 1970") {
+	if _, err := b.enter(); err == nil || !strings.Contains(err.Error(), "refused") ||
+		!strings.Contains(err.Error(), "since 1970") {
 		t.Fatalf("an open breaker let a request through, or hides why: %v", err)
 	}
 	pause := shortestOpen

@@ -121,7 +121,8 @@ func (t *Through) CompleteUpload(ctx context.Context, c object.Complete) (object
 
 // completed returns the ETag of an object that was just made of parts: the one that S3 defines for these parts. If the
 // reply named a version, that version must have the ETag. Otherwise another write may have replaced the object already.
-func (t *Through) completed(ctx context.Context, key, version string, parts []object.PartInfo, size int64) (string, error) {
+func (t *Through) completed(ctx context.Context, key, version string, parts []object.PartInfo,
+	size int64) (string, error) {
 	const op = "complete upload of"
 	sum := md5.New() //nolint:gosec // S3 names it
 	for i := range parts {

@@ -87,15 +87,15 @@ func (t *Through) Copy(ctx context.Context, c object.Copy) (object.Info, error) 
 	if algo := attrs[object.AttrSumAlgo]; algo != "" && t.b.Capabilities().Has(Checksums) {
 		h.Set("X-Amz-Checksum-Algorithm", algo)
 	}
-	q := &call{op: op, assembles: true, Request: s3.Request{Method: http.MethodPut, Bucket: t.b.o.Bucket, Key: t.b.path(c.Key),
-		Header: h}}
+	q := &call{op: op, assembles: true, Request: s3.Request{Method: http.MethodPut, Bucket: t.b.o.Bucket,
+		Key: t.b.path(c.Key), Header: h}}
 	var x copyReply
 	got, err := t.b.readHeaders(ctx, q, t.b.label(c.Key), "CopyObjectResult", &x)
 	if err != nil {
 		return object.Info{}, err
 	}
-	i := object.Info{Bucket: t.name, Key: c.Key, Version: version(got), Latest: true, Size: src.Size, ETag: unquote(x.ETag),
-		CRC64: src.CRC64, NoCRC64: src.NoCRC64, Modified: parseTime(x.LastModified), Attributes: attrs}
+	i := object.Info{Bucket: t.name, Key: c.Key, Version: version(got), Latest: true, Size: src.Size,
+		ETag: unquote(x.ETag), CRC64: src.CRC64, NoCRC64: src.NoCRC64, Modified: parseTime(x.LastModified), Attributes: attrs}
 	if i.ETag == "" {
 		return object.Info{}, uncertain(op, t.b.label(c.Key), nonsense(op, t.b.label(c.Key), "the reply names no ETag"))
 	}

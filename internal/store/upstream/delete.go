@@ -16,8 +16,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/s3"
 )
 
-// Delete implements object.Objects. S3 does not say whether a deleted object existed: Deleted.Existed is false only if the
-// upstream says that there was no such version.
+// Delete implements object.Objects. S3 does not say whether a deleted object existed: Deleted.Existed is false only if
+// the upstream says that there was no such version.
 func (t *Through) Delete(ctx context.Context, d object.Deletion) (object.Deleted, error) {
 	const op = "delete"
 	if err := t.check(op, d.Bucket, d.Key); err != nil {

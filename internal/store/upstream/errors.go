@@ -24,8 +24,8 @@ var (
 	ErrUnavailable error = sentinel{"the upstream is not available"}
 )
 
-// Silent reports whether err means that the upstream was silent until a deadline had passed. Another attempt can take as
-// long again.
+// Silent reports whether err means that the upstream was silent until a deadline had passed. Another attempt can take
+// as long again.
 func Silent(err error) bool {
 	var s *silence
 	return errors.As(err, &s)
@@ -189,7 +189,8 @@ func cancelled(ctx context.Context, op, name string) error {
 	return &errs.Error{Kind: errs.Cancelled, Op: op, Name: name, Err: context.Cause(ctx)}
 }
 
-// faultOf returns err if it is an error reply itself, or nil. An error that only wraps a reply says more than the reply.
+// faultOf returns err if it is an error reply itself, or nil. An error that only wraps a reply says more than the
+// reply.
 func faultOf(err error) *s3.Fault {
 	f, ok := err.(*s3.Fault) //nolint:errorlint // see above
 	if !ok {

@@ -22,8 +22,8 @@ const (
 	mostBreaks = 20
 )
 
-// Fetch returns n bytes of the content id, beginning at byte off. Each reply is compared with id before its first byte is
-// returned: ETag, version, range and length. If the connection breaks, Fetch asks for the rest of the same content.
+// Fetch returns n bytes of the content id, beginning at byte off. Each reply is compared with id before its first byte
+// is returned: ETag, version, range and length. If the connection breaks, Fetch asks for the rest of the same content.
 //
 // Fetch and the reader fail with ErrChanged if the upstream has other content under the key, and with ErrUnavailable.
 // Fetch fails with object.ErrInvalidRange if the range does not lie within the content. The caller closes the reader.
@@ -164,8 +164,8 @@ type gone struct{ err error }
 func (g *gone) Error() string   { return ErrChanged.Error() + ": " + errs.MessageOf(g.err) }
 func (g *gone) Unwrap() []error { return []error{ErrChanged, g.err} }
 
-// check compares a reply with the content. A reply with the status 200 to a request for a range is accepted if it is the
-// same content: the bytes before the range are skipped.
+// check compares a reply with the content. A reply with the status 200 to a request for a range is accepted if it is
+// the same content: the bytes before the range are skipped.
 func (r *reader) check(resp *reply, whole bool) error {
 	h := resp.Header
 	if tag := unquote(h.Get("ETag")); tag != r.id.ETag {
@@ -204,8 +204,8 @@ func (r *reader) skip(resp *reply) error {
 		return changed(r.name(), fmt.Sprintf("it has %d bytes instead of %d", resp.ContentLength, r.id.Size))
 	}
 	if r.off > mostSkipped {
-		return cannot("get", r.name(), fmt.Sprintf("The upstream ignores ranges, and the bytes before byte %d are too many to "+
-			"skip.", r.off))
+		return cannot("get", r.name(), fmt.Sprintf(
+			"The upstream ignores ranges, and the bytes before byte %d are too many to "+"skip.", r.off))
 	}
 	if _, err := io.CopyN(io.Discard, resp, r.off); err != nil {
 		return unavailable("get", r.name(), explain(err))

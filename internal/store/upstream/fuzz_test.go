@@ -75,8 +75,8 @@ func FuzzHeaders(f *testing.F) {
 
 // FuzzAbout reads descriptions that a cache has kept.
 func FuzzAbout(f *testing.F) {
-	f.Add(About{Identity: object.Identity{Origin: "o", Key: "k", ETag: "e", Size: 3}, Attributes: map[string]string{"a": "b"},
-		CRC64: 1 << 63, HasCRC64: true}.Encode())
+	f.Add(About{Identity: object.Identity{Origin: "o", Key: "k", ETag: "e", Size: 3},
+		Attributes: map[string]string{"a": "b"}, CRC64: 1 << 63, HasCRC64: true}.Encode())
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		a, err := DecodeAbout(doc)
 		if err != nil {

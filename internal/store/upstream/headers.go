@@ -25,8 +25,8 @@ var plainHeaders = [...]struct{ attr, header string }{
 	{object.AttrRedirect, "X-Amz-Website-Redirect-Location"}, {object.AttrClass, "X-Amz-Storage-Class"},
 }
 
-// algorithms are the checksums of S3 with their lengths in bytes. Those that can cover the content of a multipart object
-// come first.
+// algorithms are the checksums of S3 with their lengths in bytes. Those that can cover the content of a multipart
+// object come first.
 var algorithms = [...]struct {
 	name string
 	size int
@@ -167,7 +167,8 @@ func (a *About) addSums(h http.Header) {
 			a.CRC32, a.HasCRC32 = binary.BigEndian.Uint32(raw), true
 		}
 		if _, have := a.Attributes[object.AttrSum]; !have {
-			a.Attributes[object.AttrSumAlgo], a.Attributes[object.AttrSumType], a.Attributes[object.AttrSum] = algo.name, of, value
+			a.Attributes[object.AttrSumAlgo], a.Attributes[object.AttrSumType], a.Attributes[object.AttrSum] = algo.name, of,
+				value
 		}
 	}
 }

@@ -37,7 +37,8 @@ type held struct {
 }
 
 // newHeld returns a held. The function finish is called once, after the last byte.
-func (b *Bucket) newHeld(name string, src io.Reader, size int64, withMD5 bool, finish func(object.Written) error) *held {
+func (b *Bucket) newHeld(name string, src io.Reader, size int64, withMD5 bool,
+	finish func(object.Written) error) *held {
 	h := &held{src: src, name: name, size: size, join: b.join, finish: finish}
 	if withMD5 {
 		h.md5 = md5.New() //nolint:gosec // S3 names it

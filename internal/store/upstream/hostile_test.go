@@ -93,20 +93,26 @@ func TestFetchRefusesWrongReplies(t *testing.T) {
 		lie  func(*part)
 		want error // nil: the bytes are right
 	}{
-		"honest":                    {func(*part) {}, nil},
-		"another ETag":              {func(p *part) { p.etag = `"wrong"` }, upstream.ErrChanged},
-		"no ETag":                   {func(p *part) { p.etag = "" }, upstream.ErrChanged},
-		"a range somewhere else":    {func(p *part) { p.content = fmt.Sprintf("bytes 0-999/%d", len(something)) }, upstream.ErrUnavailable},
-		"a shorter range":           {func(p *part) { p.content = fmt.Sprintf("bytes 1000-1001/%d", len(something)) }, upstream.ErrUnavailable},
-		"another size":              {func(p *part) { p.content = "bytes 1000-1999/2000" }, upstream.ErrChanged},
-		"no Content-Range":          {func(p *part) { p.content = "" }, upstream.ErrUnavailable},
-		"a nonsense Content-Range":  {func(p *part) { p.content = "bytes 99999999999999999999-1/*" }, upstream.ErrUnavailable},
-		"another Content-Length":    {func(p *part) { p.body = p.body[:999] }, upstream.ErrUnavailable},
-		"more bytes than the range": {func(p *part) { p.chunked, p.body = true, append(bytes.Clone(p.body), 'x') }, upstream.ErrUnavailable},
-		"no length, right bytes":    {func(p *part) { p.chunked = true }, nil},
-		"the whole for the range":   {func(p *part) { p.status, p.content, p.body = 200, "", something }, nil},
-		"another whole":             {func(p *part) { p.status, p.content, p.body = 200, "", something[1:] }, upstream.ErrChanged},
-		"an odd status":             {func(p *part) { p.status, p.body = 203, something[1000:2000] }, upstream.ErrUnavailable},
+		"honest":       {func(*part) {}, nil},
+		"another ETag": {func(p *part) { p.etag = `"wrong"` }, upstream.ErrChanged},
+		"no ETag":      {func(p *part) { p.etag = "" }, upstream.ErrChanged},
+		"a range somewhere else": {func(p *part) { p.content = fmt.Sprintf("bytes 0-999/%d", len(something)) },
+			upstream.ErrUnavailable},
+		"a shorter range": {func(p *part) { p.content = fmt.Sprintf("bytes 1000-1001/%d", len(something)) },
+			upstream.ErrUnavailable},
+		"another size":     {func(p *part) { p.content = "bytes 1000-1999/2000" }, upstream.ErrChanged},
+		"no Content-Range": {func(p *part) { p.content = "" }, upstream.ErrUnavailable},
+		"a nonsense Content-Range": {func(p *part) { p.content = "bytes 99999999999999999999-1/*" },
+			upstream.ErrUnavailable},
+		"another Content-Length": {func(p *part) { p.body = p.body[:999] }, upstream.ErrUnavailable},
+		"more bytes than the range": {func(p *part) { p.chunked, p.body = true, append(bytes.Clone(p.body), 'x') },
+			upstream.ErrUnavailable},
+		"no length, right bytes":  {func(p *part) { p.chunked = true }, nil},
+		"the whole for the range": {func(p *part) { p.status, p.content, p.body = 200, "", something }, nil},
+		"another whole": {func(p *part) { p.status, p.content, p.body = 200, "", something[1:] },
+			upstream.ErrChanged},
+		"an odd status": {func(p *part) { p.status, p.body = 203, something[1000:2000] },
+			upstream.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := hostile(t, func(w http.ResponseWriter, r *http.Request) {
@@ -226,7 +232,8 @@ func TestListingsThatLie(t *testing.T) {
 			return page("<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>")
 		},
 		"endless, new tokens": func() string {
-			return page(fmt.Sprintf("<IsTruncated>true</IsTruncated><NextContinuationToken>%d</NextContinuationToken>", n.Add(1)))
+			return page(fmt.Sprintf("<IsTruncated>true</IsTruncated><NextContinuationToken>%d</NextContinuationToken>",
+				n.Add(1)))
 		},
 		"endless repetition": func() string {
 			return page(fmt.Sprintf("<IsTruncated>true</IsTruncated><NextContinuationToken>%d</NextContinuationToken>%s",
@@ -371,7 +378,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s %q %x", keys, keys, keys, keys, keys, keys), keys.LogValue().String(),
+	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s %q %x", keys, keys, keys, keys, keys, keys),
+		keys.LogValue().String(),
 		string(doc), fmt.Sprintf("%v %+v %#v", o, o, o), fmt.Sprintf("%v %+v", b, b), failure.Error(),
 		fmt.Sprintf("%+v", failure)} {
 		if strings.Contains(text, "the-secret") || strings.Contains(text, "the-token") {

@@ -26,7 +26,8 @@ func compareLists(t *testing.T, versioning object.Versioning, prefix string) {
 	if err := s.CreateBucket(ctx, object.Bucket{Name: "b", Versioning: versioning}); err != nil {
 		t.Fatal(err)
 	}
-	keys := []string{"a", "a/1", "a/2", "a//", "a b", "a+b", "a%20b", "b", "b/c/d", "b/c/e", "ü", "ü/x", "日本", "z&<>\"'", "zz\n"}
+	keys := []string{"a", "a/1", "a/2", "a//", "a b", "a+b", "a%20b", "b", "b/c/d", "b/c/e", "ü", "ü/x", "日本", "z&<>\"'",
+		"zz\n"}
 	for i, k := range keys {
 		for range 1 + i%3 {
 			if _, err := s.Put(ctx, object.Put{Bucket: "b", Key: k, Body: strings.NewReader("x"), Size: 1}); err != nil {
@@ -42,7 +43,8 @@ func compareLists(t *testing.T, versioning object.Versioning, prefix string) {
 	// Keys beside the prefix are not seen.
 	for _, k := range []string{"0", "pre", "pre0", "zzz"} {
 		if prefix != "" && !strings.HasPrefix(k, prefix) {
-			if _, err := s.Store.Put(ctx, object.Put{Bucket: valid("b"), Key: k, Body: strings.NewReader("x"), Size: 1}); err != nil {
+			if _, err := s.Store.Put(ctx, object.Put{Bucket: valid("b"), Key: k, Body: strings.NewReader("x"),
+				Size: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -94,8 +96,8 @@ func shown(p *object.Page, prefix string, versions bool) []string {
 		if !versions {
 			o.Version = "" // a listing of current objects does not name versions
 		}
-		out = append(out, fmt.Sprintf("%s %s %v %v %d %s", strings.TrimPrefix(o.Key, prefix), o.Version, o.Latest, o.Marker, o.Size,
-			o.ETag))
+		out = append(out, fmt.Sprintf("%s %s %v %v %d %s", strings.TrimPrefix(o.Key, prefix), o.Version, o.Latest, o.Marker,
+			o.Size, o.ETag))
 	}
 	for _, g := range p.Prefixes {
 		out = append(out, "prefix "+strings.TrimPrefix(g, prefix))

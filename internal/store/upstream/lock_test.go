@@ -167,8 +167,8 @@ func TestAnUploadOutlivesARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := upstream.New(upstream.Options{Endpoint: strings.TrimSuffix(before.Origin(), "/bucket/"), Bucket: "bucket",
-		Credentials:  s3.Static(s3.Credentials{AccessKey: access, SecretKey: secret}),
+	after, err := upstream.New(upstream.Options{Endpoint: strings.TrimSuffix(before.Origin(), "/bucket/"),
+		Bucket: "bucket", Credentials: s3.Static(s3.Credentials{AccessKey: access, SecretKey: secret}),
 		Capabilities: before.Capabilities()})
 	if err != nil {
 		t.Fatal(err)

@@ -32,8 +32,8 @@ type upload struct {
 }
 
 // uploadMemory remembers uploads that were begun here, and what they became. S3 does not return the attributes of an
-// upload, and some servers do not keep the checksums of parts. A restart forgets them: then only what the upstream tells
-// is known.
+// upload, and some servers do not keep the checksums of parts. A restart forgets them: then only what the upstream
+// tells is known.
 type uploadMemory struct {
 	mu    sync.Mutex
 	byID  map[string]*list.Element // of *upload

@@ -68,7 +68,8 @@ func (b *Bucket) opened(r *reply, key, version string, off, n int64) (About, int
 		at, got, size, ok := s3.ParseContentRange(r.Header.Get("Content-Range"))
 		if !ok || size < 0 || at != off || n > 0 && got > n || (n < 0 || got < n) && at+got != size ||
 			r.ContentLength >= 0 && r.ContentLength != got {
-			return About{}, 0, nonsense(op, name, fmt.Sprintf("asked for %d bytes from %d, the upstream sends %.64q with %d bytes",
+			return About{}, 0, nonsense(op, name, fmt.Sprintf(
+				"asked for %d bytes from %d, the upstream sends %.64q with %d bytes",
 				n, off, r.Header.Get("Content-Range"), r.ContentLength))
 		}
 		a, err := b.aboutOf(key, version, r.Header, size)
@@ -91,7 +92,8 @@ func (b *Bucket) opened(r *reply, key, version string, off, n int64) (About, int
 		}
 		return a, got, (&reader{b: b, id: a.Identity, off: off}).skip(r)
 	}
-	return About{}, 0, nonsense(op, name, fmt.Sprintf("the upstream answers with HTTP %d; expected 200 or 206", r.StatusCode))
+	return About{}, 0, nonsense(op, name, fmt.Sprintf("the upstream answers with HTTP %d; expected 200 or 206",
+		r.StatusCode))
 }
 
 // markerOf returns the description of a delete marker, if the refusal is about one.

@@ -115,7 +115,8 @@ func (p *pager) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	empty := p.emptyPages && p.random.IntN(4) == 0 && (q.Get("list-type") == "2" || after != "" && start > 0 &&
 		start < len(p.entries) && p.entries[start-1].key < p.entries[start].key && !strings.HasSuffix(after, "\x01"))
 	if !empty {
-		for p.repeats && after != "" && start > 0 && p.entries[start-1].key == after && (id == "" || p.entries[start-1].id == id) {
+		for p.repeats && after != "" && start > 0 && p.entries[start-1].key == after &&
+			(id == "" || p.entries[start-1].id == id) {
 			start--
 		}
 		out, next = p.page(q, start, after)
@@ -191,8 +192,8 @@ func (p *pager) write(w http.ResponseWriter, kind string, q url.Values, out []ro
 	_, _ = w.Write([]byte(b.String())) // the client has gone if it fails
 }
 
-// newPager makes a bucket with random keys. If several is set, a key can have more than one entry, as a key with several
-// versions or uploads has.
+// newPager makes a bucket with random keys. If several is set, a key can have more than one entry, as a key with
+// several versions or uploads has.
 func newPager(random *rand.Rand, several bool) *pager {
 	coin := func() bool { return random.IntN(2) == 0 }
 	p := &pager{random: random, second: coin(), most: 2 + random.IntN(9), ignores: random.IntN(4) == 0, repeats: coin(),
@@ -218,8 +219,8 @@ func newPager(random *rand.Rand, several bool) *pager {
 	return p
 }
 
-// TestPagesNeverRepeatOrLoseAnEntry lists buckets of upstreams whose pages differ from ours, in pages of random lengths.
-// All pages together must have each entry once, in order.
+// TestPagesNeverRepeatOrLoseAnEntry lists buckets of upstreams whose pages differ from ours, in pages of random
+// lengths. All pages together must have each entry once, in order.
 func TestPagesNeverRepeatOrLoseAnEntry(t *testing.T) {
 	for seed := range uint64(400) {
 		random := rand.New(rand.NewPCG(18, seed))
@@ -242,13 +243,15 @@ func TestPagesNeverRepeatOrLoseAnEntry(t *testing.T) {
 		got, err := listAll(t, b, kind, prefix, delimiter, random)
 		if err != nil || !slices.Equal(got, want) {
 			p.entries, p.tokens = nil, nil
-			t.Fatalf("seed %d, %s below %q by %q of %+v: error %v\n got %q\nwant %q", seed, kind, prefix, delimiter, p, err, got, want)
+			t.Fatalf("seed %d, %s below %q by %q of %+v: error %v\n got %q\nwant %q", seed, kind, prefix, delimiter, p, err, got,
+				want)
 		}
 	}
 }
 
 // listAll lists everything in pages of random lengths.
-func listAll(t *testing.T, b *upstream.Through, kind, prefix, delimiter string, random *rand.Rand) (all []string, err error) {
+func listAll(t *testing.T, b *upstream.Through, kind, prefix, delimiter string,
+	random *rand.Rand) (all []string, err error) {
 	t.Helper()
 	after, id := "", ""
 	for range 10_000 {

@@ -90,8 +90,8 @@ func (b *Bucket) Parts(ctx context.Context, a About) ([]object.PartInfo, error) 
 	return object.CloneParts(parts), nil
 }
 
-// partOf returns the place of one part of a multipart object, by a HEAD of the part. An upstream that is known to ignore
-// part numbers answers with the whole object, and so does partOf.
+// partOf returns the place of one part of a multipart object, by a HEAD of the part. An upstream that is known to
+// ignore part numbers answers with the whole object, and so does partOf.
 func partOf(ctx context.Context, b *Bucket, a About, number int) (*object.PartRange, error) {
 	const op = "look at part of"
 	name := b.label(a.Identity.Key)

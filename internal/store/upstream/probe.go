@@ -21,9 +21,9 @@ import (
 const ProbePrefix = ".nebulaio-probe-"
 
 // Probe finds out which abilities the upstream has, with scratch objects below ProbePrefix that it deletes afterwards.
-// Probe takes about 40 small requests. Probe fails, and keeps the old record, if the upstream is unavailable or does not
-// let this server write. Probe also fails if the bucket locks every new object, because the scratch objects could not be
-// deleted. Calls of Probe at the same time wait for one another.
+// Probe takes about 40 small requests. Probe fails, and keeps the old record, if the upstream is unavailable or does
+// not let this server write. Probe also fails if the bucket locks every new object, because the scratch objects could
+// not be deleted. Calls of Probe at the same time wait for one another.
 func (b *Bucket) Probe(ctx context.Context) error {
 	select {
 	case b.probing <- struct{}{}:
@@ -70,7 +70,8 @@ func (p *prober) retained() error {
 	var x struct {
 		Rule *struct{ DefaultRetention struct{ Mode string } }
 	}
-	if p.err != nil || s.status != http.StatusOK || decode(s.body, "ObjectLockConfiguration", &x) != nil || x.Rule == nil ||
+	if p.err != nil || s.status != http.StatusOK || decode(s.body, "ObjectLockConfiguration", &x) != nil ||
+		x.Rule == nil ||
 		x.Rule.DefaultRetention.Mode == "" {
 		return p.err
 	}

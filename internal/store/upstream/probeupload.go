@@ -34,13 +34,15 @@ func (p *prober) uploads() {
 	if wrong == http.StatusPreconditionFailed {
 		right, _ = p.multipart(key, false, http.Header{"If-Match": {tag(etag)}})
 	}
-	p.note(CompleteIfMatch, right == http.StatusOK, "answered %d to a wrong If-Match and %d to the right one", wrong, right)
+	p.note(CompleteIfMatch, right == http.StatusOK, "answered %d to a wrong If-Match and %d to the right one", wrong,
+		right)
 	status, sum := p.multipart(key+"-sum", true, nil)
 	p.note(UploadCRC64, status == http.StatusOK && sum == sumText(checksum.Of(probeText)),
 		"answered %d, and has the checksum %q", status, sum)
 }
 
-// multipart writes a scratch object of one part. It returns the status of the completion and the checksum of the object.
+// multipart writes a scratch object of one part. It returns the status of the completion and the checksum of the
+// object.
 func (p *prober) multipart(key string, summed bool, conditions http.Header) (status int, sum string) {
 	p.dirt = append(p.dirt, key)
 	name, value := sumHeader+"CRC64NVME", sumText(checksum.Of(probeText))

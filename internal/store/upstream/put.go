@@ -180,8 +180,9 @@ func (w *write) send(ctx context.Context) (http.Header, error) {
 		}
 		return nil
 	})
-	q := &call{op: w.op, of: w.of, change: true, raw: true, Request: s3.Request{Method: http.MethodPut, Bucket: w.b.o.Bucket,
-		Key: w.b.path(w.key), Query: w.query, Header: w.header, Body: body, Size: w.size}}
+	q := &call{op: w.op, of: w.of, change: true, raw: true,
+		Request: s3.Request{Method: http.MethodPut, Bucket: w.b.o.Bucket,
+			Key: w.b.path(w.key), Query: w.query, Header: w.header, Body: body, Size: w.size}}
 	if w.path != "" {
 		q.Key = w.path
 	}
@@ -237,8 +238,9 @@ func (w *write) send(ctx context.Context) (http.Header, error) {
 		return nil, uncertain(w.op, name, nonsense(w.op, name, "the upstream answered before it had the content"))
 	}
 	if got := h.Get(sumHeader + "CRC64NVME"); got != "" && got != sumText(sum) {
-		return nil, uncertain(w.op, name, nonsense(w.op, name, fmt.Sprintf("the upstream received other bytes than were sent: "+
-			"their CRC-64/NVME is %.32q, expected %q", got, sumText(sum))))
+		return nil, uncertain(w.op, name, nonsense(w.op, name,
+			fmt.Sprintf("the upstream received other bytes than were sent: "+
+				"their CRC-64/NVME is %.32q, expected %q", got, sumText(sum))))
 	}
 	return h, nil
 }

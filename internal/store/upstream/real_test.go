@@ -130,10 +130,12 @@ func flow(ctx context.Context, t *testing.T, b *upstream.Bucket, s *upstream.Thr
 	}
 	_, err = put("unknown size", -1, object.Condition{})
 	ok(err, "put of unknown size")
-	c, err := s.Copy(ctx, object.Copy{From: object.Ref{Bucket: "local", Key: i.Key}, FromCondition: object.Condition{IfMatch: i.ETag},
-		Bucket: "local", Key: "dir/copy", Attributes: map[string]string{object.AttrType: "x/y"}})
+	c, err := s.Copy(ctx, object.Copy{From: object.Ref{Bucket: "local", Key: i.Key},
+		FromCondition: object.Condition{IfMatch: i.ETag},
+		Bucket:        "local", Key: "dir/copy", Attributes: map[string]string{object.AttrType: "x/y"}})
 	ok(err, "copy")
-	if st, err := s.Stat(ctx, object.Ref{Bucket: "local", Key: "dir/copy"}); err != nil || st.Size != i.Size || st.ETag != c.ETag ||
+	if st, err := s.Stat(ctx, object.Ref{Bucket: "local", Key: "dir/copy"}); err != nil || st.Size != i.Size ||
+		st.ETag != c.ETag ||
 		st.Attributes[object.AttrType] != "x/y" {
 		t.Errorf("the copy: %+v, error %v", st, err)
 	}
@@ -187,7 +189,8 @@ func multipart(ctx context.Context, t *testing.T, s *upstream.Through) {
 				return nil, nil
 			}}
 		for i, d := range data {
-			p, err := s.PutPart(ctx, object.PutPart{Bucket: "local", Key: "parts", Upload: id, Number: i + 1, Size: int64(len(d)),
+			p, err := s.PutPart(ctx, object.PutPart{Bucket: "local", Key: "parts", Upload: id, Number: i + 1,
+				Size: int64(len(d)),
 				Body: bytes.NewReader(d), Finish: func(object.Written) (map[string]string, error) {
 					if algorithm != "CRC32" {
 						return nil, nil

@@ -33,9 +33,9 @@ func about(version string) subject {
 // Stat asks the upstream for the description of an object. An empty version means the current version. If ifNoneMatch
 // is not empty, and the object has this ETag, About.NotModified is set and the rest of About may be empty.
 //
-// Stat fails with object.ErrNoSuchKey, object.ErrNoSuchVersion, object.ErrNoSuchBucket or ErrUnavailable. If the current
-// version is a delete marker, Stat fails with object.ErrNoSuchKey and sets Marker, the version and Modified. If version
-// names a delete marker, Stat succeeds and sets Marker.
+// Stat fails with object.ErrNoSuchKey, object.ErrNoSuchVersion, object.ErrNoSuchBucket or ErrUnavailable. If the
+// current version is a delete marker, Stat fails with object.ErrNoSuchKey and sets Marker, the version and Modified. If
+// version names a delete marker, Stat succeeds and sets Marker.
 func (b *Bucket) Stat(ctx context.Context, key, version, ifNoneMatch string) (About, error) {
 	const op = "look at"
 	if err := object.CheckKey(op, b.path(key)); err != nil || key == "" {
@@ -74,8 +74,9 @@ func (b *Bucket) unmodified(q *call, h http.Header, key, version, ifNoneMatch st
 		return About{}, nonsense(q.op, b.label(key), "the upstream answers with HTTP 304 to a request without condition")
 	}
 	if tag := unquote(h.Get("ETag")); tag != "" && tag != ifNoneMatch {
-		return About{}, nonsense(q.op, b.label(key), fmt.Sprintf("the upstream answers with HTTP 304 for the ETag %.64q, and "+
-			"was asked about %.64q", tag, ifNoneMatch))
+		return About{}, nonsense(q.op, b.label(key),
+			fmt.Sprintf("the upstream answers with HTTP 304 for the ETag %.64q, and "+
+				"was asked about %.64q", tag, ifNoneMatch))
 	}
 	return About{NotModified: true,
 		Identity: object.Identity{Origin: b.origin, Key: key, Version: version, ETag: ifNoneMatch}}, nil
@@ -97,7 +98,8 @@ func (b *Bucket) missing(ctx context.Context, q *call, key, version string, f *s
 	case f.Status == http.StatusMethodNotAllowed && version != "":
 		// A HEAD of a delete marker by its version gets 405, from some servers without the header.
 		return About{Marker: true, Identity: object.Identity{Origin: b.origin, Key: key, Version: version}}, nil
-	case f.Status == http.StatusNotFound && version != "", f.Status == http.StatusBadRequest, f.Status == http.StatusForbidden, f.Status == http.StatusUnauthorized:
+	case f.Status == http.StatusNotFound && version != "", f.Status == http.StatusBadRequest,
+		f.Status == http.StatusForbidden, f.Status == http.StatusUnauthorized:
 		return About{}, b.explained(ctx, q, f)
 	}
 	return About{}, refused(q.op, name, f, q.of)

@@ -14,8 +14,8 @@ type Sum32 struct {
 	Value uint32
 }
 
-// Sum32 returns the checksum of 32 bits that the upstream named for the whole content. Sum32 returns false if the upstream
-// named none.
+// Sum32 returns the checksum of 32 bits that the upstream named for the whole content. Sum32 returns false if the
+// upstream named none.
 func (a About) Sum32() (Sum32, bool) {
 	switch {
 	case a.HasCRC32C:

@@ -75,8 +75,8 @@ func (t *Through) CreateUpload(ctx context.Context, bucket, key string, attribut
 	return u.id, nil
 }
 
-// GetUpload implements object.Uploads. The upstream does not tell the attributes of an upload: after a restart, only the
-// checksum's algorithm is known. An upload that was begun here is not asked for again.
+// GetUpload implements object.Uploads. The upstream does not tell the attributes of an upload: after a restart, only
+// the checksum's algorithm is known. An upload that was begun here is not asked for again.
 func (t *Through) GetUpload(ctx context.Context, bucket, key, id string) (object.Upload, error) {
 	const op = "look at upload of"
 	if err := t.check(op, bucket, key); err != nil {

@@ -3,10 +3,10 @@
 // Package upstream makes one bucket of another S3 server, or the keys with one prefix in it, available under the
 // contracts of package object.
 //
-// Nothing is cached, and every call asks the other server (the upstream). A read names the content that it expects by an
-// object.Identity, and each reply is compared with it. The package relies only on abilities of the upstream that were
-// proven: see Capabilities. If the upstream does not answer, calls fail with ErrUnavailable within a deadline, and a
-// breaker spares the upstream and the callers further attempts.
+// Nothing is cached, and every call asks the other server (the upstream). A read names the content that it expects by
+// an object.Identity, and each reply is compared with it. The package relies only on abilities of the upstream that
+// were proven: see Capabilities. If the upstream does not answer, calls fail with ErrUnavailable within a deadline, and
+// a breaker spares the upstream and the callers further attempts.
 package upstream
 
 import (
@@ -176,9 +176,9 @@ func (b *Bucket) Close() error {
 	return nil
 }
 
-// Through returns the objects of b under the contracts of package object. The parameter `name` is the name of the bucket
-// in requests and results, which can differ from its name on the upstream. The function settings returns the settings
-// for a Judge; nil means that there are none.
+// Through returns the objects of b under the contracts of package object. The parameter `name` is the name of the
+// bucket in requests and results, which can differ from its name on the upstream. The function settings returns the
+// settings for a Judge; nil means that there are none.
 func (b *Bucket) Through(name string, settings func(context.Context) (*object.Bucket, error)) *Through {
 	if settings == nil {
 		settings = func(context.Context) (*object.Bucket, error) { return &object.Bucket{Name: name}, nil }
@@ -189,10 +189,10 @@ func (b *Bucket) Through(name string, settings func(context.Context) (*object.Bu
 // Through is a bucket of an upstream under the contracts object.Objects, object.Lister and object.Uploads. Calls that
 // name another bucket fail with object.ErrNoSuchBucket.
 //
-// A call that the upstream cannot do, or was not proven to do, fails with an object.Refusal of status 501. For example, a
-// change with a Condition fails if the upstream cannot check the Condition and make the change in one step. A Judge is
-// asked before the change is visible. The Judge sees no removed version, because the upstream itself protects the versions
-// that it has locked.
+// A call that the upstream cannot do, or was not proven to do, fails with an object.Refusal of status 501. For example,
+// a change with a Condition fails if the upstream cannot check the Condition and make the change in one step. A Judge
+// is asked before the change is visible. The Judge sees no removed version, because the upstream itself protects the
+// versions that it has locked.
 type Through struct {
 	b        *Bucket
 	name     string

@@ -66,15 +66,20 @@ func TestWritesAndWrongReplies(t *testing.T) {
 		kind    errs.Kind
 		code    string // of the refusal for the client
 	}{
-		"no ETag":          {reply(200, "", "", ""), upstream.ErrUnavailable, errs.IO, "ServiceUnavailable"},
-		"another checksum": {reply(200, "X-Amz-Checksum-Crc64nvme", "AAAAAAAAAAA=", ""), upstream.ErrUnavailable, errs.IO, "ServiceUnavailable"},
-		"precondition":     {reply(412, "", "", ""), object.ErrPrecondition, errs.Invalid, ""},
-		"no such bucket":   {reply(404, "", "", "<Error><Code>NoSuchBucket</Code></Error>"), object.ErrNoSuchBucket, errs.NotFound, ""},
-		"denied":           {reply(403, "", "", "<Error><Code>AccessDenied</Code></Error>"), nil, errs.Permission, "AccessDenied"},
-		"our keys":         {reply(403, "", "", "<Error><Code>InvalidAccessKeyId</Code></Error>"), nil, errs.Permission, "ServiceUnavailable"},
-		"slow down":        {reply(503, "", "", "<Error><Code>SlowDown</Code></Error>"), nil, errs.IO, "SlowDown"},
-		"its own code":     {reply(409, "", "", "<Error><Code>OddCode</Code><Message>m</Message></Error>"), nil, errs.Invalid, "OddCode"},
-		"gateway":          {reply(502, "", "", "<html>"), upstream.ErrUnavailable, errs.IO, "ServiceUnavailable"},
+		"no ETag": {reply(200, "", "", ""), upstream.ErrUnavailable, errs.IO, "ServiceUnavailable"},
+		"another checksum": {reply(200, "X-Amz-Checksum-Crc64nvme", "AAAAAAAAAAA=", ""), upstream.ErrUnavailable, errs.IO,
+			"ServiceUnavailable"},
+		"precondition": {reply(412, "", "", ""), object.ErrPrecondition, errs.Invalid, ""},
+		"no such bucket": {reply(404, "", "", "<Error><Code>NoSuchBucket</Code></Error>"), object.ErrNoSuchBucket,
+			errs.NotFound, ""},
+		"denied": {reply(403, "", "", "<Error><Code>AccessDenied</Code></Error>"), nil, errs.Permission,
+			"AccessDenied"},
+		"our keys": {reply(403, "", "", "<Error><Code>InvalidAccessKeyId</Code></Error>"), nil, errs.Permission,
+			"ServiceUnavailable"},
+		"slow down": {reply(503, "", "", "<Error><Code>SlowDown</Code></Error>"), nil, errs.IO, "SlowDown"},
+		"its own code": {reply(409, "", "", "<Error><Code>OddCode</Code><Message>m</Message></Error>"), nil, errs.Invalid,
+			"OddCode"},
+		"gateway": {reply(502, "", "", "<html>"), upstream.ErrUnavailable, errs.IO, "ServiceUnavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := hostile(t, test.handler, probed)
@@ -102,8 +107,9 @@ func TestAppendsAreNeverForwarded(t *testing.T) {
 		}
 		w.Header().Set("ETag", `"x"`)
 	}, probed)
-	i, err := b.Through("local", nil).Put(t.Context(), object.Put{Bucket: "local", Key: "k", Size: 3, Body: strings.NewReader("abc"),
-		Attributes: map[string]string{"write-offset-bytes": "3", object.AttrMeta + "a": "b"}})
+	i, err := b.Through("local", nil).Put(t.Context(),
+		object.Put{Bucket: "local", Key: "k", Size: 3, Body: strings.NewReader("abc"),
+			Attributes: map[string]string{"write-offset-bytes": "3", object.AttrMeta + "a": "b"}})
 	if err != nil || i.ETag != "x" {
 		t.Errorf("%+v, error %v", i, err)
 	}

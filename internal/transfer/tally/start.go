@@ -20,8 +20,8 @@ const (
 	StageSend        = "write_network"
 )
 
-// Tracer shows the stages of transfers in a profiler. Begin shows the beginning of an operation and returns a number, with
-// which End shows its end. All methods are safe for concurrent use.
+// Tracer shows the stages of transfers in a profiler. Begin shows the beginning of an operation and returns a number,
+// with which End shows its end. All methods are safe for concurrent use.
 type Tracer interface {
 	Begin(stage string) uint64
 	End(number uint64)

@@ -55,13 +55,17 @@ def hold(name: str, tensor: Any) -> Held:
 
 def _torch(torch: Any, name: str, tensor: Any) -> Held:
     if torch.nn.parameter.is_lazy(tensor):
-        raise InvalidError(f"save tensor {name!r}: it has no shape yet (fix: run its lazy module once, or leave it out)")
+        raise InvalidError(
+            f"save tensor {name!r}: it has no shape yet (fix: run its lazy module once, or leave it out)")
     if tensor.is_nested:
-        raise InvalidError(f"save tensor {name!r}: it is nested, expected one of one shape (fix: save its .unbind() one by one)")
+        raise InvalidError(
+            f"save tensor {name!r}: it is nested, expected one of one shape (fix: save its .unbind() one by one)")
     if tensor.layout is not torch.strided:
-        raise InvalidError(f"save tensor {name!r}: its layout is {tensor.layout}, expected a dense one (fix: .to_dense())")
+        raise InvalidError(
+            f"save tensor {name!r}: its layout is {tensor.layout}, expected a dense one (fix: .to_dense())")
     if tensor.device.type == "meta":
-        raise InvalidError(f"save tensor {name!r}: it is on meta, which has no bytes (fix: load or initialise it first)")
+        raise InvalidError(
+            f"save tensor {name!r}: it is on meta, which has no bytes (fix: load or initialise it first)")
     if tensor.device.type not in ("cpu", "cuda"):
         tensor = tensor.to("cpu")
     if not tensor.is_contiguous():
@@ -189,4 +193,5 @@ def _scattered(name: str, shape: tuple[int, ...], fix: str) -> InvalidError:
 
 
 def _untyped(name: str, dtype: Any) -> UnsupportedError:
-    return UnsupportedError(f"save tensor {name!r}: safetensors has no name for {dtype} (fix: convert it to another type)")
+    return UnsupportedError(
+        f"save tensor {name!r}: safetensors has no name for {dtype} (fix: convert it to another type)")

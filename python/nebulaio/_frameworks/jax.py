@@ -33,7 +33,7 @@ _DLPACK: Final = {
     "I8": (0, 8), "I16": (0, 16), "I32": (0, 32), "I64": (0, 64),
     "F16": (2, 16), "F32": (2, 32), "F64": (2, 64), "BF16": (4, 16), "C64": (5, 64),
     "F8_E4M3": (10, 8), "F8_E4M3FNUZ": (11, 8), "F8_E5M2": (12, 8), "F8_E5M2FNUZ": (13, 8), "F8_E8M0": (14, 8),
-}  # fmt: skip
+}
 _BYTE: Final = _DLPACK["U8"]
 
 
@@ -94,7 +94,8 @@ class JaxFramework:
                 kind = _DLPACK[tensor["dtype"]]
                 out[tensor["name"]] = _Part(place, tensor["offset"], tensor["shape"], kind, dtypes[tensor["dtype"]])
             else:
-                out[tensor["name"]] = _Part(place, tensor["offset"], [tensor["size"]], _BYTE, self._numpy.dtype("uint8"))
+                out[tensor["name"]] = _Part(place, tensor["offset"], [tensor["size"]], _BYTE,
+                                            self._numpy.dtype("uint8"))
         return out
 
     def final(self, view: Any) -> Any:

@@ -35,7 +35,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rounds", type=int, default=5, help="rounds, loaders interleaved")
     made.add_argument("--repeats", type=int, default=1, help="additional warm loads in each new process")
     made.add_argument("--cold", action="store_true", help="also load with a cold page cache")
-    made.add_argument("--loaders", default="nebulaio,transformers", help=f"loaders, separated by commas: {', '.join(LOADERS)}")
+    made.add_argument("--loaders", default="nebulaio,transformers",
+                      help=f"loaders, separated by commas: {', '.join(LOADERS)}")
     made.add_argument("--models", type=int, default=4, help="number of different models for concurrent processes")
     made.add_argument("--processes", type=int, default=0, help="number of concurrent processes; 0 skips this part")
     made.add_argument("--only", choices=("load", "crowd"), help="run only the comparison, or only concurrent processes")

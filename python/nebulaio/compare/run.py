@@ -115,7 +115,7 @@ def _watch(setup: Setup, loader: str, folder: Path, state: str, nbytes: int) -> 
         found = setup.job(
             "measure", nbytes, loader=loader, folder=str(folder), device=setup.device["torch"], state=state,
             repeats=0, logits=None, watch=True,
-        )  # fmt: skip
+        )
     except ChildFailed as problem:
         setup.problems.append(f"{loader} {state}: {problem}")
         setup.log(f"  {loader}: FAILED: {problem}")
@@ -137,7 +137,7 @@ def _rounds(
                     loads = setup.job(
                         "measure", nbytes, loader=loader, folder=str(folder), device=setup.device["torch"], state=state,
                         repeats=setup.repeats if state == "warm" else 0, logits=str(kept[loader]), watch=False,
-                    )["loads"]  # fmt: skip
+                    )["loads"]
                 except ChildFailed as problem:
                     setup.problems.append(f"{model['name']} {state} {loader}: {problem}")
                     setup.log(f"  {state} round {index + 1} {loader}: FAILED: {problem}")

@@ -132,5 +132,5 @@ SPECS = {
     "70b": Spec(
         "70b", "Llama-3-70B", "LlamaConfig", 80, 8192, 28672, 128256, 64, 8, 128, 80, rope_theta=5e5, extra=_LLAMA
     ),
-}  # fmt: skip
+}
 """The models by the name that the command line has for them."""

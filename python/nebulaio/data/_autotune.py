@@ -74,7 +74,8 @@ def autotune(
         raise InvalidError(f"{_CALL}: max_seconds={max_seconds!r}, expected a positive number")
     seconds = min(1.0, max_seconds / 24) if seconds is None else seconds
     if not 0 < seconds <= max_seconds:
-        raise InvalidError(f"{_CALL}: seconds={seconds!r}, expected a positive number up to max_seconds={max_seconds!r}")
+        raise InvalidError(
+            f"{_CALL}: seconds={seconds!r}, expected a positive number up to max_seconds={max_seconds!r}")
     if not 0 < tolerance < 1:
         raise InvalidError(f"{_CALL}: tolerance={tolerance!r}, expected a share between 0 and 1")
     if not prefetch_factors or not all(isinstance(each, int) and each > 0 for each in prefetch_factors):
@@ -100,7 +101,8 @@ class _Choice:
         self._prefetch_factors, self._max_workers = prefetch_factors, max_workers
         self._settings: dict[str, Any] = {}
         self._reasons: dict[str, str] = {}
-        self._notes = [f"{name} was not varied: loader_factory does not take it" for name in SETTINGS if name not in self._names]
+        self._notes = [f"{name} was not varied: loader_factory does not take it" for name in SETTINGS
+                       if name not in self._names]
 
     def run(self, begin: float, max_seconds: float) -> Tuning:
         complete = True
@@ -126,7 +128,8 @@ class _Choice:
         self._notes += self._search.notes()
         tried = tuple(self._search.tried.values())
         return Tuning(
-            self._settings, sentence, self._reasons, tried, perf_counter() - begin, max_seconds, complete, tuple(self._notes)
+            self._settings, sentence, self._reasons, tried, perf_counter() - begin, max_seconds, complete,
+            tuple(self._notes)
         )
 
     def _with(self, workers: int) -> dict[str, Any]:
@@ -229,7 +232,8 @@ class _Choice:
         self._reasons["prefetch_factor"] = f"{first} was used while workers were counted; no other value was tried."
         if len(self._prefetch_factors) > 1:
             rates, limit = self._compare("prefetch_factor", sorted(self._prefetch_factors))
-            self._reasons["prefetch_factor"] = f"{rates} samples/s; this is the smallest within {limit * 100:.0f} % of the best."
+            self._reasons[
+                "prefetch_factor"] = f"{rates} samples/s; this is the smallest within {limit * 100:.0f} % of the best."
 
     def _pinning(self) -> None:
         """Compare pinned with ordinary memory, where there is a device to copy to."""
@@ -240,7 +244,8 @@ class _Choice:
             self._settings["pin_memory"] = False
             return
         rates, limit = self._compare("pin_memory", (False, True))
-        self._reasons["pin_memory"] = f"{rates} samples/s; True is chosen only if it is faster by more than {limit * 100:.0f} %."
+        self._reasons[
+            "pin_memory"] = f"{rates} samples/s; True is chosen only if it is faster by more than {limit * 100:.0f} %."
 
     def _compare(self, name: str, values: Sequence[Any]) -> tuple[str, float]:
         """Choose the first value that is nearly the best. Another than the first has to be better twice."""

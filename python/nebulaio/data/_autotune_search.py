@@ -81,7 +81,8 @@ class Search:
         left = self._deadline - perf_counter() - self._closing
         likely = max(self._costs[-2:], default=0.0)
         if left <= likely or left <= 0:
-            raise OutOfTimeError(f"the search ended early: {left:.1f} s were left, and a measurement takes about {likely:.1f} s")
+            raise OutOfTimeError(
+                f"the search ended early: {left:.1f} s were left, and a measurement takes about {likely:.1f} s")
         if found is None:
             found = self.tried[self.key(settings)] = Candidate(dict(settings))
         begin = perf_counter()

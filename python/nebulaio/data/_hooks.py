@@ -27,7 +27,8 @@ class Hooks:
         if collate is not None and not callable(collate):
             raise InvalidError(f"collate={collate!r} is not callable")
         if collate is not None and callable(decode):
-            raise InvalidError("collate is given, and decode is a callable of whole batches (fix: collate inside of it)")
+            raise InvalidError(
+                "collate is given, and decode is a callable of whole batches (fix: collate inside of it)")
         self.columns: Mapping[str, Callable[[Any], Any]] = decode if isinstance(decode, Mapping) else {}
         self._whole = decode if callable(decode) else None
         self._collate = collate

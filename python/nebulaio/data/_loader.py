@@ -123,7 +123,8 @@ class Loader:
             self._state = self._state or self._feed.described.start
             unknown = [name for name in hooks.columns if name not in self.columns]
             if unknown:
-                raise InvalidError(f"decode names the column {unknown[0]!r}, and the columns are {', '.join(self.columns)}")
+                raise InvalidError(
+                    f"decode names the column {unknown[0]!r}, and the columns are {', '.join(self.columns)}")
         except BaseException:
             self.close()
             raise

@@ -69,7 +69,8 @@ def profile(
     Exceptions of the loader, of `copy` and of `step` pass through. All workers have ended on return.
     """
     _check(step, copy, tolerated_idle, seconds, max_seconds)
-    return _Session(Factory(loader_factory, _CALL), step, copy, decode, seconds, max_seconds).run(workers, tolerated_idle)
+    return _Session(Factory(loader_factory, _CALL), step, copy, decode, seconds, max_seconds).run(workers,
+                                                                                                  tolerated_idle)
 
 
 def _check(step: Any, copy: Any, tolerated_idle: float, seconds: float, max_seconds: float) -> None:
@@ -79,7 +80,8 @@ def _check(step: Any, copy: Any, tolerated_idle: float, seconds: float, max_seco
     if not 0 < tolerated_idle < 1:
         raise InvalidError(f"{_CALL}: tolerated_idle={tolerated_idle!r}, expected a share between 0 and 1")
     if not 0 < seconds <= max_seconds:
-        raise InvalidError(f"{_CALL}: seconds={seconds!r} and max_seconds={max_seconds!r}, expected 0 < seconds <= max_seconds")
+        raise InvalidError(
+            f"{_CALL}: seconds={seconds!r} and max_seconds={max_seconds!r}, expected 0 < seconds <= max_seconds")
 
 
 class _Session:
@@ -136,7 +138,8 @@ class _Session:
                 "no processor, which counts as no one's fault"
             )
         if said.agree < 0.5:
-            self.notes.append(f"only {said.agree * 100:.0f} % of the rounds gave the same verdict: measure longer (seconds=)")
+            self.notes.append(
+                f"only {said.agree * 100:.0f} % of the rounds gave the same verdict: measure longer (seconds=)")
         return Profile(said.verdict, said.sentence, _known(figures), tuple(variants), tuple(self.notes), said.advice)
 
     def _feed(self, settings: dict[str, Any], **more: Any) -> Feed:
@@ -177,7 +180,8 @@ class _Session:
         """Measure the loader alone and the loop: as configured, with other workers, and with other memory."""
         wanted: dict[str, dict[str, Any]] = {"as configured": {}}
         if "num_workers" not in self._factory.names:
-            self.notes.append("workers were not varied: loader_factory takes no num_workers and returns no torch DataLoader")
+            self.notes.append(
+                "workers were not varied: loader_factory takes no num_workers and returns no torch DataLoader")
         elif configured.get("num_workers"):
             wanted["num_workers=0"] = {"num_workers": 0}
         else:
@@ -222,7 +226,8 @@ class _Session:
                 alone = measure(feed, None, self._seconds, deadline, hook)
             if hook.calls == 0:
                 fix = "name the function that the data set calls in this process"
-                raise InvalidError(f"{_CALL}: decode={self._decode!r} was not called while batches were loaded (fix: {fix})")
+                raise InvalidError(
+                    f"{_CALL}: decode={self._decode!r} was not called while batches were loaded (fix: {fix})")
         return split(alone, hook)
 
 
@@ -244,5 +249,6 @@ def _variant(name: str, shown: dict[str, Any], alone: Measurement, together: Mea
 def _known(figures: dict[str, Any]) -> dict[str, Any]:
     """Return figures with None for those that are not a number."""
     return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in figures.items()
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in figures.items()
     }

@@ -16,7 +16,8 @@ SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers"
 # What a setting is if the caller's function requires it and nothing else was asked for.
 _PLAIN = {"num_workers": 0, "prefetch_factor": None, "pin_memory": False, "persistent_workers": False}
 # Arguments of a DataLoader that are also its attributes, besides SETTINGS and those that group samples.
-_KEPT = ("collate_fn", "timeout", "worker_init_fn", "multiprocessing_context", "generator", "pin_memory_device", "in_order")
+_KEPT = ("collate_fn", "timeout", "worker_init_fn", "multiprocessing_context", "generator", "pin_memory_device",
+         "in_order")
 
 
 def cuda() -> Any:
@@ -85,7 +86,8 @@ class Factory:
 
     def _iterable(self, loader: Any) -> Any:
         if not hasattr(loader, "__iter__"):
-            raise InvalidError(f"{self._call}: loader_factory returned {type(loader).__name__}, expected an iterable of batches")
+            raise InvalidError(
+                f"{self._call}: loader_factory returned {type(loader).__name__}, expected an iterable of batches")
         return loader
 
 

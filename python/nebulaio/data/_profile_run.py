@@ -19,7 +19,8 @@ from ._profile_factory import is_torch_loader, lanes_of, quiet
 _ROUND = 4
 # Rounds that a measurement has at least, if its time allows.
 _LEAST = 3
-# Rounds that a measurement has at most: short ones are joined, because workers may be ahead in one and behind in the next.
+# Rounds that a measurement has at most: short ones are joined, because workers may be ahead in one and behind in the
+# next.
 _MOST = 5
 
 
@@ -216,7 +217,8 @@ def _inside_epochs(feed: Feed, log: _Log, found: Measurement, seconds: float, de
         count, ended, begin = 0, False, perf_counter()
         try:
             # Slow steps fill the queue again at once, so that they need not use it up.
-            while len(log.ends) < ahead and (at := perf_counter()) < deadline and (len(log.ends) < lanes or at < begin + seconds):
+            while len(log.ends) < ahead and (at := perf_counter()) < deadline and (len(log.ends) < lanes
+                                                                                   or at < begin + seconds):
                 log.take(feed)
             log.drop()
             begin = perf_counter()

@@ -36,7 +36,8 @@ def judge(
     """Return the library's judgement of a loop. The first of the variants is the loop as configured."""
     loop = {
         "rounds": [
-            {"batches": each.batches, "wait": each.wait, "copy": each.copy, "step": each.step} for each in together.rounds
+            {"batches": each.batches, "wait": each.wait, "copy": each.copy, "step": each.step}
+            for each in together.rounds
         ],
         "loader_alone": _known(alone.per_batch()) if alone.lanes else None,
         "in_process": _known(loading.total),

@@ -70,7 +70,8 @@ def settings(given: Mapping[str, Any]) -> Settings:
     columns = given["columns"]
     if columns is not None:
         if isinstance(columns, str) or not all(isinstance(name, str) for name in columns) or not columns:
-            raise InvalidError(f"columns={columns!r} is not a list of names, such as ['jpg', 'cls'] (None: all columns)")
+            raise InvalidError(
+                f"columns={columns!r} is not a list of names, such as ['jpg', 'cls'] (None: all columns)")
         options["columns"] = list(columns)
     opening: dict[str, Any] = {
         "format": given["format"],
@@ -102,7 +103,8 @@ def _account(endpoint: Any, access_key: Any, secret_key: Any, client: Any) -> di
     """Return the options of a client for data in a bucket."""
     if client is not None:
         if endpoint is not None or access_key is not None or secret_key is not None:
-            raise InvalidError("client is given together with endpoint, access_key or secret_key (fix: give one of them)")
+            raise InvalidError(
+                "client is given together with endpoint, access_key or secret_key (fix: give one of them)")
         return with_environment(client._options, os.environ)
     if (access_key is None) != (secret_key is None):
         raise InvalidError("access_key and secret_key: only one of them is given (fix: give both, or neither)")
@@ -129,7 +131,8 @@ def _tail(tail: Any, drop_last: Any) -> str:
         return _choice("tail", "drop" if tail is None else tail, Tail)
     meant = "drop" if _arguments.truth("drop_last", drop_last) else "short"
     if tail is not None and tail != meant:
-        raise InvalidError(f"tail={tail!r} and drop_last={drop_last}: they contradict each other (fix: give one of them)")
+        raise InvalidError(
+            f"tail={tail!r} and drop_last={drop_last}: they contradict each other (fix: give one of them)")
     return meant
 
 

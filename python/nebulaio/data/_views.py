@@ -179,7 +179,8 @@ class TorchViews:
 
     def integers(self, address: int, count: int) -> Any:
         torch = self._torch
-        return torch.frombuffer(_copied(address, count), dtype=torch.int64) if count else torch.empty(0, dtype=torch.int64)
+        return torch.frombuffer(_copied(address, count), dtype=torch.int64) if count else torch.empty(0,
+                                                                                                      dtype=torch.int64)
 
     def on_device(self, numbers: Any, device: str) -> Any:
         return numbers if device == "host" else numbers.to(device)

@@ -62,4 +62,5 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as cause:
-        raise UnsupportedError(f"decode: the package {name} cannot be imported: {cause} (fix: install {name})") from cause
+        raise UnsupportedError(
+            f"decode: the package {name} cannot be imported: {cause} (fix: install {name})") from cause

@@ -239,7 +239,8 @@ class Ahead:
 
     def _shrink(self, device: Any) -> None:
         """Stop to read ahead, because the device has no memory for it, and free what was read ahead."""
-        self.notes.append(f"{device} has too little free memory to read ahead: each tensor was read when it was asked for")
+        self.notes.append(
+            f"{device} has too little free memory to read ahead: each tensor was read when it was asked for")
         self._window = 0
         for at in list(self._flights):
             flight = self._flights.pop(at)

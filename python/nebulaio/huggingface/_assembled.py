@@ -83,7 +83,8 @@ def assemble(
     torch, transformers = _imports()
     clock = _Clock()
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise InvalidError(f"load model {folder!r}: dtype={dtype!r} is not a floating-point torch.dtype, such as torch.bfloat16")
+        raise InvalidError(
+            f"load model {folder!r}: dtype={dtype!r} is not a floating-point torch.dtype, such as torch.bfloat16")
     if not os.path.isfile(os.path.join(folder, "config.json")):
         why = "it has no config.json" if os.path.isdir(folder) else "there is no such directory"
         raise NotFoundError(

@@ -81,7 +81,7 @@ class Job:
                 [segment._replace(file=used[segment.file]) for segment in segments],
                 device=device, stream=stream, verify=files.verify, cache=files.cache, client=files.client,
                 kept=parts,
-            )  # fmt: skip
+            )
             self._job.__enter__()
 
     def wait(self) -> None:

@@ -87,7 +87,8 @@ def from_pretrained(
             if subfolder:
                 theirs["subfolder"] = subfolder
             found = (cls or chosen.model).from_pretrained(place.name, *model_args, **theirs)
-            report = {"op": "load", "path": place.name, "bytes": 0, "routes": [], "notes": [f"read by transformers: {reason}"]}
+            report = {"op": "load", "path": place.name, "bytes": 0, "routes": [],
+                      "notes": [f"read by transformers: {reason}"]}
             _keep(report, [], {"total": time.perf_counter() - began}, profile)
             return found
         assert weights is not None
@@ -150,7 +151,8 @@ class _Loading:
         if isinstance(told, str):
             return {word: told.removeprefix("torch.")}
         first = sorted((stored for stored in self._stored if stored.file == 0), key=lambda stored: stored.name)
-        floats = [one for one in first if one.dtype is not None and one.dtype.is_floating_point and one.dtype.itemsize > 1]
+        floats = [one for one in first if one.dtype is not None and one.dtype.is_floating_point
+                  and one.dtype.itemsize > 1]
         return {word: next((one.dtype for one in floats), first[0].dtype if first else self._torch.float32)}
 
     def _finish(self, model: Any, rest: dict[str, Any]) -> None:
@@ -162,7 +164,8 @@ class _Loading:
         if self._place.has("generation_config.json"):
             model.generation_config = configs.from_pretrained(folder)
         else:
-            model.generation_config = configs.from_pretrained(folder, config_file_name="config.json", _from_model_config=True)
+            model.generation_config = configs.from_pretrained(folder, config_file_name="config.json",
+                                                              _from_model_config=True)
         if rest.get("trust_remote_code") and hasattr(model, "load_custom_generate"):
             try:
                 custom = model.load_custom_generate(folder, trust_remote_code=True)

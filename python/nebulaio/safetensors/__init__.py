@@ -292,7 +292,8 @@ def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = Non
 
 
 def save_model(
-    model: Any, filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, force_contiguous: bool = True
+    model: Any, filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None,
+    force_contiguous: bool = True
 ) -> None:
     """Save a torch module to a file.
 

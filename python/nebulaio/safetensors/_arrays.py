@@ -37,7 +37,8 @@ def load(data: bytes, convert: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def save_file(
-    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None, convert: Callable[[Any], Any], checksum: bool
+    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None,
+    convert: Callable[[Any], Any], checksum: bool
 ) -> None:
     """Convert each tensor to an array and save the arrays to a durable file."""
     _save.write(_save.prepare(_converted(tensors, convert)), filename, metadata, checksum, None)

@@ -32,7 +32,8 @@ def load(data: bytes) -> dict[str, Any]:
 
 
 def save_file(
-    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
+    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *,
+    checksum: bool = True
 ) -> None:
     """Save tensors to one durable .safetensors file. With `checksum`, write FILE.crc64nvme too."""
     _arrays.save_file(tensors, filename, metadata, _numpy.asarray, checksum)

@@ -17,7 +17,8 @@ from .._modules import checked_backend
 from .._safe_open import safe_open
 from .._serialize import TensorSpec, deserialize, serialize, serialize_file
 
-__all__ = ["TensorSpec", "deserialize", "load", "load_file", "safe_open", "save", "save_file", "serialize", "serialize_file"]
+__all__ = ["TensorSpec", "deserialize", "load", "load_file", "safe_open", "save", "save_file", "serialize",
+           "serialize_file"]
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, Any]:
@@ -33,7 +34,8 @@ def load(data: bytes) -> dict[str, Any]:
 
 
 def save_file(
-    tensor_dict: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
+    tensor_dict: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *,
+    checksum: bool = True
 ) -> None:
     """Save arrays to one durable .safetensors file. With `checksum`, write FILE.crc64nvme too."""
     _save.write(_save.prepare(tensor_dict), filename, metadata, checksum, None)

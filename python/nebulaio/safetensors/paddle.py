@@ -31,7 +31,8 @@ def load(data: bytes, device: str = "cpu") -> dict[str, Any]:
 
 
 def save_file(
-    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
+    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *,
+    checksum: bool = True
 ) -> None:
     """Save tensors to one durable .safetensors file. With `checksum`, write FILE.crc64nvme too."""
     _arrays.save_file(tensors, filename, metadata, _host, checksum)
@@ -44,7 +45,8 @@ def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) 
 
 def _placed(device: str) -> Callable[[Any], Any]:
     """Return the conversion of an array to a tensor on a device. Paddle takes the bits of bfloat16 as uint16."""
-    return lambda array: _paddle.to_tensor(array.view("uint16") if array.dtype.name == "bfloat16" else array, place=device)
+    return lambda array: _paddle.to_tensor(array.view("uint16") if array.dtype.name == "bfloat16" else array,
+                                           place=device)
 
 
 def _host(tensor: Any) -> Any:

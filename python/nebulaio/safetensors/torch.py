@@ -20,12 +20,14 @@ from .._safe_open import safe_open
 from .._serialize import TensorSpec, deserialize, serialize, serialize_file
 
 __all__ = [
-    "TensorSpec", "deserialize", "load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model", "serialize",
+    "TensorSpec", "deserialize", "load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model",
+    "serialize",
     "serialize_file", "storage_ptr", "storage_size",
-]  # fmt: skip
+]
 
 
-def load_file(filename: str | os.PathLike[str], device: DeviceLike | None = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
+def load_file(filename: str | os.PathLike[str], device: DeviceLike | None = "cpu", *,
+              backend: str = "mmap") -> dict[str, Any]:
     """Load one .safetensors file and return its tensors by name."""
     checked_backend(backend)
     _load.require_file(filename, "load_file", "nebulaio.safetensors.load_model for a model")
@@ -38,7 +40,8 @@ def load(data: bytes) -> dict[str, Any]:
 
 
 def save_file(
-    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *, checksum: bool = True
+    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None, *,
+    checksum: bool = True
 ) -> None:
     """Save tensors to one durable .safetensors file. With `checksum`, write FILE.crc64nvme too."""
     _save.write(_save.prepare(tensors), filename, metadata, checksum, None)

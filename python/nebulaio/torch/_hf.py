@@ -58,7 +58,8 @@ def read_metadata(place: Place, sizes: Mapping[str, int], verify: bool) -> Any:
     names = _files(place, sizes)
     for name in names:
         if name not in sizes:
-            raise NotFoundError(f"read {place.file(name)}: the model names this file, and there is no such file (fix: copy it again)")
+            raise NotFoundError(
+                f"read {place.file(name)}: the model names this file, and there is no such file (fix: copy it again)")
     metadata = _kinds.Metadata(state_dict_metadata={}, storage_data={})
     for name, (base, header) in zip(names, _headers(place, names, sizes, verify)):
         _add_file(metadata, name, sizes[name], base, header, f"read {place.file(name)}")
@@ -90,7 +91,8 @@ def _files(place: Place, sizes: Mapping[str, int]) -> list[str]:
             if not all(isinstance(name, str) and "/" not in name and name.endswith(_SUFFIX) for name in names):
                 raise ValueError("a file is not a .safetensors file beside the index")
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
-            raise CorruptError(f"read {place.file(INDEX)}: not an index: {type(cause).__name__}: {cause!s:.200}") from cause
+            raise CorruptError(
+                f"read {place.file(INDEX)}: not an index: {type(cause).__name__}: {cause!s:.200}") from cause
         return names
     return sorted(name for name in sizes if name.endswith(_SUFFIX))
 
@@ -151,7 +153,8 @@ def _add_file(metadata: Any, name: str, size: int, base: int, header: dict[str, 
             _add_chunk(metadata, fqn, dtype, shape, at)
             index = _kinds.MetadataIndex(fqn=fqn, offset=at)
             if index in metadata.storage_data:
-                raise ValueError(f"tensor {fqn!r} is in {metadata.storage_data[index].relative_path} too, at the same place {at}")
+                raise ValueError(
+                    f"tensor {fqn!r} is in {metadata.storage_data[index].relative_path} too, at the same place {at}")
             metadata.storage_data[index] = Stored(name, _zips.Values(base + begin, end - begin, dtype, shape))
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         if isinstance(cause, (UnsupportedError, CorruptError)):

@@ -31,7 +31,8 @@ def prepare(place: Place, identity: str, alone: int | None) -> None:
     models in one place would be mixed.
     """
     if alone is not None:
-        raise InvalidError("save: format='safetensors' needs use_collectives=True, because one manifest lists all files")
+        raise InvalidError(
+            "save: format='safetensors' needs use_collectives=True, because one manifest lists all files")
     sizes = place.sizes()
     marks = [name for name in sizes if _MARK.fullmatch(name)]
     if marks and not any(_manifest.FILE.fullmatch(name) for name in sizes):

@@ -171,9 +171,11 @@ def check(tensor: Any, fqn: str) -> None:
             "(fix: save .int_repr() and the scales, or .dequantize())"
         )
     if tensor.is_nested:
-        raise InvalidError(f"save tensor {fqn!r}: it is nested, expected one of one shape (fix: save its .unbind() one by one)")
+        raise InvalidError(
+            f"save tensor {fqn!r}: it is nested, expected one of one shape (fix: save its .unbind() one by one)")
     if tensor.layout is not torch.strided:
-        raise InvalidError(f"save tensor {fqn!r}: its layout is {tensor.layout}, expected a dense one (fix: .to_dense())")
+        raise InvalidError(
+            f"save tensor {fqn!r}: its layout is {tensor.layout}, expected a dense one (fix: .to_dense())")
     if tensor.device.type == "meta":
         raise InvalidError(f"save tensor {fqn!r}: it is on meta, which has no bytes (fix: load or initialise it first)")
 

@@ -58,7 +58,7 @@ def remove_older(place: Place, new: Iterable[str], rank: int | None, replaced: s
             if name not in kept
             and (_is_ours(name) or _is_data(name))
             and (rank in (None, _rank_of(name)) or name.removesuffix(_SUMS) == replaced)
-        ]  # fmt: skip
+        ]
         place.remove(old)
         if old:
             place.sync()

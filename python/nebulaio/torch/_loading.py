@@ -65,7 +65,8 @@ class Loading:
         wishes: list[Wish] = []  # those that are not read straight into their tensors
         with Running() as running:
             with without_collections():
-                keys, counts = self._sources.locate([item for _, item in tensors], [item.storage_index for item in others])
+                keys, counts = self._sources.locate([item for _, item in tensors],
+                                                    [item.storage_index for item in others])
                 # The objects that are no tensors share a job with tensors in host memory. So an error about a damaged
                 # block names all that is in the block.
                 first, *more = list(
@@ -99,7 +100,8 @@ class Loading:
                 self._planner.commit_tensor(item, target)
 
     def _begin(
-        self, group: Sequence[tuple[int, Any]], requests: list[tuple[Any, Any]], others: Sequence[tuple[str, Any]], running: Running
+        self, group: Sequence[tuple[int, Any]], requests: list[tuple[Any, Any]], others: Sequence[tuple[str, Any]],
+        running: Running
     ) -> list[Wish]:
         """Begin to read a group of items, and add its tensors to `requests`. Return what has to be read in other ways.
 
@@ -145,7 +147,8 @@ class Loading:
                 f"load {fqn!r}: the planner's tensor has shape {list(target.size())}, and the plan wants {list(item.lengths)}"
             )
         if target.device.type == "meta":
-            raise InvalidError(f"load {fqn!r}: its tensor is on meta, which has no memory (fix: materialise the model first)")
+            raise InvalidError(
+                f"load {fqn!r}: its tensor is on meta, which has no memory (fix: materialise the model first)")
         return target
 
     def _wishes(self, place: int, item: Any, wants: Sequence[Want], target: Any) -> Iterator[Wish]:
@@ -235,7 +238,7 @@ class Loading:
             report = _gather.read(
                 files, numbered, device=device, stream=stream, verify=self._verify,
                 cache="keep" if is_shared else "auto", client=self._place.client,
-            )  # fmt: skip
+            )
             self._jobs.append(report)
             self._seconds += float(report["seconds"])
 
@@ -332,7 +335,8 @@ class Loading:
                 "through the page cache, so that storage delivers them once"
             )
         if self._counts["by_torch"]:
-            notes.append(f"{self._counts['by_torch']} items are no plain tensors and were read by torch.load in host memory")
+            notes.append(
+                f"{self._counts['by_torch']} items are no plain tensors and were read by torch.load in host memory")
         return {
             "op": "load",
             "path": self._place.path,

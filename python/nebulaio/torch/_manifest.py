@@ -113,7 +113,7 @@ class Items:
             return ItemEntry(
                 _text(entry["tensor"]), self._files[number].name, offset, size, _text(entry["dtype"]),
                 tuple(map(_whole, entry["shape"])), tuple(map(_whole, entry["at"])),
-            )  # fmt: skip
+            )
         except (KeyError, TypeError, ValueError) as cause:
             raise _damaged(self._what, cause) from cause
 
@@ -129,7 +129,8 @@ def draft(
         "world": world,
         "files": [file._asdict() for file in files],
         "items": [
-            {**item._asdict(), "file": numbers[item.file], "shape": list(item.shape), "at": list(item.at)} for item in items
+            {**item._asdict(), "file": numbers[item.file], "shape": list(item.shape), "at": list(item.at)}
+            for item in items
         ],
     }
 
@@ -171,7 +172,7 @@ def decode(data: bytes, what: str) -> Manifest:
         return Manifest(
             _text(content["id"]), _whole(content["world"]), None if step is None else _whole(step),
             metadata.name, metadata.size, metadata.crc64nvme, {file.name: file for file in files}, items,
-        )  # fmt: skip
+        )
     except (KeyError, TypeError, ValueError, RecursionError) as cause:
         if isinstance(cause, UnsupportedError):
             raise

@@ -43,7 +43,7 @@ _ALLOWED = {
     "torch.distributed._shard.sharded_tensor.metadata": {"MEM_FORMAT_ENCODING", "TensorProperties"},
     "torch.serialization": {"_get_layout"},
     "torch": {"Size"},
-}  # fmt: skip
+}
 
 _PATHS = {"PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"}
 
@@ -195,7 +195,8 @@ def _check(metadata: Any, what: str) -> None:
             if type(path) is not str or path not in paths:
                 _check_path(path, index.fqn)
                 paths.add(path)
-            if type(offset) is not int or type(length) is not int or not (0 <= offset < _MOST_BYTES and 0 <= length < _MOST_BYTES):
+            if type(offset) is not int or type(length) is not int or not (0 <= offset < _MOST_BYTES
+                                                                          and 0 <= length < _MOST_BYTES):
                 raise ValueError(f"{index.fqn!r} lies at {offset!r:.100} in {path!r:.200}, with {length!r:.100} bytes")
     except (AttributeError, TypeError, ValueError) as cause:
         raise CorruptError(
@@ -229,7 +230,8 @@ def _check_tensor(entry: Any, checked: set[int]) -> None:
 def _check_size(size: Any, checked: set[int]) -> None:
     if id(size) not in checked:
         # A torch.Size has numbers only, and most sizes are of this type.
-        if not (type(size) is torch.Size or all(isinstance(extent, int) for extent in size)) or min(size, default=0) < 0:
+        if not (type(size) is torch.Size or all(isinstance(extent, int) for extent in size)) or min(size,
+                                                                                                    default=0) < 0:
             raise ValueError(f"{size!r:.100} is not a shape")
         checked.add(id(size))
 

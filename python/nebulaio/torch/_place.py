@@ -215,7 +215,8 @@ def read_verified(place: Place, name: str, most: int) -> bytes:
 
 
 def _missing(file: str) -> NotFoundError:
-    return NotFoundError(f"read {file}: there is no such file (fix: check the checkpoint's path; an unfinished save has none)")
+    return NotFoundError(
+        f"read {file}: there is no such file (fix: check the checkpoint's path; an unfinished save has none)")
 
 
 def _short(data: bytes, most: int, file: str) -> bytes:

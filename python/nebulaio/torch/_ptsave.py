@@ -46,7 +46,8 @@ class Layout:
                 address = ctypes.addressof(ctypes.c_char.from_buffer(part))
                 self.pieces.append(_gather.Piece(address, len(part), "host"))
         if next(waiting, None) is not None:
-            raise UnsupportedError("save: torch has left no place in the file for a storage (fix: use torch 2.11 or newer)")
+            raise UnsupportedError(
+                "save: torch has left no place in the file for a storage (fix: use torch 2.11 or newer)")
 
     @property
     def size(self) -> int:

@@ -137,10 +137,12 @@ class Ranges:
     ) -> None:
         """Read parts into memory of one device, in one job."""
         segments = [
-            _gather.Segment(0, offset, storage.nbytes(), storage.data_ptr(), label=label) for offset, storage, label in parts
+            _gather.Segment(0, offset, storage.nbytes(), storage.data_ptr(), label=label)
+            for offset, storage, label in parts
         ]
         _gather.read(
-            [self.name], segments, device=device, stream=stream, verify=self.verify, client=self.client, progress=progress
+            [self.name], segments, device=device, stream=stream, verify=self.verify, client=self.client,
+            progress=progress
         )
 
     def confirm(self) -> None:
@@ -206,7 +208,8 @@ class Ranges:
         if self.client is None:
             self.client = self._own = GPUDirectClient(endpoint)
         elif endpoint is not None and endpoint != self.client.endpoint:
-            raise InvalidError(f"load {self.name!r}: it lies at {endpoint}, the client's endpoint is {self.client.endpoint}")
+            raise InvalidError(
+                f"load {self.name!r}: it lies at {endpoint}, the client's endpoint is {self.client.endpoint}")
 
     def _look(self) -> Version:
         if self.is_url:

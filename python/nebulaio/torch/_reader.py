@@ -168,7 +168,8 @@ class StorageReader(_StorageReader):
         names = [name for name in self._place.sizes() if _manifest.FILE.fullmatch(name)]
         crc = _manifest.crc64nvme(data) if names else ""
         for name in names:
-            manifest = _manifest.decode(read_verified(self._place, name, _manifest.MOST), f"read {self._place.file(name)}")
+            manifest = _manifest.decode(read_verified(self._place, name, _manifest.MOST),
+                                        f"read {self._place.file(name)}")
             if (manifest.metadata_size, manifest.metadata_crc) == (len(data), crc):
                 return manifest
         if names:
@@ -220,7 +221,8 @@ class StorageReader(_StorageReader):
         if isinstance(metadata, _Unread):
             raise metadata.problem
         if metadata.storage_data is None:
-            raise InvalidError(f"load {self._place.path}: the metadata has no storage_data (fix: pass what read_metadata returned)")
+            raise InvalidError(
+                f"load {self._place.path}: the metadata has no storage_data (fix: pass what read_metadata returned)")
         _rows.join(metadata)  # before the planner makes its plan of the same object
         self._metadata = metadata
 
@@ -244,7 +246,8 @@ class StorageReader(_StorageReader):
             InvalidError: A tensor of the planner cannot hold the saved values.
         """
         if self._metadata is None:
-            raise InvalidError("load: set_up_storage_reader was not called (fix: use torch.distributed.checkpoint.load)")
+            raise InvalidError(
+                "load: set_up_storage_reader was not called (fix: use torch.distributed.checkpoint.load)")
         began = time.monotonic()
         shared = plan.storage_data if isinstance(plan.storage_data, _shared.Shared) else _shared.Shared.none()
         sources = Sources(self._place, self._metadata, self._manifest, self._verify)

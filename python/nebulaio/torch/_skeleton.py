@@ -221,7 +221,8 @@ def _named(root: Any) -> Iterator[tuple[str, str]]:
         seen.add(id(value))
         inner: list[tuple[str, Any, int]]
         if isinstance(value, _Made):  # arguments have no names, and items and the state are dictionaries
-            inner = [(path, one, depth + 1) for part in value.parts for one in (part if type(part) is tuple else (part,))]
+            inner = [(path, one, depth + 1) for part in value.parts
+                     for one in (part if type(part) is tuple else (part,))]
         elif isinstance(value, dict):
             inner = [(_join(path, key), item, depth + 1) for key, item in value.items()]
         else:

@@ -105,7 +105,8 @@ class Sources:
         index = item.storage_index
         found = _rows.stored(self._entry(index.fqn), item)
         if found is None:
-            raise CorruptError(f"load {index.fqn!r} of {self._place.path}: the metadata has no part of it at {tuple(index.offset)}")
+            raise CorruptError(
+                f"load {index.fqn!r} of {self._place.path}: the metadata has no part of it at {tuple(index.offset)}")
         return [found]
 
     def find(self, wants: Iterable[Want]) -> None:
@@ -189,7 +190,8 @@ class Sources:
                     f"load {self._place.file(name)}: there is no such file, and tensor {fqn!r} is in it "
                     "(fix: copy the files of all ranks)"
                 )
-            wanted = self._manifest.files[name].size if self._manifest is not None and name in self._manifest.files else None
+            wanted = self._manifest.files[
+                name].size if self._manifest is not None and name in self._manifest.files else None
             if size < end or (wanted is not None and size != wanted):
                 raise CorruptError(
                     f"load {self._place.file(name)}: it has {size} bytes, expected {wanted or f'at least {end}'}: tensor {fqn!r} "
@@ -262,14 +264,16 @@ class Sources:
             for offset, size in ranges:
                 if size:
                     segments.append(
-                        _gather.Segment(names[info.relative_path], info.offset + offset, size, base + at, label=want.fqn)
+                        _gather.Segment(names[info.relative_path], info.offset + offset, size, base + at,
+                                        label=want.fqn)
                     )
                 pieces.append((at, size))
                 at += size
             out.append(pieces)
         if segments:
             report = _gather.read(
-                [self._place.file(name) for name in names], segments, device="host", verify=self._verify, client=self._place.client
+                [self._place.file(name) for name in names], segments, device="host", verify=self._verify,
+                client=self._place.client
             )
             self.jobs.append(report)
         return [[bytes(view[begin : begin + size]) for begin, size in pieces] for pieces in out]

@@ -71,7 +71,8 @@ class Staging:
         try:
             self._whole = torch.empty(size + _PAGE, dtype=torch.uint8)
         except RuntimeError as cause:
-            raise OutOfMemoryError(f"allocate {size} bytes of staging memory: {cause} (fix: pass a smaller memory)") from cause
+            raise OutOfMemoryError(
+                f"allocate {size} bytes of staging memory: {cause} (fix: pass a smaller memory)") from cause
         skip = -self._whole.data_ptr() % _PAGE
         self._region = self._whole[skip : skip + size]
         if pinned:

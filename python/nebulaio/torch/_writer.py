@@ -141,10 +141,12 @@ class StorageWriter(_StorageWriter):
         """Write the items of this rank. On return its files are durable. After an error its files are removed."""
         prefix = plan.storage_data
         if not isinstance(prefix, Assignment):
-            raise InvalidError("save: the plan was not prepared by this writer (fix: use one writer for the whole save)")
+            raise InvalidError(
+                "save: the plan was not prepared by this writer (fix: use one writer for the whole save)")
         if prefix.token != self._id:
             # A planner with cached plans gives back the plan of an earlier save, with the id of that save. Its names
-            # belong to the older checkpoint, so the files get an id of this rank's own until the checkpoint is committed.
+            # belong to the older checkpoint, so the files get an id of this rank's own until the checkpoint is
+            # committed.
             prefix = Assignment(self._rank or prefix.rank, self._id, self._id, prefix.world)
         writing = Writing(self._place, prefix, self._checksum)
         try:
@@ -256,7 +258,8 @@ def _adopt(place: Place, identity: str, results: list[list[Any]]) -> list[list[A
     return [
         [
             dataclasses.replace(
-                one, storage_data=one.storage_data._replace(file=renamed.get(one.storage_data.file.name, one.storage_data.file))
+                one, storage_data=one.storage_data._replace(
+                    file=renamed.get(one.storage_data.file.name, one.storage_data.file))
             )
             for one in part
         ]

@@ -57,7 +57,8 @@ class Writing:
             results += self._write_file(name, batch, templates)
             batch.clear()  # frees the copies before the next ones are made
         if self._by_torch:
-            self._notes.append(f"{self._by_torch} tensors of other classes than torch.Tensor were saved by torch.save in host memory")
+            self._notes.append(
+                f"{self._by_torch} tensors of other classes than torch.Tensor were saved by torch.save in host memory")
         return results
 
     def _write_file(self, name: str, batch: list[Source], templates: _items.Templates) -> list[Any]:
@@ -86,7 +87,8 @@ class Writing:
         self.end_file(report, len(entries), copied)
         file = WrittenFile(name, layout.size, str(report["crc64nvme"]))
         return [
-            _storage.WriteResult(index=one.item.index, size_in_bytes=item.length, storage_data=Written.of(one, item, file))
+            _storage.WriteResult(index=one.item.index, size_in_bytes=item.length,
+                                 storage_data=Written.of(one, item, file))
             for one, item in entries
         ]
 

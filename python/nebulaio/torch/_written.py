@@ -55,7 +55,7 @@ class Written(NamedTuple):
         return cls(
             file, item.offset, item.length, item.values, item.size,
             _manifest.code_of(source.tensor.dtype), tuple(source.tensor.shape),
-        )  # fmt: skip
+        )
 
     def info(self) -> Any:
         """Return the place of the item as torch's metadata has it."""
@@ -152,7 +152,8 @@ def streams_of(tensors: Iterable[Any]) -> dict[str, int]:
     """Return the current stream of each GPU that holds a tensor."""
     return {
         device: int(torch.cuda.current_stream(number).cuda_stream)
-        for device, number in sorted({(device_of(one), one.device.index) for one in tensors if one.device.type == "cuda"})
+        for device, number in sorted({(device_of(one), one.device.index) for one in tensors
+                                      if one.device.type == "cuda"})
     }
 
 

@@ -153,7 +153,8 @@ class _End(NamedTuple):
         if far >= 0 and at - far >= 56:
             count, size, offset = struct.unpack("<QQQ", tail[far + 32 : far + 56])
         if size > _MOST_RECORD or count > _MOST_RECORDS or offset + size > length:
-            raise CorruptError(f"its zip directory of {count} records and {size} bytes at {offset} does not fit {length} bytes")
+            raise CorruptError(
+                f"its zip directory of {count} records and {size} bytes at {offset} does not fit {length} bytes")
         return cls(count, size, offset)
 
 
@@ -184,7 +185,8 @@ def _records(directory: bytes, count: int, length: int) -> tuple[dict[str, _Reco
         if method != 0 or packed != size:
             raise NotPlainError
         if header + 30 > length or size > length:
-            raise CorruptError(f"its zip directory has a record of {size} bytes at {header}, and the item has {length} bytes")
+            raise CorruptError(
+                f"its zip directory has a record of {size} bytes at {header}, and the item has {length} bytes")
         found[name.decode("utf-8", "replace").partition("/")[2]] = _Record(header, size)
         sums.append(at + 16)
         at += 46 + name_size + extra_size + comment_size
@@ -247,7 +249,8 @@ def _locate_in_safetensors(head: bytes, room: int, fqn: str) -> Parser:
         if begin > end or 8 + size + end > room:
             raise ValueError(f"bytes {begin} to {end} are not in the file")
     except (ValueError, KeyError, TypeError, UnicodeDecodeError) as cause:
-        raise CorruptError(f"its safetensors header has no usable entry: {type(cause).__name__}: {cause!s:.100}") from cause
+        raise CorruptError(
+            f"its safetensors header has no usable entry: {type(cause).__name__}: {cause!s:.100}") from cause
     return Values(8 + size + begin, end - begin, kind, shape)
 
 
@@ -310,26 +313,30 @@ class _Storage(NamedTuple):
 class _Rebuilt:
     """The arguments of torch._utils._rebuild_tensor_v2."""
 
-    def __init__(self, storage: Any, first: int, shape: Any, strides: Any, grad: Any = None, hooks: Any = None, more: Any = None) -> None:
+    def __init__(self, storage: Any, first: int, shape: Any, strides: Any, grad: Any = None, hooks: Any = None,
+                 more: Any = None) -> None:
         if more:
             raise NotPlainError  # such as a view of conjugated values
         dtype, name, count = storage
         self.layout = self._checked(name, dtype, count, first, tuple(shape), tuple(strides))
 
     @staticmethod
-    def _checked(name: str, dtype: Any, count: int, first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[Any, ...]:
+    def _checked(name: str, dtype: Any, count: int, first: int, shape: tuple[int, ...],
+                 strides: tuple[int, ...]) -> tuple[Any, ...]:
         if len(shape) != len(strides) or min((*shape, *strides, first, count), default=0) < 0:
             raise ValueError(f"a tensor of shape {shape} with strides {strides}")
         last = first + sum((extent - 1) * stride for extent, stride in zip(shape, strides))
         if 0 not in shape and last >= count:
-            raise ValueError(f"a tensor of shape {shape} with strides {strides} from {first} is larger than {count} elements")
+            raise ValueError(
+                f"a tensor of shape {shape} with strides {strides} from {first} is larger than {count} elements")
         return name, dtype, count, first, shape, None if first == 0 and is_contiguous(shape, strides) else strides
 
 
 class _RebuiltV3(_Rebuilt):
     """The arguments of torch._utils._rebuild_tensor_v3, which names the dtype of dtypes without a storage class."""
 
-    def __init__(self, storage: Any, first: int, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, more: Any = None) -> None:
+    def __init__(self, storage: Any, first: int, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any,
+                 more: Any = None) -> None:
         _, name, count = storage
         if more or not isinstance(dtype, torch.dtype):
             raise NotPlainError

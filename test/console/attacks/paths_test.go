@@ -93,7 +93,8 @@ func paths() []attempt {
 			return ""
 		}},
 		{"a key that is too long", func(w *world) string {
-			return expect(w.victim.JSON("GET", "buckets/other/object?key="+strings.Repeat("k", 1025), nil), 400, "InvalidRequest")
+			return expect(w.victim.JSON("GET", "buckets/other/object?key="+strings.Repeat("k", 1025), nil), 400,
+				"InvalidRequest")
 		}},
 		{"fix scripts of other paths", func(w *world) string {
 			return expect(w.root.JSON("GET", "machine/fix?path="+url.QueryEscape("/etc/shadow"), nil), 404, "NoDiagnosis")

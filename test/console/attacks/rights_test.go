@@ -32,7 +32,8 @@ func rights() []attempt {
 	return []attempt{
 		{"pages of administrators", each(attacker, 403, "AdminOnly", "GET users", "POST users", "GET users/victim",
 			"PATCH users/victim", "DELETE users/victim", "POST grants", "POST revoke", "GET machine", "POST machine/diagnose",
-			"GET machine/fix", "GET benchmarks", "GET benchmarks/a.json", "GET benchmarks-compare", "GET cluster", "GET config")},
+			"GET machine/fix", "GET benchmarks", "GET benchmarks/a.json", "GET benchmarks-compare", "GET cluster",
+			"GET config")},
 		{"all routes without a session", each(nobody, 401, "NotLoggedIn", "GET session", "GET overview", "GET live",
 			"GET rates", "GET buckets", "POST buckets", "GET buckets/private", "DELETE buckets/private",
 			"PUT buckets/private/policy", "GET buckets/private/objects", "GET buckets/private/content?key=secret.txt",
@@ -69,8 +70,9 @@ func rights() []attempt {
 			return expect(w.victim.JSON("GET", "buckets/private/object?key=secret.txt", nil), 200, "")
 		}},
 		{"the removal of a bucket", denied("DELETE", "buckets/private", nil)},
-		{"a policy for oneself", denied("PUT", "buckets/private/policy", map[string]string{"policy": `{"Version":"2012-10-17",` +
-			`"Statement":[{"Effect":"Allow","Principal":{"AWS":["attacker"]},"Action":"s3:*","Resource":"arn:aws:s3:::private/*"}]}`})},
+		{"a policy for oneself", denied("PUT", "buckets/private/policy",
+			map[string]string{"policy": `{"Version":"2012-10-17",` +
+				`"Statement":[{"Effect":"Allow","Principal":{"AWS":["attacker"]},"Action":"s3:*","Resource":"arn:aws:s3:::private/*"}]}`})},
 		{"versioning turned off", denied("PUT", "buckets/private/versioning", map[string]string{"status": "suspended"})},
 		{"tags of others", denied("PUT", "buckets/private/tags", map[string]any{"tags": map[string]string{"a": "b"}})},
 		{"a bucket without the right to make one", denied("POST", "buckets", map[string]any{"name": "mine"})},
@@ -100,7 +102,8 @@ func rights() []attempt {
 			return expect(w.root.JSON("POST", "users", map[string]any{"access_key": "newcomer", "role": "god"}), 400, "")
 		}},
 		{"the root account", func(w *world) string {
-			return either(expect(w.root.JSON("PATCH", "users/"+started.RootUser, map[string]string{"secret_key": "another-secret"}),
+			return either(expect(w.root.JSON("PATCH", "users/"+started.RootUser,
+				map[string]string{"secret_key": "another-secret"}),
 				400, ""), expect(w.root.JSON("DELETE", "users/"+started.RootUser, nil), 409, "OwnAccount"))
 		}},
 		{"a forged address for a policy", func(w *world) string {
@@ -137,7 +140,8 @@ func rights() []attempt {
 			r := w.victim.Send(started.Request{Method: "POST", Path: "buckets/private/share", Host: "203.0.113.7:9001",
 				Header: map[string]string{"Content-Type": "application/json", "X-Forwarded-Host": "evil.example",
 					"Cookie": cookie + "=" + tokenOf(w.victim)},
-				Body: strings.NewReader(`{"key":"secret.txt","seconds":60}`), Size: int64(len(`{"key":"secret.txt","seconds":60}`))})
+				Body: strings.NewReader(`{"key":"secret.txt","seconds":60}`),
+				Size: int64(len(`{"key":"secret.txt","seconds":60}`))})
 			r.Into(&link)
 			if !strings.HasPrefix(link.URL, w.s.Endpoint+"/") {
 				return fmt.Sprintf("%d %s", r.Status, r.Body)

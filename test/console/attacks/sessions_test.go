@@ -113,8 +113,10 @@ func sessions() []attempt {
 			return ""
 		}},
 		{"which access keys exist", func(w *world) string {
-			wrong := w.s.Browser().JSON("POST", "session", map[string]string{"access_key": "victim", "secret_key": "wrong-secret"})
-			nobody := w.s.Browser().JSON("POST", "session", map[string]string{"access_key": "nobody", "secret_key": "wrong-secret"})
+			wrong := w.s.Browser().JSON("POST", "session",
+				map[string]string{"access_key": "victim", "secret_key": "wrong-secret"})
+			nobody := w.s.Browser().JSON("POST", "session",
+				map[string]string{"access_key": "nobody", "secret_key": "wrong-secret"})
 			if string(wrong.Body) != string(nobody.Body) {
 				return "the replies differ"
 			}
@@ -171,9 +173,10 @@ func TestCookiesOverTLS(t *testing.T) {
 	}
 	b.CSRF = csrf(t, b)
 	b.Must("POST", "buckets", map[string]any{"name": "secure"})
-	b.Must("PUT", "buckets/secure/policy", map[string]string{"policy": `{"Version":"2012-10-17","Statement":[{"Effect":"Deny",` +
-		`"Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::secure","arn:aws:s3:::secure/*"],"Condition":{"Bool":` +
-		`{"aws:SecureTransport":"false"}}}]}`})
+	b.Must("PUT", "buckets/secure/policy", map[string]string{
+		"policy": `{"Version":"2012-10-17","Statement":[{"Effect":"Deny",` +
+			`"Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::secure","arn:aws:s3:::secure/*"],"Condition":{"Bool":` +
+			`{"aws:SecureTransport":"false"}}}]}`})
 	b.Must("GET", "buckets/secure/objects", nil) // the browser's TLS counts
 }
 

@@ -80,8 +80,8 @@ func crossSite() []attempt {
 			header: map[string]string{"Origin": "https://evil.example"}}, 403, "CrossSite")},
 		{"a form of the type text/plain", refused(post(map[string]string{"Content-Type": "text/plain"}), 415,
 			"InvalidRequest")},
-		{"a form of URL parameters", refused(post(map[string]string{"Content-Type": "application/x-www-form-urlencoded"}), 415,
-			"InvalidRequest")},
+		{"a form of URL parameters", refused(post(map[string]string{"Content-Type": "application/x-www-form-urlencoded"}),
+			415, "InvalidRequest")},
 		{"a log in from another site", refused(forged{method: "POST", path: "session", body: `{"access_key":"attacker",` +
 			`"secret_key":"attacker-secret"}`, header: map[string]string{"Content-Type": kind,
 			"Origin": "https://evil.example"}}, 403, "CrossSite")},

@@ -274,7 +274,8 @@ func (b *Browser) Must(method, path string, v any) *Reply {
 // Put uploads an object with one request.
 func (b *Browser) Put(bucket, key, content string, header map[string]string) *Reply {
 	b.t.Helper()
-	return b.Send(Request{Method: http.MethodPut, Path: fmt.Sprintf("buckets/%s/content?key=%s", bucket, url.QueryEscape(key)),
+	return b.Send(Request{Method: http.MethodPut,
+		Path:   fmt.Sprintf("buckets/%s/content?key=%s", bucket, url.QueryEscape(key)),
 		Header: header, Body: strings.NewReader(content), Size: int64(len(content))})
 }
 

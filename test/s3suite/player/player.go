@@ -100,8 +100,8 @@ func runSome(names []string, n int, conf *integration.S3Conf) {
 	wait.Wait()
 }
 
-// runOne runs one test and prints what became of it. The test prints that too, but some tests print the names of others. A
-// test that panics, because a server's reply lacks what the test expects, has failed.
+// runOne runs one test and prints what became of it. The test prints that too, but some tests print the names of
+// others. A test that panics, because a server's reply lacks what the test expects, has failed.
 func runOne(name string, f integration.IntTest, conf *integration.S3Conf) {
 	var err error
 	defer func() {
@@ -113,7 +113,8 @@ func runOne(name string, f integration.IntTest, conf *integration.S3Conf) {
 			return
 		}
 		why := strings.ReplaceAll(err.Error(), "\n", " ")
-		if before, after, ok := strings.Cut(why, ": "); ok && strings.Contains(before, "_") && !strings.Contains(before, " ") {
+		if before, after, ok := strings.Cut(why, ": "); ok && strings.Contains(before, "_") &&
+			!strings.Contains(before, " ") {
 			why = after // behind the name that the test gives itself
 		}
 		fmt.Printf("\n%s %s: %s\n", ended, name, why)
@@ -124,8 +125,8 @@ func runOne(name string, f integration.IntTest, conf *integration.S3Conf) {
 // ended begins a line about a test that has ended, with its name, and with a reason if it has failed.
 const ended = "ENDED"
 
-// Run runs the suite in its own process, with the command line that the suite calls. only names some tests, separated by
-// commas, of which target.AtOnce run at the same time.
+// Run runs the suite in its own process, with the command line that the suite calls. only names some tests, separated
+// by commas, of which target.AtOnce run at the same time.
 func Run(t *testing.T, target Target, only string) map[string]*Result {
 	t.Helper()
 	dir := t.TempDir()

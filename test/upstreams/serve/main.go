@@ -33,7 +33,8 @@ func main() {
 func run() error {
 	dir := flag.String("dir", "", "directory for the server's data; empty means a temporary directory, removed at the end")
 	build := flag.Bool("build", false, "build the named program, print its path and end")
-	prepare := flag.Bool("prepare", false, "install or build the named servers and end; one that cannot be had here is no failure")
+	prepare := flag.Bool("prepare", false,
+		"install or build the named servers and end; one that cannot be had here is no failure")
 	flag.Parse()
 	if *prepare {
 		return prepareAll(flag.Args())

@@ -26,10 +26,11 @@ func TestSets(t *testing.T) {
 	}
 }
 
-// TestTables compares the classes with those of Go, which has an older or newer Unicode version, for letters that are in
-// every version.
+// TestTables compares the classes with those of Go, which has an older or newer Unicode version, for letters that are
+// in every version.
 func TestTables(t *testing.T) {
-	for name, table := range map[string]*unicode.RangeTable{"L": unicode.L, "Lu": unicode.Lu, "N": unicode.N, "M": unicode.M,
+	for name, table := range map[string]*unicode.RangeTable{"L": unicode.L, "Lu": unicode.Lu, "N": unicode.N,
+		"M": unicode.M,
 		"P": unicode.P, "S": unicode.S, "Zs": unicode.Zs, "Han": unicode.Han} {
 		set, ok := charset.Property(name)
 		if !ok {
@@ -52,7 +53,8 @@ func TestTables(t *testing.T) {
 			t.Errorf("space: %#x", r)
 		}
 	}
-	if got := string(charset.AppendLower(charset.AppendLower(charset.AppendLower(nil, 'Ä'), 0x130), 'Z')); got != "äi\u0307z" {
+	if got := string(charset.AppendLower(charset.AppendLower(charset.AppendLower(nil, 'Ä'), 0x130),
+		'Z')); got != "äi\u0307z" {
 		t.Errorf("lower case: %q", got)
 	}
 	for r, in := range map[rune]bool{'a': true, '_': true, '-': false, 'é': true, 0x301: true} {

@@ -52,9 +52,11 @@ PROSE = [
 ]
 
 HARD = [
-    "", " ", "  ", "\n", "\r\n", "\t \n", "a", "   leading", "trailing   ", "a  b   c    d", " \n \n\n  x", "x\u3000y\u00a0z",
+    "", " ", "  ", "\n", "\r\n", "\t \n", "a", "   leading", "trailing   ", "a  b   c    d", " \n \n\n  x",
+    "x\u3000y\u00a0z",
     "'s 'S 'ſ 'RE 've'LL 'd'm't x'y ''ll", "it's IT'S we'Re", "12345678901234 1 22 333 4444 ½ Ⅷ ٣٤٥ 一二三",
-    "👩‍👩‍👧‍👦 🇩🇪🇫🇷 👍🏽 ❤️ ☺", "e\u0301 é a\u0323\u0302 ậ \u1100\u1161\u11a8 각 \u0344 q\u0307\u0323", "ﬁ ﬀ \u212b \u2126 ① ㎞ ＡＢＣ ｶﾞ ⅷ",
+    "👩‍👩‍👧‍👦 🇩🇪🇫🇷 👍🏽 ❤️ ☺", "e\u0301 é a\u0323\u0302 ậ \u1100\u1161\u11a8 각 \u0344 q\u0307\u0323",
+    "ﬁ ﬀ \u212b \u2126 ① ㎞ ＡＢＣ ｶﾞ ⅷ",
     "Z" + "\u0351\u0323\u0300" * 14 + "algo", "\x00\x01\x7f\x85\u200b\ufeff\u200d\ufffd", "İstanbul ΣΑΣ ǅ ﬃ ẞ",
     "<|endoftext|>", "a<|endoftext|>b", "x <mask> y", "x<mask>", "  <mask>  \n z", "<s>Hello</s> <s> </s>", "<unk>",
     "[CLS] hello [SEP][MASK]ing", "<extra_id_0> word <extra_id_1>", "yesterday Yesterdayed YESTERDAY yesterday_",
@@ -137,7 +139,8 @@ def mistral(d: dict[str, Any]) -> None:
 
 def gemma(d: dict[str, Any]) -> None:
     d["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-    d["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+    d["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
+                          "invert": False}
 
 
 def unknown(d: dict[str, Any]) -> None:
@@ -170,8 +173,10 @@ def charsmap() -> bytes:
     arguments: dict[str, Any] = {"normalization_rule_name": "nmt_nfkc"}
     if not BIG:
         rule = OUT / "rule.tsv"
-        pairs = {"\t": " ", "\n": " ", "\r": " ", "\u3000": " ", "\u00a0": " ", "ﬁ": "fi", "ﬀ": "ff", "①": "1", "Ａ": "A",
-                 "Ｂ": "B", "e\u0301": "\u00e9", "a\u0323\u0302": "\u1ead", "ｶ\uff9e": "ガ", "㎞": "km", "\u200b": " ", "\u212b": "\u00c5",
+        pairs = {"\t": " ", "\n": " ", "\r": " ", "\u3000": " ", "\u00a0": " ", "ﬁ": "fi", "ﬀ": "ff", "①": "1",
+                 "Ａ": "A",
+                 "Ｂ": "B", "e\u0301": "\u00e9", "a\u0323\u0302": "\u1ead", "ｶ\uff9e": "ガ", "㎞": "km", "\u200b": " ",
+                 "\u212b": "\u00c5",
                  "\x01": "", "½": "1⁄2", "\u0600": "x"}
         rule.write_text("".join(
             " ".join(f"{ord(c):X}" for c in a) + "\t" + " ".join(f"{ord(c):X}" for c in b) + "\n"
@@ -219,10 +224,12 @@ def wordpiece(lower: bool) -> Tokenizer:
     t.normalizer = N.BertNormalizer(lowercase=lower, strip_accents=None)
     t.pre_tokenizer = P.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=700 * (20 if BIG else 1), show_progress=False, special_tokens=special,
+    trainer = trainers.WordPieceTrainer(vocab_size=700 * (20 if BIG else 1), show_progress=False,
+                                        special_tokens=special,
                                         limit_alphabet=200)
     t.train_from_iterator(corpus(), trainer)
-    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]",
+                                                     special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     t.add_tokens([AddedToken("yesterday", single_word=True, normalized=True)])
     return t
 
@@ -238,7 +245,8 @@ def make() -> dict[str, Tokenizer]:
     return {
         "gpt2": bpe(level(regex=True)),
         "roberta": bpe(level(space=True, regex=True), add=[
-            added("<mask>", special=True, lstrip=True), added("yesterday", single_word=True), added(" word", rstrip=True)]),
+            added("<mask>", special=True, lstrip=True), added("yesterday", single_word=True),
+            added(" word", rstrip=True)]),
         "llama3": llama3,
         "qwen2": bpe(P.Sequence([split(CL100K % ""), level()]), N.NFC(), add=[added("<|im_start|>", special=True)]),
         "o200k": bpe(P.Sequence([split(O200K), level()])),
