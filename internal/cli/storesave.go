@@ -160,6 +160,9 @@ func printSalvage(w io.Writer, r node.SalvageReport) {
 	field(w, "read", "%s of the metadata", plural(int(r.Changes), "change"))
 	field(w, "saved", "%s, %s, %s, %s, %s", plural(int(r.Buckets), "bucket"), plural(int(r.Objects), "version"),
 		units.Bytes(r.Bytes), plural(int(r.Uploads), "upload"), plural(int(r.Records), "record"))
+	if r.Journal > 0 {
+		field(w, "journal", "%s", plural(int(r.Journal), "waiting event or replication"))
+	}
 	if r.Doubtful > 0 {
 		field(w, "doubtful", "%s may have been overwritten or deleted later", plural(int(r.Doubtful), "version"))
 	}

@@ -19,6 +19,7 @@ type SalvageReport struct {
 	Bytes    int64         `json:"bytes"`   // bytes of content of the saved object versions
 	Uploads  int64         `json:"uploads"`
 	Records  int64         `json:"records"`  // number of saved accounts and settings
+	Journal  int64         `json:"journal"`  // number of saved events and replications that wait
 	Doubtful int64         `json:"doubtful"` // number of saved versions that may have been replaced or deleted
 	Lost     int64         `json:"lost"`
 	Saved    []SavedObject `json:"saved"`  // saved object versions; only the first ones if there are very many
@@ -56,9 +57,8 @@ func Salvage(ctx context.Context, from, to string, link bool, progress func(chan
 	}
 	r, err := salvage.Run(ctx, o)
 	out := SalvageReport{Metadata: metaFiles(r.Metadata), Changes: r.Changes, Buckets: r.Buckets, Objects: r.Objects,
-		Bytes:   r.Bytes,
-		Uploads: r.Uploads, Records: r.Records, Doubtful: r.Doubtful, Lost: r.Lost, Saved: []SavedObject{},
-		Losses: []Loss{}, Warnings: append([]string{}, r.Warnings...)}
+		Bytes: r.Bytes, Uploads: r.Uploads, Records: r.Records, Journal: r.Journal, Doubtful: r.Doubtful, Lost: r.Lost,
+		Saved: []SavedObject{}, Losses: []Loss{}, Warnings: append([]string{}, r.Warnings...)}
 	for _, s := range r.Saved {
 		out.Saved = append(out.Saved, SavedObject(s))
 	}

@@ -26,7 +26,8 @@ func (v *salvage) build() (err error) {
 		return err
 	}
 	v.out.batch = v.out.db.NewBatch()
-	for _, step := range []func() error{v.bucketRecords, v.heads, v.olds, v.uploads, v.records, v.orphans, v.totals} {
+	for _, step := range []func() error{v.bucketRecords, v.heads, v.olds, v.uploads, v.records, v.orphans, v.journal,
+		v.totals} {
 		if err = step(); err != nil {
 			break
 		}
@@ -43,10 +44,7 @@ func (v *salvage) build() (err error) {
 }
 
 func (v *salvage) lose(bucket uint64, key, version, why string) {
-	v.report.Lost++
-	if len(v.report.Losses) < MaxNamed {
-		v.report.Losses = append(v.report.Losses, Loss{Bucket: v.bucketName(bucket), Key: key, Version: version, Why: why})
-	}
+	v.report.lose(Loss{Bucket: v.bucketName(bucket), Key: key, Version: version, Why: why})
 }
 
 func (v *salvage) bucketName(id uint64) string {

@@ -99,11 +99,31 @@ func (v *salvage) records() error {
 		}
 		kind, name, ok := record.Unescape(key[1:])
 		if state == changeLost || !ok || len(value) < 1 || value[0] != record.Format {
-			v.report.Lost++
-			v.report.Losses = append(v.report.Losses, Loss{Key: kind + "/" + string(name), Why: "the record cannot be read"})
+			v.report.lose(Loss{Key: kind + "/" + string(name), Why: "the record cannot be read"})
 			return nil
 		}
 		v.report.Records++
+		return v.out.set(key, value)
+	})
+}
+
+// journal saves the events and replications that wait for their receivers. If the removal of an entry is lost, the
+// entry is there again: its receiver gets it twice.
+func (v *salvage) journal() error {
+	return v.view.each(record.KindJournal, func(key, value []byte, state changeState) error {
+		if state == changeDeleted {
+			return nil
+		}
+		consumer, seq, ok := record.SplitJournalKey(key)
+		if state != changeLost && ok {
+			_, err := record.DecodeJournal(seq, value)
+			ok = err == nil
+		}
+		if state == changeLost || !ok {
+			v.report.lose(Loss{Key: fmt.Sprintf("journal/%s/%d", consumer, seq), Why: "the entry cannot be read"})
+			return nil
+		}
+		v.report.Journal++
 		return v.out.set(key, value)
 	})
 }

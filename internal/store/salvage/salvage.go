@@ -68,11 +68,20 @@ type Report struct {
 	Bytes    int64 // size of the saved content in bytes
 	Uploads  int64
 	Records  int64 // saved records of other packages: accounts and settings
+	Journal  int64 // saved events and replications that wait for their receivers
 	Doubtful int64 // saved versions that may have been overwritten or deleted
 	Lost     int64
 	Saved    []SavedObject // the first saved versions, at most MaxNamed
 	Losses   []Loss        // the first losses, at most MaxNamed
 	Warnings []string
+}
+
+// lose counts a loss, and lists it among the first ones.
+func (r *Report) lose(l Loss) {
+	r.Lost++
+	if len(r.Losses) < MaxNamed {
+		r.Losses = append(r.Losses, l)
+	}
 }
 
 // Run copies everything readable of a damaged store into a new store, and never changes the damaged store. Run reads
