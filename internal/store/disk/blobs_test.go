@@ -19,6 +19,7 @@ import (
 	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
+// blobFiles returns the blob files of a store's metadata.
 func blobFiles(t *testing.T, fs vfs.FS) (paths []string, sizes []int64) {
 	t.Helper()
 	names, lengths := metaFiles(t, fs)
@@ -27,17 +28,28 @@ func blobFiles(t *testing.T, fs vfs.FS) (paths []string, sizes []int64) {
 			paths, sizes = append(paths, path.Join("store/meta", path.Base(n))), append(sizes, lengths[i])
 		}
 	}
-	if len(paths) < 2 {
-		t.Fatalf("%d blob files, expected some", len(paths))
-	}
 	return paths, sizes
+}
+
+// makeBlobs is makeDamaged for a store with several blob files. How many files there are depends on the moments in
+// which Pebble flushes and compacts.
+func makeBlobs(t *testing.T, clean bool) *damaged {
+	t.Helper()
+	for range 50 {
+		d := makeDamaged(t, clean)
+		if paths, _ := blobFiles(t, d.clone()); len(paths) >= 2 {
+			return d
+		}
+	}
+	t.Fatal("no store has two blob files")
+	return nil
 }
 
 // A damaged end of a blob file, and a blob file under the name of another, are refused at the start and named by check.
 // Pebble panics at the one, and ends the process at the other.
 func TestDamagedEndsOfBlobFiles(t *testing.T) {
 	unraced.SingleThreaded(t)
-	d := makeDamaged(t, false)
+	d := makeBlobs(t, false)
 	var sum tally
 	paths, sizes := blobFiles(t, d.clone())
 	for back := int64(1); back <= 120; back += 7 {
@@ -61,7 +73,7 @@ func TestDamagedEndsOfBlobFiles(t *testing.T) {
 
 // A blob file that is damaged while the store runs fails the requests that need it, by name; the store can be closed.
 func TestBlobFileDamagedWhileItRuns(t *testing.T) {
-	d := makeDamaged(t, true)
+	d := makeBlobs(t, true)
 	fs := d.clone()
 	s, err := disk.Open(t.Context(), damageOptions(fs))
 	if err != nil {
@@ -94,7 +106,7 @@ func TestBlobFileDamagedWhileItRuns(t *testing.T) {
 // file.
 func TestSalvageOfBlobFilesWithoutTheirEnd(t *testing.T) {
 	unraced.SingleThreaded(t)
-	d := makeDamaged(t, true)
+	d := makeBlobs(t, true)
 	paths, sizes := blobFiles(t, d.clone())
 	for name, harm := range map[string]func(fs vfs.FS) (least int){
 		"a flipped bit": func(fs vfs.FS) int {
