@@ -65,8 +65,7 @@ class Loading:
         wishes: list[Wish] = []  # those that are not read straight into their tensors
         with Running() as running:
             with without_collections():
-                keys, counts = self._sources.locate([item for _, item in tensors],
-                                                    [item.storage_index for item in others])
+                keys, counts = self._sources.locate([i for _, i in tensors], [i.storage_index for i in others])
                 # The objects that are no tensors share a job with tensors in host memory. So an error about a damaged
                 # block names all that is in the block.
                 first, *more = list(
@@ -147,8 +146,7 @@ class Loading:
                 f"load {fqn!r}: the planner's tensor has shape {list(target.size())}, and the plan wants {list(item.lengths)}"
             )
         if target.device.type == "meta":
-            raise InvalidError(
-                f"load {fqn!r}: its tensor is on meta, which has no memory (fix: materialise the model first)")
+            raise InvalidError(f"load {fqn!r}: it is on meta, without memory (fix: materialise the model first)")
         return target
 
     def _wishes(self, place: int, item: Any, wants: Sequence[Want], target: Any) -> Iterator[Wish]:
@@ -335,8 +333,7 @@ class Loading:
                 "through the page cache, so that storage delivers them once"
             )
         if self._counts["by_torch"]:
-            notes.append(
-                f"{self._counts['by_torch']} items are no plain tensors and were read by torch.load in host memory")
+            notes.append(f"{self._counts['by_torch']} items are no plain tensors: torch.load read them in host memory")
         return {
             "op": "load",
             "path": self._place.path,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .. import _gather
 from ..errors import CorruptError, NebulaioError, NotFoundError, UnsupportedError
-from . import _hf, _manifest, _rows, _zips
+from . import _hf, _manifest, _pickles, _rows, _zips
 from ._place import Place, address_of
 from ._rows import Want
 
@@ -242,7 +242,7 @@ class Sources:
                     except StopIteration as end:
                         begin = info.offset + end.value.offset
                         self._found[key] = Source(info.relative_path, info.offset, info.length, end.value, begin)
-                    except _zips.NotPlainError:
+                    except _pickles.NotPlainError:
                         self._found[key] = Source(info.relative_path, info.offset, info.length, None)
                     except NebulaioError as cause:
                         raise type(cause)(
