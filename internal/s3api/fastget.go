@@ -65,8 +65,10 @@ func (f fastPath) get(ctx fiber.Ctx) (served bool, err error) {
 	out, err := s.backend.GetObject(rctx, &in)
 	if err != nil {
 		if out != nil { // the object is a delete marker
+			rctx.Response.Header.DisableNormalizing()
 			rctx.Response.Header.Set("x-amz-delete-marker", "true")
 			rctx.Response.Header.Set("Last-Modified", out.LastModified.UTC().Format(http.TimeFormat))
+			rctx.Response.Header.EnableNormalizing()
 		}
 		rctx.SetUserValue(errorKey, err)
 		return true, s.fail(ctx, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/nebulaio/nebulaio/internal/iam"
+	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 )
 
@@ -46,15 +47,19 @@ func takesFast(t *testing.T, w *world, req *http.Request) bool {
 	return served
 }
 
-// gets holds a server with objects of all kinds.
-func gets(t *testing.T) *world {
+// gets holds a server with objects of all kinds. The function over, if not nil, returns the store over the store on
+// disk.
+func gets(t testing.TB, over func(*disk.Store) object.Store, change func(*Options)) *world {
 	t.Helper()
 	st, err := disk.Open(t.Context(), disk.Options{Dir: t.TempDir(), Reserve: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	w := start(t, st, nil)
+	if over == nil {
+		over = func(below *disk.Store) object.Store { return below }
+	}
+	w := start(t, over(st), change)
 	for _, name := range []string{"bob", "eve"} {
 		err := w.iam.Add(t.Context(), iam.Account{AccessKey: name, Secret: name + "ssecret", Role: iam.RoleUser})
 		if err != nil {
@@ -95,7 +100,7 @@ func gets(t *testing.T) *world {
 
 // A GET on the fast path has the same reply as one through versitygw.
 func TestFastGetsAreOrdinaryGets(t *testing.T) {
-	w := gets(t)
+	w := gets(t, nil, nil)
 	etag := w.must(http.StatusOK, "GET", "/plain/small", nil).Header.Get("ETag")
 	bare, now := strings.Trim(etag, `"`), time.Now().UTC().Format(http.TimeFormat)
 	const slow = "slow" // the fast path leaves the request to versitygw
@@ -188,7 +193,7 @@ func TestFastGetsAreOrdinaryGets(t *testing.T) {
 
 // What was allowed is asked again after a change of the rules, and a wrong signature never reads.
 func TestFastGetsFollowTheRules(t *testing.T) {
-	w := gets(t)
+	w := gets(t, nil, nil)
 	get := func(secret string) int {
 		req := w.request("GET", "/bobs/a", nil)
 		sign(t, req, "bob", secret, emptySHA256)

@@ -210,9 +210,16 @@ func (c *claim) readHeader(args *fasthttp.Args, h *plainHeader) bool {
 	credential := part("Credential")
 	c.names, c.signature = part("SignedHeaders"), part("Signature")
 	c.stamp, c.payload = string(h.value(headerDate)), string(h.value(headerPayload))
-	at, err := time.Parse(stampLayout, c.stamp)
-	return ok && err == nil && utils.ValidateDate(at) == nil && c.readCredential(credential) &&
+	at, dated := parseStamp(c.stamp)
+	return ok && dated && utils.ValidateDate(at) == nil && c.readCredential(credential) &&
 		(c.payload == unsignedPayload || len(c.payload) == hex.EncodedLen(sha256.Size) && isLowerHex(c.payload))
+}
+
+// parseStamp returns the time of a signature. It returns false if the time has another form than stampLayout, such as
+// fractions of a second, which time.Parse accepts. A signature never covers such a form.
+func parseStamp(text string) (at time.Time, ok bool) {
+	at, err := time.Parse(stampLayout, text)
+	return at, err == nil && at.Format(stampLayout) == text
 }
 
 func isLowerHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
@@ -228,8 +235,8 @@ func (c *claim) readQuery(args *fasthttp.Args, h *plainHeader) bool {
 		return false
 	}
 	c.stamp, c.names, c.signature = arg("X-Amz-Date"), arg("X-Amz-SignedHeaders"), arg("X-Amz-Signature")
-	at, err := time.Parse(stampLayout, c.stamp)
-	if err != nil || at.Add(time.Duration(seconds)*time.Second).Before(time.Now()) ||
+	at, ok := parseStamp(c.stamp)
+	if !ok || at.Add(time.Duration(seconds)*time.Second).Before(time.Now()) ||
 		arg("X-Amz-Algorithm") != algorithmV4 || c.signature == "" || !c.readCredential(arg("X-Amz-Credential")) {
 		return false
 	}

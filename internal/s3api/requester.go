@@ -13,8 +13,9 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 )
 
-// hostIDHeader is the second identifier of a reply, beside the request's identifier.
-const hostIDHeader = "x-amz-id-2"
+// hostIDHeader is the second identifier of a reply, beside the request's identifier. Its letters are as the HTTP server
+// has them, because most replies are looked up without a change of letters.
+const hostIDHeader = "X-Amz-Id-2"
 
 // Value returns who sent the request for the key of object.RequesterOf, and otherwise a user value of the request. Only
 // changes of journalled buckets ask who sent them.
