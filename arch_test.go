@@ -74,7 +74,7 @@ var outside = []string{"internal/device/fakegpu", "internal/nvtx/fakeprofiler",
 	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder",
 	"test/s3suite/player", "test/upstreams", "test/upstreams/programs", "test/upstreams/serve", "test/upstreams/liar",
 	"test/console/started", "test/console/attacks", "test/console/flow", "test/issuer", "test/issuer/serve",
-	"test/sts", "test/transit"}
+	"test/sts", "test/transit", "test/gate"}
 
 // storeParts are the packages of the store on disk that open its metadata or its files.
 const storeParts = "internal/store/metafile internal/store/metadb internal/store/metascan internal/store/fence " +

@@ -199,6 +199,17 @@ func examples() map[string]string {
 		"nebulaio lifecycle status": `  nebulaio lifecycle status --data ./data --json`,
 		"nebulaio lifecycle run": `  nebulaio lifecycle run --data ./data --dry-run
   nebulaio lifecycle run logs --data ./data`,
+		"nebulaio events": `  nebulaio events status --data ./data`,
+		"nebulaio events status": `  nebulaio events status --data ./data
+  nebulaio events status --data ./data --json`,
+		"nebulaio replication": `  nebulaio replication status --data ./data`,
+		"nebulaio replication status": `  nebulaio replication status --data ./data
+  nebulaio replication status photos --data ./data --json`,
+		"nebulaio user session": `  nebulaio user session list --data ./data`,
+		"nebulaio user session list": `  nebulaio user session list --data ./data
+  nebulaio user session list alice --data ./data --json`,
+		"nebulaio user session revoke": `  nebulaio user session revoke alice --data ./data
+  nebulaio user session revoke alice --access-key ASIAEXAMPLE --data ./data`,
 		"nebulaio cluster":        `  nebulaio cluster status --data ./data`,
 		"nebulaio cluster status": `  nebulaio cluster status --data ./data --json`,
 		"nebulaio cluster key":    `  nebulaio cluster key --out cluster.key`,

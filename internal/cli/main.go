@@ -94,7 +94,8 @@ denied, 5 corrupt data, 6 I/O error, 7 device, 8 memory, 9 unsupported.
 		newMigrate(a),
 		newDevices(a), newTop(a), newDiagnose(a), newDoctor(a), newBench(a), newGenerate(a),
 		newServer(a), newConfig(a), newUser(a), newGroup(a), newPolicy(a), newEncryption(a), newStore(a), newCache(a),
-		newCluster(a), newLifecycle(a), newQuota(a), newInventory(a), newGPUDirect(a), newProcess(a),
+		newCluster(a), newLifecycle(a), newQuota(a), newInventory(a), newEvents(a), newReplication(a),
+		newGPUDirect(a), newProcess(a),
 		newVersion(a), newCompletion(a))
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

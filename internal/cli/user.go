@@ -42,7 +42,7 @@ the administration socket. If no server runs, the command opens the store itself
 		RunE: a.needsCommand,
 	}
 	cmd.AddCommand(newUserAdd(a), newUserUpdate(a), newUserList(a), newUserRemove(a),
-		newUserGrant(a), newUserRevoke(a), newUserShow(a), newUserKey(a), newUserImport(a))
+		newUserGrant(a), newUserRevoke(a), newUserShow(a), newUserKey(a), newUserSession(a), newUserImport(a))
 	return cmd
 }
 

@@ -77,6 +77,8 @@ type Account struct {
 	Token string `json:"token,omitempty"`
 	// Expires is the time from which on the keys are refused. The zero time means never.
 	Expires time.Time `json:"expires,omitzero"`
+	// Issued is the time when a session began. Issued is zero for other accounts, and for sessions of earlier releases.
+	Issued time.Time `json:"issued,omitzero"`
 	// Description is a text of the operator about a service account.
 	Description string `json:"description,omitempty"`
 	// Claims are values of a session that policies can compare, such as jwt:sub, by their names in lower case.

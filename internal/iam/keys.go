@@ -62,7 +62,7 @@ func (s *directory) derived(op, accessKey string) (Account, error) {
 // policy cannot be parsed.
 func (s keyBook) AddKey(ctx context.Context, a Account) error {
 	const op = "add service account"
-	a.Role, a.Policies, a.Groups, a.Token, a.Claims = RoleUser, nil, nil, "", nil
+	a.Role, a.Policies, a.Groups, a.Token, a.Claims, a.Issued = RoleUser, nil, nil, "", nil, time.Time{}
 	if err := checkKey(op, a); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package iam
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,8 +60,8 @@ func (s *Service) UseClock(now func() time.Time) { s.now = now }
 func (s *Service) Now() time.Time { return s.now() }
 
 // Begin stores a new session durably and returns it with its keys. The caller sets Parent, Expires and, if wanted,
-// Policies, Groups, SessionPolicy, Claims and Description; Begin sets AccessKey, Secret and Token. The parent is a
-// user, root, or a name for which Federated is true.
+// Policies, Groups, SessionPolicy, Claims and Description; Begin sets AccessKey, Secret, Token and Issued. The parent
+// is a user, root, or a name for which Federated is true.
 //
 // Begin fails with ErrNoSuchAccount if the parent does not exist, and with kind Invalid if the session policy cannot be
 // parsed. If there are most sessions, or if the parent has a quarter of most, Begin fails with ErrTooManySessions.
@@ -67,6 +69,7 @@ func (x Sessions) Begin(ctx context.Context, a Account, most int) (Account, erro
 	s := x.s
 	const op = "begin a session of"
 	a.AccessKey, a.Secret, a.Token = newSessionKeys()
+	a.Issued = s.now().Truncate(time.Second)
 	a.Role = RoleUser // Get returns the role of the parent
 	if err := checkKey(op, a); err != nil {
 		return Account{}, err
@@ -149,11 +152,42 @@ func (x Sessions) count(parent string) (all, own int) {
 	return all, own
 }
 
-// End ends all sessions of a user durably, and returns how many there were.
-func (x Sessions) End(ctx context.Context, parent string) (int, error) {
+// List returns the sessions that have not expired, ordered by parent, end and access key. If parent is not empty, List
+// returns the sessions of this parent. The results have their secrets, which the caller must not show.
+func (x Sessions) List(parent string) []Account {
+	now := x.s.now()
+	out := []Account{}
+	x.s.mu.RLock()
+	for _, a := range x.s.keys {
+		if a.Token != "" && !a.Expired(now) && (parent == "" || a.Parent == parent) {
+			out = append(out, a)
+		}
+	}
+	x.s.mu.RUnlock()
+	slices.SortFunc(out, func(a, b Account) int {
+		return cmp.Or(strings.Compare(a.Parent, b.Parent), a.Expires.Compare(b.Expires),
+			strings.Compare(a.AccessKey, b.AccessKey))
+	})
+	return out
+}
+
+// End ends all sessions of a user durably, and returns how many there were. If accessKey is not empty, End ends only
+// the session with this access key, and fails with ErrNoSuchAccount if the user has no such session. The keys of an
+// ended session are refused from then on, also after a restart.
+func (x Sessions) End(ctx context.Context, parent, accessKey string) (int, error) {
 	x.s.write.Lock()
 	defer x.s.write.Unlock()
-	return x.endOf(ctx, parent)
+	if accessKey == "" {
+		n, err := x.endOf(ctx, parent)
+		x.s.changed()
+		return n, err
+	}
+	n, err := x.endAll(ctx, func(a Account) bool { return a.Parent == parent && a.AccessKey == accessKey })
+	x.s.changed()
+	if err == nil && n == 0 {
+		err = missing("end the session", accessKey)
+	}
+	return n, err
 }
 
 // endOf ends all sessions of a user. The caller holds the lock of changes.

@@ -111,7 +111,13 @@ func TestSessionsEndWithTheirUser(t *testing.T) {
 			t.Errorf("the session of somebody else: %v", err)
 		}
 	}
-	if n, err := s.Sessions().End(t.Context(), "oidc:company:alice"); n != 1 || err != nil {
+	if all := s.Sessions().List(""); len(all) != 1 || all[0].Parent != "oidc:company:alice" || all[0].Issued.IsZero() {
+		t.Errorf("the sessions are %v", all)
+	}
+	if n, err := s.Sessions().End(t.Context(), "alice", fed.AccessKey); n != 0 || !errors.Is(err, ErrNoSuchAccount) {
+		t.Errorf("the session of somebody else was ended: %d %v", n, err)
+	}
+	if n, err := s.Sessions().End(t.Context(), "oidc:company:alice", ""); n != 1 || err != nil {
 		t.Errorf("%d %v", n, err)
 	}
 	if _, err := s.Sessions().Begin(t.Context(), Account{Parent: "nobody", Expires: time.Now().Add(time.Hour)},

@@ -22,14 +22,15 @@ type LifecycleRun struct {
 	DryRun bool   `json:"dry_run,omitempty"`
 }
 
-// DataAdmin administers the lifecycle rules, the quotas and the inventories of a store. DataAdmin asks the running
-// server, or opens the store itself.
+// DataAdmin administers the lifecycle rules, the quotas and the inventories of a store, and describes its queues.
+// DataAdmin asks the running server, or opens the store itself.
 type DataAdmin struct {
-	store  *disk.Store
-	rules  *lifecycle.Worker
-	lists  *inventory.Worker
-	remote *remote // nil if this process has the store open
-	close  func() error
+	store   *disk.Store
+	rules   *lifecycle.Worker
+	lists   *inventory.Worker
+	senders senders
+	remote  *remote // nil if this process has the store open
+	close   func() error
 }
 
 // AdministerData returns a DataAdmin for the store in the configuration's data directory. If a server runs on the
@@ -70,7 +71,7 @@ func newDataAdmin(c *config.Config, st *disk.Store, log *slog.Logger, m *lifecyc
 	if m != nil {
 		o.Observe, o.Ended = m.observe, m.ended
 	}
-	return &DataAdmin{store: st, rules: lifecycle.New(o), lists: inventory.New(st, now, log),
+	return &DataAdmin{store: st, rules: lifecycle.New(o), lists: inventory.New(st, now, log), senders: senders{config: c},
 		close: func() error { return nil }}, nil
 }
 
@@ -134,5 +135,6 @@ func (a *DataAdmin) handler(next http.Handler) http.Handler {
 	})
 	a.addQuotas(mux)
 	a.addInventories(mux)
+	a.addQueues(mux)
 	return mux
 }

@@ -47,6 +47,12 @@ type Identities interface {
 	UpdateKey(ctx context.Context, accessKey string, c iam.KeyChange) error
 	// RemoveKey removes a service account. RemoveKey fails with iam.ErrNoSuchAccount.
 	RemoveKey(ctx context.Context, accessKey string) error
+	// Sessions lists the sessions of temporary keys that have not expired, without their secrets. If user is not empty,
+	// Sessions lists those of one user, and fails with iam.ErrNoSuchAccount if the user does not exist.
+	Sessions(ctx context.Context, user string) ([]Session, error)
+	// EndSessions ends the sessions of a user durably, and returns how many there were. If accessKey is not empty,
+	// EndSessions ends one session, and fails with iam.ErrNoSuchAccount if the user has no such session.
+	EndSessions(ctx context.Context, user, accessKey string) (int, error)
 	// TestPolicy tells whether a request would be allowed, and what decides. TestPolicy fails with iam.ErrNoSuchAccount or
 	// object.ErrNoSuchBucket.
 	TestPolicy(ctx context.Context, q Question) (Answer, error)

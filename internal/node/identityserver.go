@@ -82,6 +82,7 @@ func addIdentities(mux *http.ServeMux, a Identities) {
 	at(mux, "DELETE /v1/groups/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, a.RemoveGroup(r.Context(), r.PathValue("name"))
 	})
+	addSessions(mux, a)
 	at(mux, "GET /v1/users/{key}/keys", func(r *http.Request) (any, error) {
 		return a.Keys(r.Context(), r.PathValue("key"))
 	})

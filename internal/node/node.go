@@ -274,6 +274,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 	if err != nil {
 		return err
 	}
+	s.data.senders.events, s.data.senders.replicas = dispatcher.Status, replicator.Status
 	adminSide := &adminService{s: s, admin: admin}
 	if err := adminSide.start(ctx, st); err != nil {
 		return err
@@ -538,7 +539,10 @@ func Administer(ctx context.Context, c *config.Config) (Admin, error) {
 	}
 	root, _ := rootCredentials(c) // no requests are served: any keys will do
 	if root.file != "" {
-		root.access, root.secret = generatedUser, iam.NewSecret()
+		// The sessions of the operator are known only with the operator's secret.
+		if root.access, root.secret, err = config.RootKeysIn(root.file); err != nil {
+			root.access, root.secret = generatedUser, iam.NewSecret()
+		}
 	}
 	accounts, err := iam.Open(ctx, st, iam.Account{AccessKey: root.access, Secret: root.secret, Role: iam.RoleAdmin})
 	if err != nil {

@@ -24,14 +24,17 @@ type Dispatcher struct {
 	Retry, MaxRetry time.Duration
 	// Failed, if not nil, is called after each failed try. Failed must be quick.
 	Failed func(target string, err error)
+
+	after func(time.Duration) <-chan time.Time // time.After, except in tests
 }
 
 // Status is the state of one target.
 type Status struct {
 	Target    string
 	Type      string
-	Delivered int64 // events that the target has confirmed since the start of the server
-	Failures  int64 // failed tries since the start of the server
+	Address   []string // as Shown returns them
+	Delivered int64    // events that the target has confirmed since the start of the server
+	Failures  int64    // failed tries since the start of the server
 	LastError string
 	LastTry   time.Time // of the last failed try
 	Healthy   bool      // whether the last try succeeded
@@ -52,14 +55,16 @@ const pageSize = 100
 // NewDispatcher opens the targets. The parameters store and region are parts of each event. The caller calls Run, and
 // then Close.
 func NewDispatcher(j object.Journal, store, region string, targets []Settings) (*Dispatcher, error) {
-	d := &Dispatcher{journal: j, store: store, region: region, Retry: time.Second, MaxRetry: 30 * time.Second}
+	d := &Dispatcher{journal: j, store: store, region: region, Retry: time.Second, MaxRetry: 30 * time.Second,
+		after: time.After}
 	for _, s := range targets {
 		t, err := Open(s)
 		if err != nil {
 			d.Close()
 			return nil, err
 		}
-		d.targets = append(d.targets, &running{s: s, target: t, st: Status{Target: s.Name, Type: s.Type, Healthy: true}})
+		d.targets = append(d.targets, &running{s: s, target: t,
+			st: Status{Target: s.Name, Type: s.Type, Address: shownAll(s.Address), Healthy: true}})
 	}
 	return d, nil
 }
@@ -118,7 +123,7 @@ func (d *Dispatcher) serve(ctx context.Context, t *running) {
 		wait = backoff(wait, d.Retry, d.MaxRetry)
 		select {
 		case <-ctx.Done():
-		case <-time.After(wait):
+		case <-d.after(max(wait, askedWait(err))):
 		}
 	}
 }

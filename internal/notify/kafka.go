@@ -5,6 +5,10 @@ package notify
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
@@ -18,12 +22,35 @@ import (
 type kafka struct {
 	s      Settings
 	client *kgo.Client
+	dialed *dials
+}
+
+// leastRecordTimeout is the shortest timeout of records that the client accepts. Send also ends after a shorter
+// timeout.
+const leastRecordTimeout = time.Second
+
+// dials keeps the error of the last connection to a broker, which the errors of records do not name.
+type dials struct{ last atomic.Pointer[error] }
+
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (d *dials) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if err == nil {
+		d.last.Store(nil)
+		return
+	}
+	d.last.Store(&err)
 }
 
 func newKafka(s Settings, conf *tls.Config) (*kafka, error) {
+	dialed := &dials{}
 	opts := []kgo.Opt{kgo.SeedBrokers(s.Address...), kgo.DefaultProduceTopic(s.Topic), kgo.ClientID("nebulaio"),
-		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordDeliveryTimeout(s.Timeout), kgo.DialTimeout(s.Timeout),
-		kgo.UnknownTopicRetries(1)}
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.DialTimeout(s.Timeout),
+		kgo.RecordDeliveryTimeout(max(s.Timeout, leastRecordTimeout)), kgo.UnknownTopicRetries(1), kgo.WithHooks(dialed),
+		// Without this option, a record that is on its way to a dead broker keeps Send from ending. The queue sends such a
+		// record again, and the receiver can find it twice.
+		kgo.AllowIdempotentProduceCancellation(),
+		// A broker that is back is found after a second, and not after 5 s.
+		kgo.MetadataMinAge(time.Second)}
 	if s.TLS {
 		if conf == nil {
 			conf = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -43,12 +70,12 @@ func newKafka(s Settings, conf *tls.Config) (*kafka, error) {
 	if err != nil {
 		return nil, errs.Wrap("open event target", "event_target."+s.Name, err)
 	}
-	return &kafka{s: s, client: client}, nil
+	return &kafka{s: s, client: client, dialed: dialed}, nil
 }
 
 // Send implements Target. The acknowledgement of all in-sync replicas confirms a message.
 func (k *kafka) Send(ctx context.Context, messages []Message) (int, error) {
-	ctx, stop := context.WithTimeout(ctx, 2*k.s.Timeout)
+	ctx, stop := context.WithTimeout(ctx, k.s.Timeout)
 	defer stop()
 	records := make([]*kgo.Record, len(messages))
 	for i := range messages {
@@ -63,6 +90,9 @@ func (k *kafka) Send(ctx context.Context, messages []Message) (int, error) {
 	}
 	for i, r := range records {
 		if err := failed[r]; err != nil {
+			if dial := k.dialed.last.Load(); dial != nil {
+				err = fmt.Errorf("%w: %w", err, *dial)
+			}
 			return i, errs.Wrap("send event", k.s.Name, err)
 		}
 	}

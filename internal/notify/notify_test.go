@@ -105,28 +105,24 @@ func (q *queue) waitAck(t *testing.T, seq uint64) {
 	}
 }
 
-// run sends the events of a queue until the test ends.
-func run(t *testing.T, q *queue, s Settings) *Dispatcher {
-	t.Helper()
-	s.Name = "t"
-	d, err := NewDispatcher(q, "store", "us-east-1", []Settings{s})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.Retry, d.MaxRetry = time.Millisecond, 20*time.Millisecond
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		d.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-done
-		d.Close()
-	})
-	return d
+// queues are journals in memory by the names of their consumers.
+type queues map[string]*queue
+
+func (q queues) ReadJournal(ctx context.Context, consumer string, after uint64,
+	limit int) ([]object.JournalEntry, error) {
+	return q[consumer].ReadJournal(ctx, consumer, after, limit)
 }
+
+func (q queues) AckJournal(ctx context.Context, consumer string, through uint64) error {
+	return q[consumer].AckJournal(ctx, consumer, through)
+}
+
+func (q queues) WaitJournal(ctx context.Context, consumer string, after uint64) error {
+	return q[consumer].WaitJournal(ctx, consumer, after)
+}
+
+func (q queues) JournalQueues(context.Context) ([]object.JournalQueue, error) { return nil, nil }
+func (q queues) ForgetJournal(context.Context, string) error                  { return nil }
 
 func TestARecordIsThatOfS3(t *testing.T) {
 	q := newQueue()
@@ -275,8 +271,8 @@ func TestNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := newQueue()
-	run(t, q, Settings{Type: "nats", Address: []string{s.ClientURL()}, Topic: "store.events", User: "u", Secret: "p",
-		Timeout: 5 * time.Second})
+	startSender(t, q, Settings{Name: "t", Type: "nats", Address: []string{s.ClientURL()}, Topic: "store.events", User: "u",
+		Secret: "p", Timeout: 5 * time.Second})
 	for i := range 150 {
 		q.add(fmt.Sprint(i), object.ChangePut)
 	}
@@ -343,8 +339,8 @@ func TestKafka(t *testing.T) {
 	}
 	defer c.Close()
 	q := newQueue()
-	run(t, q, Settings{Type: "kafka", Address: c.ListenAddrs(), Topic: "events", SASL: "scram-sha-256", User: "u",
-		Secret: "p", Timeout: 5 * time.Second})
+	startSender(t, q, Settings{Name: "t", Type: "kafka", Address: c.ListenAddrs(), Topic: "events", SASL: "scram-sha-256",
+		User: "u", Secret: "p", Timeout: 5 * time.Second})
 	for i := range 150 {
 		q.add(fmt.Sprint(i), object.ChangePut)
 	}

@@ -7,7 +7,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -52,6 +54,33 @@ func Open(s Settings) (Target, error) {
 	}
 	return nil, errs.New(errs.Invalid, "open event target", s.Name,
 		fmt.Sprintf("type %q, expected webhook, nats or kafka", s.Type))
+}
+
+// Shown returns an address of a target without secrets: the scheme, the host and the port. The login, the path and the
+// query of a URL can be secrets, so Shown leaves them out. An address that is no URL, such as that of a Kafka broker,
+// stays as it is.
+func Shown(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		if _, after, found := strings.Cut(address, "://"); found {
+			return strings.TrimSuffix(address, after) + "..."
+		}
+		return address
+	}
+	shown := u.Scheme + "://" + u.Host
+	if u.RawQuery != "" || u.Path != "" && u.Path != "/" {
+		shown += "/..."
+	}
+	return shown
+}
+
+// shownAll returns addresses without secrets.
+func shownAll(addresses []string) []string {
+	all := make([]string, len(addresses))
+	for i, a := range addresses {
+		all[i] = Shown(a)
+	}
+	return all
 }
 
 // tlsConfig returns the TLS settings of a target, or nil for the system's certificate authorities.

@@ -68,6 +68,13 @@ func (l *link) key(ctx context.Context, name, before string, changes []object.Jo
 }
 
 func (l *link) done(bytes int64, failed bool) {
+	l.mu.Lock()
+	if failed {
+		l.st.Failed++
+	} else {
+		l.st.Replicated++
+	}
+	l.mu.Unlock()
 	if l.w.o.Done != nil {
 		l.w.o.Done(l.Link, bytes, failed)
 	}
@@ -139,6 +146,7 @@ func (l *link) settled(ctx context.Context, e *object.JournalEntry, err error) b
 	}
 	l.w.o.Log.Error("a version was not replicated", "bucket", e.Bucket, "key", e.Key, "version", e.Version,
 		"target", l.Target, "error", err)
+	l.refused(err)
 	l.done(0, true)
 	return l.record(ctx, e, rules.State{Status: rules.Failed}) == nil
 }

@@ -27,6 +27,31 @@ type link struct {
 	server *versions.Server
 	cancel context.CancelFunc
 	ours   bool // the target is a NebulaIO server, which keeps times and adds no version twice
+
+	mu sync.Mutex
+	st Status
+}
+
+// failed records the error of a try.
+func (l *link) failed(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.st.Tries++
+	l.st.LastError, l.st.LastTry, l.st.Healthy = err.Error(), time.Now(), false
+}
+
+// refused records the error of a version that the target refuses for good.
+func (l *link) refused(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.st.LastError, l.st.LastTry = err.Error(), time.Now()
+}
+
+// works records that a batch was copied.
+func (l *link) works() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.st.Healthy = true
 }
 
 const (
@@ -55,9 +80,11 @@ func (l *link) run(ctx context.Context) {
 			return
 		}
 		if err == nil {
+			l.works()
 			failed = 0
 			continue
 		}
+		l.failed(err)
 		if failed++; failed == 1 || failed%20 == 0 {
 			l.w.o.Log.Warn("replication waits for its target", "bucket", l.Bucket, "target", l.Target, "error", err,
 				"failures", failed)

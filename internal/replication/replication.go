@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/copying/versions"
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/replication/rules"
 )
@@ -70,6 +71,30 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 }
 
+// Status is the state of one way of replication since the server started.
+type Status struct {
+	rules.Link
+	Replicated int64 // versions and delete markers that were copied
+	Failed     int64 // versions that the target refused for good
+	Tries      int64 // failed tries to reach the target
+	LastError  string
+	LastTry    time.Time // of the last error
+	Healthy    bool      // whether the last try succeeded
+}
+
+// Status returns the states of the links that the worker serves, in no particular order.
+func (w *Worker) Status() []Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []Status
+	for _, l := range w.links {
+		l.mu.Lock()
+		all = append(all, l.st)
+		l.mu.Unlock()
+	}
+	return all
+}
+
 // look starts the links that the settings of the buckets ask for, and ends the others.
 func (w *Worker) look(ctx context.Context, group *sync.WaitGroup) {
 	all, err := w.o.Store.ListBuckets(ctx)
@@ -106,7 +131,11 @@ func (w *Worker) look(ctx context.Context, group *sync.WaitGroup) {
 				"target", l.Target, "fix", "add replication."+l.Target+" to the configuration")
 			server = nil
 		}
-		at := &link{w: w, Link: l, server: server}
+		at := &link{w: w, Link: l, server: server, st: Status{Link: l, Healthy: ok}}
+		if !ok {
+			at.failed(errs.New(errs.NotFound, "replicate to", l.Target, "the configuration has no such target").
+				WithFix("add replication." + l.Target + " to the configuration"))
+		}
 		ctx, cancel := context.WithCancel(ctx)
 		at.cancel = cancel
 		w.links[l] = at
