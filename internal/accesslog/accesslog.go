@@ -45,8 +45,9 @@ type Options struct {
 	Interval time.Duration
 	// MaxSize is the size in bytes at which a file is delivered early; 0 means 32 MiB.
 	MaxSize int64
-	// Put writes an object. If the error of Put wraps ErrGone, the lines are dropped.
-	Put func(ctx context.Context, bucket, key string, body []byte) error
+	// Put writes an object with a key to the bucket of a target. If the error of Put wraps ErrGone or ErrDenied, the lines
+	// are dropped.
+	Put func(ctx context.Context, t Target, key string, body []byte) error
 	// Dropped, if not nil, is called with the number of lines that could not be delivered.
 	Dropped func(t Target, lines int, why error)
 	// Failed, if not nil, is called with errors after which the Log tries again.
@@ -56,6 +57,9 @@ type Options struct {
 
 // ErrGone means that the target of a log cannot get objects any more, because it does not exist.
 var ErrGone = errors.New("the target bucket cannot be written")
+
+// ErrDenied means that the target bucket does not allow the delivery of the log.
+var ErrDenied = errors.New("the target bucket refuses the access log")
 
 // Log collects lines and delivers them. All methods are safe for concurrent use.
 type Log struct {
@@ -247,8 +251,8 @@ func (l *Log) deliverFile(ctx context.Context, name string, last bool) error {
 	if body[len(body)-1] != '\n' {
 		body = append(body, '\n') // a crash cut the last line off
 	}
-	err = l.o.Put(ctx, t.Bucket, t.key(l.o.Now()), body)
-	if err == nil || errors.Is(err, ErrGone) || last {
+	err = l.o.Put(ctx, t, t.Key(l.o.Now()), body)
+	if err == nil || errors.Is(err, ErrGone) || errors.Is(err, ErrDenied) || last {
 		if err != nil && l.o.Dropped != nil {
 			l.o.Dropped(t, bytes.Count(body, []byte{'\n'}), err)
 		}
@@ -257,8 +261,8 @@ func (l *Log) deliverFile(ctx context.Context, name string, last bool) error {
 	return err
 }
 
-// key returns the key of a new object.
-func (t *Target) key(now time.Time) string {
+// Key returns the key of a new object that is delivered at the given time. Each call returns another key.
+func (t *Target) Key(now time.Time) string {
 	now = now.UTC()
 	var unique [8]byte
 	_, _ = rand.Read(unique[:]) // never fails

@@ -19,7 +19,7 @@ type bucket struct {
 	err     error
 }
 
-func (b *bucket) put(_ context.Context, name, key string, body []byte) error {
+func (b *bucket) put(_ context.Context, t Target, key string, body []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err != nil {
@@ -28,7 +28,7 @@ func (b *bucket) put(_ context.Context, name, key string, body []byte) error {
 	if b.objects == nil {
 		b.objects = map[string]string{}
 	}
-	b.objects[name+"/"+key] = string(body)
+	b.objects[t.Bucket+"/"+key] = string(body)
 	return nil
 }
 
@@ -91,6 +91,15 @@ func TestLinesBecomeObjects(t *testing.T) {
 	_ = l.Add(plain, []byte("gone"))
 	if err := l.Flush(t.Context(), ""); err != nil || dropped != 1 {
 		t.Errorf("%d lines dropped, %v", dropped, err)
+	}
+	b.err = fmt.Errorf("%w: a policy", ErrDenied)
+	_ = l.Add(plain, []byte("denied"))
+	if err := l.Flush(t.Context(), ""); err != nil || dropped != 2 {
+		t.Errorf("%d lines dropped, %v", dropped, err)
+	}
+	b.err = nil
+	if err := l.Flush(t.Context(), ""); err != nil || len(b.objects) != 3 {
+		t.Errorf("%d objects after the lines were dropped, %v", len(b.objects), err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -223,7 +223,7 @@ func (s *server) serve(ctx context.Context, st store, s3 net.Listener, side net.
 		return err
 	}
 	defer dispatcher.Close()
-	logs, err := openAccessLogs(s, st, func() object.Authorizer { return s.front.Load().Authorizer() })
+	logs, err := openAccessLogs(s, st, s.front.Load)
 	if err != nil {
 		return err
 	}

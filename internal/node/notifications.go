@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	sending "github.com/nebulaio/nebulaio/internal/notify"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api"
 )
 
 // eventTypes returns the types of the event targets by their names.
@@ -128,13 +129,14 @@ func seldom(every time.Duration, f func(target string, err error)) func(string, 
 // principalLogging is the principal of the objects of access logs.
 const principalLogging = "nebulaio:logging"
 
-// openAccessLogs opens the access logs of buckets. The function rules returns the rules for new objects.
-func openAccessLogs(s *server, st object.Store, rules func() object.Authorizer) (*accesslog.Log, error) {
+// openAccessLogs opens the access logs of buckets. The function front returns the front end, which has the rules for
+// new objects.
+func openAccessLogs(s *server, st object.Store, front func() *s3api.Server) (*accesslog.Log, error) {
 	log := component(s.log, "events")
 	return accesslog.Open(accesslog.Options{
 		Dir: filepath.Join(s.Config.Data, "accesslog"), Interval: s.Config.Events.LogInterval,
-		Put: func(ctx context.Context, bucket, key string, body []byte) error {
-			return putLog(ctx, st, rules(), bucket, key, body)
+		Put: func(ctx context.Context, t accesslog.Target, key string, body []byte) error {
+			return putLog(ctx, st, front(), t, key, body)
 		},
 		Dropped: func(t accesslog.Target, lines int, why error) {
 			log.Error("lines of an access log were dropped", "bucket", t.Source, "target", t.Bucket, "lines", lines, "error",
@@ -144,12 +146,18 @@ func openAccessLogs(s *server, st object.Store, rules func() object.Authorizer) 
 	})
 }
 
-// putLog writes an object of an access log, as a PUT of the bucket's owner would.
-func putLog(ctx context.Context, st object.Store, rules object.Authorizer, bucket, key string, body []byte) error {
+// putLog writes an object of an access log, if the target bucket allows the delivery.
+func putLog(ctx context.Context, st object.Store, front *s3api.Server, t accesslog.Target, key string,
+	body []byte) error {
 	ctx = object.WithRequester(context.WithoutCancel(ctx), object.Requester{Principal: principalLogging})
-	attrs, err := rules.Describe(ctx, bucket, object.Description{ContentType: "text/plain"})
+	err := s3api.MayDeliver(ctx, front, t, key)
+	rules := front.Authorizer()
+	var attrs map[string]string
 	if err == nil {
-		_, err = st.Put(ctx, object.Put{Bucket: bucket, Key: key, Size: int64(len(body)), Body: bytes.NewReader(body),
+		attrs, err = rules.Describe(ctx, t.Bucket, object.Description{ContentType: "text/plain"})
+	}
+	if err == nil {
+		_, err = st.Put(ctx, object.Put{Bucket: t.Bucket, Key: key, Size: int64(len(body)), Body: bytes.NewReader(body),
 			Attributes: attrs, Judge: rules.JudgeWrite()})
 	}
 	if errors.Is(err, object.ErrNoSuchBucket) {

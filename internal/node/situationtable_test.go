@@ -73,7 +73,8 @@ const (
 func situations() []situation {
 	var all []situation
 	for _, rows := range [][]situation{nothingAllows(), actionsAndResources(), denials(), negations(), variables(),
-		conditions(), bucketsToo(), rolesAndOwners(), groupsAndSeveral(), serviceAccounts(), wholeServer()} {
+		conditions(), bucketsToo(), rolesAndOwners(), groupsAndSeveral(), serviceAccounts(), wholeServer(),
+		negationsOfBuckets()} {
 		all = append(all, rows...)
 	}
 	return all
@@ -171,21 +172,16 @@ func denials() []situation {
 
 // negations: NotAction and NotResource cover everything that they do not name.
 func negations() []situation {
-	not := func(effect, actions, resources string) string {
-		return statementOf(effect, "NotAction", actions, "Resource", resources, nil)
-	}
-	notOn := func(effect, actions, resources string) string {
-		return statementOf(effect, "Action", actions, "NotResource", resources, nil)
-	}
 	return []situation{
-		{n: "NotAction allows the others", user: not("Allow", "s3:Delete*", "*"), want: true},
-		{n: "NotAction does not allow its own", user: not("Allow", "s3:Delete*", "*"), do: "s3:DeleteObject", on: "B/none"},
-		{n: "NotAction is no deny", user: not("Allow", "s3:Delete*", "*") + "," + al("s3:DeleteObject", "B/*"),
+		{n: "NotAction allows the others", user: notDo("Allow", "s3:Delete*", "*"), want: true},
+		{n: "NotAction does not allow its own", user: notDo("Allow", "s3:Delete*", "*"), do: "s3:DeleteObject", on: "B/none"},
+		{n: "NotAction is no deny", user: notDo("Allow", "s3:Delete*", "*") + "," + al("s3:DeleteObject", "B/*"),
 			do: "s3:DeleteObject", on: "B/none", want: true},
-		{n: "NotAction with deny", user: al(anything, both) + "," + not("Deny", "s3:Get*,s3:List*", "*"), do: "s3:PutObject"},
-		{n: "NotAction with deny leaves its own", user: al(anything, both) + "," + not("Deny", "s3:Get*,s3:List*", "*"),
+		{n: "NotAction with deny", user: al(anything, both) + "," + notDo("Deny", "s3:Get*,s3:List*", "*"),
+			do: "s3:PutObject"},
+		{n: "NotAction with deny leaves its own", user: al(anything, both) + "," + notDo("Deny", "s3:Get*,s3:List*", "*"),
 			want: true},
-		{n: "NotAction on other resources", user: not("Allow", "s3:Delete*", "other/*")},
+		{n: "NotAction on other resources", user: notDo("Allow", "s3:Delete*", "other/*")},
 		{n: "NotResource allows the others", user: notOn("Allow", anything, "B/a/*"), want: true},
 		{n: "NotResource does not allow its own", user: notOn("Allow", anything, "B/a/*"), on: "B/a/k"},
 		{n: "NotResource with deny", user: al(anything, both) + "," + notOn("Deny", "s3:GetObject", "B/a/*")},

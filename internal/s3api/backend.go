@@ -34,6 +34,7 @@ type backend struct {
 	log          *slog.Logger
 	eventTargets map[string]string // types of event targets by name
 	flushLog     func(bucket string)
+	region       string
 	logs         sync.Map // holds *logTarget by bucket name
 	rules        sync.Map // holds *policy.Rules by bucket name
 	// replications holds *replicationRules by bucket name.
@@ -49,7 +50,7 @@ var _ vgwbackend.Backend = (*backend)(nil)
 
 func newBackend(o Options) *backend {
 	b := &backend{store: o.Store, accounts: o.Accounts, etag: o.ETag, log: o.Log, targets: o.ReplicationTargets,
-		eventTargets: o.EventTargets, flushLog: o.FlushLog, encrypter: encrypterOf(o.Store)}
+		eventTargets: o.EventTargets, flushLog: o.FlushLog, encrypter: encrypterOf(o.Store), region: o.Region}
 	b.iam = accounts{o.Accounts, b}
 	return b
 }

@@ -176,7 +176,7 @@ func TestConditionsAreJudgedOncePerRequest(t *testing.T) {
 		policyOf(onVersion("Allow", "bob", "s3:*", "StringLike", "x")):                       1,
 	} {
 		r := policy.ReadRules(&object.Bucket{Name: "corp", Settings: map[string][]byte{policy.Setting: []byte(text)}}, "root")
-		left, err := r.Resolve(r.Policy, request, true)
+		left, err := r.Resolve(r.Policy, policy.Asked{Request: request, Many: true})
 		if err != nil {
 			t.Fatal(err)
 		}

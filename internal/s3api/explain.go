@@ -82,6 +82,8 @@ func Explain(ctx context.Context, store object.Store, svc *iam.Service, q Questi
 		if listsByACL(action) {
 			use = bucketUse
 		}
+		ref := object.Ref{Bucket: bucket, Key: key, Version: string(rctx.QueryArgs().Peek("versionId"))}
+		defer exactly(rctx, ref, use)()
 		list, aclErr := b.effectiveACL(rctx, bk, object.Ref{Bucket: bucket, Key: key}, senderOf(rctx), use)
 		if aclErr != nil {
 			return Answer{}, errs.Wrap(op, bucket, aclErr)

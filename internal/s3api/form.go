@@ -167,6 +167,7 @@ func (s *Server) readForm(ctx fiber.Ctx) error {
 func (s *Server) authorizeForm(ctx fiber.Ctx) error {
 	form := utils.ContextKeyObjectPostResult.Get(ctx).(middlewares.PostObjectResult)
 	bucket, key := strings.Clone(ctx.Params("bucket")), form.Fields["key"]
+	defer exactly(ctx.RequestCtx(), object.Ref{Bucket: bucket, Key: reveal(key)}, bucketUse)()
 	if !utils.ContextKeyAuthenticated.IsSet(ctx) {
 		if err := auth.VerifyPublicAccess(ctx, s.authorizer.backend, auth.PutObjectAction, auth.PermissionWrite, bucket,
 			key); err != nil {

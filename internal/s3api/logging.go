@@ -6,12 +6,14 @@ import (
 	"encoding/xml"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/versity/versitygw/auth"
 
 	"github.com/nebulaio/nebulaio/internal/accesslog"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/internal/s3api/policy"
 	"github.com/nebulaio/nebulaio/internal/s3api/xmldoc"
 )
 
@@ -82,10 +84,17 @@ func putLogging(b *backend, ctx fiber.Ctx, bucket string, body []byte) error {
 		return badLogTarget("The target bucket for logging does not exist.")
 	case err != nil:
 		return b.s3Error("PutBucketLogging", object.Ref{Bucket: bucket}, err)
-	case target.Owner != source.Owner:
-		return badLogTarget("The owner for the bucket to be logged and the target bucket must be the same.")
 	case target.OnUpstream() || object.IsDirectory(target.Name):
 		return badLogTarget("The target bucket for logging must be an ordinary bucket of this server.")
+	}
+	to := doc.target(source, b.region)
+	if err := b.mayDeliver(to, target, to.Key(time.Now())); err != nil {
+		if target.Owner == source.Owner {
+			return badLogTarget("The policy of the target bucket denies s3:PutObject to " + policy.LoggingService + ".")
+		}
+		return badLogTarget(
+			"The owner for the bucket to be logged and the target bucket must be the same, or the policy of " +
+				"the target bucket must allow s3:PutObject to " + policy.LoggingService + ".")
 	}
 	encoded, err := xml.Marshal(doc)
 	if err != nil {
@@ -134,6 +143,16 @@ func readLogging(body []byte) (*loggingStatus, error) {
 	return &doc, nil
 }
 
+// target returns where the lines of a source bucket are delivered. The configuration has the element LoggingEnabled.
+func (l *loggingStatus) target(source *object.Bucket, region string) accesslog.Target {
+	t := accesslog.Target{Source: source.Name, Owner: source.Owner, Region: region, Bucket: l.Enabled.TargetBucket,
+		Prefix: l.Enabled.TargetPrefix}
+	if f := l.Enabled.Format; f != nil && f.Partitioned != nil {
+		t.Partitioned, t.EventTime = true, f.Partitioned.DateSource == "EventTime"
+	}
+	return t
+}
+
 // logTarget is the parsed configuration of a bucket's access log, as long as the settings of the bucket stay the same.
 type logTarget struct {
 	of     *object.Bucket
@@ -160,11 +179,7 @@ func loggingOf(s *Server, e *Event) (accesslog.Target, bool) {
 	if err != nil || doc.Enabled == nil {
 		return accesslog.Target{}, false // cannot happen: putLogging wrote it
 	}
-	t := accesslog.Target{Source: bk.Name, Owner: bk.Owner, Region: s.opts.Region, Bucket: doc.Enabled.TargetBucket,
-		Prefix: doc.Enabled.TargetPrefix}
-	if f := doc.Enabled.Format; f != nil && f.Partitioned != nil {
-		t.Partitioned, t.EventTime = true, f.Partitioned.DateSource == "EventTime"
-	}
+	t := doc.target(bk, s.opts.Region)
 	s.backend.logs.Store(bk.Name, &logTarget{of: bk, target: t})
 	return t, true
 }

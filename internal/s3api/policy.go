@@ -64,7 +64,8 @@ func (b *backend) GetBucketPolicy(ctx context.Context, bucket string) ([]byte, e
 		return text, nil
 	}
 	exact, _ := rctx.UserValue(exactlyKey).(bool)
-	return r.Resolve(text, conditionRequest(b, rctx, t.Ref), deletesMany(rctx) && !exact)
+	return r.Resolve(text, policy.Asked{Account: account, Key: t.Key, Request: conditionRequest(b, rctx, t.Ref),
+		Many: deletesMany(rctx) && !exact})
 }
 
 // PutBucketPolicy stores the policy of a bucket. PutBucketPolicy fails if this server does not understand all parts
@@ -109,7 +110,8 @@ func spellPolicy(rctx *fasthttp.RequestCtx) {
 		return
 	}
 	written := slices.Clone(rctx.Request.Body())
-	if spelled := policy.Spell(written); spelled != nil {
+	bucket, _ := splitPath(rctx)
+	if spelled := policy.Spell(written, bucket); spelled != nil {
 		rctx.SetUserValue(writtenPolicyKey, written)
 		rctx.Request.SetBody(spelled)
 	}
@@ -179,15 +181,19 @@ type target struct {
 	use aclUse
 }
 
-// targetOf returns what versitygw decides about when it asks for the policy of a bucket.
+// targetOf returns what versitygw decides about when it asks for the policy of a bucket. versitygw asks once about the
+// source of a copy. If the source is in the bucket of the copy, later questions are about the copy again.
 func targetOf(rctx *fasthttp.RequestCtx, bucket string) target {
 	if t, ok := rctx.UserValue(targetKey).(target); ok {
 		return t
 	}
+	of, key := splitPath(rctx)
 	if source, ok := rctx.UserValue(sourceKey).(object.Ref); ok && source.Bucket == bucket {
+		if of == bucket {
+			rctx.SetUserValue(sourceKey, nil)
+		}
 		return target{source, readUse}
 	}
-	_, key := splitPath(rctx)
 	return target{object.Ref{Bucket: bucket, Key: reveal(key), Version: string(rctx.QueryArgs().Peek("versionId"))},
 		useOf(rctx, levelOf(rctx))}
 }

@@ -18,17 +18,49 @@ func TestPoliciesWithPartsThatAreNotUnderstood(t *testing.T) {
 	w.as("alice", 200, "PUT", "/corp", "")
 	const open = `{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":["arn:aws:s3:::corp","arn:aws:s3:::corp/*"]}`
 	for name, x := range map[string]struct{ policy, names string }{
-		"NotPrincipal": {
-			policyOf(open,
-				`{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`),
-			"NotPrincipal"},
-		"NotAction": {
-			policyOf(open, `{"Effect":"Deny","Principal":"*","NotAction":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`),
-			"NotAction"},
-		"NotResource": {
-			policyOf(open, `{"Effect":"Deny","Principal":"*","Action":"s3:*","NotResource":"arn:aws:s3:::corp/open/*"}`),
+		"an Allow for others": {
+			policyOf(
+				`{"Effect":"Allow","NotPrincipal":{"AWS":["bob"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`),
+			"NotPrincipal with the effect Allow"},
+		"both principals":       {policyOf(`{"Effect":"Deny","Principal":"*","NotPrincipal":{"AWS":["bob"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "both Principal and NotPrincipal"},
+		"both actions":          {policyOf(`{"Effect":"Deny","Principal":"*","NotAction":"s3:PutObject","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "both Action and NotAction"},
+		"both resources":        {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*","NotResource":"arn:aws:s3:::corp/a"}`), "both Resource and NotResource"},
+		"NotResource elsewhere": {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","NotResource":["arn:aws:s3:::corp/a","arn:aws:s3:::other/*"]}`), "another bucket"},
+		"NotResource of all": {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","NotResource":"*"}`),
 			"NotResource"},
-		"both": {policyOf(`{"Effect":"Allow","Principal":"*","NotPrincipal":{"AWS":["bob"]},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "NotPrincipal"},
+		"NotResource, variable": {
+			policyOf(
+				`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","NotResource":"arn:aws:s3:::corp/${aws:username}"}`),
+			"variable"},
+		"no NotResource": {policyOf(`{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","NotResource":[]}`),
+			"NotResource"},
+		"NotAction of none": {
+			policyOf(`{"Effect":"Deny","Principal":"*","NotAction":"s3:Nothing","Resource":"arn:aws:s3:::corp/*"}`),
+			"s3:Nothing"},
+		"NotAction elsewhere": {
+			policyOf(`{"Effect":"Deny","Principal":"*","NotAction":["s3:GetObject","sqs:*"],"Resource":"arn:aws:s3:::corp/*"}`),
+			"sqs:*"},
+		"no NotAction": {
+			policyOf(`{"Effect":"Deny","Principal":"*","NotAction":[],"Resource":"arn:aws:s3:::corp/*"}`), "invalid action"},
+		"NotPrincipal of none": {
+			policyOf(
+				`{"Effect":"Deny","NotPrincipal":{"AWS":"mallory"},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`),
+			"rincipal"},
+		"NotPrincipal, role":  {policyOf(`{"Effect":"Deny","NotPrincipal":{"AWS":"arn:aws:iam::123456789012:role/x"},"Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), "rincipal"},
+		"no service":          {policyOf(`{"Effect":"Deny","Principal":{"Service":"logging.s3.amazonaws.comkaboom"},"Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*"}`), "kaboom"},
+		"a service of nobody": {policyOf(`{"Effect":"Deny","Principal":{"Service":"loging.s3.amazonaws.com"},"Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*"}`), "loging"},
+		"a service of all": {
+			policyOf(`{"Effect":"Deny","Principal":{"Service":"*"},"Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*"}`),
+			"service"},
+		"services of none": {
+			policyOf(`{"Effect":"Deny","Principal":{"Service":[]},"Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*"}`),
+			"list of strings"},
+		"a service as a user": {policyOf(`{"Effect":"Deny","Principal":{"AWS":"logging.s3.amazonaws.com"},"Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*"}`), "rincipal"},
+		"no user beside one":  {policyOf(`{"Effect":"Deny","Principal":{"AWS":"mallory","Service":"s3.amazonaws.com"},"Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*"}`), "rincipal"},
+		"no kind of principal": {
+			policyOf(`{"Effect":"Deny","Principal":{},"Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*"}`),
+			"AWS or Service"},
+		"an ARN of no source": {conditioned(`"ArnLike":{"aws:SourceArn":"corp"}`), "condition key"},
 		"no Principal": {policyOf(`{"Effect":"Deny","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`),
 			"Principal"},
 		"no Action":   {policyOf(`{"Effect":"Deny","Principal":"*","Resource":"arn:aws:s3:::corp/*"}`), "Action"},
@@ -92,9 +124,24 @@ func TestPoliciesWithPartsThatAreNotUnderstood(t *testing.T) {
 	} {
 		w.as("alice", 204, "PUT", "/corp?policy", conditioned(condition))
 	}
+	for _, s := range []string{
+		`{"Effect":"Deny","NotPrincipal":{"AWS":["alice","arn:aws:iam::123456789012:user/bob"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`,
+		`{"Effect":"Deny","NotPrincipal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`,
+		`{"Effect":"Deny","NotPrincipal":{"Service":"s3.amazonaws.com"},"NotAction":["s3:List*","s3:getobject"],"NotResource":"arn:aws:s3:::corp"}`,
+		`{"Effect":"Allow","Principal":"*","NotAction":"s3:*","Resource":"arn:aws:s3:::corp/*"}`,
+		`{"Effect":"Allow","Principal":{"AWS":"bob"},"Action":"s3:GetObject","NotResource":"arn:aws:s3:::corp"}`,
+		`{"Effect":"Allow","Principal":{"Service":["logging.s3.amazonaws.com","logs.eu-west-1.amazonaws.com"]},"Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*"}`,
+		`{"Effect":"Allow","Principal":{"AWS":"bob","Service":"cloudtrail.amazonaws.com"},"Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*"}`,
+		`{"Effect":"Allow","Principal":{"Service":"s3.amazonaws.com"},"Action":"s3:PutObject","Resource":"arn:aws:s3:::corp/*","Condition":{"ArnLike":{"aws:SourceArn":"arn:aws:s3:::*"},"StringEquals":{"aws:SourceAccount":"alice"}}}`,
+	} {
+		w.as("alice", 204, "PUT", "/corp?policy", policyOf(s))
+		if r := w.as("alice", 200, "GET", "/corp?policy", ""); string(r.body) != policyOf(s) {
+			t.Errorf("shown as %s, put as %s", r.body, policyOf(s))
+		}
+	}
 	w.as("alice", 204, "PUT", "/corp?policy", `{"Id":"x","Version":"2012-10-17","Statement":[{"Sid":"y",`+open[1:]+`]}`)
 	if r, err := w.try("bob", "bob-secret", "PUT", "/corp?policy",
-		[]byte(policyOf(open, `{"NotPrincipal":"x"}`))); err != nil || r.StatusCode != 400 {
+		[]byte(policyOf(open, `{"NotPrincipal":"bob"}`))); err != nil || r.StatusCode != 400 {
 		t.Errorf("%v %+v", err, r)
 	}
 }
@@ -166,8 +213,14 @@ func TestStoredPoliciesFailSafe(t *testing.T) {
 	}{
 		"understood": {policyOf(open), 200, 200, true},
 		"a Deny that is not": {policyOf(open,
-			`{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), 403, 403,
-			false},
+			`{"Effect":"Deny","NotPrincipal":{"CanonicalUser":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`),
+			403, 403, false},
+		"a Deny that is now": {policyOf(open,
+			`{"Effect":"Deny","NotPrincipal":{"AWS":["bob"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/none"}`), 200, 200,
+			true},
+		"an Allow for others": {
+			policyOf(`{"Effect":"Allow","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`),
+			200, 200, false},
 		"an Allow that is not": {policyOf(`{"Effect":"Allow","Principal":"*","NotAction":"s3:PutObject","Action":"s3:GetObject","Resource":"arn:aws:s3:::corp/*"}`), 200, 200, false},
 		"an effect that is not": {policyOf(open,
 			`{"Effect":"Maybe","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`), 403, 403, false},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -87,7 +88,11 @@ func (s *Server) mendRefusal(ctx fiber.Ctx) error {
 	}
 	// versitygw does not notice this fault, which is the better reason.
 	var fault policy.Overlooked
-	if err := policy.Check(ctx.BodyRaw(), ctx.Params("bucket")); errors.As(err, &fault) {
+	text := ctx.BodyRaw()
+	if written, ok := rctx.UserValue(writtenPolicyKey).([]byte); ok {
+		text = written
+	}
+	if err := policy.Check(text, ctx.Params("bucket")); errors.As(err, &fault) {
 		return answer(ctx, malformed(err))
 	}
 	return nil
@@ -138,14 +143,25 @@ func logPanic(log *slog.Logger, rctx *fasthttp.RequestCtx, v any) {
 }
 
 // showPolicy puts the original text of a bucket's policy into a successful reply. versitygw has only the rewritten
-// policy.
+// policy. showPolicy also corrects the status of a policy, because versitygw takes a denial to everybody for public
+// access.
 func (s *Server) showPolicy(ctx fiber.Ctx) {
 	rctx := ctx.RequestCtx()
-	if op, _ := rctx.UserValue(operationKey).(string); op != "GetBucketPolicy" ||
-		rctx.Response.StatusCode() != fasthttp.StatusOK {
+	op, _ := rctx.UserValue(operationKey).(string)
+	if op != "GetBucketPolicy" && op != "GetBucketPolicyStatus" || rctx.Response.StatusCode() != fasthttp.StatusOK {
 		return
 	}
-	if text, ok := s.backend.shownPolicy(rctx, ctx.Params("bucket")); ok {
+	bucket := ctx.Params("bucket")
+	text, ok := s.backend.shownPolicy(rctx, bucket)
+	switch {
+	case !ok:
+	case op == "GetBucketPolicy":
 		rctx.Response.SetBody(bytes.Clone(text))
+	default:
+		is := fmt.Appendf(nil, "<IsPublic>%t</IsPublic>", policy.IsPublic(text, bucket))
+		rctx.Response.SetBody(publicStatus.ReplaceAllLiteral(rctx.Response.Body(), is))
 	}
 }
+
+// publicStatus finds the status of a policy in versitygw's reply.
+var publicStatus = regexp.MustCompile(`<IsPublic>[^<]*</IsPublic>`)

@@ -25,8 +25,9 @@ type condition struct {
 	values   []pattern
 }
 
-// conditionsOf reads the field Condition: operators, each with condition keys, each with values.
-func conditionsOf(raw []byte, variables bool) ([]condition, error) {
+// conditionsOf reads the field Condition: operators, each with condition keys, each with values. The function known
+// reports whether a statement may compare a condition key.
+func conditionsOf(raw []byte, variables bool, known func(key string) bool) ([]condition, error) {
 	operators, err := FieldsOf(raw)
 	if err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func conditionsOf(raw []byte, variables bool) ([]condition, error) {
 		}
 		seen := map[string]struct{}{}
 		for _, k := range keys {
-			c, err := conditionOf(o.Name, k, variables)
+			c, err := conditionOf(o.Name, k, variables, known)
 			if err != nil {
 				return nil, err
 			}
@@ -56,7 +57,7 @@ func conditionsOf(raw []byte, variables bool) ([]condition, error) {
 	return out, nil
 }
 
-func conditionOf(name string, k Field, variables bool) (condition, error) {
+func conditionOf(name string, k Field, variables bool, known func(key string) bool) (condition, error) {
 	c := condition{key: strings.ToLower(k.Name)}
 	base := name
 	if rest, ok := strings.CutPrefix(base, "ForAllValues:"); ok {
@@ -72,7 +73,7 @@ func conditionOf(name string, k Field, variables bool) (condition, error) {
 		return c, fmt.Errorf("condition operator %.64q is not one that this server knows", name)
 	}
 	c.operator = op
-	if !knownKey(c.key) {
+	if !known(c.key) {
 		return c, fmt.Errorf("condition key %.64q is not one that this server knows", k.Name)
 	}
 	values, err := ScalarsOf(k.Value)
@@ -167,10 +168,11 @@ type Conditions struct {
 	work int
 }
 
-// ParseConditions parses an element Condition of a policy. If variables is true, values may have variables such as
-// ${aws:username}. ParseConditions fails if an operator, a key or a value is not one that this server understands.
+// ParseConditions parses an element Condition of a bucket's policy. If variables is true, values may have variables
+// such as ${aws:username}. ParseConditions fails if an operator, a key or a value is not one that this server
+// understands.
 func ParseConditions(raw []byte, variables bool) (*Conditions, error) {
-	all, err := conditionsOf(raw, variables)
+	all, err := conditionsOf(raw, variables, func(key string) bool { return knownKey(key) || serviceKeys[key] })
 	if err != nil {
 		return nil, err
 	}

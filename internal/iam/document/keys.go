@@ -22,6 +22,10 @@ var knownKeys = map[string]struct{}{
 	"s3:if-match": {}, "s3:if-none-match": {}, "s3:authtype": {}, "s3:signatureversion": {}, "s3:requestobjecttagkeys": {},
 }
 
+// serviceKeys are the condition keys that this server sets only for requests of its own services, in lower case.
+// Policies of buckets can name them. Policies of users cannot, because a user is no service.
+var serviceKeys = map[string]bool{"aws:sourcearn": true, "aws:sourceaccount": true}
+
 // keyFamilies are the beginnings of condition keys whose rest is the name of a tag or of a claim.
 var keyFamilies = []string{"s3:existingobjecttag/", "s3:requestobjecttag/", "jwt:"}
 

@@ -46,7 +46,7 @@ func parseStatement(raw []byte, variables bool) (statement, error) {
 			s.notResources = f.Name == "NotResource"
 			resources, err = stringsOf(f.Value)
 		case "Condition":
-			s.conditions, err = conditionsOf(f.Value, variables)
+			s.conditions, err = conditionsOf(f.Value, variables, knownKey)
 		case "Principal", "NotPrincipal":
 			err = fmt.Errorf("a policy of a user or group names no principal: it applies to those to whom it is attached")
 		default:

@@ -114,6 +114,21 @@ func Allows(acl auth.ACL, who Requester, permission auth.Permission, ignorePubli
 	return false
 }
 
+// DeliversLogs reports whether the ACL of a bucket lets the group LogDelivery write access logs. As in S3, the group
+// needs the permissions WRITE and READ_ACP.
+func DeliversLogs(acl auth.ACL) bool {
+	granted := func(permission auth.Permission) bool {
+		for _, g := range acl.Grantees {
+			if g.Type == types.TypeGroup && g.Access == groups[LogDelivery] &&
+				(g.Permission == permission || g.Permission == auth.PermissionFullControl) {
+				return true
+			}
+		}
+		return false
+	}
+	return granted(auth.PermissionWrite) && granted(auth.PermissionReadAcp)
+}
+
 // Granted returns an ACL with the permissions that acl grants to the sender of a request, in versitygw's form. The
 // owner of the returned ACL is the given owner of the bucket.
 func Granted(acl auth.ACL, who Requester, owner string, ignorePublic bool) auth.ACL {

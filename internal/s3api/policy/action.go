@@ -92,11 +92,12 @@ func comparableActions(raw json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// Spell returns a policy in a form that the S3 library versitygw accepts. In that form, actions are written in the
-// letter case of versitygw, and conditions that versitygw does not know are left out. Spell returns nil if versitygw
-// accepts the policy as it is, or if the policy cannot be parsed. versitygw only checks the returned form, and
-// evaluates requests by the rewritten policy in Rules.
-func Spell(text []byte) []byte {
+// Spell returns the policy of a bucket in a form that the S3 library versitygw accepts. In that form, actions are
+// written in the letter case of versitygw. Conditions and services that versitygw does not know are left out, and
+// fields such as NotAction have the name Action. Spell returns nil if versitygw accepts the policy as it is, or if the
+// policy cannot be parsed. versitygw only checks the returned form, and evaluates requests by the rewritten policy in
+// Rules.
+func Spell(text []byte, bucket string) []byte {
 	if len(text) > MaxSize {
 		return nil
 	}
@@ -108,6 +109,10 @@ func Spell(text []byte) []byte {
 	changed := false
 	for _, s := range statements {
 		changed = spellCondition(s) || changed
+		changed = spellNegations(s, bucket) || changed
+		if spelled, differs := spellPrincipal(s["Principal"]); differs {
+			s["Principal"], changed = spelled, true
+		}
 		actions, err := stringsOf(s["Action"])
 		if err != nil {
 			continue

@@ -40,7 +40,8 @@ func BlockOf(bk *object.Bucket) Block {
 }
 
 // IsPublic reports whether a bucket policy is public, as S3 defines it. A policy is public if a statement allows
-// something to everybody, and no condition of the statement fixes the clients. A text that is no policy is public.
+// something to everybody, and no condition of the statement fixes the clients. A statement for services is not public.
+// A text that is no policy is public.
 func IsPublic(text []byte, bucket string) bool {
 	doc, err := parse(text, bucket)
 	if err != nil {
@@ -61,7 +62,8 @@ func (p *bucketPolicy) isPublic() bool {
 // fixingKeys are the condition keys that fix the clients of a statement, by the operators that do so.
 var fixingKeys = map[string][]string{
 	"aws:sourceip": {"IpAddress"}, "aws:username": {"StringEquals"}, "aws:userid": {"StringEquals"},
-	"aws:principalarn": {"StringEquals", "ArnEquals"},
+	"aws:principalarn": {"StringEquals", "ArnEquals"}, "aws:sourceaccount": {"StringEquals", "StringLike"},
+	"aws:sourcearn": {"StringEquals", "StringLike", "ArnEquals", "ArnLike"},
 }
 
 // fixesClients reports whether a condition lets only certain clients pass: fixed accounts, or a network of at most 2^24

@@ -29,7 +29,7 @@ var kinds = map[string][]string{
 		"s3:requestobjecttag/"},
 	"Numeric": {"s3:max-keys", "aws:epochtime", "s3:existingobjecttag/", "s3:requestobjecttag/"},
 	"Bool":    {"aws:securetransport", "s3:existingobjecttag/", "s3:requestobjecttag/"},
-	"Ip":      {"aws:sourceip"}, "NotIp": {"aws:sourceip"}, "Arn": {"aws:principalarn"},
+	"Ip":      {"aws:sourceip"}, "NotIp": {"aws:sourceip"}, "Arn": {"aws:principalarn", "aws:sourcearn"},
 }
 
 // parseConditions parses the element Condition of a statement.
@@ -117,49 +117,83 @@ type resolvable struct {
 	Statement []resolvableStatement
 }
 
+// resolvableStatement is a statement of a rewritten policy. versitygw ignores the fields NotPrincipal and NotResource,
+// which Resolve evaluates.
 type resolvableStatement struct {
 	Effect    string
 	Principal json.RawMessage
 	Action    json.RawMessage
 	Resource  json.RawMessage
 	Condition json.RawMessage `json:",omitempty"`
+	// NotPrincipal holds the access keys to which the statement does not apply. nil means that Principal decides.
+	NotPrincipal *[]string `json:",omitempty"`
+	// NotResource holds the resources that the statement does not cover, in the form of comparableResources.
+	NotResource []string `json:",omitempty"`
 }
 
-// compileConditions compiles the conditions of the rewritten policy, by their text.
-func (r *Rules) compileConditions(variables bool) {
-	var doc resolvable
-	if json.Unmarshal(r.Policy, &doc) != nil {
-		return
-	}
-	for _, s := range doc.Statement {
-		if s.Condition == nil {
+// compileConditions compiles the conditions of a policy, by their text as the rewritten policy has it.
+func (r *Rules) compileConditions(doc *bucketPolicy) {
+	for i := range doc.statements {
+		s := &doc.statements[i]
+		r.ObjectConditions = r.ObjectConditions || s.notResource
+		if s.condition == nil {
 			continue
 		}
 		if r.conditions == nil {
 			r.conditions = map[string]*document.Conditions{}
 		}
-		if c, err := document.ParseConditions(s.Condition, variables); err == nil {
-			r.conditions[string(s.Condition)] = c
+		if c, err := document.ParseConditions(s.condition, doc.variables()); err == nil {
+			r.conditions[textOf(s.condition)] = c
 		}
 		var c Condition
-		r.ObjectConditions = r.ObjectConditions || json.Unmarshal(s.Condition, &c) != nil || ofObject(c)
+		r.ObjectConditions = r.ObjectConditions || json.Unmarshal(s.condition, &c) != nil || ofObject(c)
 	}
 }
 
-// Resolve returns a rewritten policy of r for one request: with the statements whose conditions hold, and without the
-// conditions themselves. If many is true, the request names many objects. Statements that depend on the object are then
-// resolved in favour of the request, and the caller asks again for each object.
-func (r *Rules) Resolve(text []byte, request *document.Request, many bool) ([]byte, error) {
+// textOf returns a JSON text as json.Marshal writes it.
+func textOf(raw json.RawMessage) string {
+	text, err := json.Marshal(raw)
+	if err != nil {
+		return string(raw) // no valid JSON, which parse refuses
+	}
+	return string(text)
+}
+
+// Asked is what the requester of an operation asks for, as far as Resolve compares it with a policy.
+type Asked struct {
+	// Account is the access key of the user, or empty for a request without an account.
+	Account string
+	// Key is the key of the request's object. If Key is empty, no statement with NotResource allows anything on keys, and
+	// each such statement that denies covers all keys.
+	Key string
+	// Request holds the values of condition keys.
+	Request *document.Request
+	// Many reports that the request names many objects. Statements that depend on the object are then resolved in favour
+	// of the request, and the caller asks again for each object.
+	Many bool
+}
+
+// Resolve returns a rewritten policy of r for one request. The returned policy has the statements whose conditions hold
+// and whose NotPrincipal does not name the account. The conditions themselves and NotPrincipal are left out. A
+// statement with NotResource gets the resources that versitygw then compares with the request.
+func (r *Rules) Resolve(text []byte, asked Asked) ([]byte, error) {
 	var doc resolvable
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return nil, fmt.Errorf("resolve the policy of bucket %s: %w", r.Of.Name, err)
 	}
 	kept := make([]resolvableStatement, 0, len(doc.Statement))
 	for _, s := range doc.Statement {
-		if s.Condition != nil && !r.holds(s, request, many) {
+		if s.sparesAccount(asked.Account) || s.Condition != nil && !r.holds(&s, asked.Request, asked.Many) {
 			continue
 		}
-		s.Condition = nil
+		switch {
+		case s.NotResource == nil:
+		case asked.Many:
+			s.placeKeys(r.Of.Name, s.Effect == "Allow")
+		case asked.Key != "":
+			s.placeKeys(r.Of.Name, s.coversKey(r.Of.Name, asked.Key))
+		}
+		s.Condition, s.NotPrincipal, s.NotResource = nil, nil, nil
 		kept = append(kept, s)
 	}
 	doc.Statement = kept
@@ -168,8 +202,8 @@ func (r *Rules) Resolve(text []byte, request *document.Request, many bool) ([]by
 
 // holds reports whether a statement with a condition applies to a request. A condition that cannot be evaluated makes a
 // Deny apply and an Allow not apply.
-func (r *Rules) holds(s resolvableStatement, request *document.Request, many bool) bool {
-	c, ok := r.conditions[string(s.Condition)]
+func (r *Rules) holds(s *resolvableStatement, request *document.Request, many bool) bool {
+	c, ok := r.conditions[textOf(s.Condition)]
 	if !ok {
 		return s.Effect == "Deny"
 	}

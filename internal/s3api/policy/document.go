@@ -10,13 +10,14 @@ package policy
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/versity/versitygw/auth"
+
+	"github.com/nebulaio/nebulaio/internal/iam/document"
 )
 
 // MaxSize is the largest size of a bucket policy in bytes, as in S3.
@@ -42,10 +43,14 @@ type bucketPolicy struct {
 type statement struct {
 	effect     string
 	principals []string // "*", access keys and ARNs, as in the policy
+	services   []string // service principals, such as logging.s3.amazonaws.com
 	action     json.RawMessage
 	resource   json.RawMessage
 	condition  json.RawMessage // nil if the field is missing
 	fault      error
+
+	// notPrincipal, notAction and notResource report that the statement names what it does not cover.
+	notPrincipal, notAction, notResource bool
 
 	resourceWork, conditionWork int // number of bytes behind a * in the statement's patterns
 }
@@ -118,18 +123,17 @@ func parseStatement(raw []byte, bucket string, variables bool) (statement, error
 			if err = json.Unmarshal(f.Value, &s.effect); err == nil && s.effect != "Allow" && s.effect != "Deny" {
 				err = fmt.Errorf("expected Allow or Deny")
 			}
-		case "Principal":
-			principal = f.Value
-		case "Action":
-			s.action = f.Value
-		case "Resource":
-			s.resource = f.Value
+		case "Principal", "NotPrincipal":
+			principal, s.notPrincipal, err = oneOf(principal, f)
+		case "Action", "NotAction":
+			s.action, s.notAction, err = oneOf(s.action, f)
+		case "Resource", "NotResource":
+			s.resource, s.notResource, err = oneOf(s.resource, f)
 		case "Condition":
 			s.condition = f.Value
-		case "NotPrincipal", "NotAction", "NotResource":
-			err = Overlooked("this server does not support it")
 		default:
-			err = Overlooked("unknown field, expected Sid, Effect, Principal, Action, Resource or Condition")
+			err = Overlooked("unknown field, expected Sid, Effect, Principal, NotPrincipal, Action, NotAction, Resource, " +
+				"NotResource or Condition")
 		}
 		if err != nil && unknown == nil {
 			unknown = fmt.Errorf("field %.64q: %w", f.Name, err)
@@ -142,20 +146,22 @@ func parseStatement(raw []byte, bucket string, variables bool) (statement, error
 	case s.effect == "":
 		return s, overlookedf("missing required field Effect")
 	case principal == nil:
-		return s, overlookedf("missing required field Principal")
+		return s, overlookedf("missing required field Principal or NotPrincipal")
+	case s.notPrincipal && s.effect == "Allow":
+		return s, overlookedf("field NotPrincipal with the effect Allow, expected Deny: name those who may in Principal")
 	case s.action == nil:
-		return s, overlookedf("missing required field Action")
+		return s, overlookedf("missing required field Action or NotAction")
 	case s.resource == nil:
-		return s, overlookedf("missing required field Resource")
+		return s, overlookedf("missing required field Resource or NotResource")
 	}
-	if s.principals, err = principalsOf(principal); err != nil {
-		return s, fmt.Errorf("field Principal: %w", err)
+	if s.principals, s.services, err = principalsOf(principal); err != nil {
+		return s, fmt.Errorf("field %s: %w", fieldName("Principal", s.notPrincipal), err)
 	}
-	if _, err = stringsOf(s.action); err != nil {
-		return s, fmt.Errorf("field Action: %w", err)
+	if err = checkActions(s.action, s.notAction); err != nil {
+		return s, fmt.Errorf("field %s: %w", fieldName("Action", s.notAction), err)
 	}
 	if s.resourceWork, err = checkResources(s.resource, bucket); err != nil {
-		return s, fmt.Errorf("field Resource: %w", err)
+		return s, fmt.Errorf("field %s: %w", fieldName("Resource", s.notResource), err)
 	}
 	if s.condition != nil {
 		conditions, err := parseConditions(s.condition, variables)
@@ -165,6 +171,39 @@ func parseStatement(raw []byte, bucket string, variables bool) (statement, error
 		s.conditionWork = conditions.Work()
 	}
 	return s, nil
+}
+
+// oneOf returns the value of a field and whether its name begins with Not. oneOf returns an error if the statement has
+// the field's counterpart, such as Action beside NotAction, whose value is given.
+func oneOf(given json.RawMessage, f document.Field) (value json.RawMessage, negated bool, err error) {
+	name, negated := strings.CutPrefix(f.Name, "Not")
+	if given != nil {
+		return given, negated, overlookedf("the statement has both %s and Not%s, expected one of them", name, name)
+	}
+	return f.Value, negated, nil
+}
+
+// fieldName returns the name of a field, with Not before the name if the field is negated.
+func fieldName(name string, negated bool) string {
+	if negated {
+		return "Not" + name
+	}
+	return name
+}
+
+// checkActions returns an error if actions cannot be read. An action that the server does not know is an error in
+// NotAction, because the statement would cover more than its author meant. In Action, versitygw refuses it.
+func checkActions(raw []byte, negated bool) error {
+	names, err := stringsOf(raw)
+	if err != nil || !negated {
+		return err
+	}
+	for _, name := range names {
+		if actionsLike(name) == nil {
+			return overlookedf("action %.128q, expected an action of S3 such as s3:GetObject, s3:Get* or s3:*", name)
+		}
+	}
+	return nil
 }
 
 // checkResources returns an error if a resource cannot be in the bucket. work is the cost of comparing the
@@ -193,34 +232,22 @@ func checkResources(raw []byte, bucket string) (work int, err error) {
 }
 
 // rewrite returns the policy in the form that versitygw evaluates: principals are access keys, and match.go
-// describes the form of actions and resources. fault is the first fault of a statement. sealed reports that the
+// describes the form of actions and resources. not.go describes the form of NotPrincipal, NotAction and NotResource.
+// Statements that name only services are left out. fault is the first fault of a statement. sealed reports that the
 // server does not understand a restriction; the returned policy then keeps its Deny statements and has no Allow
 // statements.
 func (p *bucketPolicy) rewrite(root string) (text []byte, sealed bool, fault error) {
-	type rewritten struct {
-		Effect    string
-		Principal map[string][]string
-		Action    json.RawMessage
-		Resource  json.RawMessage
-		Condition json.RawMessage `json:",omitempty"`
-	}
-	out := struct {
-		Version   json.RawMessage `json:",omitempty"`
-		Statement []rewritten
-	}{Version: p.version, Statement: []rewritten{}}
+	out := resolvable{Version: p.version, Statement: []resolvableStatement{}}
 	for i := range p.statements {
 		s := &p.statements[i]
 		if s.fault == nil {
-			action, err := comparableActions(s.action)
-			resource, failed := comparableResources(s.resource, p.bucket)
-			if err != nil || failed != nil {
-				// cannot happen: both were checked before
-				return []byte(allowNothing), true, errors.Join(err, failed)
+			r, covers, err := s.rewrite(p.bucket)
+			if err == nil && covers && r.nameAccounts(s, root) {
+				out.Statement = append(out.Statement, r)
 			}
-			out.Statement = append(out.Statement, rewritten{
-				Effect: s.effect, Principal: map[string][]string{"AWS": s.accounts(root)},
-				Action: action, Resource: resource, Condition: s.condition,
-			})
+			if err != nil {
+				return []byte(allowNothing), true, err // cannot happen: parse has checked the statement
+			}
 			continue
 		}
 		if fault == nil {
@@ -229,7 +256,7 @@ func (p *bucketPolicy) rewrite(root string) (text []byte, sealed bool, fault err
 		sealed = sealed || s.effect != "Allow"
 	}
 	if sealed {
-		out.Statement = slices.DeleteFunc(out.Statement, func(s rewritten) bool { return s.Effect == "Allow" })
+		out.Statement = slices.DeleteFunc(out.Statement, func(s resolvableStatement) bool { return s.Effect == "Allow" })
 	}
 	text, err := json.Marshal(out)
 	if err == nil {

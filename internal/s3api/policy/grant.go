@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -82,8 +83,17 @@ type grantStatement struct {
 // is reports whether a JSON text is this statement. The order of fields and the escapes do not matter, because a
 // client that reads a policy and puts it back may change both.
 func (s grantStatement) is(raw json.RawMessage) bool {
-	var got grantStatement
-	return json.Unmarshal(raw, &got) == nil && reflect.DeepEqual(got, s)
+	got, ok := readGrant(raw)
+	return ok && reflect.DeepEqual(got, s)
+}
+
+// readGrant reads a statement that has only the fields of grants. The second result is false if the statement has
+// another field, such as NotAction or a service as principal. Writing such a statement anew would lose the other field.
+func readGrant(raw json.RawMessage) (grantStatement, bool) {
+	var s grantStatement
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	return s, d.Decode(&s) == nil
 }
 
 // statements returns the statements of a grant. Actions on the bucket, actions on objects and actions that depend
@@ -192,10 +202,7 @@ func without(all []json.RawMessage, user string, wanted func(sid string) bool) (
 		if users = slices.DeleteFunc(users, func(u string) bool { return u == user }); len(users) == 0 {
 			continue
 		}
-		var s grantStatement
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return nil, err
-		}
+		s, _ := readGrant(raw) // usersOf has read the statement
 		s.Principal.AWS = users
 		text, err := plainJSON(s)
 		if err != nil {
@@ -218,8 +225,8 @@ func RemoveGrants(bk *object.Bucket, user string, prefix *string, root string) (
 	})
 }
 
-// Grants lists the grants of a user in a bucket. The second result is the number of policy statements that name the
-// user or everybody and are not grants.
+// Grants lists the grants of a user in a bucket. The second result is the number of other policy statements that apply
+// to the user. A statement applies if its Principal names the user or everybody, or if its NotPrincipal does not.
 func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 	text := bk.Settings[Setting]
 	if text == nil {
@@ -238,7 +245,8 @@ func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 			continue
 		}
 		s, err := parseStatement(raw, bk.Name, false)
-		if err == nil && slices.ContainsFunc(s.accounts(""), func(a string) bool { return a == user || a == "*" }) {
+		named := slices.ContainsFunc(s.accounts(""), func(a string) bool { return a == user || a == "*" })
+		if err == nil && named != s.notPrincipal {
 			others++
 		}
 	}
@@ -247,8 +255,8 @@ func Grants(bk *object.Bucket, user string) (grants []iam.Grant, others int) {
 
 // usersOf returns the users that a grant statement names, or nil if the statement is not part of a grant.
 func usersOf(raw json.RawMessage) []string {
-	var s grantStatement
-	if !strings.HasPrefix(sidOf(raw), grantSid) || json.Unmarshal(raw, &s) != nil || s.Effect != "Allow" {
+	s, ok := readGrant(raw)
+	if !strings.HasPrefix(sidOf(raw), grantSid) || !ok || s.Effect != "Allow" {
 		return nil
 	}
 	return s.Principal.AWS
@@ -257,8 +265,8 @@ func usersOf(raw json.RawMessage) []string {
 // grantIn returns the grant of a statement, and the part of the grant that the statement is. part is empty if the
 // statement is not part of a grant, or if somebody has changed it.
 func grantIn(raw json.RawMessage, bucket string) (g grant, part string) {
-	var s grantStatement
-	if json.Unmarshal(raw, &s) != nil || len(s.Resource) == 0 {
+	s, ok := readGrant(raw)
+	if !ok || len(s.Resource) == 0 {
 		return grant{}, ""
 	}
 	g = grant{Bucket: bucket}

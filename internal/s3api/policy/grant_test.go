@@ -89,6 +89,16 @@ func TestGrantsThatAreRefused(t *testing.T) {
 	}
 	bounded.Settings[Setting] = bytes.ReplaceAll(bounded.Settings[Setting], []byte(`"Effect"`),
 		[]byte(`"Condition":{"Bool":{"aws:SecureTransport":["true"]}},"Effect"`))
+	replaced := func(from, to string) *object.Bucket {
+		bk := with("")
+		if _, err := AddGrant(bk, iam.Grant{User: "bob", Access: iam.AccessRead}, "root"); err != nil {
+			t.Fatal(err)
+		}
+		bk.Settings[Setting] = bytes.ReplaceAll(bk.Settings[Setting], []byte(from), []byte(to))
+		return bk
+	}
+	negated, served := replaced(`"Action"`, `"NotAction"`),
+		replaced(`"Principal":{`, `"Principal":{"Service":"s3.amazonaws.com",`)
 	open := with("")
 	open.Settings[SettingACL] = []byte(`{"Owner":"alice","Grantees":[{"Permission":"FULL_CONTROL","Access":"alice","Type":"CanonicalUser"},{"Permission":"READ","Access":"carol","Type":"CanonicalUser"}]}`)
 	for _, x := range []struct {
@@ -101,8 +111,12 @@ func TestGrantsThatAreRefused(t *testing.T) {
 		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "${aws:username}/"}, "read as patterns"},
 		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: "\xff"}, "no UTF-8"},
 		{with(""), iam.Grant{User: "bob", Access: iam.AccessRead, Prefix: strings.Repeat("a", 1025)}, "1025 bytes"},
-		{with(policyOf(`{"Effect":"Deny","NotPrincipal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`)),
+		{with(policyOf(`{"Effect":"Allow","NotPrincipal":"*","Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`)),
 			iam.Grant{User: "bob", Access: iam.AccessRead}, "NotPrincipal"},
+		{negated, iam.Grant{User: "carol", Access: iam.AccessRead},
+			"somebody has changed the statement NebulaioGrantReadAll"},
+		{served, iam.Grant{User: "carol", Access: iam.AccessRead},
+			"somebody has changed the statement NebulaioGrantReadAll"},
 		{with("no policy"), iam.Grant{User: "bob", Access: iam.AccessRead}, "JSON"},
 		{bounded, iam.Grant{User: "carol", Access: iam.AccessRead},
 			"somebody has changed the statement NebulaioGrantReadAll"},
@@ -188,6 +202,43 @@ func TestAChangedGrantIsNoGrant(t *testing.T) {
 		}
 		if grants, others := Grants(bk, "bob"); len(grants) != 0 || others != 0 {
 			t.Errorf("%s: bob has %v and %d others", name, grants, others)
+		}
+	}
+}
+
+// TestGrantsBesideNegations grants and revokes in policies with NotPrincipal, NotAction, NotResource and services,
+// which stay.
+func TestGrantsBesideNegations(t *testing.T) {
+	for name, x := range map[string]struct {
+		statement string
+		others    int // statements beside the grant that apply to bob
+	}{
+		"NotPrincipal with bob": {
+			`{"Effect":"Deny","NotPrincipal":{"AWS":["bob"]},"Action":"s3:*","Resource":"arn:aws:s3:::corp/*"}`, 0},
+		"NotPrincipal without bob": {`{"Effect":"Deny","NotPrincipal":{"AWS":["alice"]},"Action":"s3:*",` +
+			`"Resource":"arn:aws:s3:::corp/x/*"}`, 1},
+		"NotAction": {`{"Sid":"NebulaioGrantOwn","Effect":"Allow","Principal":{"AWS":["bob"]},"NotAction":["s3:Delete*"],` +
+			`"Resource":["arn:aws:s3:::corp/*"]}`, 1},
+		"NotResource": {`{"Sid":"NebulaioGrantOwn","Effect":"Allow","Principal":{"AWS":["bob"]},"Action":["s3:GetObject"],` +
+			`"NotResource":["arn:aws:s3:::corp/x/*"]}`, 1},
+		"a service": {`{"Effect":"Allow","Principal":{"Service":"logging.s3.amazonaws.com"},"Action":"s3:PutObject",` +
+			`"Resource":"arn:aws:s3:::corp/log/*"}`, 0},
+		"a service and bob": {
+			`{"Sid":"NebulaioGrantOwn","Effect":"Allow","Principal":{"AWS":["bob"],"Service":"s3.amazonaws.com"},` +
+				`"Action":["s3:PutObject"],"Resource":["arn:aws:s3:::corp/log/*"]}`, 1},
+	} {
+		bk := &object.Bucket{Name: "corp", Settings: map[string][]byte{Setting: []byte(policyOf(x.statement))}}
+		if changed, err := AddGrant(bk, iam.Grant{User: "bob", Access: iam.AccessRead}, "root"); err != nil || !changed {
+			t.Errorf("%s: granted: %v, %v", name, changed, err)
+		}
+		if grants, others := Grants(bk, "bob"); len(grants) != 1 || others != x.others {
+			t.Errorf("%s: %d grants and %d others, expected 1 and %d", name, len(grants), others, x.others)
+		}
+		if changed, err := RemoveGrants(bk, "bob", nil, "root"); err != nil || !changed {
+			t.Errorf("%s: revoked: %v, %v", name, changed, err)
+		}
+		if text := string(bk.Settings[Setting]); !strings.Contains(text, x.statement) || strings.Contains(text, "ReadAll") {
+			t.Errorf("%s: what is left: %s", name, text)
 		}
 	}
 }

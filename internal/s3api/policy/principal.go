@@ -8,24 +8,38 @@ import (
 	"strings"
 )
 
-// principalsOf reads a Principal element: "*", {"AWS": …}, or one or more names without AWS, as versitygw accepts
-// them.
-func principalsOf(raw []byte) ([]string, error) {
-	if t := bytes.TrimSpace(raw); len(t) > 0 && t[0] == '{' {
-		kinds, err := fieldsOf(raw)
-		if err != nil {
-			return nil, err
-		}
-		for _, k := range kinds {
-			if k.Name != "AWS" {
-				return nil, overlookedf("unknown field %.64q, expected AWS", k.Name)
-			}
-		}
-		if len(kinds) == 0 {
-			return nil, overlookedf("missing required field AWS")
-		}
-		raw = kinds[0].Value
+// principalsOf reads a Principal or NotPrincipal element: "*", an object with AWS, Service or both, or one or more
+// names without AWS, as versitygw accepts them.
+func principalsOf(raw []byte) (names, services []string, err error) {
+	if t := bytes.TrimSpace(raw); len(t) == 0 || t[0] != '{' {
+		names, err = accountsOf(raw)
+		return names, nil, err
 	}
+	kinds, err := fieldsOf(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, k := range kinds {
+		switch k.Name {
+		case "AWS":
+			names, err = accountsOf(k.Value)
+		case "Service":
+			services, err = servicesOf(k.Value)
+		default:
+			err = overlookedf("unknown field %.64q, expected AWS or Service", k.Name)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(kinds) == 0 {
+		return nil, nil, overlookedf("missing required field AWS or Service")
+	}
+	return names, services, nil
+}
+
+// accountsOf reads one or more principals that are "*" or accounts.
+func accountsOf(raw []byte) ([]string, error) {
 	names, err := stringsOf(raw)
 	if err != nil {
 		return nil, err
@@ -71,14 +85,15 @@ func Principal(name string) (access string, whole bool, err error) {
 func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
 // accounts returns the access keys that a statement names. For a whole AWS account, an Allow names root, who may do
-// everything anyway, and a Deny names everybody.
+// everything anyway, and a Deny names everybody. In NotPrincipal, a whole AWS account names root alone, as in AWS: the
+// users of that account have to be named one by one.
 func (s *statement) accounts(root string) []string {
 	out := make([]string, 0, len(s.principals))
 	for _, name := range s.principals {
 		access, whole, err := Principal(name)
 		switch {
 		case err != nil: // cannot happen: parse has checked the name
-		case whole && s.effect == "Deny":
+		case whole && s.effect == "Deny" && !s.notPrincipal:
 			return []string{"*"}
 		case whole:
 			out = append(out, root)

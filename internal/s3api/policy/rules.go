@@ -33,7 +33,8 @@ type Rules struct {
 	// holds the rewritten policy for anonymous requests. The field Owner holds the rewritten policy for requests of
 	// the bucket's owner, and is set even if the bucket has no policy.
 	Policy, Public, Owner []byte
-	// Conditional reports whether a statement of the policy has a condition. ObjectConditions reports whether a condition
+	// Conditional reports whether the policy has to be resolved for each request, by Resolve. Conditional is true if a
+	// statement has a condition, NotPrincipal or NotResource. ObjectConditions reports whether a condition or NotResource
 	// depends on the object or the version of a request.
 	Conditional, ObjectConditions bool
 	// Fault describes the first part of the stored policy that this server does not understand, or is nil. Sealed is
@@ -44,6 +45,8 @@ type Rules struct {
 	Sealed bool
 
 	conditions map[string]*document.Conditions // conditions of the rewritten policy, by their text
+	parsed     *bucketPolicy                   // nil if the policy cannot be parsed
+	unread     bool                            // the server does not understand a part that may be a restriction
 }
 
 // ReadRules reads the access rules of a bucket. The parameter root is the access key of the root account, which owns
@@ -74,17 +77,18 @@ func ReadRules(bk *object.Bucket, root string) *Rules {
 func (r *Rules) readPolicy(text []byte, root string) {
 	doc, fault := parse(text, r.Of.Name)
 	if fault == nil {
-		r.Conditional = slices.ContainsFunc(doc.statements, func(s statement) bool { return s.condition != nil })
-		r.Policy, r.Sealed, r.Fault = doc.rewrite(root)
-		if r.Conditional {
-			r.compileConditions(doc.variables())
-		}
-		r.Sealed = r.Sealed || r.Block.RestrictPublicBuckets && doc.isPublic()
+		r.Conditional = slices.ContainsFunc(doc.statements, func(s statement) bool {
+			return s.condition != nil || s.notPrincipal || s.notResource
+		})
+		r.parsed = doc
+		r.Policy, r.unread, r.Fault = doc.rewrite(root)
+		r.compileConditions(doc)
+		r.Sealed = r.unread || r.Block.RestrictPublicBuckets && doc.isPublic()
 		if r.Sealed {
 			r.Policy = denials(r.Policy)
 		}
 	} else {
-		r.Policy, r.Sealed, r.Fault = []byte(allowNothing), true, fault
+		r.Policy, r.Sealed, r.unread, r.Fault = []byte(allowNothing), true, true, fault
 	}
 	r.Public = r.Policy
 	if r.Sealed {
@@ -165,16 +169,17 @@ func withOwner(policy []byte, bk *object.Bucket) ([]byte, bool) {
 }
 
 // Uniform reports whether the policy gives the same decision for all keys, client addresses and times. Uniform
-// returns true if the bucket has no policy. A policy is uniform if it has no conditions and its resources are only
-// the whole bucket and all keys.
+// returns true if the bucket has no policy. A policy is uniform if it has no conditions and no NotResource, and its
+// resources are only the whole bucket and all keys.
 func (r *Rules) Uniform() bool {
 	if r.Policy == nil {
 		return true
 	}
 	var doc struct {
 		Statement []struct {
-			Resource  auth.Resources
-			Condition json.RawMessage
+			Resource    auth.Resources
+			Condition   json.RawMessage
+			NotResource []string
 		}
 	}
 	if json.Unmarshal(r.Policy, &doc) != nil {
@@ -183,7 +188,7 @@ func (r *Rules) Uniform() bool {
 	bucket := r.Of.Name
 	all := strings.TrimPrefix(keysARN(bucket, byBytes, "*"), auth.ResourceArnPrefix)
 	for _, s := range doc.Statement {
-		if s.Condition != nil {
+		if s.Condition != nil || s.NotResource != nil {
 			return false
 		}
 		for r := range s.Resource {
