@@ -16,8 +16,8 @@ import (
 //   - NotAction becomes patterns for the known actions that it does not name.
 //   - NotPrincipal exists only in statements that deny. Such a statement denies to everybody, and Resolve removes the
 //     statement for the accounts that NotPrincipal names.
-//   - NotResource becomes the bucket, if NotResource does not name the bucket, and keys. Which keys depends on the request:
-//     Resolve adds all keys if NotResource does not name the key of the request, and no keys otherwise.
+//   - NotResource becomes the bucket, if NotResource does not name the bucket, and keys. Which keys depends on the
+//     request: Resolve adds all keys if NotResource does not name the key of the request, and no keys otherwise.
 //
 // Before Resolve, a statement that denies covers all keys, and a statement that allows covers none. If Resolve does not
 // know the key of a request, the statement stays so.
