@@ -60,7 +60,7 @@ func TestUsersWithoutAServer(t *testing.T) {
 		`--role "king" is not accepted; expected user, userplus or admin`)
 	run(t, at("user", "add")).want(t, 2, "no name given; expected the access key")
 	run(t, []string{"user"}).want(t, 2,
-		"no command given; expected add, grant, import, key, list, remove, revoke, show or update")
+		"no command given; expected add, grant, import, key, list, remove, revoke, session, show or update")
 	run(t, []string{"user", "list", "--data", filepath.Join(dir, "elsewhere")}).want(t, 3, "holds no object store",
 		"fix: name its directory")
 }
