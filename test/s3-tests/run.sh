@@ -47,8 +47,11 @@ endpoint=${S3_ENDPOINT:-}
 if [ -z "$endpoint" ]; then
     data=$(mktemp -d "$work/data.XXXXXX")
     "$server" encryption new-key "$data/master.key" >/dev/null
-    NEBULAIO_TEST_LIFECYCLE_DAY=5s NEBULAIO_ENCRYPTION_KEY_FILE="$data/master.key" NEBULAIO_ROOT_USER=s3testsroot NEBULAIO_ROOT_PASSWORD=s3tests-root-secret "$server" server --json --data "$data/store" \
-        --object-ownership ObjectWriter --address 127.0.0.1:0 --console-address 127.0.0.1:0 >"$work/server.json" 2>"$work/server.log" &
+    # The suite waits five seconds for an access log.
+    NEBULAIO_TEST_LIFECYCLE_DAY=5s NEBULAIO_EVENTS_LOG_INTERVAL=4s NEBULAIO_ENCRYPTION_KEY_FILE="$data/master.key" \
+        NEBULAIO_ROOT_USER=s3testsroot NEBULAIO_ROOT_PASSWORD=s3tests-root-secret \
+        "$server" server --json --data "$data/store" --object-ownership ObjectWriter --address 127.0.0.1:0 \
+        --console-address 127.0.0.1:0 >"$work/server.json" 2>"$work/server.log" &
     pid=$!
     for _ in $(seq 600); do
         test -s "$work/server.json" && break

@@ -97,7 +97,9 @@ func TestKilledNodes(t *testing.T) {
 	rounds := sizeOf(t, "NEBULAIO_UPSTREAMS_KILLS", 12)
 	random := rand.New(rand.NewPCG(18, 70))
 	acknowledged, unacknowledged, reads, found, evicted := 0, 0, 0, 0.0, 0
-	for round := range rounds {
+	// A node writes down what it caches after a moment. On a busy machine all nodes may be killed before that.
+	round := 0
+	for ; round < rounds || found == 0 && round < 10*rounds; round++ {
 		n := startNode(t, dir, config)
 		found += n.metric(t, "entries")
 		w := &workload{known: known, acknowledged: map[string][]byte{}, k: k}
@@ -123,8 +125,8 @@ func TestKilledNodes(t *testing.T) {
 	n.stop(t)
 	t.Logf("cache verify: %s", n.verify(t))
 	t.Logf("%d kills, %v by moment (fill, write-through, eviction), with %.1f entries found again at each start: %d "+
-		"acknowledged writes are upstream, %d had no answer, %d reads were right, at least %d entries were evicted", rounds,
-		k.hits, found/float64(rounds), acknowledged, unacknowledged, reads, evicted)
+		"acknowledged writes are upstream, %d had no answer, %d reads were right, at least %d entries were evicted", round,
+		k.hits, found/float64(round), acknowledged, unacknowledged, reads, evicted)
 	if acknowledged == 0 || reads == 0 || found == 0 || slices.Min(k.hits[:]) < rounds/int(moments) {
 		t.Error("nothing was written, read or found again, or not every moment was met")
 	}
