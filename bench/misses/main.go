@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command misses compares reads of objects that a node does not have with reads from the upstream itself. MinIO and the
-// node run on this machine. Each round reads new objects at both, in changing order, and through a bare proxy, which
-// shows what any server in between costs. `make bench-misses` runs the command.
+// node run on this machine. Each round reads new objects from MinIO, from the node and through a bare proxy, in
+// changing order. The bare proxy shows what any server in between costs. `make bench-misses` runs the command.
 package main
 
 import (

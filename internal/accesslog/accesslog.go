@@ -2,8 +2,8 @@
 
 // Package accesslog collects the access logs of buckets in files, and delivers them as objects.
 //
-// A line is appended to a file before it is delivered, so that the end of the process loses no line. Each pair of a
-// source and a target has a file of its own. The first line of a file names both.
+// A line is appended to a file before it is delivered, so that the end of the process loses no line. There is one file
+// for each source bucket and target. The first line of a file names the source bucket and the target.
 package accesslog
 
 import (

@@ -60,9 +60,9 @@ func (s *directory) group(op, name string) (Group, error) {
 	return g, nil
 }
 
-// AddMembers adds users to a group durably, and makes the group if it does not exist. AddMembers without users only
-// makes the group. AddMembers reports whether something changed. AddMembers fails with ErrNoSuchAccount if one of the
-// users does not exist, and then changes nothing.
+// AddMembers adds users to a group durably, and creates the group if it does not exist. If there are no users,
+// AddMembers only creates the group. The result changed reports whether the group is new or has new members. If one of
+// the users does not exist, AddMembers changes nothing and fails with ErrNoSuchAccount.
 func (s groupBook) AddMembers(ctx context.Context, name string, users ...string) (changed bool, err error) {
 	const op = "add to group"
 	if err := checkName(op, name); err != nil {

@@ -31,8 +31,8 @@ func NewAccessKey() string {
 	return "NIOS" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
 }
 
-// Federated reports whether a parent is no stored user, but a person whom another program has identified. The name of
-// such a parent has a colon, which access keys cannot have.
+// Federated reports whether a parent is a person whom a login service has identified, and not a stored user. The name
+// of such a parent contains a colon. Access keys contain no colon.
 func Federated(parent string) bool { return strings.Contains(parent, ":") }
 
 // derived returns a service account or a session with the role of its parent. The caller holds s.mu.

@@ -4,8 +4,8 @@
 //
 // Parse reads and checks the lifecycle configuration of a bucket, as PutBucketLifecycleConfiguration sends it. The
 // methods of Config tell when a version is due. A Worker removes the due versions of all buckets in the background. A
-// Worker writes its progress in the same durable step as each removal, so that its reports are right even after kill
-// -9.
+// Worker writes its progress in the same durable step as each removal. The reports of a Worker are therefore right
+// even after kill -9.
 package lifecycle
 
 import (

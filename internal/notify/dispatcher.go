@@ -32,9 +32,8 @@ type Dispatcher struct {
 type Status struct {
 	Target    string
 	Type      string
-	Address   []string // as Shown returns them
-	Delivered int64    // events that the target has confirmed since the start of the server
-	Failures  int64    // failed tries since the start of the server
+	Delivered int64 // events that the target has confirmed since the start of the server
+	Failures  int64 // failed tries since the start of the server
 	LastError string
 	LastTry   time.Time // of the last failed try
 	Healthy   bool      // whether the last try succeeded
@@ -64,7 +63,7 @@ func NewDispatcher(j object.Journal, store, region string, targets []Settings) (
 			return nil, err
 		}
 		d.targets = append(d.targets, &running{s: s, target: t,
-			st: Status{Target: s.Name, Type: s.Type, Address: shownAll(s.Address), Healthy: true}})
+			st: Status{Target: s.Name, Type: s.Type, Healthy: true}})
 	}
 	return d, nil
 }

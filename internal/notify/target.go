@@ -74,15 +74,6 @@ func Shown(address string) string {
 	return shown
 }
 
-// shownAll returns addresses without secrets.
-func shownAll(addresses []string) []string {
-	all := make([]string, len(addresses))
-	for i, a := range addresses {
-		all[i] = Shown(a)
-	}
-	return all
-}
-
 // tlsConfig returns the TLS settings of a target, or nil for the system's certificate authorities.
 func (s *Settings) tlsConfig() (*tls.Config, error) {
 	if s.CAFile == "" {

@@ -53,7 +53,8 @@ func (r *receiver) confirm() {
 	r.reply = nil
 }
 
-// wantAll checks that n events were confirmed in order. An event whose confirmation came too late is there again.
+// wantAll checks that the receiver confirmed n events in order. An event can be there twice in a row, because the
+// dispatcher sends an event again if its confirmation came too late.
 func (r *receiver) wantAll(t *testing.T, n int) {
 	t.Helper()
 	r.mu.Lock()

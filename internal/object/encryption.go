@@ -86,7 +86,7 @@ type (
 
 // WithEncryption returns a context for Put, CreateUpload and Copy that says how the new object is encrypted. Without
 // it, the bucket's default decides. The context also gives the key of a customer to PutPart, CopyPart and
-// CompleteUpload. Only a store that is an Encrypter obeys it.
+// CompleteUpload. Stores that do not implement Encrypter ignore the value.
 func WithEncryption(ctx context.Context, e Encryption) context.Context {
 	return context.WithValue(ctx, encrypting{}, e)
 }

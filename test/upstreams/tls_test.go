@@ -24,7 +24,7 @@ import (
 )
 
 // TestUpstreamsOverTLS puts a node in front of a server of ours that speaks TLS with a certificate of its own. The
-// bucket is named in the path and in the host name. A node that does not know the certificate reads nothing.
+// test addresses the bucket by its path and by its host name. A node that does not trust the certificate reads nothing.
 func TestUpstreamsOverTLS(t *testing.T) {
 	needsUpstreams(t)
 	const domain, bucket = "s3.test", "models"

@@ -59,7 +59,7 @@ func (s *statement) coversService(service string) bool {
 // service asks for an action on a key. The values of the request hold the condition keys aws:SourceArn and
 // aws:SourceAccount. DecideService returns document.None if the bucket has no policy or no statement applies. If this
 // server does not understand a restriction of the policy, DecideService returns document.Deny. A public access block
-// takes nothing from services, as in S3.
+// does not limit services, as in S3.
 func (r *Rules) DecideService(service string, action auth.Action, key string,
 	request *document.Request) document.Decision {
 	if r.Policy == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/cache"
 )
 
-// TestWrongContentIsServedToNoReader: while one reader finds out that content is wrong, no other reader gets the
-// content from the disk.
+// TestWrongContentIsServedToNoReader checks that wrong content of an upstream reaches nobody. While one reader detects
+// that the content is wrong, no other reader gets this content from the cache's disk.
 func TestWrongContentIsServedToNoReader(t *testing.T) {
 	f := newFar(t)
 	data := content(30, 100)

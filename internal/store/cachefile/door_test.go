@@ -63,7 +63,8 @@ func TestDescriptorsCannotBeReopenedForWriting(t *testing.T) {
 	}
 }
 
-// TestLeasesOfOthersDoNotStopReads: a client that keeps a lease on a file makes a read a miss for now, and not hang.
+// TestLeasesOfOthersDoNotStopReads reads a cached file on which a client keeps a lease. The read is a miss, and does
+// not hang.
 // The entry stays.
 func TestLeasesOfOthersDoNotStopReads(t *testing.T) {
 	dir := t.TempDir()

@@ -41,7 +41,8 @@ func quick(t *testing.T, f func()) {
 	}
 }
 
-// TestLeasesOfOthersDoNotStopReads: whoever has a lease makes a read fail for now, and not hang.
+// TestLeasesOfOthersDoNotStopReads reads a file on which another process has a lease. The read fails at once with
+// ErrBusy, and does not hang.
 func TestLeasesOfOthersDoNotStopReads(t *testing.T) {
 	f, _ := settledFile(t, 3000)
 	letGo := leased(t, f.Path(1), unix.F_WRLCK)

@@ -124,8 +124,8 @@ func (r *reply) text(limit int64) ([]byte, error) {
 	return body, err
 }
 
-// send sends a request once. The result is a reply with status 2xx or 304, or an error: of package object, a Refusal,
-// or one that wraps ErrUnavailable. If the context ends, send returns at once.
+// send sends a request once. If the status is 2xx or 304, send returns the reply. Otherwise, send returns an error of
+// package object, a Refusal, or an error that wraps ErrUnavailable. If the context ends, send returns at once.
 func (b *Bucket) send(ctx context.Context, q *call) (*reply, error) {
 	name := b.name(q)
 	release := func() {
