@@ -22,18 +22,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resident returns the server's memory in bytes.
+// programPages is the memory in bytes that the server is taken to need for the pages of its program. A kernel with free
+// memory maps more of them, up to the whole program in huge pages, and drops them again when memory is short.
+const programPages = 42 << 20
+
+// resident returns the server's memory in bytes: its own, and at most programPages of mapped files.
 func (s *server) resident(t *testing.T) int64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
+	size := func(name string) int64 {
+		_, rest, ok := strings.Cut(string(text), "\n"+name+":")
+		line, _, _ := strings.Cut(rest, "\n")
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(line), " kB"), 10, 64)
+		if !ok || err != nil {
+			t.Fatalf("the kernel says %q of %s of the server, expected a size in kB", line, name)
+		}
+		return kib << 10
 	}
-	return pages * int64(os.Getpagesize())
+	return size("RssAnon") + size("RssShmem") + min(size("RssFile"), programPages)
 }
 
 func (s *server) descriptors(t *testing.T) int {
