@@ -40,10 +40,7 @@ func (d *directories) authenticate(a *asked) (caller, error) {
 	presigned := args.Has("X-Amz-Algorithm") || args.Has("X-Amz-Signature") || args.Has("X-Amz-Credential")
 	var err error
 	switch {
-	case presigned && authorization != "":
-		return c, invalid("Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter or the Authorization " +
-			"header should be specified")
-	case presigned:
+	case presigned: // checkMechanism has refused a second signature
 		c.signature, err = express.ParseQuery(func(name string) string { return string(args.Peek(name)) })
 	case authorization == "":
 		return c, s3err.GetAPIError(s3err.ErrAccessDenied) // nothing in a directory bucket is public

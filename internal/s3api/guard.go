@@ -172,13 +172,16 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 	return s.answerUnset(ctx)
 }
 
-// prepare checks the load and the path of a request and converts a signature of version 2. All further checks rely on
-// both.
+// prepare checks the load, the path and the number of signatures of a request, and converts a signature of version 2.
+// All further checks rely on these steps.
 func (s *Server) prepare(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	if s.crowd.full() {
 		return s3err.GetAPIError(s3err.ErrSlowDown)
 	}
 	if err := checkName(rctx); err != nil {
+		return err
+	}
+	if err := checkMechanism(rctx); err != nil {
 		return err
 	}
 	return s.convertV2(rctx)

@@ -27,6 +27,40 @@ func invalid(message string) s3err.S3Error {
 	return s3err.APIError{Code: "InvalidArgument", Description: message, HTTPStatusCode: http.StatusBadRequest}
 }
 
+// checkMechanism returns an error if a request is authenticated in more than one way. S3 refuses such a request,
+// because the ways could name two accounts. A preflight request of a browser has the URL of the request that follows,
+// and no signature of its own.
+func checkMechanism(rctx *fasthttp.RequestCtx) s3err.S3Error {
+	args := rctx.QueryArgs()
+	if args.Len() == 0 || rctx.IsOptions() {
+		return nil
+	}
+	v2, v4 := false, false
+	for k := range args.All() {
+		switch string(k) {
+		case "AWSAccessKeyId", "Signature", "Expires":
+			v2 = true
+		case "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature":
+			v4 = true
+		}
+	}
+	if v2 && v4 || (v2 || v4) && authorized(rctx) {
+		return invalid("Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, " +
+			"Signature query string parameter or the Authorization header should be specified")
+	}
+	return nil
+}
+
+// authorized reports whether a request has an Authorization header that is not empty.
+func authorized(rctx *fasthttp.RequestCtx) bool {
+	for _, v := range rctx.Request.Header.PeekAll("Authorization") {
+		if len(v) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // checkName returns an error if the path of a request is badly escaped or not UTF-8. An older version accepted keys
 // that are not UTF-8; such objects can still be deleted.
 func checkName(rctx *fasthttp.RequestCtx) s3err.S3Error {

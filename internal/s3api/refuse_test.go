@@ -353,3 +353,46 @@ func TestWhatNoBucketHas(t *testing.T) {
 	}
 	w.must(200, "HEAD", "/bucket", nil)
 }
+
+// TestOnlyOneSignature signs requests of all kinds in the URL and in a header.
+func TestOnlyOneSignature(t *testing.T) {
+	w := start(t, nil, nil)
+	w.must(200, "PUT", "/bucket", nil)
+	w.must(200, "PUT", "/bucket/key", []byte("x"))
+	presigned := func(method, path, header string) string {
+		return w.exchange(rawRequest{method: method, target: path, query: "60", more: []string{"Authorization", header}}.
+			text(w.addr))
+	}
+	v2 := func(method string) string {
+		return w.exchange(method + " " + v2URL(w, rootSecret, method, "/bucket/key", time.Now().Add(time.Minute), "") +
+			" HTTP/1.1\r\nHost: " + w.addr + "\r\nContent-Length: 0\r\nAuthorization: Basic x\r\n\r\n")
+	}
+	signed := func(method, target string) string {
+		return w.exchange(rawRequest{method: method, target: target}.text(w.addr))
+	}
+	for _, method := range []string{"GET", "HEAD", "PUT", "DELETE"} {
+		for name, reply := range map[string]string{
+			"version 4 and basic":  presigned(method, "/bucket/key", "Basic x"),
+			"version 4 on buckets": presigned(method, "/bucket", "Basic x"),
+			"version 4 twice": presigned(method, "/bucket/key", algorithmV4+
+				" Credential=a/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"),
+			"version 4 and 2":             presigned(method, "/bucket/key", "AWS a:b"),
+			"version 2 and basic":         v2(method),
+			"a signature of version 2":    signed(method, "/bucket/key?Signature=a"),
+			"an access key of version 2":  signed(method, "/bucket/key?AWSAccessKeyId=a"),
+			"an algorithm of version 4":   signed(method, "/bucket/key?X-Amz-Algorithm=a"),
+			"a signature of version 4":    signed(method, "/bucket/key?X-Amz-Signature=a"),
+			"an argument without a value": signed(method, "/bucket/key?X-Amz-Signature="),
+		} {
+			told := strings.Contains(reply, "<Code>InvalidArgument</Code><Message>Only one auth mechanism allowed; only the "+
+				"X-Amz-Algorithm query parameter, Signature query string parameter or the Authorization header should be "+
+				"specified</Message>")
+			if !strings.Contains(reply[:min(len(reply), 20)], "HTTP/1.1 400") || !told && method != "HEAD" {
+				t.Errorf("%s, %s: %.600s", method, name, reply)
+			}
+		}
+	}
+	if r := w.must(200, "GET", "/bucket/key", nil); string(r.body) != "x" {
+		t.Errorf("the object became %q", r.body)
+	}
+}

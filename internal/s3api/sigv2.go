@@ -85,21 +85,16 @@ func (s *Server) convertV2(rctx *fasthttp.RequestCtx) s3err.S3Error {
 	return s.signAgain(rctx, account.AccessKey, account.Secret)
 }
 
-// v2Of returns the version 2 signature of a request, and whether the request has one.
+// v2Of returns the version 2 signature of a request, and whether the request has one. checkMechanism has refused a
+// request with a second signature.
 func v2Of(rctx *fasthttp.RequestCtx) (v2Request, bool, s3err.S3Error) {
 	r := v2Request{rctx: rctx}
 	args := rctx.QueryArgs()
-	header := rctx.Request.Header.Peek("Authorization")
 	inURL := !plainQuery(args) && (args.Has("AWSAccessKeyId") || args.Has("Signature") || args.Has("Expires"))
-	rest, inHeader := bytes.CutPrefix(header, []byte("AWS "))
+	rest, inHeader := bytes.CutPrefix(rctx.Request.Header.Peek("Authorization"), []byte("AWS "))
 	// a preflight request of a browser has the URL of the request that follows
 	if !inURL && !inHeader || rctx.IsOptions() {
 		return r, false, nil
-	}
-	if inURL && len(header) > 0 || args.Has("X-Amz-Signature") || args.Has("X-Amz-Algorithm") ||
-		args.Has("X-Amz-Credential") {
-		return r, true, invalid("Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, " +
-			"Signature query string parameter or the Authorization header should be specified")
 	}
 	if inHeader {
 		access, signature, found := strings.Cut(string(rest), ":")
