@@ -281,11 +281,7 @@ func pick(info *object.Info, header *string, part *int32) (picked, error) {
 		if header == nil || *header == "" {
 			return p, nil
 		}
-		off, n, ok, err := vgwbackend.ParseObjectRange(info.Size, own(header))
-		if err != nil {
-			return p, err
-		}
-		p.Off, p.N, p.partial = off, n, ok
+		return pickRange(info.Size, *header)
 	case len(info.Parts) > 0:
 		count := int32(len(info.Parts))
 		p.parts = &count

@@ -115,7 +115,7 @@ func (b *backend) UploadPartCopy(ctx context.Context, in *s3.UploadPartCopyInput
 	if err != nil {
 		return none, err
 	}
-	off, n, err := vgwbackend.ParseCopySourceRange(src.Size, own(in.CopySourceRange))
+	off, n, err := copySourceRange(src.Size, own(in.CopySourceRange))
 	if err != nil {
 		return none, err
 	}
@@ -185,4 +185,13 @@ func (b *backend) copyPart(ctx context.Context, c object.CopyPart, algo types.Ch
 			return map[string]string{attrSum: sum.Value}, err
 		},
 	})
+}
+
+// copySourceRange returns the range of a source that a part copies. Unlike a Range header, a malformed range is refused
+// and not ignored.
+func copySourceRange(size int64, header string) (off, n int64, err error) {
+	if _, ok := readRange(header); !ok && header != "" {
+		return 0, 0, s3err.GetInvalidArgumentErr(s3err.InvalidArgCopySourceRange, header)
+	}
+	return vgwbackend.ParseCopySourceRange(size, header)
 }

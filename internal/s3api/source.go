@@ -5,7 +5,6 @@ package s3api
 import (
 	"context"
 	"strconv"
-	"strings"
 
 	"github.com/valyala/fasthttp"
 
@@ -35,27 +34,4 @@ func tellSource(ctx context.Context, content object.Content, r object.Range) {
 	h.Set(cacheAgeHeader, strconv.FormatInt(max(from.Age, 0), 10))
 	h.Set(verifiedHeader, from.Verified)
 	rctx.SetUserValue(servedKey, from.From)
-}
-
-// expecting returns a context that tells the store which range a Range header asks for. Headers of an unusual form tell
-// nothing: pick handles them when the size of the object is known.
-func expecting(ctx context.Context, header *string) context.Context {
-	if header == nil {
-		return ctx
-	}
-	text, ok := strings.CutPrefix(*header, "bytes=")
-	first, last, both := strings.Cut(text, "-")
-	off, err := strconv.ParseInt(first, 10, 64)
-	if !ok || !both || err != nil || off < 0 {
-		return ctx
-	}
-	r := object.Range{Off: off, N: -1}
-	if last != "" {
-		end, err := strconv.ParseInt(last, 10, 64)
-		if err != nil || end < off || end-off == 1<<63-1 {
-			return ctx
-		}
-		r.N = end - off + 1
-	}
-	return object.ExpectRange(ctx, r)
 }
