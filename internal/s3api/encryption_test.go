@@ -212,6 +212,31 @@ func TestADefaultEncryptsWhateverIsWritten(t *testing.T) {
 	}
 }
 
+// TestPoliciesOfFormsAndDefaults posts forms to a bucket with a default encryption. As in S3, the policy of a form need
+// not name encryption. A condition on a field that the form does not have fails, also if the condition admits any
+// value.
+func TestPoliciesOfFormsAndDefaults(t *testing.T) {
+	w := startEncrypting(t)
+	w.people("alice")
+	w.as("alice", 200, "PUT", "/corp", "")
+	for _, kind := range []string{"AES256", "aws:kms"} {
+		w.as("alice", 200, "PUT", "/corp?encryption", "<ServerSideEncryptionConfiguration><Rule>"+
+			"<ApplyServerSideEncryptionByDefault><SSEAlgorithm>"+kind+"</SSEAlgorithm></ApplyServerSideEncryptionByDefault>"+
+			"</Rule></ServerSideEncryptionConfiguration>")
+		const key, file = `["starts-with","$key",""]`, `; filename="f"`
+		if r := w.fileForm("alice", "corp", "form", file, key); r.StatusCode != 204 {
+			t.Errorf("%s: %d %s", kind, r.StatusCode, r.body)
+		}
+		if r := w.as("alice", 200, "GET", "/corp/form", ""); r.Header.Get("x-amz-server-side-encryption") != kind {
+			t.Errorf("%s: %v", kind, r.Header)
+		}
+		r := w.fileForm("alice", "corp", "form", file, key, `["starts-with","$x-amz-server-side-encryption",""]`)
+		if r.StatusCode != 403 || r.code() != "AccessDenied" || !strings.Contains(string(r.body), "Policy Condition failed") {
+			t.Errorf("%s, with a condition on a missing field: %d %s", kind, r.StatusCode, r.body)
+		}
+	}
+}
+
 func textInside(text, from, to string) string {
 	_, text, _ = strings.Cut(text, from)
 	text, _, _ = strings.Cut(text, to)
