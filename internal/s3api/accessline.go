@@ -5,6 +5,7 @@ package s3api
 import (
 	"context"
 	"net"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -15,32 +16,65 @@ var background = context.Background()
 
 // accessLine returns the line of a request in the format of Amazon S3's server access logs, with 26 fields.
 func accessLine(owner string, e *Event) []byte {
-	h := e.HTTP
-	if h == nil {
-		h = &HTTP{Size: -1}
+	h := httpOf(e)
+	total := strconv.FormatInt(e.Duration.Milliseconds(), 10)
+	line := startLine(owner, e)
+	line = addFields(line, operationOf(e), keyWord(e.Key), quote(e.Method+" "+h.URI+" "+h.Proto), strconv.Itoa(e.Status),
+		word(e.Code), positive(e.Out), size(h.Size), total, total, quote(h.Referer), quote(h.Agent), word(h.VersionID))
+	return endLine(line, h)
+}
+
+// removal is a key that a list of deletions has deleted.
+type removal struct {
+	key     string
+	version string // that was deleted, or that of the new delete marker
+}
+
+// removalLine returns the line of one key of a list of deletions. As in S3, fields of the HTTP request are in the line
+// of the list alone.
+func removalLine(owner string, e *Event, r removal) []byte {
+	h := httpOf(e)
+	line := startLine(owner, e)
+	line = addFields(line, "BATCH.DELETE.OBJECT", keyWord(r.key), "", strconv.Itoa(http.StatusNoContent), "", "", "", "",
+		"", "", "", word(r.version))
+	return endLine(line, h)
+}
+
+// httpOf returns the HTTP side of a request, or an empty one if it is not known.
+func httpOf(e *Event) *HTTP {
+	if e.HTTP != nil {
+		return e.HTTP
 	}
+	return &HTTP{Size: -1}
+}
+
+// startLine returns the first six fields of a line, which tell the request apart from others.
+func startLine(owner string, e *Event) []byte {
 	remote := e.Remote
 	if host, _, err := net.SplitHostPort(remote); err == nil {
 		remote = host
 	}
-	total := strconv.FormatInt(e.Duration.Milliseconds(), 10)
-	line := make([]byte, 0, 512)
-	add := func(fields ...string) {
-		for _, f := range fields {
-			if len(line) > 0 {
-				line = append(line, ' ')
-			}
-			if f == "" {
-				f = "-"
-			}
-			line = append(line, f...)
+	return addFields(make([]byte, 0, 512), word(owner), word(e.Bucket),
+		"["+e.Time.UTC().Format("02/Jan/2006:15:04:05 -0700")+"]", word(remote), word(e.Account), word(e.RequestID))
+}
+
+// endLine adds the last eight fields of a line, which tell how the client was authenticated.
+func endLine(line []byte, h *HTTP) []byte {
+	return addFields(line, word(h.HostID), word(h.Signature), word(h.Cipher), word(h.Auth), word(h.Host), word(h.TLS), "",
+		"")
+}
+
+// addFields adds fields to a line. An empty field becomes "-".
+func addFields(line []byte, fields ...string) []byte {
+	for _, f := range fields {
+		if len(line) > 0 {
+			line = append(line, ' ')
 		}
+		if f == "" {
+			f = "-"
+		}
+		line = append(line, f...)
 	}
-	add(word(owner), word(e.Bucket), "["+e.Time.UTC().Format("02/Jan/2006:15:04:05 -0700")+"]", word(remote),
-		word(e.Account), word(e.RequestID), operationOf(e), keyWord(e.Key), quote(e.Method+" "+h.URI+" "+h.Proto),
-		strconv.Itoa(e.Status), word(e.Code), positive(e.Out), size(h.Size), total, total, quote(h.Referer),
-		quote(h.Agent), word(h.VersionID), word(h.HostID), word(h.Signature), word(h.Cipher), word(h.Auth), word(h.Host),
-		word(h.TLS), "-", "-")
 	return line
 }
 

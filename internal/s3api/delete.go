@@ -116,7 +116,8 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 		d.Judge = judgeRemoval(d.Bypass)
 		ds = append(ds, d)
 	}
-	quiet := isQuiet(ctx)
+	quiet, logged := isQuiet(ctx), bk.Settings[settingLogging] != nil
+	var removals []removal
 	done, errs := b.store.DeleteMany(patient(ctx), bucket, ds)
 	for i := range ds {
 		d := &ds[i]
@@ -124,6 +125,9 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 		if err != nil {
 			out.Error = append(out.Error, s3err.ObjectDeleteError(&d.Key, some(d.Version), err))
 			continue
+		}
+		if logged {
+			removals = append(removals, removal{key: d.Key, version: own(res.VersionId)})
 		}
 		if quiet {
 			continue
@@ -133,6 +137,9 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 			entry.DeleteMarkerVersionId = res.VersionId
 		}
 		out.Deleted = append(out.Deleted, entry)
+	}
+	if rctx, ok := ctx.(*fasthttp.RequestCtx); ok && len(removals) > 0 {
+		rctx.SetUserValue(removalsKey, removals)
 	}
 	return out, nil
 }

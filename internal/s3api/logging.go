@@ -184,9 +184,17 @@ func loggingOf(s *Server, e *Event) (accesslog.Target, bool) {
 	return t, true
 }
 
-// logAccess writes the line of a finished request to the access log of its bucket.
-func logAccess(s *Server, t accesslog.Target, e *Event) {
-	if err := s.opts.AccessLog(t, accessLine(t.Owner, e)); err != nil {
+// removalsKey is the user value that holds the removals of a list of deletions, if the bucket has an access log.
+const removalsKey = "nebulaio-removals"
+
+// logAccess writes the line of a finished request to the access log of its bucket. As in S3, a list of deletions has
+// another line for each key that was deleted.
+func logAccess(s *Server, t accesslog.Target, e *Event, deleted []removal) {
+	err := s.opts.AccessLog(t, accessLine(t.Owner, e))
+	for i := 0; i < len(deleted) && err == nil; i++ {
+		err = s.opts.AccessLog(t, removalLine(t.Owner, e, deleted[i]))
+	}
+	if err != nil {
 		s.opts.Log.Error("a line of an access log could not be written", "bucket", t.Source, "error", err)
 	}
 }

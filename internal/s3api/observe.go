@@ -76,9 +76,10 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 		if logged && e.HTTP == nil {
 			e.HTTP = describeHTTP(ctx)
 		}
+		deleted, _ := ctx.UserValue(removalsKey).([]removal)
 		finished := func(e *Event) {
 			if logged {
-				logAccess(s, to, e)
+				logAccess(s, to, e, deleted)
 			}
 			if s.opts.Observe != nil {
 				s.opts.Observe(*e)
