@@ -21,13 +21,15 @@ func accessLine(owner string, e *Event) []byte {
 	line := startLine(owner, e)
 	line = addFields(line, operationOf(e), keyWord(e.Key), quote(e.Method+" "+h.URI+" "+h.Proto), strconv.Itoa(e.Status),
 		word(e.Code), positive(e.Out), size(h.Size), total, total, quote(h.Referer), quote(h.Agent), word(h.VersionID))
-	return endLine(line, h)
+	return endLine(line, h, h.ACL)
 }
 
 // removal is a key that a list of deletions has deleted.
 type removal struct {
 	key     string
-	version string // that was deleted, or that of the new delete marker
+	asked   string // version that the request names
+	version string // version that was deleted, or that of the new delete marker
+	acl     bool   // an ACL was needed to allow the deletion
 }
 
 // removalLine returns the line of one key of a list of deletions. As in S3, fields of the HTTP request are in the line
@@ -37,7 +39,7 @@ func removalLine(owner string, e *Event, r removal) []byte {
 	line := startLine(owner, e)
 	line = addFields(line, "BATCH.DELETE.OBJECT", keyWord(r.key), "", strconv.Itoa(http.StatusNoContent), "", "", "", "",
 		"", "", "", word(r.version))
-	return endLine(line, h)
+	return endLine(line, h, r.acl)
 }
 
 // httpOf returns the HTTP side of a request, or an empty one if it is not known.
@@ -58,10 +60,14 @@ func startLine(owner string, e *Event) []byte {
 		"["+e.Time.UTC().Format("02/Jan/2006:15:04:05 -0700")+"]", word(remote), word(e.Account), word(e.RequestID))
 }
 
-// endLine adds the last eight fields of a line, which tell how the client was authenticated.
-func endLine(line []byte, h *HTTP) []byte {
+// endLine adds the last eight fields of a line, which tell how the client was authenticated and authorized.
+func endLine(line []byte, h *HTTP, needsACL bool) []byte {
+	required := ""
+	if needsACL {
+		required = "Yes"
+	}
 	return addFields(line, word(h.HostID), word(h.Signature), word(h.Cipher), word(h.Auth), word(h.Host), word(h.TLS), "",
-		"")
+		required)
 }
 
 // addFields adds fields to a line. An empty field becomes "-".

@@ -5,6 +5,7 @@ package s3api
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // logged returns a world whose access logs go to an auditor, with an empty bucket of alice that has an access log.
@@ -15,8 +16,8 @@ func logged(t *testing.T, header ...string) (*world, *auditor) {
 	w.people("alice", "bob")
 	w.as("alice", 200, "PUT", "/logs", "")
 	w.as("alice", 200, "PUT", "/pictures", "", header...)
-	w.as("alice", 200, "PUT", "/pictures?logging", "<BucketLoggingStatus><LoggingEnabled><TargetBucket>logs</TargetBucket>"+
-		"<TargetPrefix>p</TargetPrefix></LoggingEnabled></BucketLoggingStatus>")
+	w.as("alice", 200, "PUT", "/pictures?logging", "<BucketLoggingStatus><LoggingEnabled><TargetBucket>logs"+
+		"</TargetBucket><TargetPrefix>p</TargetPrefix></LoggingEnabled></BucketLoggingStatus>")
 	a.taken()
 	return w, a
 }
@@ -83,5 +84,75 @@ func TestEachDeletedKeyHasALine(t *testing.T) {
 	w.as("alice", 200, "POST", "/pictures?delete", list("", "a b"))
 	if lines := a.accesses(); len(lines) != 0 {
 		t.Errorf("without an access log: %q", lines)
+	}
+}
+
+// TestTheLogTellsWhetherAnACLWasNeeded sends requests that an ACL allows, and requests that policies or roles allow.
+func TestTheLogTellsWhetherAnACLWasNeeded(t *testing.T) {
+	w, a := logged(t, "x-amz-object-ownership", "ObjectWriter", "x-amz-acl", "public-read-write")
+	w.as("alice", 200, "PUT", "/pictures/open", "x", "x-amz-acl", "public-read")
+	w.as("alice", 200, "PUT", "/pictures/mine", "x")
+	w.as("alice", 204, "PUT", "/pictures?policy", policyOf(statement("Allow", "bob", "s3:GetObject", "pictures/mine"),
+		`{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::pictures/shown"}`))
+	w.as("alice", 200, "PUT", "/pictures/shown", "x", "x-amz-acl", "public-read")
+	w.people("carl")
+	w.allows("carl", "Allow s3:GetObject *")
+	list := "<Delete><Object><Key>b</Key></Object></Delete>"
+	a.accesses()
+	for _, c := range []struct {
+		who, method, path, body string
+		status                  int
+		want                    string // of each line
+	}{
+		{"bob", "GET", "/pictures/open", "", 200, "Yes"},
+		{"bob", "HEAD", "/pictures/open", "", 200, "Yes"},
+		{"bob", "GET", "/pictures/mine", "", 200, "-"}, // the policy of the bucket allows it
+		{"bob", "GET", "/pictures/shown", "", 200, "-"},
+		{"bob", "GET", "/pictures?list-type=2", "", 200, "Yes"},
+		{"bob", "PUT", "/pictures/b", "x", 200, "Yes"},
+		{"bob", "GET", "/pictures/b?acl", "", 200, "Yes"},
+		{"bob", "DELETE", "/pictures/b", "", 204, "Yes"},
+		{"bob", "POST", "/pictures?delete", list, 200, "Yes Yes"},
+		{"bob", "GET", "/pictures/none", "", 404, "-"}, // no object, so nothing was allowed
+		{"bob", "GET", "/pictures?policy", "", 403, "-"},
+		{"alice", "GET", "/pictures/open", "", 200, "-"}, // the owner needs no ACL
+		{"alice", "GET", "/pictures/mine", "", 200, "-"},
+		{"alice", "PUT", "/pictures/b", "x", 200, "-"},
+		{"alice", "GET", "/pictures?list-type=2", "", 200, "-"},
+		{"alice", "POST", "/pictures?delete", list, 200, "- -"},
+		{"", "GET", "/pictures/open", "", 200, "Yes"},
+		{"", "GET", "/pictures/shown", "", 200, "-"},
+		{"", "GET", "/pictures?list-type=2", "", 200, "Yes"},
+		{"", "GET", "/pictures/mine", "", 403, "-"},
+		{rootKey, "GET", "/pictures/open", "", 200, "-"},
+		{rootKey, "PUT", "/pictures/b", "x", 200, "-"},
+		{"carl", "GET", "/pictures/open", "", 200, "-"}, // a policy of the user allows it
+		{"carl", "PUT", "/pictures/b", "x", 200, "Yes"},
+	} {
+		secret := c.who + "-secret"
+		if c.who == rootKey {
+			secret = rootSecret
+		}
+		var header []string
+		if c.body != "" {
+			header = []string{"Content-MD5", md5Base64(c.body)}
+		}
+		r, err := w.try(c.who, secret, c.method, c.path, []byte(c.body), header...)
+		if err != nil || r.StatusCode != c.status {
+			t.Fatalf("%q %s %s: %v, %+v", c.who, c.method, c.path, err, r)
+		}
+		var got []string
+		for _, line := range a.accesses() {
+			got = append(got, line[strings.LastIndexByte(line, ' ')+1:])
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%q %s %s: %q, expected %s", c.who, c.method, c.path, got, c.want)
+		}
+	}
+	w.postedAs("bob", "bob-secret", time.Now(), 204, "pictures", "form")
+	w.postedAs("alice", "alice-secret", time.Now(), 204, "pictures", "form")
+	lines := a.accesses()
+	if len(lines) != 2 || !strings.HasSuffix(lines[0], " - Yes") || !strings.HasSuffix(lines[1], " - -") {
+		t.Errorf("forms: %q", lines)
 	}
 }

@@ -30,6 +30,9 @@ type HTTP struct {
 	TLS       string // such as "TLSv1.3"; empty for plain HTTP
 	Cipher    string
 	Size      int64 // size of the object in bytes; -1 if it is not known
+	// ACL tells that the request was allowed only because of an ACL. Audit logs and buckets without an access log do not
+	// set ACL.
+	ACL bool
 }
 
 // describeHTTP returns the HTTP side of a request whose reply is ready.

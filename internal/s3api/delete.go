@@ -127,7 +127,7 @@ func (b *backend) DeleteObjects(ctx context.Context, in *s3.DeleteObjectsInput) 
 			continue
 		}
 		if logged {
-			removals = append(removals, removal{key: d.Key, version: own(res.VersionId)})
+			removals = append(removals, removal{key: d.Key, asked: d.Version, version: own(res.VersionId)})
 		}
 		if quiet {
 			continue

@@ -77,6 +77,9 @@ func (s *Server) observe(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 			e.HTTP = describeHTTP(ctx)
 		}
 		deleted, _ := ctx.UserValue(removalsKey).([]removal)
+		if logged {
+			tellACL(s, ctx, &e, deleted)
+		}
 		finished := func(e *Event) {
 			if logged {
 				logAccess(s, to, e, deleted)
