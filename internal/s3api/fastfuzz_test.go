@@ -61,7 +61,7 @@ func chosen(data []byte) rawRequest {
 		return at
 	}
 	of := func(list []string) string { return list[next(len(list))] }
-	r := rawRequest{method: of([]string{"GET", "GET", "GET", "PUT"}), target: of(choices.targets)}
+	r := rawRequest{method: of([]string{"GET", "GET", "HEAD", "PUT"}), target: of(choices.targets)}
 	for range next(4) {
 		r.header = append(r.header, choices.headers[next(len(choices.headers))]...)
 	}
@@ -137,6 +137,7 @@ func FuzzFastReplies(f *testing.F) {
 	for i := range choices.targets {
 		f.Add([]byte{0, byte(i)})
 		f.Add([]byte{0, byte(i), 0, 1, 1})
+		f.Add([]byte{2, byte(i), 0, 1, 1})
 		f.Add([]byte{3, byte(i), 1, 22})
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

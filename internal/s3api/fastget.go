@@ -20,8 +20,8 @@ import (
 // emptySHA256 is the SHA-256 of no bytes, which a signed GET has as the hash of its body.
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// get serves a GET of an object, or of a range of it, without versitygw's router and middlewares. The method get
-// returns false, and has changed nothing, if it cannot prove by itself that versitygw would admit the request; the
+// get serves a GET or HEAD of an object, or of a range of it, without versitygw's router and middlewares. The method
+// get returns false, and has changed nothing, if it cannot prove by itself that versitygw would admit the request; the
 // rules are those of put. Here too, versitygw makes every refusal of a signature or of a permission. Objects of other
 // servers are read on the fast path too. If objects have ACLs, only root reads them on the fast path, because each one
 // has rules of its own.
@@ -41,6 +41,9 @@ func (f fastPath) get(ctx fiber.Ctx) (served bool, err error) {
 		return false, nil
 	}
 	c := claim{service: "s3", method: "GET", operation: "GetObject"}
+	if rctx.IsHead() {
+		c.method, c.operation = "HEAD", "HeadObject"
+	}
 	if !c.read(rctx.QueryArgs(), &h) || c.payload != unsignedPayload && c.payload != emptySHA256 {
 		return false, nil
 	}
@@ -62,7 +65,12 @@ func (f fastPath) get(ctx fiber.Ctx) (served bool, err error) {
 	rctx.SetUserValue(operationKey, c.operation)
 	rctx.SetUserValue(string(utils.ContextKeyAccount), toAuth(account))
 	rctx.SetUserValue(string(utils.ContextKeyIsRoot), account.AccessKey == s.opts.Accounts.Root().AccessKey)
-	out, err := s.backend.GetObject(rctx, &in)
+	var out *s3.GetObjectOutput
+	if rctx.IsHead() {
+		out, err = statObject(rctx, s.backend, &in)
+	} else {
+		out, err = s.backend.GetObject(rctx, &in)
+	}
 	if err != nil {
 		if out != nil { // the object is a delete marker
 			rctx.Response.Header.DisableNormalizing()
@@ -87,7 +95,7 @@ func (f fastPath) mayGet(rctx *fasthttp.RequestCtx, account iam.Account, bucket 
 	return (root || !objectsHaveACLs(settings.of)) && f.may(rctx, settings, account, object.ActionGet)
 }
 
-// replyGet writes the reply of a GET, with the names of headers as versitygw writes them.
+// replyGet writes the reply of a GET or HEAD, with the names of headers as versitygw writes them.
 func replyGet(ctx fiber.Ctx, out *s3.GetObjectOutput) {
 	r := ctx.RequestCtx()
 	if len(out.Metadata) > 0 {
@@ -150,5 +158,7 @@ func replyGet(ctx fiber.Ctx, out *s3.GetObjectOutput) {
 	}
 	if out.Body != nil {
 		r.SetBodyStream(out.Body, int(*out.ContentLength))
+		return
 	}
+	h.SetContentLength(int(*out.ContentLength)) // that of the GET, as HTTP requires for a HEAD
 }

@@ -25,7 +25,7 @@ import (
 // identifiers are the parts of an error that differ between any two requests.
 var identifiers = regexp.MustCompile(`<(RequestId|HostId)>[^<]*<`)
 
-// takesFast reports whether the fast path serves a GET.
+// takesFast reports whether the fast path serves a GET or HEAD.
 func takesFast(t *testing.T, w *world, req *http.Request) bool {
 	t.Helper()
 	text, err := httputil.DumpRequestOut(req, true)
@@ -98,11 +98,19 @@ func gets(t testing.TB, over func(*disk.Store) object.Store, change func(*Option
 	return w
 }
 
-// A GET on the fast path has the same reply as one through versitygw.
+// A GET or HEAD on the fast path has the same reply as one through versitygw.
 func TestFastGetsAreOrdinaryGets(t *testing.T) {
+	for _, method := range []string{"GET", "HEAD"} {
+		t.Run(method, func(t *testing.T) { compareReads(t, method) })
+	}
+}
+
+func compareReads(t *testing.T, method string) {
+	t.Helper()
 	w := gets(t, nil, nil)
 	etag := w.must(http.StatusOK, "GET", "/plain/small", nil).Header.Get("ETag")
 	bare, now := strings.Trim(etag, `"`), time.Now().UTC().Format(http.TimeFormat)
+	operation := map[string]string{"GET": "GetObject", "HEAD": "HeadObject"}[method]
 	const slow = "slow" // the fast path leaves the request to versitygw
 	for name, c := range map[string]struct {
 		path   string
@@ -118,7 +126,7 @@ func TestFastGetsAreOrdinaryGets(t *testing.T) {
 		"described":        {path: "/plain/described", status: 200},
 		"tagged":           {path: "/plain/tagged", status: 200},
 		"kept":             {path: "/versioned/kept", status: 200},
-		"named by an SDK":  {path: "/plain/small?x-id=GetObject", status: 200},
+		"named by an SDK":  {path: "/plain/small?x-id=" + operation, status: 200},
 		"named wrongly":    {path: "/plain/small?x-id=PutObject", way: slow, status: 200},
 		"unsigned payload": {path: "/plain/small", hash: unsignedPayload, status: 200},
 		"another payload":  {path: "/plain/small", hash: strings.Repeat("0", 64), way: slow, status: 400},
@@ -168,7 +176,7 @@ func TestFastGetsAreOrdinaryGets(t *testing.T) {
 			if c.user != "" {
 				key, secret = c.user, c.user+"ssecret"
 			}
-			req := w.request("GET", c.path, nil, append(header, c.header...)...)
+			req := w.request(method, c.path, nil, append(header, c.header...)...)
 			sign(t, req, key, secret, c.hash)
 			r := w.sent(req)
 			if r.StatusCode != c.status {
@@ -197,7 +205,13 @@ func TestFastGetsFollowTheRules(t *testing.T) {
 	get := func(secret string) int {
 		req := w.request("GET", "/bobs/a", nil)
 		sign(t, req, "bob", secret, emptySHA256)
-		return w.sent(req).StatusCode
+		r := w.sent(req)
+		head := w.request("HEAD", "/bobs/a", nil)
+		sign(t, head, "bob", secret, emptySHA256)
+		if h := w.sent(head); h.StatusCode != r.StatusCode {
+			t.Errorf("status %d of HEAD and %d of GET", h.StatusCode, r.StatusCode)
+		}
+		return r.StatusCode
 	}
 	if a, b := get("bobssecret"), get("guessed"); a != http.StatusOK || b != http.StatusForbidden {
 		t.Errorf("status %d with the secret and %d with another one, expected 200 and 403", a, b)
@@ -209,13 +223,18 @@ func TestFastGetsFollowTheRules(t *testing.T) {
 }
 
 // BenchmarkGet reads an object of 4 KiB over one connection, on the fast path and through versitygw.
-func BenchmarkGet(b *testing.B) {
+func BenchmarkGet(b *testing.B) { benchmarkReads(b, "GET") }
+
+// BenchmarkHead is like BenchmarkGet for HEAD.
+func BenchmarkHead(b *testing.B) { benchmarkReads(b, "HEAD") }
+
+func benchmarkReads(b *testing.B, method string) {
 	for name, header := range map[string][]string{"fast": nil, "versitygw": {"X-Not-Plain", "1"}} {
 		b.Run(name, func(b *testing.B) {
 			w := start(b, nil, func(o *Options) { o.Observe = nil })
 			w.must(http.StatusOK, "PUT", "/plain", nil)
 			w.must(http.StatusOK, "PUT", "/plain/small", bytes.Repeat([]byte("x"), 4096))
-			req := w.request("GET", "/plain/small", nil, header...)
+			req := w.request(method, "/plain/small", nil, header...)
 			sign(b, req, rootKey, rootSecret, emptySHA256)
 			text, err := httputil.DumpRequestOut(req, false)
 			if err != nil {

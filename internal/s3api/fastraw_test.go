@@ -240,7 +240,7 @@ func (w *world) exchange(text string) string {
 		w.t.Fatal(err)
 	}
 	_ = c.(*net.TCPConn).CloseWrite()
-	r, out := bufio.NewReader(c), ""
+	r, out, head := bufio.NewReader(c), "", strings.HasPrefix(text, "HEAD ")
 	for {
 		var lines []string
 		for {
@@ -259,13 +259,14 @@ func (w *world) exchange(text string) string {
 				n, _ = strconv.ParseInt(strings.TrimSpace(v), 10, 64)
 			}
 		}
-		if strings.HasPrefix(lines[0], "HTTP/1.1 304") || strings.HasPrefix(text, "HEAD ") && out == "" {
+		if strings.HasPrefix(lines[0], "HTTP/1.1 304") || head {
 			n = 0
 		}
+		head = head && strings.HasPrefix(lines[0], "HTTP/1.1 100")
 		slices.Sort(lines[1:])
-		head := passing.ReplaceAllString("\r\n"+strings.Join(lines, ""), "\r\n$2")
+		lead := passing.ReplaceAllString("\r\n"+strings.Join(lines, ""), "\r\n$2")
 		body, err := io.ReadAll(io.LimitReader(r, n))
-		out += head + "\r\n" + passing.ReplaceAllString(string(body), "<$1><")
+		out += lead + "\r\n" + passing.ReplaceAllString(string(body), "<$1><")
 		if err != nil {
 			return out + err.Error()
 		}
@@ -298,7 +299,7 @@ func (w *world) fast(text string) bool {
 	rctx.SetUserValue(requestKey, ctx)
 	var served bool
 	switch path := (fastPath{w.server}); {
-	case rctx.IsGet():
+	case rctx.IsGet(), rctx.IsHead():
 		served, _ = path.get(ctx)
 	case rctx.IsPut():
 		served, _ = path.put(ctx)

@@ -48,7 +48,7 @@ const (
 )
 
 // plainNames are the headers of a request on the fast path, as the HTTP server writes their names. Headers without a
-// position above have no meaning for PUT and GET.
+// position above have no meaning for PUT, GET and HEAD.
 var plainNames = [...]string{
 	"Host", "Content-Length", "Content-Type", "Authorization", "X-Amz-Date", "X-Amz-Content-Sha256",
 	"X-Amz-Sdk-Checksum-Algorithm", "X-Amz-Checksum-Crc32", "X-Amz-Checksum-Crc32c", "X-Amz-Checksum-Crc64nvme",
@@ -66,7 +66,8 @@ const (
 	// headerRequired are the headers that a signature has to cover if a request has them.
 	headerRequired = 1<<headerHost | 1<<headerDate | 1<<headerPayload | headerChecksums | 1<<headerToken |
 		1<<headerMode | 1<<(len(plainNames)-1)
-	// headerReads are the headers that only a GET on the fast path may have, headerWrites those that only a PUT may have.
+	// headerReads are the headers that only a GET or HEAD on the fast path may have. headerWrites are those that only a
+	// PUT may have.
 	headerReads  headerSet = 1<<headerRange | 1<<headerMatch | 1<<headerNoMatch | 1<<headerMode
 	headerWrites           = headerChecksums | 1<<headerToken | 1<<headerExpect
 )
@@ -98,7 +99,7 @@ func (h *plainHeader) read(from *fasthttp.RequestHeader) bool {
 	return true
 }
 
-// readGet is like read for a GET, which has no body.
+// readGet is like read for a GET or HEAD, which has no body.
 func (h *plainHeader) readGet(from *fasthttp.RequestHeader) bool {
 	return len(from.Peek("Content-Length")) == 0 && h.collect(from) && !h.has(headerWrites)
 }

@@ -134,6 +134,19 @@ func readObject(ctx context.Context, b *backend, in *s3.GetObjectInput, bk *obje
 
 // HeadObject returns the same headers as GetObject, without opening the object's content.
 func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.HeadObjectOutput, error) {
+	out, err := statObject(ctx, b, &s3.GetObjectInput{
+		Bucket: in.Bucket, Key: in.Key, VersionId: in.VersionId, IfMatch: in.IfMatch, IfNoneMatch: in.IfNoneMatch,
+		IfModifiedSince: in.IfModifiedSince, IfUnmodifiedSince: in.IfUnmodifiedSince, Range: in.Range,
+		PartNumber: in.PartNumber, ChecksumMode: in.ChecksumMode,
+	})
+	if out == nil {
+		return nil, err
+	}
+	return head(out), err
+}
+
+// statObject returns the reply to a GET without its body. For a delete marker, it returns an error and an output.
+func statObject(ctx context.Context, b *backend, in *s3.GetObjectInput) (*s3.GetObjectOutput, error) {
 	ref := refOf(in.Bucket, in.Key, in.VersionId)
 	bk, err := b.admitRead(ctx, ref)
 	if err != nil {
@@ -152,7 +165,7 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 		if err == nil {
 			err = object.ErrIsMarker
 		}
-		return &s3.HeadObjectOutput{DeleteMarker: ptr(true), LastModified: &info.Modified, VersionId: &info.Version},
+		return &s3.GetObjectOutput{DeleteMarker: ptr(true), LastModified: &info.Modified, VersionId: &info.Version},
 			b.s3Error("HeadObject", ref, err)
 	}
 	if err != nil {
@@ -161,16 +174,12 @@ func (b *backend) HeadObject(ctx context.Context, in *s3.HeadObjectInput) (*s3.H
 	if err := unlock(store, b, "HeadObject", ref, &info); err != nil {
 		return nil, err
 	}
-	get := &s3.GetObjectInput{
-		IfMatch: in.IfMatch, IfNoneMatch: in.IfNoneMatch, IfModifiedSince: in.IfModifiedSince,
-		IfUnmodifiedSince: in.IfUnmodifiedSince, Range: in.Range, PartNumber: in.PartNumber, ChecksumMode: in.ChecksumMode,
-	}
-	p, err := judgeRead(ctx, get, &info)
+	p, err := judgeRead(ctx, in, &info)
 	if err != nil {
 		return nil, err
 	}
 	tellEncryption(ctx, info.Attributes)
-	return head(b.describe(ctx, get, bk, ref, &info, &p)), nil
+	return b.describe(ctx, in, bk, ref, &info, &p), nil
 }
 
 // head returns the reply to a HEAD with the same headers as the reply to a GET.
@@ -180,7 +189,8 @@ func head(o *s3.GetObjectOutput) *s3.HeadObjectOutput {
 		ContentType: o.ContentType, ContentEncoding: o.ContentEncoding, ContentDisposition: o.ContentDisposition,
 		ContentLanguage: o.ContentLanguage, CacheControl: o.CacheControl, ExpiresString: o.ExpiresString,
 		WebsiteRedirectLocation: o.WebsiteRedirectLocation, ETag: o.ETag, LastModified: o.LastModified,
-		Metadata: o.Metadata, TagCount: o.TagCount, StorageClass: o.StorageClass, VersionId: o.VersionId,
+		DeleteMarker: o.DeleteMarker, Metadata: o.Metadata,
+		TagCount: o.TagCount, StorageClass: o.StorageClass, VersionId: o.VersionId,
 		ObjectLockMode: o.ObjectLockMode, ObjectLockRetainUntilDate: o.ObjectLockRetainUntilDate,
 		ObjectLockLegalHoldStatus: o.ObjectLockLegalHoldStatus,
 		ChecksumType:              o.ChecksumType, ChecksumCRC32: o.ChecksumCRC32, ChecksumCRC32C: o.ChecksumCRC32C,

@@ -135,7 +135,7 @@ func (s *Server) guard(ctx fiber.Ctx) (err error) {
 		if served, err := (fastPath{s}).put(ctx); served {
 			return err
 		}
-	case rctx.IsGet() && at == onObject:
+	case (rctx.IsGet() || rctx.IsHead()) && at == onObject:
 		if served, err := (fastPath{s}).get(ctx); served {
 			return err
 		}
