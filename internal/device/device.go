@@ -90,6 +90,23 @@ type Queue interface {
 	Close() error
 }
 
+// CopyBatcher is implemented by queues that may take several copies by one call. A device with such a queue loses less
+// time between the copies.
+type CopyBatcher interface {
+	Queue
+	// Batches reports whether CopyInAll works. It depends on the driver.
+	Batches() bool
+	// CopyInAll queues copies from host memory to device memory, in any order among themselves. After an error, some
+	// of them may be queued.
+	CopyInAll(copies []Copy) error
+}
+
+// Copy is a copy from host memory Src, which must be pinned, to device memory Dst.
+type Copy struct {
+	Dst Ptr
+	Src []byte
+}
+
 // Mark is a point in a queue that callers can wait for. A Mark can be recorded and waited for many times.
 type Mark interface {
 	// Record places the mark after all work that is queued now.

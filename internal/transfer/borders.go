@@ -56,8 +56,8 @@ func bordersOf(d device.Device, segs []Segment) borders {
 }
 
 // copyIn queues the copies of data to dst, one for each allocation.
-func (t *Load) copyIn(dst device.Ptr, data []byte) error {
-	q, queued := t.port.queue, false
+func (t *Load) copyIn(dst device.Ptr, data []byte, to copier) error {
+	queued := false
 	at, exact := slices.BinarySearch(t.borders, dst)
 	if exact {
 		at++
@@ -67,9 +67,9 @@ func (t *Load) copyIn(dst device.Ptr, data []byte) error {
 		if at < len(t.borders) && t.borders[at]-dst < device.Ptr(n) {
 			n = int(t.borders[at] - dst)
 		}
-		if err := q.CopyIn(dst, data[:n]); err != nil {
+		if err := to(dst, data[:n]); err != nil {
 			if queued { // the copies before have no mark behind them
-				err = errors.Join(err, q.Drain())
+				err = errors.Join(err, t.port.queue.Drain())
 			}
 			return err
 		}

@@ -22,7 +22,8 @@ type slot struct {
 	reading plan.Chunk
 	joined  []plan.Chunk // the chunks of reading, if it is several
 	n       int64
-	mark    device.Mark
+	mark    landing
+	seat    seat        // mark, if the copy goes with those of other slots
 	sum     device.Sum  // runs after mark; nil if the chunk is summed already or not verified
 	also    []peerCopy  // copies to other devices
 	queued  tally.Start // of the copy or, with io_uring, of the read
@@ -30,6 +31,15 @@ type slot struct {
 	got     int         // io_uring: bytes read so far
 	pinned  bool        // io_uring: the file is pinned open
 }
+
+// landing tells when a copy has ended.
+type landing interface {
+	Wait() error
+	Done() (bool, error)
+}
+
+// copier queues one copy to the device.
+type copier func(dst device.Ptr, data []byte) error
 
 // slotsOf makes the slots of a worker from staging slots.
 func slotsOf(all []*staging.Slot) []*slot {
@@ -76,7 +86,7 @@ func deliver(t *Load, c plan.Chunk, data []byte, s *slot) {
 		t.ready.landed(c)
 		t.e.sched.done(&t.task, c.Len)
 	default:
-		send(t, c, data, s, sum, func() error { return t.copyIn(c.Dst, data) })
+		send(t, c, data, s, sum, func(to copier) error { return t.copyIn(c.Dst, data, to) })
 	}
 }
 
@@ -117,10 +127,10 @@ func deliverWoven(t *Load, c plan.Chunk, data []byte, s *slot) {
 		t.e.sched.done(&t.task, n)
 		return
 	}
-	send(t, c, data[:n], s, nil, func() error {
+	send(t, c, data[:n], s, nil, func(to copier) error {
 		var at int64
 		for dst, k := range c.Places() {
-			if err := t.copyIn(dst, data[at:at+k]); err != nil {
+			if err := t.copyIn(dst, data[at:at+k], to); err != nil {
 				if at > 0 { // queued copies of this chunk have no mark behind them
 					err = errors.Join(err, t.port.queue.Drain())
 				}
@@ -142,7 +152,7 @@ func sendApart(t *Load, c plan.Chunk, segs []plan.Segment, data []byte, s *slot)
 		t.e.sched.done(&t.task, 0)
 		return
 	}
-	send(t, c, data[:n], s, nil, func() error {
+	send(t, c, data[:n], s, nil, func(to copier) error {
 		queued := false
 		for i := range segs {
 			x := &segs[i]
@@ -150,7 +160,7 @@ func sendApart(t *Load, c plan.Chunk, segs []plan.Segment, data []byte, s *slot)
 			if lo >= hi {
 				continue
 			}
-			if err := t.port.queue.CopyIn(x.Dst+device.Ptr(lo-x.Off), data[lo-c.Off:hi-c.Off]); err != nil {
+			if err := to(x.Dst+device.Ptr(lo-x.Off), data[lo-c.Off:hi-c.Off]); err != nil {
 				if queued { // queued copies of this chunk have no mark behind them
 					err = errors.Join(err, t.port.queue.Drain())
 				}
@@ -164,10 +174,14 @@ func sendApart(t *Load, c plan.Chunk, segs []plan.Segment, data []byte, s *slot)
 
 // send calls copies to queue the copies of data, which is in s. It then queues the copies to the peers and, if sum is
 // not nil, the checksum on the device. After an error nothing of this is running.
-func send(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies func() error) {
+func send(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies func(to copier) error) {
+	if t.port.convoy != nil && sum == nil && len(t.fan.peers) == 0 && s.Pinned() {
+		sendTogether(t, c, data, s, copies)
+		return
+	}
 	m, err := s.MarkFor(t.port.queue)
 	if err == nil {
-		err = copies()
+		err = copies(t.port.queue.CopyIn)
 	}
 	if err != nil {
 		t.e.sched.failed(&t.task, copyError(t, c, err))
@@ -193,6 +207,25 @@ func send(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies fu
 	s.t, s.n, s.mark, s.sum, s.queued, s.reading = t, int64(len(data)), m, sum, t.tally.Begin(tally.StageCopy), c
 }
 
+// sendTogether gives the copies of data, which is in s, to the device's convoy.
+func sendTogether(t *Load, c plan.Chunk, data []byte, s *slot, copies func(to copier) error) {
+	s.seat.convoy, s.seat.copies = t.port.convoy, s.seat.copies[:0]
+	err := copies(func(dst device.Ptr, part []byte) error {
+		s.seat.copies = append(s.seat.copies, device.Copy{Dst: dst, Src: part})
+		return nil
+	})
+	queued := t.tally.Begin(tally.StageCopy)
+	if err == nil {
+		err = t.port.convoy.add(&s.seat)
+	}
+	if err != nil {
+		queued.Drop()
+		t.e.sched.failed(&t.task, copyError(t, c, err))
+		return
+	}
+	s.t, s.n, s.mark, s.sum, s.queued, s.reading = t, int64(len(data)), &s.seat, nil, queued, c
+}
+
 func waitSum(s device.Sum) error {
 	if s == nil {
 		return nil
@@ -208,7 +241,7 @@ func settle(s *slot) {
 	start := s.t.tally.Begin(tally.StageWaitCopy)
 	sumErr := waitSum(s.sum) // the sum ends after the copy, but does not report errors of the copy
 	err := s.mark.Wait()
-	if err != nil {
+	if err != nil && !(s.mark == &s.seat && s.seat.unqueued()) {
 		// The mark does not show whether the copy is done. The destination is free only when the queue is empty.
 		err = errors.Join(err, s.t.port.queue.Drain())
 	}

@@ -124,7 +124,7 @@ func TestAFewBytesThatFail(t *testing.T) {
 	b := alloc(t, d, 4096)
 	data := make([]byte, 4096)
 	for name, arrange := range map[string]func(){
-		"queue copy": func() { g.Fail("cuMemcpyHtoDAsync_v2", 0, 1, fakegpu.InvalidValue) },
+		"queue copy": func() { g.Fail(fakegpu.CopyToDevice, 0, 1, fakegpu.InvalidValue) },
 		"copy":       func() { g.FailCopy(1, fakegpu.LaunchFailed, false) },
 		"drain":      func() { g.Fail("cuStreamSynchronize", 0, 1, fakegpu.LaunchFailed) },
 	} {

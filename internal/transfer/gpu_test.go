@@ -238,15 +238,17 @@ func (r reader) by(o Options) Options {
 	return o
 }
 
-// onEachReader runs a test for each way to read the file, each with a fake GPU of its own.
+// onEachReader runs a test for each way to read the file and each kind of driver, each with a fake GPU of its own.
 func onEachReader(t *testing.T, path string, run func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader)) {
 	t.Helper()
 	for name, reader := range readers {
-		t.Run(name, func(t *testing.T) {
-			f := openFile(t, path)
-			requireDirect(t, f)
-			run(t, fakegpu.Build(t, fakegpu.Options{}), f, reader)
-		})
+		for kind, without := range fakegpu.OldDrivers() {
+			t.Run(strings.Trim(name+", "+kind, ", "), func(t *testing.T) {
+				f := openFile(t, path)
+				requireDirect(t, f)
+				run(t, fakegpu.Build(t, fakegpu.Options{Without: without}), f, reader)
+			})
+		}
 	}
 }
 
@@ -324,9 +326,9 @@ func (x failing) checkNamed(t *testing.T, call string) {
 func TestGPUACopyThatCannotBeQueued(t *testing.T) {
 	for _, skip := range []int{0, 5, 47} {
 		t.Run(fmt.Sprint(skip), func(t *testing.T) {
-			eachReader(t, fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", skip, fakegpu.LaunchFailed),
+			eachReader(t, fakegpu.FailingCall(fakegpu.CopyToDevice, skip, fakegpu.LaunchFailed),
 				func(t *testing.T, x failing) {
-					x.checkNamed(t, "cuMemcpyHtoDAsync")
+					x.checkNamed(t, "cuMemcpy")
 					x.checkOver(t)
 					x.g.CheckIdle()
 				})
@@ -337,7 +339,7 @@ func TestGPUACopyThatCannotBeQueued(t *testing.T) {
 func TestGPUAFailedTransferWaitsForItsOtherCopies(t *testing.T) {
 	eachReader(t, func(g *fakegpu.GPU) {
 		g.Hold(0)
-		g.Fail("cuMemcpyHtoDAsync_v2", 1, 1, fakegpu.LaunchFailed)
+		g.Fail(fakegpu.CopyToDevice, 1, 1, fakegpu.LaunchFailed)
 	}, func(t *testing.T, x failing) {
 		waitFailed(x.tr)
 		if n := x.g.Count("copies_in_flight"); n == 0 {

@@ -46,7 +46,7 @@ func (w *worker) doJoined(t *Load, cs []plan.Chunk) {
 	}
 	data := s.Mem[:all.Len]
 	all.Summed = true // each chunk by itself, if its file is verified
-	send(t, all, data, s, nil, func() error { return t.copyIn(all.Dst, data) })
+	send(t, all, data, s, nil, func(to copier) error { return t.copyIn(all.Dst, data, to) })
 	if s.t == nil { // send has counted one chunk as failed
 		w.e.sched.dropAll(&t.task, len(cs)-1)
 		return

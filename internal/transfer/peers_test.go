@@ -212,7 +212,7 @@ func TestPeersWhenTheDeviceFails(t *testing.T) {
 	path, _ := writeFile(t, 2*units.MiB, 75)
 	for name, arrange := range map[string]func(g *fakegpu.GPU){
 		"queue peer copy":   fakegpu.FailingCall("cuMemcpyPeerAsync", 3, fakegpu.InvalidValue),
-		"queue staged copy": fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", 4, fakegpu.InvalidValue),
+		"queue staged copy": fakegpu.FailingCall(fakegpu.CopyToDevice, 4, fakegpu.InvalidValue),
 		"copy":              fakegpu.FailingCopy(7, fakegpu.LaunchFailed, false),
 		"copy, sticky":      fakegpu.FailingCopy(8, fakegpu.LaunchFailed, true),
 		"order":             fakegpu.FailingCall("cuStreamWaitEvent", 2, fakegpu.InvalidValue),

@@ -14,6 +14,7 @@ type port struct {
 	dev device.Device
 	// queue is the one queue for all copies. Two queues were measured to be slower, by 2 to 4 %.
 	queue  device.Queue
+	convoy *convoy       // copies to the device in batches; nil if the queue takes single copies only
 	mapper device.Mapper // nil if the CPU cannot address the memory
 	lib    *library      // libcufile; opened at the first use
 
@@ -59,7 +60,7 @@ func (ps *ports) of(dev device.Device) (*port, error) {
 		return nil, err
 	}
 	m, _ := dev.(device.Mapper)
-	p := &port{dev: dev, queue: q, mapper: m, lib: newLibrary()}
+	p := &port{dev: dev, queue: q, convoy: convoyOf(q), mapper: m, lib: newLibrary()}
 	ps.all[dev] = p
 	return p, nil
 }
@@ -98,7 +99,7 @@ func (ps *ports) close() []error {
 		}
 	}
 	for _, p := range ps.all {
-		all = append(all, p.lib.close(), p.sums.close(), p.ferries.close(), p.queue.Close())
+		all = append(all, p.lib.close(), p.sums.close(), p.ferries.close(), p.convoy.close(), p.queue.Close())
 	}
 	return all
 }

@@ -31,8 +31,8 @@ type Driver struct {
 	fn      symbols
 }
 
-// symbols are looked up by their exact versioned names. The symbols in bindings are needed. Those in optional and
-// helpful are 0 if the driver lacks them, and their users check this.
+// symbols are looked up by their exact versioned names. The symbols in bindings are needed. Those in optional, helpful
+// and recent are 0 if the driver lacks them, and their users check this.
 type symbols struct {
 	init, driverGetVersion, getErrorName, getErrorString               dl.Func
 	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID            dl.Func
@@ -48,6 +48,7 @@ type symbols struct {
 
 	pointerGetAttributes, deviceCanAccessPeer, ctxEnablePeerAccess, memcpyPeerAsync dl.Func
 	memHostGetDevicePointer                                                         dl.Func
+	memcpyBatchAsync, memcpyBatchAsyncOld                                           dl.Func
 }
 
 // bindings lists the needed symbols, each with its names, the newest first.
@@ -109,6 +110,15 @@ func (s *symbols) helpful() []binding {
 	}
 }
 
+// recent lists symbols that a complete driver lacks if it is older than CUDA 12.8 or 13.0. Without them copies go one
+// by one.
+func (s *symbols) recent() []binding {
+	return []binding{
+		{&s.memcpyBatchAsync, []string{"cuMemcpyBatchAsync_v2"}},
+		{&s.memcpyBatchAsyncOld, []string{"cuMemcpyBatchAsync"}},
+	}
+}
+
 type binding struct {
 	dst   *dl.Func
 	names []string
@@ -134,6 +144,7 @@ func Find(names ...string) (*Driver, []device.Finding, error) {
 	}
 	missing := bind(lib, d.fn.bindings())
 	lesser, unhelpful := bind(lib, d.fn.optional()), bind(lib, d.fn.helpful())
+	bind(lib, d.fn.recent())
 	// The version is checked before the symbols, because an old driver is the better explanation for a missing
 	// symbol.
 	if d.fn.driverGetVersion != 0 {

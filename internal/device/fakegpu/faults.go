@@ -2,6 +2,16 @@
 
 package fakegpu
 
+// CopyToDevice is the name by which Fail and FailingCall refuse a copy to the device, whether the copy comes alone or
+// in a batch. The copies of the batch before it are queued.
+const CopyToDevice = "copy to device"
+
+// OldDrivers are the symbols that drivers lack, by what such a driver cannot do: "" is a driver that lacks nothing.
+func OldDrivers() map[string][]string {
+	return map[string][]string{"": nil, "batches of CUDA 12.8": {"cuMemcpyBatchAsync_v2"},
+		"single copies": {"cuMemcpyBatchAsync_v2", "cuMemcpyBatchAsync"}}
+}
+
 // FailingCall returns a function that makes one call of the driver function fn return code, after skip other calls of
 // it. Tables of failures hold such functions.
 func FailingCall(fn string, skip, code int) func(g *GPU) {

@@ -29,6 +29,9 @@ func (s *Slot) ReadyFor(dev device.Device) bool { return s.part.readyFor(dev) }
 // Ensure allocates the pages of the slot and pins them for dev. Later calls of Ensure return at once.
 func (s *Slot) Ensure(dev device.Device) { s.part.ensure(dev) }
 
+// Pinned reports whether the memory of the slot is pinned for a device.
+func (s *Slot) Pinned() bool { return s.part.tried.Load() && s.part.pinErr == nil }
+
 // MarkFor returns the slot's mark (a completion event) on a queue, and makes it at the first call.
 func (s *Slot) MarkFor(q device.Queue) (device.Mark, error) {
 	if m, ok := s.marks[q]; ok {

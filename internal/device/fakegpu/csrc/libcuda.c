@@ -98,7 +98,7 @@ static long flip_copy_at, flip_sum_at;
 static _Thread_local struct { struct context *stack[32]; int depth; } current;
 
 static struct {
-	long copies_queued, copies_done, copies_failed, copies_in_flight, copies_held, pageable_copies, bytes_in, bytes_out;
+	long copies_queued, copies_done, copies_failed, copies_in_flight, copies_held, pageable_copies, bytes_in, bytes_out, batches;
 	long streams, events, allocations, registered_ranges, pushed, context_errors, event_waits, waiting_for_event, used_after_free, failures, drains;
 	long peer_copies, peer_through_host, peers_enabled;
 	long modules, steps_queued, steps_done, steps_failed, steps_in_flight, steps_held;
@@ -107,7 +107,7 @@ static struct {
 
 static const struct { const char *name; long *value; } counters[] = {
 #define C(x) {#x, &n.x}
-	C(copies_queued), C(copies_done), C(copies_failed), C(copies_in_flight), C(copies_held), C(pageable_copies), C(bytes_in), C(bytes_out),
+	C(copies_queued), C(copies_done), C(copies_failed), C(copies_in_flight), C(copies_held), C(pageable_copies), C(bytes_in), C(bytes_out), C(batches),
 	C(streams), C(events), C(allocations), C(registered_ranges), C(pushed), C(context_errors), C(event_waits), C(waiting_for_event), C(used_after_free), C(failures), C(drains),
 	C(peer_copies), C(peer_through_host), C(peers_enabled),
 	C(modules), C(steps_queued), C(steps_done), C(steps_failed), C(steps_in_flight), C(steps_held),
@@ -512,6 +512,8 @@ static int copy(struct context *c, void *dst, const void *src, size_t size, stru
 	struct range *g = inside(device_memory, dev, size);
 	if (!g || g->ctx != c) return INVALID_VALUE;
 	struct range *pin = inside(registered, host, size);
+	int refused = bytes == &n.bytes_in ? injected("copy to device") : 0;
+	if (refused) return refused;
 	if (!pin || (!pin->portable && pin->ctx != c)) n.pageable_copies++;
 	*bytes += size;
 	n.copies_queued++;
@@ -525,6 +527,38 @@ int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t size, struct stre
 	ENTER("cuMemcpyHtoDAsync_v2");
 	NEED_CONTEXT(c);
 	LEAVE(copy(c, (void *)(uintptr_t)dst, src, size, h, dst, (uintptr_t)src, &n.bytes_in));
+}
+
+/* All copies of a batch, or none if one of them is wrong. */
+static int copies(struct context *c, uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count_, void *attrs, size_t *index, size_t kinds, size_t *failed, struct stream *h)
+{
+	if (!h || !count_ || !attrs || kinds != 1 || index[0] != 0 || *(int *)attrs != 1) return INVALID_VALUE;
+	for (size_t i = 0; i < count_; i++)
+		if (!sizes[i] || !inside(device_memory, dsts[i], sizes[i]) || !inside(registered, srcs[i], sizes[i])) {
+			if (failed) *failed = i;
+			return INVALID_VALUE;
+		}
+	for (size_t i = 0; i < count_; i++) {
+		int r = copy(c, (void *)(uintptr_t)dsts[i], (void *)(uintptr_t)srcs[i], sizes[i], h, dsts[i], srcs[i], &n.bytes_in);
+		if (r) return r;
+	}
+	n.batches++;
+	return 0;
+}
+
+int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count_, void *attrs, size_t *index, size_t kinds, struct stream *h)
+{
+	ENTER("cuMemcpyBatchAsync_v2");
+	NEED_CONTEXT(c);
+	LEAVE(copies(c, dsts, srcs, sizes, count_, attrs, index, kinds, NULL, h));
+}
+
+int cuMemcpyBatchAsync(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count_, void *attrs, size_t *index, size_t kinds, size_t *failed, struct stream *h)
+{
+	ENTER("cuMemcpyBatchAsync");
+	NEED_CONTEXT(c);
+	if (!failed) LEAVE(INVALID_VALUE);
+	LEAVE(copies(c, dsts, srcs, sizes, count_, attrs, index, kinds, failed, h));
 }
 
 int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t size, struct stream *h)
