@@ -94,7 +94,7 @@ type Queue interface {
 // time between the copies.
 type CopyBatcher interface {
 	Queue
-	// Batches reports whether CopyInAll works. It depends on the driver.
+	// Batches reports whether CopyInAll works, which depends on the driver.
 	Batches() bool
 	// CopyInAll queues copies from host memory to device memory, in any order among themselves. After an error, some
 	// of them may be queued.

@@ -6,7 +6,7 @@ package fakegpu
 // in a batch. The copies of the batch before it are queued.
 const CopyToDevice = "copy to device"
 
-// OldDrivers are the symbols that drivers lack, by what such a driver cannot do: "" is a driver that lacks nothing.
+// OldDrivers returns the symbols that older drivers lack, by a name for each kind of driver. The newest has no name.
 func OldDrivers() map[string][]string {
 	return map[string][]string{"": nil, "batches of CUDA 12.8": {"cuMemcpyBatchAsync_v2"},
 		"single copies": {"cuMemcpyBatchAsync_v2", "cuMemcpyBatchAsync"}}
