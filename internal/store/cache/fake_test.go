@@ -164,7 +164,7 @@ func (s *sending) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	s.f.mu.Lock()
-	before, flip := s.f.before, s.f.flip
+	before := s.f.before
 	err := s.f.breakAt[s.at]
 	delete(s.f.breakAt, s.at)
 	s.f.mu.Unlock()
@@ -177,6 +177,9 @@ func (s *sending) Read(p []byte) (int, error) {
 	if err := s.f.reachable(); err != nil {
 		return 0, err
 	}
+	s.f.mu.Lock()
+	flip := s.f.flip
+	s.f.mu.Unlock()
 	i, err := s.f.Store.Stat(s.ctx, object.Ref{Bucket: bucket, Key: s.id.Key, Version: s.id.Version})
 	if err != nil || i.ETag != s.id.ETag {
 		return 0, errors.Join(upstream.ErrChanged, err)

@@ -95,13 +95,19 @@ func TestAReaderOfWrongBlocksGetsAnError(t *testing.T) {
 		data := content(24, 20*mib)
 		f.put(t, "a", data)
 		r, disk := newStuck(t, f)
+		f.set(func() {
+			f.before = func(at int64) {
+				if f.sent.Load() >= int64(len(data)) { // these blocks are fetched again, and all are wrong
+					f.set(func() { f.flip = at })
+				}
+			}
+		})
 		r.want(t, "a", data, object.ServedUpstream)
-		f.set(func() { f.flip = 2*mib + 5 })
 		got, _, err := r.get(t.Context(), "a", 0, -1)
 		if !errs.Is(err, errs.Corrupt) || len(got) >= len(data) {
 			t.Errorf("no checksum %t: %d bytes, %v", noSum, len(got), err)
 		}
-		f.set(func() { f.flip = -1 })
+		f.set(func() { f.before, f.flip = nil, -1 })
 		disk.release()
 		for {
 			got, how, err := r.get(t.Context(), "a", 0, -1)

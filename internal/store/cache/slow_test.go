@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/cache"
 	"github.com/nebulaio/nebulaio/internal/store/cachefile"
@@ -120,6 +121,23 @@ func TestASlowReaderLosesNothing(t *testing.T) {
 	// Blocks that both readers had got before the disk took them are fetched again, for the disk.
 	if n := f.sent.Load(); n > 2*int64(len(data)) {
 		t.Errorf("%d bytes from the upstream of %d", n, len(data))
+	}
+}
+
+// kept reads an object until the disk has its content, compared in the given way. A read that comes while wrong content
+// is being dropped fails, or gets the right content, which is then not kept.
+func (r *rig) kept(t *testing.T, key string, data []byte, how string) {
+	t.Helper()
+	for {
+		got, served, err := r.get(t.Context(), key, 0, -1)
+		if err == nil && !bytes.Equal(got, data) || err != nil && !errs.Is(err, errs.Corrupt) {
+			t.Fatalf("%s: %d bytes of %d, from %s, %v", key, len(got), len(data), served.From, err)
+		}
+		for e := range r.files.List(t.Context(), cachefile.Match{}) {
+			if e.Key == key && e.Whole && e.Proof == how {
+				return
+			}
+		}
 	}
 }
 
