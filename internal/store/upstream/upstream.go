@@ -147,7 +147,7 @@ func New(o Options) (*Bucket, error) {
 	}
 	sender, err := s3.NewSender(s3.SenderOptions{Endpoint: o.Endpoint, Region: o.Region, Credentials: o.Credentials,
 		VirtualHost: o.VirtualHost, CAFile: o.CAFile, InsecureTLS: o.InsecureTLS, Connections: min(o.Concurrency, 256),
-		Dial: o.FirstByte})
+		Dial: o.FirstByte, Direct: true})
 	if err != nil {
 		return nil, errs.Wrap(op, o.Bucket, err)
 	}
