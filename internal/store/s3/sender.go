@@ -47,6 +47,7 @@ type Sender struct {
 	skew atomic.Int64
 	// direct is nil if all requests are sent by net/http.
 	direct *direct
+	day    atomic.Pointer[dayKey] // the key that was used last
 }
 
 // Request is one request of a Sender.
@@ -232,6 +233,9 @@ func (s *Sender) sign(ctx context.Context, req *http.Request, bucket, hash strin
 		return nil
 	}
 	at := time.Now().Add(time.Duration(s.skew.Load()))
+	if s.signQuickly(req, k, s.c.region(bucket), hash, at) {
+		return nil
+	}
 	creds := aws.Credentials{AccessKeyID: k.AccessKey, SecretAccessKey: k.SecretKey, SessionToken: k.SessionToken}
 	return errs.Wrap("sign request for", req.URL.Path, s.c.signer.SignHTTP(ctx, creds, req, hash, "s3",
 		s.c.region(bucket), at, func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }))
