@@ -46,33 +46,66 @@ func (s *silence) Error() string {
 	return fmt.Sprintf("deadline: %s for %s", s.what, units.Duration(s.d))
 }
 
-// watch cancels a request if nothing moves for some time.
+// watch cancels a request if nothing moves for some time. A deadline that is moved to a later time costs no timer: the
+// timer looks at the deadline when it fires.
 type watch struct {
 	cancel context.CancelCauseFunc
-	mu     sync.Mutex
-	timer  *time.Timer
-	turn   int
+
+	mu       sync.Mutex
+	timer    *time.Timer // nil before the first deadline
+	fires    time.Time   // when the timer fires; zero if it does not run
+	deadline time.Time   // zero: there is none
+	patience time.Duration
+	what     string
 }
 
 // expect starts the deadline anew. With d = 0, there is no deadline until the next call.
 func (w *watch) expect(d time.Duration, what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.turn++
+	if d <= 0 {
+		w.deadline = time.Time{}
+		return
+	}
+	w.deadline, w.patience, w.what = time.Now().Add(d), d, what
+	if w.fires.IsZero() || w.deadline.Before(w.fires) {
+		w.fire(d)
+	}
+}
+
+// fire sets the timer. The caller holds mu.
+func (w *watch) fire(d time.Duration) {
+	w.fires = time.Now().Add(d)
+	if w.timer == nil {
+		w.timer = time.AfterFunc(d, w.look)
+		return
+	}
+	w.timer.Reset(d)
+}
+
+// look cancels the request if its deadline has passed.
+func (w *watch) look() {
+	w.mu.Lock()
+	w.fires = time.Time{}
+	left := time.Until(w.deadline)
+	passed := !w.deadline.IsZero() && left <= 0
+	if !w.deadline.IsZero() && !passed {
+		w.fire(left)
+	}
+	why := &silence{w.patience, w.what}
+	w.mu.Unlock()
+	if passed {
+		w.cancel(why)
+	}
+}
+
+// end ends the watch for good.
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deadline = time.Time{}
 	if w.timer != nil {
 		w.timer.Stop()
-		w.timer = nil
-	}
-	if d > 0 {
-		turn := w.turn
-		w.timer = time.AfterFunc(d, func() {
-			w.mu.Lock()
-			current := turn == w.turn
-			w.mu.Unlock()
-			if current {
-				w.cancel(&silence{d, what})
-			}
-		})
 	}
 }
 
@@ -107,7 +140,7 @@ func (r *reply) Read(p []byte) (int, error) {
 // Close ends the request and frees its slot.
 func (r *reply) Close() error {
 	r.once.Do(func() {
-		r.w.expect(0, "")
+		r.w.end()
 		r.Body.Close()
 		r.end()
 	})
@@ -159,6 +192,7 @@ func (b *Bucket) send(ctx context.Context, q *call) (*reply, error) {
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	w := &watch{cancel: cancel}
 	end := func() {
+		w.end()
 		stop()
 		cancel(context.Canceled)
 		<-b.slots
