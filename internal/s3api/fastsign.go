@@ -219,8 +219,11 @@ func (c *claim) readHeader(args *fasthttp.Args, h *plainHeader) bool {
 // parseStamp returns the time of a signature. It returns false if the time has another form than stampLayout, such as
 // fractions of a second, which time.Parse accepts. A signature never covers such a form.
 func parseStamp(text string) (at time.Time, ok bool) {
+	if len(text) != len(stampLayout) || strings.ContainsAny(text, ".,") {
+		return time.Time{}, false
+	}
 	at, err := time.Parse(stampLayout, text)
-	return at, err == nil && at.Format(stampLayout) == text
+	return at, err == nil
 }
 
 func isLowerHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
