@@ -16,6 +16,7 @@
 //	sharing.go       lets loads of several processes read the same cold bytes of a file once
 //	verifier.go      computes checksums, or lets the device do so after the copy; verify/ compares the blocks
 //	deliver.go       queues the copy to the device and, after the copy, frees the slot
+//	convoy.go        lets copies that wait for a device go together as one batch
 //	fanout.go        queues the copies to other devices
 //
 // A staging slot (a buffer in pinned host memory) is used again after the copy of its bytes has ended. If the CPU can
