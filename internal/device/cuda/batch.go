@@ -8,11 +8,11 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 )
 
-// copyAttributes is CUmemcpyAttributes: the order of accesses to the source, two location hints and flags.
+// copyAttributes is CUmemcpyAttributes. The location hints of source and destination, and the flags, are 0.
 type copyAttributes struct {
-	order        int32
-	source, dest [2]int32
-	flags        uint32
+	order int32
+	_     [2][2]int32 // location hints
+	_     uint32      // flags
 }
 
 // inStreamOrder is CU_MEMCPY_SRC_ACCESS_ORDER_STREAM: the source is read when the copy's turn in the stream comes.
