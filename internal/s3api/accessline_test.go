@@ -22,7 +22,7 @@ func logged(t *testing.T, header ...string) (*world, *auditor) {
 	return w, a
 }
 
-// accesses returns the lines of the access log since the last call.
+// accesses returns the lines that were added to the access log since the last call of accesses.
 func (a *auditor) accesses() []string {
 	var lines []string
 	for line := range strings.SplitSeq(a.taken(), "\n") {

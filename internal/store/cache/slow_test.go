@@ -124,8 +124,8 @@ func TestASlowReaderLosesNothing(t *testing.T) {
 	}
 }
 
-// kept reads an object until the disk has its content, compared in the given way. A read that comes while wrong content
-// is being dropped fails, or gets the right content, which is then not kept.
+// kept reads an object until the disk has its content, compared in the given way. While the cache drops wrong content,
+// a read may fail. If such a read succeeds, its bytes are right, and the cache may not keep them.
 func (r *rig) kept(t *testing.T, key string, data []byte, how string) {
 	t.Helper()
 	for {

@@ -86,8 +86,8 @@ func (l *line) ask(r *http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("the server answers a GET with status 101, or more than %d times with status 1xx", mostInterim)
 }
 
-// usable reports whether an idle connection is open and silent. Bytes that came without a request are no reply to the
-// next one: some servers say so that they are going to close the connection.
+// usable reports whether an idle connection is open, and no byte has come on it. Some servers send bytes before they
+// close an idle connection. Such bytes must not be read as the reply to the next request.
 func (l *line) usable() bool {
 	silent := false
 	err := l.raw.Read(func(fd uintptr) bool {
