@@ -26,13 +26,19 @@ type Sharing struct {
 	// Processes are the ids of the other processes that loaded the file at the same time, as these processes see their
 	// ids. Processes is empty if another process opened the file and its load was not seen.
 	Processes []int `json:"processes"`
-	// DiskBytes counts the bytes that this load read from storage into the page cache, for all processes.
+	// DiskBytes counts the bytes that this load read from storage for all processes, into memory that they share or into
+	// the page cache.
 	DiskBytes int64 `json:"disk_bytes"`
+	// MemoryBytes counts the bytes that other processes had read from storage with O_DIRECT, and that this load took
+	// from memory shared with them.
+	MemoryBytes int64 `json:"memory_bytes"`
 	// CacheBytes counts the bytes that were not cached when this load began, and that it found in the page cache,
 	// because other processes had read them.
 	CacheBytes int64 `json:"cache_bytes"`
 	// DirectBytes counts the bytes that this load read for itself, past the page cache.
 	DirectBytes int64 `json:"direct_bytes"`
+	// Apart is the reason why this load could not share memory with the others. Apart is empty if it could.
+	Apart string `json:"apart,omitempty"`
 }
 
 // Peer is a further device that received a copy of the bytes that the first device received.

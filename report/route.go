@@ -69,6 +69,9 @@ const (
 	// RouteTakenBufferedUnproven means that the bytes came through the page cache from storage that may have its own
 	// cache. File.Unproven gives the reason why the route is not proven.
 	RouteTakenBufferedUnproven RouteTaken = "buffered_unproven"
+	// RouteTakenShared means that a load in another process read the bytes from storage with O_DIRECT, into memory that
+	// both loads share.
+	RouteTakenShared RouteTaken = "shared_memory"
 	// RouteTakenNetwork means that the bytes came or went over a network connection.
 	RouteTakenNetwork RouteTaken = "network"
 )
@@ -76,7 +79,7 @@ const (
 // FileRoutes returns the routes for reads of local files without cuFile, in the order in which reports list them.
 func FileRoutes() []RouteTaken {
 	return []RouteTaken{RouteTakenCache, RouteTakenBuffered, RouteTakenBufferedUnproven,
-		RouteTakenDirect, RouteTakenDirectUnproven}
+		RouteTakenDirect, RouteTakenDirectUnproven, RouteTakenShared}
 }
 
 // Unproven returns the unproven form of a route, for storage that may have used a cache. RouteTakenDirect and

@@ -22,7 +22,8 @@ func (w *worker) joins(t *Load, a, b *plan.Chunk) bool {
 
 // plain reports whether a chunk is read from the page cache and copied as a whole.
 func (t *Load) plain(c *plan.Chunk) bool {
-	return !c.NoWait && !c.Extra && c.Weave == nil && (t.verify.on != VerifyDevice || !t.verify.covers(c.File))
+	return !c.NoWait && !c.Exchanged && !c.Extra && c.Weave == nil &&
+		(t.verify.on != VerifyDevice || !t.verify.covers(c.File))
 }
 
 // doJoined reads several chunks into one slot, and queues one copy of all. The chunks follow each other in the

@@ -31,9 +31,9 @@ const (
 	leastReach = 1 * units.GiB
 )
 
-// sharing lets a load read the cold bytes of one file together with other loads on this host. Bytes that another load
-// has yet to read go through the page cache, so that storage delivers them once. All other bytes are read past the
-// page cache. No load ever waits for another: the kernel finishes reads whose process has died.
+// sharing lets a load read the cold bytes of one file together with other loads on this host, so that storage delivers
+// them once. Bytes that another load has yet to read go through memory that the loads share, see trade. If the loads
+// cannot share memory, these bytes go through the page cache. All other bytes are read past the page cache.
 type sharing struct {
 	f       *vfs.File
 	in      *vfs.Interest
@@ -54,6 +54,9 @@ type sharing struct {
 	open    map[int64]int // chunks that are not read yet, by window
 	planned bool          // open is complete
 	others  []int         // process ids
+
+	wants []Extent // the ranges that the load reads, in order
+	trade trade
 }
 
 // shares reports whether reads of file i may be shared with other loads.
@@ -63,7 +66,7 @@ func (t *Load) shares(i int) bool {
 
 // fromStorage reports whether the bytes of a chunk may come from storage, by a read that can be shared.
 func fromStorage(c *plan.Chunk) bool {
-	return c.NoWait || c.Way == plan.ViaDirect || c.Way == plan.ViaDirectInPlace || c.Way == plan.ViaFill
+	return c.NoWait || c.Exchanged || c.Way == plan.ViaDirect || c.Way == plan.ViaDirectInPlace || c.Way == plan.ViaFill
 }
 
 // announce prepares the sharing of file i. Only the planner calls it.
@@ -81,7 +84,8 @@ func (t *Load) announce(i int) *sharing {
 		x.refused = &vfs.Refusal{Reason: "the load has too many files", Fix: "raise the limit of open files (ulimit -n)"}
 	}
 	t.shared[i] = x
-	for _, w := range t.wants(i) {
+	x.wants = t.wants(i)
+	for _, w := range x.wants {
 		if x.in == nil {
 			break
 		}
@@ -89,6 +93,9 @@ func (t *Load) announce(i int) *sharing {
 			x.in.Close()
 			x.in, x.refused = nil, &vfs.Refusal{Reason: err.Error(), Fix: "load it with cache policy keep"}
 		}
+	}
+	if x.in != nil {
+		x.partners() // others use the page cache as long as this load has not joined them
 	}
 	return x
 }
@@ -147,6 +154,7 @@ func (t *Load) arrived(c *plan.Chunk) {
 	w := c.Off / shareWindow
 	if x.open[w]--; x.open[w] == 0 && x.planned {
 		x.in.Done(w*shareWindow, shareWindow)
+		x.advance()
 	}
 }
 
@@ -163,6 +171,7 @@ func (x *sharing) endPlan() {
 			x.in.Done(w*shareWindow, shareWindow)
 		}
 	}
+	x.advance()
 }
 
 // accompanied reports whether another load on this host uses the file.
@@ -268,7 +277,13 @@ func bringTogether(t *Load, cs []plan.Chunk) bool {
 	c, x := cs[0], t.shared[cs[0].File]
 	last := cs[len(cs)-1]
 	c.Len = last.Off + last.Len - c.Off
-	if t.port.mapper != nil || c.Extra || c.Weave != nil || !x.together(c.Off, c.Len) {
+	if t.port.mapper != nil || c.Extra || c.Weave != nil {
+		return false
+	}
+	if bringExchanged(t, cs, c) {
+		return true
+	}
+	if !x.together(c.Off, c.Len) {
 		return false
 	}
 	fail := func(err error) bool {
@@ -329,6 +344,7 @@ func (x *sharing) passed(n int64) {
 func (x *sharing) close() {
 	if x != nil {
 		x.in.Close()
+		x.leaveTrade()
 	}
 }
 
@@ -337,10 +353,11 @@ func (x *sharing) describe(fr *report.File) (note string) {
 	if x == nil || !x.met.Load() {
 		return ""
 	}
+	apart := x.apart()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := &report.Sharing{Processes: append([]int{}, x.others...), DiskBytes: x.disk.Load(), CacheBytes: x.cached.Load(),
-		DirectBytes: x.direct.Load()}
+	s := &report.Sharing{Processes: append([]int{}, x.others...), DiskBytes: x.disk.Load(),
+		MemoryBytes: x.trade.memory.Load(), CacheBytes: x.cached.Load(), DirectBytes: x.direct.Load(), Apart: apart}
 	slices.Sort(s.Processes)
 	fr.Shared = s
 	who := "another process has opened this file"
@@ -350,7 +367,11 @@ func (x *sharing) describe(fr *report.File) (note string) {
 			who = fmt.Sprintf("process %d loaded this file at the same time", s.Processes[0])
 		}
 	}
-	return fmt.Sprintf("%s: %s; this load read %s from storage for all, found %s in the page cache that others had read, "+
-		"and read %s past the page cache for itself", x.f.Path(), who, units.Bytes(s.DiskBytes),
-		units.Bytes(s.CacheBytes), units.Bytes(s.DirectBytes))
+	note = fmt.Sprintf("%s: %s; this load read %s from storage for all, took %s that others had read from memory shared "+
+		"with them and %s from the page cache, and read %s past the page cache for itself", x.f.Path(), who,
+		units.Bytes(s.DiskBytes), units.Bytes(s.MemoryBytes), units.Bytes(s.CacheBytes), units.Bytes(s.DirectBytes))
+	if apart != "" {
+		note += "; no shared memory: " + apart
+	}
+	return note
 }

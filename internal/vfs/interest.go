@@ -142,6 +142,17 @@ func (i *Interest) other(start, end int64) (at, n int64, ok bool) {
 	return l.Start, l.Len, true
 }
 
+// others calls yield with the start of each lock of one byte in [start, end) that another Interest holds, until yield
+// returns false.
+func (i *Interest) others(start, end int64, yield func(at int64) bool) {
+	var look func(start, end int64) bool
+	look = func(start, end int64) bool {
+		at, _, ok := i.other(start, end)
+		return !ok || yield(at) && look(start, at) && look(at+1, end)
+	}
+	look(start, end)
+}
+
 // Want announces that this load has yet to read n bytes at offset off.
 func (i *Interest) Want(off, n int64) error {
 	return errs.Wrap("announce a load of", i.f.path, i.lock(unix.F_RDLCK, wantBase+off, n))
@@ -184,17 +195,10 @@ const mostProcesses = 256
 // Two loads of one process count once. Processes lists at most 256 ids.
 func (i *Interest) Processes() []int {
 	var out []int
-	var look func(start, end int64)
-	look = func(start, end int64) {
-		at, _, ok := i.other(start, end)
-		if !ok || len(out) == mostProcesses {
-			return
-		}
+	i.others(loadBase, loadBase+1<<pidBits, func(at int64) bool {
 		out = append(out, int(at-loadBase))
-		look(start, at)
-		look(at+1, end)
-	}
-	look(loadBase, loadBase+1<<pidBits)
+		return len(out) < mostProcesses
+	})
 	slices.Sort(out)
 	return out
 }

@@ -300,6 +300,9 @@ func TestProcessesReadTheDiskOnce(t *testing.T) {
 		t.Run(p.name+"/parts", d.parts)
 		t.Run(p.name+"/alone", d.alone)
 		t.Run(p.name+"/truth", d.truth)
+		t.Run(p.name+"/memory", d.shareMemory)
+		t.Run(p.name+"/memory/killed", d.killMember)
+		t.Run(p.name+"/memory/stopped", d.stopMember)
 	}
 	l.detach()
 }
@@ -322,7 +325,8 @@ func (d *disk) together(t *testing.T) {
 		r := l.finish(d.data)
 		reports = append(reports, r)
 		s := r.Files[0].Shared
-		if s == nil || !slices.Contains(s.Processes, os.Getpid()) || s.DirectBytes > 0 {
+		if s == nil || !slices.Contains(s.Processes, os.Getpid()) || s.DirectBytes > 0 ||
+			s.Apart == "" {
 			t.Fatalf("sharing %+v, want a load of process %d seen and nothing read past the page cache", s, os.Getpid())
 		}
 		shared, taken = shared+s.DiskBytes, taken+s.CacheBytes

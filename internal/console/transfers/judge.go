@@ -223,7 +223,7 @@ func doorReasons(routes []Route) []Reason {
 				"use objects that are larger than inline_size")
 		case "network":
 			add("content came over the network instead of the door", "run the client on the host of the server")
-		case "direct", "direct_unproven", "page_cache":
+		case "direct", "direct_unproven", "page_cache", "shared_memory":
 			if gpu {
 				add("bytes went to the GPU through pinned host memory, with one copy",
 					"nebulaio doctor says whether a direct route is possible")

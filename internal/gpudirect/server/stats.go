@@ -186,8 +186,8 @@ func add[T ~int64](a, b T) T {
 // Routes returns the names of the routes that have their own metric label.
 func Routes() []string {
 	return []string{"page_cache", "buffered", "buffered_unproven", "direct", "direct_unproven",
-		"cufile_p2p", "cufile_nvfs", "cufile_compat", "cufile_unknown", "socket", "network", "peer_p2p", "peer_staging",
-		"peer_memory"}
+		"shared_memory", "cufile_p2p", "cufile_nvfs", "cufile_compat", "cufile_unknown", "socket", "network", "peer_p2p",
+		"peer_staging", "peer_memory"}
 }
 
 // Stages returns the names of the stages that have their own metric label.

@@ -59,6 +59,8 @@ type Chunk struct {
 	// Fetched is the number of bytes of the chunk that the load itself has just brought from storage into the page
 	// cache.
 	Fetched int64
+	// Exchanged is set if the bytes of the chunk are in memory that the load shares with loads in other processes.
+	Exchanged bool
 	// Summed is set if the checksums of the chunk's bytes were already compared during the read.
 	Summed bool
 	Verdict

@@ -112,6 +112,8 @@ func (s *Sums) LoadLimit(wall time.Duration) string {
 		return "storage read"
 	case buffered > s.Cached.Bytes/2:
 		return "storage read through the page cache"
+	case s.Routes[report.RouteTakenShared].Bytes > s.Cached.Bytes/2:
+		return "storage read by other processes"
 	case s.CopyWait > (s.CopyWait+s.Cached.Busy)/10:
 		return "copy to device"
 	case s.Cached.Bytes > 0 && s.Packing.Busy > max(s.Cached.Busy, s.Verify.Busy):

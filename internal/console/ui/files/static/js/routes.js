@@ -11,6 +11,7 @@ const places = {
   buffered: { text: 'through the page cache', kind: 'both', via: ['Page cache'] },
   buffered_unproven: { text: 'through the page cache, not proven', kind: 'other', via: ['Page cache'] },
   page_cache: { text: 'from the page cache', kind: 'memory', from: 'Page cache', via: [] },
+  shared_memory: { text: 'read by another process', kind: 'memory', from: 'Shared memory', via: ['Staging memory'] },
   network: { text: 'over the network', kind: 'network', from: 'Store', via: ['Network'] },
   cache: { text: 'from the cache of this node, over the network', kind: 'storage', from: 'Cache', via: ['Network'] },
   peer: { text: 'from another node of the cluster', kind: 'both', from: 'Other node', via: ['This node'] },

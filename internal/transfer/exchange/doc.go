@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package exchange lets loads of several processes share the blocks of one file in memory. Storage then delivers each
+// block once, past the page cache.
+//
+// The memory is a memfd without a name. Each load that has opened it offers its file descriptor by a lock on the file
+// that is loaded, see [vfs.Interest]. The memory so ends with its last process, however the process ends.
+//
+// A block of the file has one slot of the memory: the slots are used in turn, so that later blocks take the places of
+// earlier ones. The load that comes first fills a slot, and the others copy from it. A slot is reused when all loads
+// are done with its block. A load that does not move on is waited for once, and then not any more.
+package exchange

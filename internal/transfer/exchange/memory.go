@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+)
+
+// Block is the number of bytes of the file in one slot. A block begins at a multiple of Block.
+const Block = 2 * units.MiB
+
+// Limits of the memory.
+const (
+	leastSlots = 32
+	mostSlots  = 512
+	members    = 64
+)
+
+// Layout of the memory. It is the protocol between processes, also of different versions: a change needs another magic
+// number.
+const (
+	magic      = 0x3147_4843_584f_494e // "NIOXCHG1"
+	memberSize = 64
+	slotSize   = 64
+	memberAt   = 4096
+	slotAt     = memberAt + members*memberSize
+	dataAt     = Block
+	name       = "nebulaio-exchange"
+	seals      = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+)
+
+// header is the first part of the memory. All fields but magic and moved are constant.
+type header struct {
+	magic   atomic.Uint64 // written last
+	slots   int64
+	version vfs.Version
+	made    int64         // time in nanoseconds: of two memories for one file, the older one is used
+	moved   atomic.Uint32 // changes when a load is done with blocks; loads wait for it
+}
+
+// member is the place of one load.
+type member struct {
+	id      atomic.Uint64 // the process in the low 32 bits, and a number that is unique in it; 0 means free
+	low     atomic.Int64  // the load is done with all blocks before this one
+	ignored atomic.Uint32 // 1 if nobody waits any more until the load is done with blocks
+	stuck   atomic.Uint32 // 1 if nobody waits any more for blocks that the load reads
+}
+
+// slot is the state of the place of one block.
+type slot struct {
+	word atomic.Uint64 // see pack
+	turn atomic.Uint32 // changes with word; loads wait for it
+}
+
+// memory is a mapped exchange.
+type memory struct {
+	fd  int
+	mem []byte
+}
+
+func (m *memory) header() *header { return (*header)(unsafe.Pointer(&m.mem[0])) }
+
+func (m *memory) member(i int) *member {
+	return (*member)(unsafe.Pointer(&m.mem[memberAt+i*memberSize]))
+}
+
+// slot returns the slot of a block and the memory of its bytes.
+func (m *memory) slot(block, slots int64) (*slot, []byte) {
+	k := block % slots
+	return (*slot)(unsafe.Pointer(&m.mem[slotAt+k*slotSize])), m.mem[dataAt+k*Block:][:Block:Block]
+}
+
+// create makes a memory for a version of a file, with at most limit bytes.
+func create(v vfs.Version, limit int64) (*memory, error) {
+	const what = "share memory with other loads"
+	slots := min((v.Size+Block-1)/Block, mostSlots, limit/Block)
+	if slots < min(leastSlots, (v.Size+Block-1)/Block) {
+		return nil, errs.New(errs.Unsupported, what, units.Bytes(limit), "is too little memory")
+	}
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
+	if err == unix.EINVAL { // Linux before 6.3
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	}
+	if err != nil {
+		return nil, errs.Wrap(what, "", err)
+	}
+	if err = unix.Ftruncate(fd, dataAt+slots*Block); err == nil {
+		// Nobody can make the memory smaller: an access could otherwise end a process.
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	}
+	var m *memory
+	if err == nil {
+		m, err = mapped(fd, dataAt+slots*Block)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, errs.Wrap(what, "", err)
+	}
+	h := m.header()
+	h.slots, h.version, h.made = slots, v, time.Now().UnixNano()
+	h.magic.Store(magic)
+	return m, nil
+}
+
+// open opens the memory that another load offers. It fails if the offer is not an exchange of the same user for this
+// version of the file.
+func open(o vfs.Offer, v vfs.Version) (*memory, error) {
+	path := fmt.Sprintf("/proc/%d/fd/%d", o.PID, o.FD)
+	fail := func(why string) (*memory, error) {
+		return nil, errs.New(errs.Unsupported, "open the memory of another load", path, why)
+	}
+	// In another PID namespace the same number is another process, whose files must not be opened.
+	if to, err := os.Readlink(path); err != nil || !strings.HasPrefix(to, "/memfd:"+name+" ") {
+		return fail(fmt.Sprintf("it leads to %q, not to an exchange (%v)", to, err))
+	}
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, errs.Wrap("open the memory of another load", path, err)
+	}
+	var st unix.Stat_t
+	sealed, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	slots := (st.Size - dataAt) / Block
+	if err != nil || sealed&seals != seals || slots < 1 || slots > mostSlots || st.Size != dataAt+slots*Block {
+		_ = unix.Close(fd)
+		return fail(fmt.Sprintf("it has %d bytes and seals %#x (%v)", st.Size, sealed, err))
+	}
+	if st.Uid != uint32(os.Geteuid()) { // root could open it, and would trust the content
+		_ = unix.Close(fd)
+		return fail(fmt.Sprintf("it belongs to user %d", st.Uid))
+	}
+	m, err := mapped(fd, st.Size)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, errs.Wrap("map the memory of another load", path, err)
+	}
+	if h := m.header(); h.magic.Load() != magic || h.slots != slots || h.version != v {
+		m.close()
+		return fail("it is for another version of the file or of this program")
+	}
+	return m, nil
+}
+
+// mapped maps size bytes of fd.
+func mapped(fd int, size int64) (*memory, error) {
+	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	_ = unix.Madvise(mem, unix.MADV_DONTFORK) // a child would keep the memory
+	return &memory{fd: fd, mem: mem}, nil
+}
+
+func (m *memory) close() {
+	_ = unix.Munmap(m.mem)
+	_ = unix.Close(m.fd)
+}

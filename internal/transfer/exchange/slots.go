@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Found says where a block is.
+type Found int
+
+const (
+	// Elsewhere means that the block is not in the exchange: the caller reads it in another way.
+	Elsewhere Found = iota
+	// Here means that the block is in the exchange, and another call had read it.
+	Here
+	// Filled means that this call has read the block into the exchange.
+	Filled
+)
+
+const (
+	// step is the time between two looks at the other loads while a load waits.
+	step = 20 * time.Millisecond
+	// patience is how long a load waits until others are done with the block whose slot it needs.
+	patience = 500 * time.Millisecond
+	// longestRead is how long a load waits for a block that another load reads.
+	longestRead = 3 * time.Second
+)
+
+// State of a slot.
+const (
+	empty = iota
+	filling
+	ready
+)
+
+// pack makes the word of a slot: the number of its block, the load that fills it, and its state. The number never
+// becomes smaller, so that an unchanged word means unchanged bytes.
+func pack(block int64, who, state int) uint64 {
+	return uint64(block)<<8 | uint64(who)<<2 | uint64(state)
+}
+
+func unpack(w uint64) (block int64, who, state int) {
+	return int64(w >> 8), int(w >> 2 & 63), int(w & 3)
+}
+
+// Has reports whether the block is in the exchange.
+func (x *Exchange) Has(block int64) bool {
+	s, _ := x.slot(block, x.slots)
+	at, _, state := unpack(s.word.Load())
+	return at == block && state == ready
+}
+
+// Get brings a block into the exchange. If no load has read the block, Get calls fill, which reads it into p. fill may
+// be nil: then Get only finds blocks that others read. If stop returns true, Get ends early with Elsewhere.
+func (x *Exchange) Get(block int64, fill func(p []byte) error, stop func() bool) (Found, error) {
+	s, mem := x.slot(block, x.slots)
+	began := time.Now()
+	for first := true; ; first = false {
+		if !first && stop() {
+			return Elsewhere, nil
+		}
+		turn, moved := s.turn.Load(), x.header().moved.Load()
+		w := s.word.Load()
+		at, who, state := unpack(w)
+		switch {
+		case at == block && state == ready:
+			return Here, nil
+		case at > block || fill == nil && (at != block || state != filling):
+			return Elsewhere, nil
+		case state == filling:
+			switch {
+			case !x.alive(who):
+				x.change(s, w, pack(at, who, empty))
+			case x.member(who).stuck.Load() != 0:
+				return Elsewhere, nil
+			case time.Since(began) > longestRead:
+				x.member(who).stuck.Store(1)
+			default:
+				wait(&s.turn, turn, step)
+			}
+		case state == ready && !x.released(at, time.Since(began), moved):
+		case x.change(s, w, pack(block, x.me, filling)):
+			err := fill(mem)
+			x.member(x.me).stuck.Store(0)
+			if err != nil {
+				x.change(s, pack(block, x.me, filling), pack(block, x.me, empty))
+				return Elsewhere, err
+			}
+			x.change(s, pack(block, x.me, filling), pack(block, x.me, ready))
+			return Filled, nil
+		}
+	}
+}
+
+// released reports whether all loads are done with a block. If not, it waits for a moment. Loads that others have
+// waited for long enough are not waited for any more.
+func (x *Exchange) released(block int64, waited time.Duration, moved uint32) bool {
+	slow := x.blockers(block)
+	if len(slow) == 0 {
+		return true
+	}
+	for _, i := range slow {
+		if x.alive(i) && waited > patience {
+			x.member(i).ignored.Store(1)
+		}
+	}
+	if waited <= patience {
+		wait(&x.header().moved, moved, step)
+	}
+	return false
+}
+
+// change changes the word of a slot from one value to another, and reports whether it had the first value.
+func (x *Exchange) change(s *slot, from, to uint64) bool {
+	if !s.word.CompareAndSwap(from, to) {
+		return false
+	}
+	s.turn.Add(1)
+	wake(&s.turn)
+	return true
+}
+
+// Copy copies the bytes of the file at offset off to p, and reports whether p holds them. All of them must be in one
+// block.
+func (x *Exchange) Copy(p []byte, off int64) bool {
+	block := off / Block
+	s, mem := x.slot(block, x.slots)
+	w := s.word.Load()
+	if at, _, state := unpack(w); at != block || state != ready {
+		return false
+	}
+	copy(p, mem[off-block*Block:])
+	// A load that waited too long may have reused the slot meanwhile. The exchange of equal values also keeps the
+	// processor from making the copy later.
+	return s.word.CompareAndSwap(w, w)
+}
+
+// wait waits until the word at a is not v any more, for at most d.
+func wait(a *atomic.Uint32, v uint32, d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	const futexWait = 0
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(a)), futexWait, uintptr(v),
+		uintptr(unsafe.Pointer(&t)), 0, 0) // an early end does no harm
+}
+
+// wake wakes all that wait for the word at a.
+func wake(a *atomic.Uint32) {
+	const futexWake, all = 1, 1<<31 - 1
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(a)), futexWake, all, 0, 0, 0)
+}

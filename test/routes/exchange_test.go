@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routes_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nebulaio/nebulaio/internal/transfer/exchange"
+	"github.com/nebulaio/nebulaio/internal/vfs"
+	"github.com/nebulaio/nebulaio/report"
+)
+
+// friend announces a load of the whole file that shares memory with the others, and that nobody waits for. Other loads
+// meet it at every byte, whenever they run. The memory holds two fifths of the file.
+func (d *disk) friend(t *testing.T) {
+	t.Helper()
+	f, err := vfs.Open(d.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	i, why := vfs.NewInterest(f)
+	if i == nil {
+		t.Fatalf("no agreement on %s: %v", d.name, why)
+	}
+	t.Cleanup(i.Close)
+	if err := i.Want(0, manySize); err != nil {
+		t.Fatal(err)
+	}
+	x, err := exchange.Join(i, vfs.VersionOf(f), manySize*2/5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Leave)
+	x.Done(math.MaxInt64)
+}
+
+// cached returns how many bytes of the file are in the page cache.
+func (d *disk) cached(t *testing.T) int64 {
+	t.Helper()
+	f, err := vfs.Open(d.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n, known := f.CachedBytes(0, manySize)
+	if !known {
+		t.Fatalf("the page cache of %s is not known", d.name)
+	}
+	return n
+}
+
+// shareMemory starts four loads at once that share memory. The disk delivers the file once, past the page cache.
+func (d *disk) shareMemory(t *testing.T) {
+	d.chill(t)
+	d.friend(t)
+	var all []*loader
+	for k := range 4 {
+		all = append(all, newLoader(t, d.whole(k%2 == 1)))
+	}
+	before := fetched(t, d.disk)
+	for _, l := range all {
+		l.start()
+	}
+	var fromOthers, forAll, direct int64
+	for _, l := range all {
+		r := l.finish(d.data)
+		s := r.Files[0].Shared
+		if s == nil || len(s.Processes) == 0 || s.Apart != "" {
+			t.Fatalf("sharing %+v, want loads seen and joined", s)
+		}
+		if n := bytesBy(r, report.RouteTakenShared); n != s.MemoryBytes {
+			t.Errorf("%d bytes by route and %d by sharing came from shared memory", n, s.MemoryBytes)
+		}
+		if n := bytesBy(r, report.FileRoutes()...); n != manySize {
+			t.Errorf("the routes have %d bytes, want %d", n, manySize)
+		}
+		if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "from memory shared with them") }) {
+			t.Errorf("notes %q say nothing of shared memory", r.Notes)
+		}
+		fromOthers, forAll = fromOthers+s.MemoryBytes, forAll+s.DiskBytes
+		direct += bytesBy(r, report.RouteTakenDirect)
+	}
+	d.once(t, before)
+	if forAll < manySize*19/20 || direct < manySize*19/20 || fromOthers < 2*manySize {
+		t.Errorf("%d bytes were read for all, %d direct, and %d came from others, of 4 x %d", forAll, direct, fromOthers,
+			manySize)
+	}
+	if n := d.cached(t); n > manySize/20 {
+		t.Errorf("%d bytes were left in the page cache", n)
+	}
+}
+
+// killMember kills one of three loads that share memory in the middle. The others get all bytes.
+func (d *disk) killMember(t *testing.T) {
+	for range 3 {
+		d.chill(t)
+		d.friend(t)
+		victim := newLoader(t, d.whole(true))
+		others := []*loader{newLoader(t, d.whole(false)), newLoader(t, d.whole(true))}
+		victim.start()
+		for _, l := range others {
+			l.start()
+		}
+		victim.line("begun")
+		victim.kill()
+		for _, l := range others {
+			l.finish(d.data)
+		}
+	}
+}
+
+// stopMember stops one of three loads that share memory in the middle, and lets it go on when the others have ended.
+// All get all bytes.
+func (d *disk) stopMember(t *testing.T) {
+	d.chill(t)
+	d.friend(t)
+	victim := newLoader(t, d.whole(true))
+	others := []*loader{newLoader(t, d.whole(false)), newLoader(t, d.whole(true))}
+	victim.start()
+	for _, l := range others {
+		l.start()
+	}
+	victim.line("begun")
+	if err := victim.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range others {
+		l.finish(d.data)
+	}
+	if err := victim.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	victim.finish(d.data)
+}
