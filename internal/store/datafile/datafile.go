@@ -51,7 +51,16 @@ const (
 type ID uint64
 
 // String returns the ID as file names contain it: 16 hexadecimal digits.
-func (id ID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
+func (id ID) String() string { return string(appendHex(nil, uint64(id), 16)) }
+
+// appendHex appends n in hexadecimal, with zeros in front up to the given number of digits. The names of files are made
+// for every open, and package fmt would take most of the time for them.
+func appendHex(b []byte, n uint64, digits int) []byte {
+	for place := 4 * (digits - 1); place > 0 && n>>place == 0; place -= 4 {
+		b = append(b, '0')
+	}
+	return strconv.AppendUint(b, n, 16)
+}
 
 // ParseID parses the 16 lower-case hexadecimal digits that ID.String returns, and refuses any other text.
 func ParseID(s string) (ID, error) {
@@ -229,16 +238,25 @@ func (f *Files) Close() error {
 }
 
 // tmpName is the name of id's file until the file is settled.
-func (f *Files) tmpName(id ID) string { return f.fs.PathJoin(f.tmp, id.String()) }
+func (f *Files) tmpName(id ID) string {
+	return string(appendHex(append(append(make([]byte, 0, len(f.tmp)+17), f.tmp...), '/'), uint64(id), 16))
+}
 
 // home is the final directory of id's file. 4096 neighbouring files share one directory, so that one sync makes many
 // names durable.
-func (f *Files) home(id ID) string {
-	return f.fs.PathJoin(f.data, fmt.Sprintf("%02x", uint64(id)>>20), fmt.Sprintf("%02x", uint64(id)>>12&0xff))
+func (f *Files) home(id ID) string { return string(f.appendHome(nil, id)) }
+
+// appendHome appends the name of id's directory. The name f.data is clean, so that nothing has to be cleaned again.
+func (f *Files) appendHome(b []byte, id ID) []byte {
+	b = append(append(b, f.data...), '/')
+	b = append(appendHex(b, uint64(id)>>20, 2), '/')
+	return appendHex(b, uint64(id)>>12&0xff, 2)
 }
 
 // dataName is the name of id's file after the file was settled.
-func (f *Files) dataName(id ID) string { return f.fs.PathJoin(f.home(id), id.String()) }
+func (f *Files) dataName(id ID) string {
+	return string(appendHex(append(f.appendHome(make([]byte, 0, len(f.data)+32), id), '/'), uint64(id), 16))
+}
 
 // Path returns the final name of id's file, for use in messages; the file may still be in tmp/.
 func (f *Files) Path(id ID) string { return f.dataName(id) }

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/md5"
+	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -101,4 +103,20 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNames compares the names of files with those that package fmt makes.
+func TestNames(t *testing.T) {
+	f := &Files{fs: vfs.Default, tmp: "/store/tmp", data: "/store/data"}
+	for _, n := range []uint64{0, 1, 15, 16, 4095, 4096, 1<<20 - 1, 1 << 20, 1<<24 + 77, 1<<28 - 1, 1 << 28, 1<<60 - 1,
+		1 << 60, math.MaxUint64} {
+		id, want := ID(n), fmt.Sprintf("%016x", n)
+		dir := fmt.Sprintf("/store/data/%02x/%02x", n>>20, n>>12&0xff)
+		if id.String() != want || f.tmpName(id) != "/store/tmp/"+want || f.home(id) != dir || f.dataName(id) != dir+"/"+want {
+			t.Errorf("%d: %s, %s, %s, %s", n, id, f.tmpName(id), f.home(id), f.dataName(id))
+		}
+		if back, err := ParseID(want); err != nil || back != id {
+			t.Errorf("%s is parsed as %d: %v", want, back, err)
+		}
+	}
 }

@@ -168,7 +168,10 @@ func (o *Handout) Open(direct bool) (*os.File, error) {
 		flags = unix.O_DIRECT
 	}
 	file, err := o.f.describe(o.id, flags)
-	return file, undirected(op, o.f.Path(o.id), direct, err)
+	if err != nil {
+		return file, undirected(op, o.f.Path(o.id), direct, err)
+	}
+	return file, nil
 }
 
 // Path returns the current name of the file, in tmp/ or in data/.
@@ -200,13 +203,14 @@ func (o *Handout) Close() error {
 // describe opens a file by its name in data/ or tmp/. The descriptor has a description of its own, and no O_NONBLOCK,
 // which cuFile refuses. The caller holds the file, so that the name stays.
 func (f *Files) describe(id ID, flags int) (*os.File, error) {
-	names := []string{f.dataName(id), f.tmpName(id), f.dataName(id)}
+	names := []func(ID) string{f.dataName, f.tmpName, f.dataName}
 	if f.settler.inTmp(id) {
 		names = names[1:]
 	}
 	var file *os.File
 	var err error
 	for _, name := range names {
+		name := name(id)
 		if file, err = f.lent.Open(name, flags); !missing(err) {
 			return file, taken(name, err)
 		}
