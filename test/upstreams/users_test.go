@@ -9,11 +9,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/signer"
@@ -40,6 +42,33 @@ func askMinIO(t *testing.T, u *upstreams.Upstream, method, what string, body []b
 		t.Fatalf("%s: %s %v %q", what, resp.Status, err, text)
 	}
 	return text
+}
+
+// importedByMinIO lets MinIO import an archive, and returns the archive that MinIO exports then. After its start, MinIO
+// reads its accounts from the disk once more, and forgets for a moment what an import has just added: the import then
+// leaves groups and service accounts out, without an error. So the import is repeated until all is there.
+func importedByMinIO(t *testing.T, u *upstreams.Upstream, archive []byte) []byte {
+	t.Helper()
+	for range 100 {
+		askMinIO(t, u, http.MethodPut, "import-iam", archive)
+		out := askMinIO(t, u, http.MethodGet, "export-iam", nil)
+		z, err := zip.NewReader(bytes.NewReader(out), int64(len(out)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := true
+		for name, entry := range map[string]string{"policies": "models", "users": "alice", "groups": "team",
+			"group_mappings": "team", "svcaccts": "trainer"} {
+			text, err := fs.ReadFile(z, "iam-assets/"+name+".json")
+			whole = whole && err == nil && bytes.Contains(text, []byte(`"`+entry+`"`))
+		}
+		if whole {
+			return out
+		}
+		time.Sleep(100 * time.Millisecond) // MinIO gives no other sign
+	}
+	t.Fatal("MinIO did not import the accounts")
+	return nil
 }
 
 // TestUsersFromMinIO moves users, groups, policies and service accounts. MinIO imports them itself first, so that the
@@ -76,10 +105,9 @@ func TestUsersFromMinIO(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	askMinIO(t, u, http.MethodPut, "import-iam", b.Bytes())
 	dir := tempDir(t)
 	file := filepath.Join(dir, "minio-iam-info.zip")
-	if err := os.WriteFile(file, askMinIO(t, u, http.MethodGet, "export-iam", nil), 0o600); err != nil {
+	if err := os.WriteFile(file, importedByMinIO(t, u, b.Bytes()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	n := startNode(t, dir, "")

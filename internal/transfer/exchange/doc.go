@@ -8,5 +8,6 @@
 //
 // A block of the file has one slot of the memory: the slots are used in turn, so that later blocks take the places of
 // earlier ones. The load that comes first fills a slot, and the others copy from it. A slot is reused when all loads
-// are done with its block. A load that does not move on is waited for once, and then not any more.
+// are done with its block. A load that does not move on is waited for once. Others then leave its blocks where they are
+// and read new ones in another way.
 package exchange

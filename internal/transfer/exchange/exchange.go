@@ -163,12 +163,12 @@ func (x *Exchange) alive(i int) bool {
 	return false
 }
 
-// blockers returns the loads that are not done with a block and for which others wait. A load that is so far behind
-// that it can find none of the present blocks is not waited for.
+// blockers returns the loads that are not done with a block. A load that is so far behind that it can find none of the
+// present blocks does not count.
 func (x *Exchange) blockers(block int64) (all []int) {
 	for i := range members {
 		p := x.member(i)
-		if low := p.low.Load(); p.id.Load() != 0 && p.ignored.Load() == 0 && low <= block && low > block-x.slots {
+		if low := p.low.Load(); p.id.Load() != 0 && low <= block && low > block-x.slots {
 			all = append(all, i)
 		}
 	}

@@ -53,7 +53,7 @@ type header struct {
 type member struct {
 	id      atomic.Uint64 // the process in the low 32 bits, and a number that is unique in it; 0 means free
 	low     atomic.Int64  // the load is done with all blocks before this one
-	ignored atomic.Uint32 // 1 if nobody waits any more until the load is done with blocks
+	ignored atomic.Uint32 // 1 if nobody waits any more until the load is done with a block
 	stuck   atomic.Uint32 // 1 if nobody waits any more for blocks that the load reads
 }
 

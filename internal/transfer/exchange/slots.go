@@ -25,7 +25,7 @@ const (
 const (
 	// step is the time between two looks at the other loads while a load waits.
 	step = 20 * time.Millisecond
-	// patience is how long a load waits until others are done with the block whose slot it needs.
+	// patience is how long a load waits until another is done with the block whose slot it needs.
 	patience = 500 * time.Millisecond
 	// longestRead is how long a load waits for a block that another load reads.
 	longestRead = 3 * time.Second
@@ -83,7 +83,10 @@ func (x *Exchange) Get(block int64, fill func(p []byte) error, stop func() bool)
 			default:
 				wait(&s.turn, turn, step)
 			}
-		case state == ready && !x.released(at, time.Since(began), moved):
+		case state == ready && !x.released(at):
+			if !x.waits(at, time.Since(began), moved) {
+				return Elsewhere, nil
+			}
 		case x.change(s, w, pack(block, x.me, filling)):
 			err := fill(mem)
 			x.member(x.me).stuck.Store(0)
@@ -97,22 +100,25 @@ func (x *Exchange) Get(block int64, fill func(p []byte) error, stop func() bool)
 	}
 }
 
-// released reports whether all loads are done with a block. If not, it waits for a moment. Loads that others have
-// waited for long enough are not waited for any more.
-func (x *Exchange) released(block int64, waited time.Duration, moved uint32) bool {
-	slow := x.blockers(block)
-	if len(slow) == 0 {
-		return true
-	}
-	for _, i := range slow {
-		if x.alive(i) && waited > patience {
-			x.member(i).ignored.Store(1)
+// released reports whether all loads are done with a block.
+func (x *Exchange) released(block int64) bool { return len(x.blockers(block)) == 0 }
+
+// waits waits for a moment for the loads that are not done with a block. It returns false if they were waited for long
+// enough, then and later: the slot stays theirs.
+func (x *Exchange) waits(block int64, waited time.Duration, moved uint32) bool {
+	for _, i := range x.blockers(block) {
+		switch p := x.member(i); {
+		case !x.alive(i):
+			return true // its place is free now
+		case p.ignored.Load() != 0:
+			return false
+		case waited > patience:
+			p.ignored.Store(1)
+			return false
 		}
 	}
-	if waited <= patience {
-		wait(&x.header().moved, moved, step)
-	}
-	return false
+	wait(&x.header().moved, moved, step)
+	return true
 }
 
 // change changes the word of a slot from one value to another, and reports whether it had the first value.
@@ -135,7 +141,7 @@ func (x *Exchange) Copy(p []byte, off int64) bool {
 		return false
 	}
 	copy(p, mem[off-block*Block:])
-	// A load that waited too long may have reused the slot meanwhile. The exchange of equal values also keeps the
+	// Another load may have reused the slot meanwhile, if it took this one for dead or far behind. The exchange of equal values also keeps the
 	// processor from making the copy later.
 	return s.word.CompareAndSwap(w, w)
 }
