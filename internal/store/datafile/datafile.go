@@ -244,18 +244,18 @@ func (f *Files) tmpName(id ID) string {
 
 // home is the final directory of id's file. 4096 neighbouring files share one directory, so that one sync makes many
 // names durable.
-func (f *Files) home(id ID) string { return string(f.appendHome(nil, id)) }
+func (f *Files) home(id ID) string { return string(appendHome(nil, f.data, id)) }
 
-// appendHome appends the name of id's directory. The name f.data is clean, so that nothing has to be cleaned again.
-func (f *Files) appendHome(b []byte, id ID) []byte {
-	b = append(append(b, f.data...), '/')
+// appendHome appends the name of id's directory below data, which is a clean name.
+func appendHome(b []byte, data string, id ID) []byte {
+	b = append(append(b, data...), '/')
 	b = append(appendHex(b, uint64(id)>>20, 2), '/')
 	return appendHex(b, uint64(id)>>12&0xff, 2)
 }
 
 // dataName is the name of id's file after the file was settled.
 func (f *Files) dataName(id ID) string {
-	return string(appendHex(append(f.appendHome(make([]byte, 0, len(f.data)+32), id), '/'), uint64(id), 16))
+	return string(appendHex(append(appendHome(make([]byte, 0, len(f.data)+32), f.data, id), '/'), uint64(id), 16))
 }
 
 // Path returns the final name of id's file, for use in messages; the file may still be in tmp/.

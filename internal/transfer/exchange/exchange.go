@@ -20,6 +20,8 @@ type Exchange struct {
 	slots int64
 	me    int
 	id    uint64
+	// patience and longestRead are the constants; tests have others.
+	patience, longestRead time.Duration
 }
 
 // Join opens the memory that other loads of the file share, or makes it with at most limit bytes. The caller calls
@@ -37,7 +39,7 @@ func Join(in *vfs.Interest, v vfs.Version, limit int64) (*Exchange, error) {
 
 // enter takes a place in the memory and offers the memory to others.
 func enter(in *vfs.Interest, m *memory) (*Exchange, error) {
-	x := &Exchange{memory: m, in: in, slots: m.header().slots,
+	x := &Exchange{memory: m, in: in, slots: m.header().slots, patience: patience, longestRead: longestRead,
 		id: uint64(uint32(os.Getpid())) | uint64(time.Now().UnixNano())<<32}
 	for x.me = range members {
 		p := m.member(x.me)

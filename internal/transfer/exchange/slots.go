@@ -78,7 +78,7 @@ func (x *Exchange) Get(block int64, fill func(p []byte) error, stop func() bool)
 				x.change(s, w, pack(at, who, empty))
 			case x.member(who).stuck.Load() != 0:
 				return Elsewhere, nil
-			case time.Since(began) > longestRead:
+			case time.Since(began) > x.longestRead:
 				x.member(who).stuck.Store(1)
 			default:
 				wait(&s.turn, turn, step)
@@ -112,7 +112,7 @@ func (x *Exchange) waits(block int64, waited time.Duration, moved uint32) bool {
 			return true // its place is free now
 		case p.ignored.Load() != 0:
 			return false
-		case waited > patience:
+		case waited > x.patience:
 			p.ignored.Store(1)
 			return false
 		}
@@ -141,8 +141,8 @@ func (x *Exchange) Copy(p []byte, off int64) bool {
 		return false
 	}
 	copy(p, mem[off-block*Block:])
-	// Another load may have reused the slot meanwhile, if it took this one for dead or far behind. The exchange of equal values also keeps the
-	// processor from making the copy later.
+	// Another load may have reused the slot meanwhile, if it took this one for dead or far behind. The exchange of equal
+	// values also keeps the processor from making the copy later.
 	return s.word.CompareAndSwap(w, w)
 }
 
