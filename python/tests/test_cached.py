@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import nebulaio
 import numpy
 import pytest
 import safetensors
+from held import Keeper
 from nebulaio import _cached, errors
 from nebulaio.safetensors import safe_open, write_checksums
 from support import BITS, Entry, python, random_entry, write
@@ -26,6 +29,14 @@ def entries(dtypes: list[str]) -> dict[str, Entry]:
     return {f"{dtype}.{n}": random_entry(n, dtype, shape) for dtype in dtypes for n, shape in enumerate(shapes)}
 
 
+@pytest.fixture
+def keep() -> Iterator[Keeper]:
+    """Keeps the pages of a file in the page cache until the test ends."""
+    keeper = Keeper()
+    yield keeper
+    keeper.close()
+
+
 def last() -> dict[str, Any]:
     report = nebulaio.last_report()
     assert report is not None
@@ -37,8 +48,8 @@ def small_read() -> bool:
     return any(NOTE in note for note in last()["notes"])
 
 
-def test_every_type_with_numpy(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.safetensors", entries(WHOLE_BYTES), pad=1)
+def test_every_type_with_numpy(tmp_path: Path, keep: Keeper) -> None:
+    path = keep(write(tmp_path / "t.safetensors", entries(WHOLE_BYTES), pad=1))
     with safe_open(path, "np") as file:
         for name, (_, shape, data) in entries(WHOLE_BYTES).items():
             array = file.get_tensor(name)
@@ -48,10 +59,10 @@ def test_every_type_with_numpy(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_every_type_with_torch(tmp_path: Path) -> None:
+def test_every_type_with_torch(tmp_path: Path, keep: Keeper) -> None:
     import torch
 
-    path = write(tmp_path / "t.safetensors", entries(WHOLE_BYTES), pad=1)
+    path = keep(write(tmp_path / "t.safetensors", entries(WHOLE_BYTES), pad=1))
     with safe_open(path, "pt") as file, safetensors.safe_open(path, "pt") as reference:
         for name, (dtype, shape, data) in entries(WHOLE_BYTES).items():
             tensor = file.get_tensor(name)
@@ -64,8 +75,8 @@ def test_every_type_with_torch(tmp_path: Path) -> None:
             assert bytes(again.reshape(-1).view(torch.uint8).numpy()) == data
 
 
-def test_the_report(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.safetensors", {"a": random_entry(1, "F32", [10])})
+def test_the_report(tmp_path: Path, keep: Keeper) -> None:
+    path = keep(write(tmp_path / "t.safetensors", {"a": random_entry(1, "F32", [10])}))
     with safe_open(path, "np") as file:
         file.get_tensor("a")
         report = last()
@@ -102,15 +113,15 @@ def test_what_was_asked_for_is_the_engines(tmp_path: Path, options: dict[str, An
     assert not small_read()
 
 
-def test_large_tensors_are_the_engines(tmp_path: Path) -> None:
+def test_large_tensors_are_the_engines(tmp_path: Path, keep: Keeper) -> None:
     most = _cached.LARGEST
     made = {"most": random_entry(1, "U8", [most]), "more": random_entry(2, "U8", [most + 1])}
-    with safe_open(write(tmp_path / "t.safetensors", made), "np") as file:
+    with safe_open(keep(write(tmp_path / "t.safetensors", made)), "np") as file:
         assert file.get_tensor("most").tobytes() == made["most"][2] and small_read()
         assert file.get_tensor("more").tobytes() == made["more"][2] and not small_read()
 
 
-def test_absent_pages_are_the_engines(tmp_path: Path) -> None:
+def test_absent_pages_are_the_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"first": random_entry(1, "U8", [100]), "gap": random_entry(2, "U8", [1 << 20]),
             "a": random_entry(3, "U8", [50_000])}
     path = write(tmp_path / "t.safetensors", made)
@@ -128,8 +139,39 @@ def test_absent_pages_are_the_engines(tmp_path: Path) -> None:
             pytest.skip("the kernel keeps the pages")
         finally:
             os.close(descriptor)
+        found: list[int] = []
+
+        def preadv(*arguments: Any) -> int:
+            found.append(0)
+            found[-1] = real(*arguments)
+            return found[-1]
+
+        real = os.preadv
+        monkeypatch.setattr(os, "preadv", preadv)
         assert file.get_tensor("a").tobytes() == made["a"][2]
-        assert not small_read()
+        # The kernel starts to read absent pages even for a caller that does not wait. In a few runs of 10,000, these
+        # pages are there when the kernel looks again, and it hands them out.
+        assert small_read() == (found == [50_000])
+        assert sum(route["bytes"] for route in last()["routes"]) >= 50_000
+
+
+@pytest.mark.parametrize("there", [0, 1, 4096, 49_999])
+def test_what_the_kernel_does_not_hand_out_is_the_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                          there: int) -> None:
+    """The first pages may be there and others absent: then the kernel hands out a part."""
+    made = {"a": random_entry(3, "U8", [50_000])}
+    with safe_open(write(tmp_path / "t.safetensors", made), "np") as file:
+        real, asked = os.preadv, []
+
+        def preadv(descriptor: int, buffers: Any, offset: int, flags: int) -> int:
+            asked.append(flags)
+            if not there:
+                raise BlockingIOError(errno.EAGAIN, "no page is there")
+            return real(descriptor, [memoryview(buffers[0]).cast("B")[:there]], offset, 0)
+
+        monkeypatch.setattr(os, "preadv", preadv)
+        assert file.get_tensor("a").tobytes() == made["a"][2]
+        assert len(asked) == 1 and not small_read()
         assert sum(route["bytes"] for route in last()["routes"]) >= 50_000
 
 
@@ -208,8 +250,9 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before + 2
 
 
-def test_reports_are_each_threads_own(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.safetensors", {"a": random_entry(1, "U8", [10]), "b": random_entry(1, "U8", [20])})
+def test_reports_are_each_threads_own(tmp_path: Path, keep: Keeper) -> None:
+    made = {"a": random_entry(1, "U8", [10]), "b": random_entry(1, "U8", [20])}
+    path = keep(write(tmp_path / "t.safetensors", made))
     sizes = []
     with safe_open(path, "np") as file:
         file.get_tensor("a")
@@ -226,10 +269,10 @@ def test_reports_are_each_threads_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("index", [0, -1, slice(1, 3), (1, slice(2, 5)), (0, 0, 0), (slice(1, 2), slice(None)),
                                    (slice(0, 5, 2),), ...], ids=repr)
-def test_parts_that_lie_together(tmp_path: Path, index: Any) -> None:
+def test_parts_that_lie_together(tmp_path: Path, index: Any, keep: Keeper) -> None:
     array = numpy.arange(5 * 7 * 4, dtype="i4").reshape(5, 7, 4)
-    path = write(tmp_path / "t.safetensors", {"odd": random_entry(1, "U8", [3]),
-                                              "b": ("I32", [5, 7, 4], array.tobytes())})
+    path = keep(write(tmp_path / "t.safetensors", {"odd": random_entry(1, "U8", [3]),
+                                                   "b": ("I32", [5, 7, 4], array.tobytes())}))
     with safe_open(path, "np") as file:
         part = file.get_slice("b")[index]
         assert small_read()
