@@ -6,8 +6,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +27,9 @@ BITS = {
 }
 
 Entry = tuple[str, list[int], bytes]
+
+PATIENCE = 300.0
+"""Seconds after which a process hangs. On a busy machine with a cold disk, the import of torch alone takes half a minute."""
 
 
 def size_of(dtype: str, shape: list[int]) -> int:
@@ -58,6 +64,41 @@ def in_threads(work: Callable[[int], None], count: int) -> None:
     with ThreadPoolExecutor(count) as threads:
         for _ in threads.map(work, range(count)):
             pass
+
+
+def until(reached: Callable[[], bool], seconds: float = 60) -> bool:
+    """Wait until something is so, and return True. Return False if it is not so after some seconds."""
+    end = time.monotonic() + seconds
+    while not reached():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def is_in(thread: threading.Thread, *names: str) -> bool:
+    """Return whether a thread runs the first of these functions, called by the second, and so on."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    for name in names:
+        if frame is None or frame.f_code.co_name != name:
+            return False
+        frame = frame.f_back
+    return True
+
+
+def interrupt_when(reached: Callable[[], bool]) -> threading.Thread:
+    """Send this process a Ctrl-C as soon as `reached` is true. If it never is, the Ctrl-C comes after a minute.
+
+    A Ctrl-C after a fixed time could come before the main thread is where the test wants it.
+    """
+
+    def send() -> None:
+        until(reached)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    return sender
 
 
 def encode(header: Any, data: bytes = b"", pad: int = 8) -> bytes:
@@ -120,7 +161,7 @@ except OutOfMemoryError as error:
 """Loads a file of 4 GiB into a process that may have 1 GiB more."""
 
 
-def python(code: str, *arguments: object, env: dict[str, str] | None = None, timeout: float = 60) -> str:
+def python(code: str, *arguments: object, env: dict[str, str] | None = None, timeout: float = PATIENCE) -> str:
     """Run code in a new Python process with the package on its path; returns its output.
 
     Fails the test when the process fails or takes longer than timeout.
@@ -131,7 +172,7 @@ def python(code: str, *arguments: object, env: dict[str, str] | None = None, tim
 
 
 def run_python(
-    code: str, *arguments: object, env: dict[str, str] | None = None, timeout: float = 60
+    code: str, *arguments: object, env: dict[str, str] | None = None, timeout: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
     """Run code in a new Python process and return what came of it."""
     path = os.pathsep.join([str(PACKAGE), str(PACKAGE / "tests")])

@@ -7,7 +7,6 @@ import ctypes
 import gc
 import mmap
 import os
-import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 from nebulaio import _buffers, _process
 from nebulaio.cufile import CuFile, IOFuture
 from nebulaio.errors import ClosedError, InvalidError, NotFoundError, ReadError, UnsupportedError
-from support import python
+from support import interrupt_when, python
 
 
 def data(size: int, seed: int = 1) -> Any:
@@ -361,13 +360,7 @@ def test_ctrl_c(fake: _process.Holder, tmp_path: Path) -> None:
 
     def interrupt_soon() -> None:
         fake.load().functions.fake_forget()
-
-        def send() -> None:
-            while b"running" not in fake.load().functions.fake_log():
-                pass  # until the move is waited for
-            os.kill(os.getpid(), signal.SIGINT)
-
-        threading.Thread(target=send).start()
+        interrupt_when(lambda: b"running" in fake.load().functions.fake_log())  # the move is waited for
 
     f = scripted(tmp_path, "slow")
     interrupt_soon()

@@ -13,6 +13,7 @@ import numpy
 import pytest
 from nebulaio import _process, errors
 from nebulaio.safetensors import inspect, load_file, load_model
+from support import interrupt_when
 
 STATUSES = {status: errors._BY_STATUS[status] for status in range(1, 12)}
 
@@ -107,11 +108,10 @@ def test_interrupt_waits_until_nothing_is_in_flight(fake: _process.Holder, signa
 
 
 def test_interrupt_inside_the_wait(fake: _process.Holder) -> None:
-    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
+        sender = interrupt_when(lambda: b"running" in fake.load().functions.fake_log())
         load("slow")
-    timer.join()
+    sender.join()
     assert "release-running" not in log(fake)
 
 

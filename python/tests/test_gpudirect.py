@@ -259,14 +259,14 @@ def test_forbidden(client: GPUDirectClient, server: serving.Server) -> None:
 
 def test_no_server() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    with GPUDirectClient(address, "a", "s", timeout=5, retries=1) as client, pytest.raises(NebulaioError,
-                                                                                           match="refused"):
-        client.read_to_gpu("bucket", "key", bytearray(4))
-    with GPUDirectClient(address, "a", "s", door="require") as client, pytest.raises(NebulaioError,
-                                                                                     match="door|discover|refused"):
-        client.read_to_gpu("bucket", "key", bytearray(4))
+        with GPUDirectClient(address, "a", "s", timeout=5, retries=1) as client, pytest.raises(NebulaioError,
+                                                                                               match="refused"):
+            client.read_to_gpu("bucket", "key", bytearray(4))
+        with GPUDirectClient(address, "a", "s", door="require") as client, pytest.raises(NebulaioError,
+                                                                                         match="door|discover|refused"):
+            client.read_to_gpu("bucket", "key", bytearray(4))
 
 
 def test_the_report_says_why_there_is_no_door(server: serving.Server) -> None:
@@ -403,8 +403,8 @@ for call in (
     lambda: client.stat("bucket", "key"),
     lambda: next(client.list("bucket")),
 ):
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         call()
     except KeyboardInterrupt:
         continue

@@ -7,10 +7,7 @@ import asyncio
 import concurrent.futures
 import ctypes
 import gc
-import os
-import signal
 import threading
-import time
 import weakref
 from typing import Any
 
@@ -20,17 +17,9 @@ import pytest
 from nebulaio import GPUDirectClient, _process
 from nebulaio._futures import Transfer, TransferCancelled
 from nebulaio.errors import AccessError, CancelledError, ClosedError, InvalidError, NotFoundError
-from support import python
+from support import interrupt_when, is_in, python, until
 
 KEYS = {"access_key": "a", "secret_key": "s"}
-
-
-def until(what: Any) -> None:
-    """Wait until something is so; the test fails where it never is."""
-    end = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < end, "not within half a minute"
-        threading.Event().wait(0.001)
 
 
 @pytest.fixture
@@ -168,7 +157,7 @@ def test_futures(client: GPUDirectClient, fake: _process.Holder) -> None:
         assert future.result()["fake"] is True and future.exception() is None
     assert all(f.done() and not f.cancelled() and not f.cancel() and not f.running() for f in futures)
     assert all(b == bytes(range(8)) for b in buffers)
-    until(lambda: len(told) == 20)
+    assert until(lambda: len(told) == 20)
     assert {f for f, _ in told} == set(futures)
     late: list[Any] = []
     futures[0].add_done_callback(late.append)
@@ -177,7 +166,7 @@ def test_futures(client: GPUDirectClient, fake: _process.Holder) -> None:
     told.clear()
     client.close()
     gc.collect()
-    until(lambda: fake.load().functions.fake_live() == 0)
+    assert until(lambda: fake.load().functions.fake_live() == 0)
 
 
 def test_the_buffer_lives_as_long_as_its_move(client: GPUDirectClient) -> None:
@@ -197,7 +186,7 @@ def test_the_buffer_lives_as_long_as_its_move(client: GPUDirectClient) -> None:
     with pytest.raises(CancelledError):
         future.result(30)
     assert future.cancelled() and isinstance(future.exception(), concurrent.futures.CancelledError)
-    until(lambda: gc.collect() is not None and gone.is_set())
+    assert until(lambda: gc.collect() is not None and gone.is_set())
 
 
 def test_awaited(client: GPUDirectClient) -> None:
@@ -212,7 +201,7 @@ def test_awaited(client: GPUDirectClient) -> None:
         future = client.async_read("bucket", "slow", bytearray(4))
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.ensure_future(_awaited(future)), 0.05)
-        until(future.done)  # the wait was given up, and the move with it
+        assert until(future.done)  # the wait was given up, and the move with it
         assert future.cancelled()
         future = client.async_read("bucket", "slow", bytearray(4))
         future.cancel()
@@ -263,7 +252,7 @@ def test_a_callback_that_fails_or_waits_harms_no_other(client: GPUDirectClient,
 
     client.async_read("bucket", "key", bytearray(4), callback=fail).result(30)
     client.async_read("bucket", "key", bytearray(4), callback=wait).result(30)
-    until(lambda: found)
+    assert until(lambda: bool(found))
     assert isinstance(found[0], InvalidError) and "callback" in str(found[0])
     assert "the callback's own" in caplog.text
     slow.cancel()
@@ -282,21 +271,28 @@ def test_close_waits_and_an_interrupt_cancels(client: GPUDirectClient, monkeypat
 
 
 def test_interrupted_read(client: GPUDirectClient, fake: _process.Holder) -> None:
-    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    functions = fake.load().functions
+
+    def running() -> bool:
+        return b"running" in functions.fake_log()
+
     with pytest.raises(KeyboardInterrupt):
+        interrupt_when(running)
         client.read_to_gpu("bucket", "slow", bytearray(4))
-    log = fake.load().functions.fake_log().decode().split()
+    log = functions.fake_log().decode().split()
     assert log[-3:] == ["ended", "report", "release-load"]
-    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    functions.fake_forget()
     with pytest.raises(KeyboardInterrupt):
+        interrupt_when(running)
         client.stat("bucket", "slow")
     future = client.async_read("bucket", "slow", bytearray(4))
-    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        interrupt_when(lambda: is_in(threading.main_thread(), "wait", "result"))
         future.result()
     assert not future.done()  # the waiting was interrupted, not the move
-    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        # Both waits: that of the watcher, and that of its lock.
+        interrupt_when(lambda: is_in(threading.main_thread(), "wait", "wait", "close"))
         client.close()
     assert future.cancelled()
 

@@ -44,7 +44,7 @@ print("went on")
 def test_uncaught_ctrl_c_ends_the_process(tmp_path: Path) -> None:
     big = write_sparse(tmp_path / "big.safetensors", 6 << 30)
     code = INTERRUPT + 'load_file(sys.argv[1], "cpu", framework="numpy", progress=progress)\n'
-    done = run_python(code, big, timeout=30)
+    done = run_python(code, big)
     assert done.returncode != 0
     assert "KeyboardInterrupt" in done.stderr
     assert "Fatal" not in done.stderr and "panic" not in done.stderr
@@ -60,6 +60,8 @@ def progress(done, total):
     if not sent and done < total:
         sent.append(True)
         os.write(killer.stdin.fileno(), b"go\\n")
+    if sent and done > total // 2:
+        killer.wait()  # the other process had no processor: the load would end first
 try:
     load_file(sys.argv[1], "cpu", framework="numpy", progress=progress)
 except KeyboardInterrupt:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 from nebulaio import _process, errors
 from nebulaio.errors import ClosedError
 from nebulaio.safetensors import load_file, safe_open, stream, write_checksums
-from support import Entry, python, random_entry, write, write_sharded, write_sparse
+from support import Entry, interrupt_when, python, random_entry, write, write_sharded, write_sparse
 
 SIZES = [1 << 20, 1, (4 << 20) + 3, 0, 4095, 4096, 4097, (2 << 20) - 1, 3]
 ENTRIES: dict[str, Entry] = {f"t{n}": random_entry(n, "U8", [size]) for n, size in enumerate(SIZES)}
@@ -260,12 +258,11 @@ def test_every_step_can_fail(fake: _process.Holder, step: str, lookahead: int | 
 
 
 def test_interrupt_inside_the_wait(fake: _process.Holder) -> None:
-    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
     out = run("slow")
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
+        sender = interrupt_when(lambda: b"running" in fake.load().functions.fake_log())
         next(out)
-    timer.join()
+    sender.join()
     assert fake.load().functions.fake_live() == 0
     calls = fake.load().functions.fake_log().decode().split()
     assert calls[-4:] == ["ended", "report", "release-load", "release-model"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from nebulaio.errors import ClosedError, InvalidError, NebulaioError, OutOfMemoryError
-from support import PACKAGE, python, run_python
+from support import PACKAGE, is_in, python, run_python, until
 from torch_states import assert_equal, trained
 from torch_worlds import run_world
 
@@ -162,7 +162,7 @@ def test_wait_before_step_waits_for_the_last_byte(torch: Any, tmp_path: Path, ma
 
     thread = threading.Thread(target=train)
     thread.start()
-    assert gate.reached.wait(LONG) and log == []
+    assert gate.reached.wait(LONG) and until(lambda: is_in(thread, "wait", "wait", "wait_before_step")) and log == []
     gate.opened.set()
     thread.join(LONG)
     assert log == ["write", "step"]
@@ -199,7 +199,7 @@ def test_wait_before_step_waits_for_copies_in_the_background(torch: Any, tmp_pat
 
     thread = threading.Thread(target=train)
     thread.start()
-    assert begun.wait(LONG) and log == []
+    assert begun.wait(LONG) and until(lambda: is_in(thread, "wait", "wait", "wait_before_step")) and log == []
     opened.set()
     thread.join(LONG)  # the step goes on before the write has begun
     assert log == ["copy", "step"]
@@ -235,7 +235,7 @@ def test_the_next_save_waits_for_the_one_in_flight(torch: Any, tmp_path: Path, m
 
     thread = threading.Thread(target=save_more)
     thread.start()
-    assert gate.reached.wait(LONG)
+    assert gate.reached.wait(LONG) and until(lambda: is_in(thread, "wait", "wait", "_start"))
     gate.opened.set()
     thread.join(LONG)
     assert log == ["write", "second, first is done: True"]
