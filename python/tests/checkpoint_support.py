@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from nebulaio.errors import NebulaioError
+from support import PATIENCE
 from torch.distributed.checkpoint.api import CheckpointException
 
 DTYPES = [
@@ -156,7 +157,7 @@ def in_world(world: int, work: Callable[..., Any], *arguments: Any) -> list[Any]
             process.start()
         try:
             for process in ranks:
-                process.join(120)
+                process.join(PATIENCE)
                 assert process.exitcode is not None, "a rank hangs"
         finally:
             for process in ranks:

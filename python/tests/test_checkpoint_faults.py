@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from checkpoint_support import blank, load, refused, same, save, servers  # noqa: E402
 from nebulaio.torch import StorageReader, StorageWriter, _manifest, _metadata, _opcodes, _pickles, _zips  # noqa: E402
-from support import PACKAGE  # noqa: E402
+from support import PACKAGE, PATIENCE  # noqa: E402
 
 
 def state(scale: float = 1.0) -> dict[str, Any]:
@@ -340,7 +340,7 @@ def run(code: str, *arguments: object) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": f"{PACKAGE}:{os.environ.get('PYTHONPATH', '')}"},
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

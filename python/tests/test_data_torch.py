@@ -183,7 +183,7 @@ def store(name, content):
 def rank_of(rank, phase, state, step, victim):
     from nebulaio.data import Loader
     dist.init_process_group("gloo", init_method=f"file://{out}/meet-{phase}", rank=rank, world_size=world,
-                            timeout=datetime.timedelta(seconds=60))
+                            timeout=datetime.timedelta(seconds=200))
     loader = Loader(source, batch_size=3, device="cpu", seed=11, tail="short", epochs=last, decode=lambda batch: batch, threads=2)
     assert (loader.rank, loader.world) == (rank, world)
     if state is not None:
@@ -229,7 +229,7 @@ def test_ranks_of_gloo_one_of_them_killed(tmp_path: Path) -> None:
     source, out = archives(tmp_path / "tars", count=5, samples=250), tmp_path / "out"
     out.mkdir()
     steps = -(-250 // 12)
-    assert python(RANKS, source, out, steps + 7, timeout=300) == f"{steps + 7}\n"
+    assert python(RANKS, source, out, steps + 7, timeout=900) == f"{steps + 7}\n"
     seen: dict[int, Counter[str]] = {0: Counter(), 1: Counter()}
     for path in out.glob("step-*"):
         stored = json.loads(path.read_text())

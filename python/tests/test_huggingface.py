@@ -17,7 +17,7 @@ import pytest
 from nebulaio.compare import files, fit, shapes
 from nebulaio.errors import InvalidError, NotFoundError, UnsupportedError
 from nebulaio.huggingface import load_pretrained
-from support import PACKAGE, run_python
+from support import PACKAGE, PATIENCE, run_python
 
 pytestmark = pytest.mark.torch
 
@@ -172,7 +172,7 @@ def test_code_beside_the_weights_is_never_run(folder: Path, tmp_path: Path, tran
             input="y\ny\ny\n",
             text=True,
             capture_output=True,
-            timeout=120,
+            timeout=PATIENCE,
         )
         assert done.stdout.strip() == ("loaded" if known else "UnsupportedError"), done.stdout + done.stderr
         assert not (tmp_path / "ran").exists()

@@ -168,7 +168,7 @@ assert "CheckpointIO" in dir(nebulaio.lightning)
 """
     for package in ("lightning", "pytorch_lightning"):
         pytest.importorskip(package, reason=f"{package} is not installed; make test-torch installs it")
-        done = run_python(code, package, timeout=120)
+        done = run_python(code, package)
         assert done.returncode == 0, done.stderr[-3000:]
 
 

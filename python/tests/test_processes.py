@@ -14,7 +14,7 @@ import pytest
 from nebulaio import _process
 from nebulaio.errors import ForkError
 from nebulaio.safetensors import load_file
-from support import python, random_entry, write
+from support import PATIENCE, python, random_entry, write
 
 ENTRIES = {f"t{n}": random_entry(n, "F32", [100 + n, 7]) for n in range(20)}
 
@@ -58,7 +58,7 @@ WATCHED_FORK = """
 import os, signal, sys, time
 from test_processes import verify
 
-def forked(work, seconds=20):
+def forked(work, seconds=120):
     child = os.fork()
     if child == 0:
         code = 1
@@ -88,7 +88,7 @@ results = [forked(lambda: verify(path)) for _ in range(100)]
 assert results == [0] * 100, results
 assert verify(path)
 """
-    python(code, path, timeout=110)
+    python(code, path)
 
 
 def test_what_was_open_before_fork_says_so_in_the_child(path: str) -> None:
@@ -135,7 +135,7 @@ finally:
     [t.join() for t in threads]
 assert results == [0] * 15, results
 """
-    python(code, path, timeout=110)
+    python(code, path)
 
 
 def test_callbacks_at_the_end_still_load(path: str) -> None:
@@ -228,7 +228,7 @@ def test_multiprocessing(path: str, method: str) -> None:
     assert verify(path)
     context: Any = multiprocessing.get_context(method)
     with context.Pool(2) as pool:
-        assert pool.map_async(verify, [path] * 4).get(timeout=60) == [True] * 4
+        assert pool.map_async(verify, [path] * 4).get(timeout=PATIENCE) == [True] * 4
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "auto", 0])

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import PACKAGE
+from support import PACKAGE, PATIENCE
 
 TESTS = """
 import os, pytest
@@ -41,7 +41,7 @@ def test_the_whole_card_is_taken_alone(tmp_path: Path, passes: bool) -> None:
         env={**os.environ, "NOTES": str(notes), "TEST_JOBS": "4"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert (done.returncode == 0) == passes, done.stdout + done.stderr
     said = notes.read_text().split()

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support import PACKAGE
+from support import PACKAGE, PATIENCE
 
 BEGIN = """
 import os, sys
@@ -27,7 +27,7 @@ dist.destroy_process_group()
 """
 
 
-def run_world(code: str, folder: Path, world: int = 2, timeout: float = 120, end: str = END,
+def run_world(code: str, folder: Path, world: int = 2, timeout: float = PATIENCE, end: str = END,
               **environment: str) -> list[str]:
     """Run code on each rank, with `rank`, `world` and `folder` set, and return what each has printed.
 
