@@ -24,6 +24,7 @@ class Server:
         self.folder, self.settings, self.env = folder, settings, env or {}
         self.address = self.console_address = "127.0.0.1:0"
         self.process: subprocess.Popen | None = None
+        self.reserved: list[socket.socket] = []
         self.start()
 
     def start(self) -> None:
@@ -72,11 +73,26 @@ class Server:
         code = self.process.wait(60)
         self.log.close()
         assert code == 0, f"the server ended with {code}:\n{(self.folder / 'log').read_text()[-4000:]}"
+        self._reserve()
+
+    def _reserve(self) -> None:
+        """Keep the ports until start listens on them again. The kernel would give them to any process that asks for one."""
+        if self.reserved:
+            return
+        for address in (self.address, self.console_address):
+            host, port = address.rsplit(":", 1)
+            held = socket.socket()
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the server sets it, too: both can have the port
+            held.bind((host, int(port)))  # without listen: connections are refused
+            self.reserved.append(held)
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
         self.log.close()
+        for held in self.reserved:
+            held.close()
+        self.reserved = []
 
     def run(self, *arguments: str, raw: bool = False) -> str | bytes:
         """Run the command nebulaio with the administrator's keys and return its output."""
@@ -109,6 +125,9 @@ class Proxy:
         self.received = 0  # bytes from the browser
         self.cut_after: int | None = None  # bytes from the browser at which all connections are cut, once
         self.cuts = 0
+        self.hold_after: int | None = None  # bytes from the browser at which nothing more is passed on, until go_on
+        self.passing = threading.Event()
+        self.passing.set()
         self.lock = threading.Lock()
         self.open: set[socket.socket] = set()
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -139,6 +158,7 @@ class Proxy:
             while piece := source.recv(65536):
                 if counted:
                     self._count(len(piece))
+                    self.passing.wait()
                 target.sendall(piece)
         for end in (source, target):
             reset(end)
@@ -151,8 +171,15 @@ class Proxy:
             now = self.cut_after is not None and self.received >= self.cut_after
             if now:
                 self.cut_after = None
+            if self.hold_after is not None and self.received >= self.hold_after:
+                self.hold_after = None
+                self.passing.clear()
         if now:
             self.cut()
+
+    def go_on(self) -> None:
+        """Pass on what was held."""
+        self.passing.set()
 
     def cut(self) -> None:
         """Close every connection at once, as a network that fails does."""
@@ -164,6 +191,7 @@ class Proxy:
 
     def close(self) -> None:
         self.listener.close()
+        self.go_on()
         self.cut()
 
 

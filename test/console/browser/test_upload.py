@@ -35,6 +35,17 @@ def sum_of(path) -> str:
     return hashlib.file_digest(open(path, "rb"), "sha256").hexdigest()
 
 
+def hold(console, proxy, size: int, path) -> None:
+    """Choose a file, and return when so many of its bytes are sent. No more bytes reach the server until proxy.go_on.
+
+    Without that, the upload could end while this process has no processor.
+    """
+    proxy.hold_after = proxy.received + size
+    console.choose_files(str(path))
+    while proxy.passing.is_set():
+        console.page.wait_for_timeout(20)
+
+
 def test_an_upload_survives_cut_connections(open_console, server, proxy, bucket, large, tmp_path):
     console = open_console(f"http://{proxy.address}")
     console.guard.allow("ERR_|EventSource")  # the browser logs each cut
@@ -55,12 +66,10 @@ def test_an_upload_goes_on_after_the_page_was_closed(open_console, server, proxy
     first.guard.allow("ERR_|EventSource")
     first.log_in(ACCESS, SECRET, f"#/buckets/{bucket}")
     expect(first.heading(bucket)).to_be_visible()
-    start = proxy.received
-    first.choose_files(str(large))
-    while proxy.received - start < SIZE // 2:
-        first.page.wait_for_timeout(20)
+    hold(first, proxy, SIZE // 2, large)
     first.page.goto("about:blank")  # the page is gone with the upload in the middle
     sent = proxy.received
+    proxy.go_on()
 
     first.go(f"#/buckets/{bucket}/uploads")
     expect(first.page.get_by_role("row").filter(has_text="weights.bin")).to_be_visible()
@@ -74,17 +83,19 @@ def test_an_upload_goes_on_after_the_page_was_closed(open_console, server, proxy
     assert stored_sum(server, bucket, "weights.bin", tmp_path) == sum_of(large)
 
 
-def test_an_upload_of_another_file_does_not_take_over_the_parts(open_console, server, bucket, large, tmp_path):
+def test_an_upload_of_another_file_does_not_take_over_the_parts(open_console, server, proxy, bucket, large, tmp_path):
     """A file of the same size goes on with the upload of another one: each of its parts is compared, and none fits."""
-    console = open_console(server.console)
+    console = open_console(f"http://{proxy.address}")
+    console.guard.allow("ERR_|EventSource")
     console.log_in(ACCESS, SECRET, f"#/buckets/{bucket}")
     expect(console.heading(bucket)).to_be_visible()
-    console.choose_files(str(large))
+    hold(console, proxy, 6 * PART, large)
     progress = console.page.get_by_role("progressbar", name="Upload of weights.bin")
-    while float(progress.get_attribute("value") or 0) < 2 * PART:
+    while float(progress.get_attribute("value") or 0) < 2 * PART:  # three are on their way, and three have arrived
         console.page.wait_for_timeout(20)
     console.button("Pause the upload of weights.bin").click()
     expect(console.page.locator(".uploads [data-state=paused]")).to_be_visible()
+    proxy.go_on()
 
     other = tmp_path / "weights.bin"
     other.write_bytes(bytes(SIZE))
@@ -98,15 +109,17 @@ def test_an_upload_of_another_file_does_not_take_over_the_parts(open_console, se
     assert stored_sum(server, bucket, "weights.bin", tmp_path) == sum_of(other)
 
 
-def test_a_cancelled_upload_leaves_nothing(open_console, server, bucket, large):
-    console = open_console(server.console)
+def test_a_cancelled_upload_leaves_nothing(open_console, proxy, bucket, large):
+    console = open_console(f"http://{proxy.address}")
+    console.guard.allow("ERR_|EventSource")
     console.log_in(ACCESS, SECRET, f"#/buckets/{bucket}")
     expect(console.heading(bucket)).to_be_visible()
-    console.choose_files(str(large))
+    hold(console, proxy, 4 * PART, large)
     progress = console.page.get_by_role("progressbar", name="Upload of weights.bin")
     while float(progress.get_attribute("value") or 0) < PART:
         console.page.wait_for_timeout(20)
     console.button("Cancel the upload of weights.bin").click()
+    proxy.go_on()
     expect(console.page.locator(".uploads")).to_have_count(0)
     console.go(f"#/buckets/{bucket}/uploads")
     expect(console.page.get_by_text("No unfinished uploads.")).to_be_visible()
