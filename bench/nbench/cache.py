@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -69,12 +70,17 @@ def drop(path: str | os.PathLike[str], *, everything: bool = True) -> float:
     """Drop a file from the page cache and return the share that is still resident.
 
     Dirty pages are written first. With `everything`, if this process may write /proc/sys/vm/drop_caches, all clean
-    pages, directory entries and inodes of the machine are dropped. Otherwise only the file's own pages are.
+    pages, directory entries and inodes of the machine are dropped. Otherwise only the file's own pages are. The kernel
+    may hold single pages for a moment, so `drop` asks again for up to 20 ms.
     """
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        for pause in (0.001, 0.004, 0.016, 0.0):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if not pause or not resident_pages(fd, 0, 0):
+                break
+            time.sleep(pause)
     finally:
         os.close(fd)
     if everything and os.access(DROP_CACHES, os.W_OK):

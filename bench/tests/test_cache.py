@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from held import hold
 from nbench import cache
 
 
@@ -27,11 +31,31 @@ def file(tmp_path: Path) -> Path:
 def test_cold_then_warm(file: Path) -> None:
     assert cache.resident(file) < cache.COLD_LIMIT
     assert cache.warm(file) > cache.WARM_LIMIT
-    assert all(part == 1.0 for part in cache.resident_windows(file))
+    with hold(file):
+        assert all(part == 1.0 for part in cache.resident_windows(file))
     assert cache.drop(file, everything=False) < cache.COLD_LIMIT
 
 
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pages that were read stay in the page cache until the test ends. The kernel may take single ones at any time."""
+    real = cache.read_ranges
+
+    def read_ranges(path: Path, ranges: list[cache.Range], *arguments: Any, **named: Any) -> None:
+        real(path, ranges, *arguments, **named)
+        wanted = sum(-(-(end - start) // cache.PAGE) for start, end in ranges)
+        with open(path, "rb") as read:
+            assert cache.resident_pages(read.fileno(), 0, 0) > cache.WARM_LIMIT * wanted
+        for start, end in ranges:
+            pages.enter_context(hold(path, start, end))
+
+    with contextlib.ExitStack() as pages:
+        monkeypatch.setattr(cache, "read_ranges", read_ranges)
+        yield
+
+
 @pytest.mark.parametrize("pattern", cache.PATTERNS)
+@pytest.mark.usefixtures("kept")
 def test_pattern_is_what_was_meant(file: Path, pattern: str) -> None:
     made = cache.make_pattern(file, pattern, everything=False, threads=2)
     assert made.wrong == 0
