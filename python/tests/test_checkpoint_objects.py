@@ -100,7 +100,7 @@ def test_what_is_missing_is_named(server: serving.Server) -> None:
 
 
 def test_a_server_that_vanishes_leaves_the_old_checkpoint(server: serving.Server, tmp_path: Path) -> None:
-    client = GPUDirectClient(server.endpoint, **server.keys, door="off", timeout=2, retries=0)
+    client = GPUDirectClient(server.endpoint, **server.keys, door="off", timeout=60, retries=0)
     old = {"w": torch.ones(1000)}
     save(old, StorageWriter("s3://runs/c", client=client))
 

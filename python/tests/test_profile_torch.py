@@ -115,11 +115,23 @@ def test_autotune_finds_the_workers_that_feed_a_step() -> None:
     assert found.settings["num_workers"] <= best.settings["num_workers"]
 
 
-def test_autotune_without_gain_advises_no_workers() -> None:
-    """A slow step hides the loader, so workers help nothing."""
-    from data_loops import Samples, maker, pause
+def test_autotune_without_gain_advises_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow step hides the loader, so workers help nothing.
 
-    found = autotune(maker(Samples()), pause(0.05), seconds=0.3, max_seconds=60, max_workers=4)
+    The clock counts the processor time of the loop and 50 ms for each step. A pause of the whole machine in one
+    measurement would look like a gain of the others.
+    """
+    from data_loops import Samples, maker
+
+    stepped = [0.0]
+
+    def step(batch: Any) -> Any:
+        stepped[0] += 0.05
+        return batch
+
+    for module in ("_profile_run", "_profile_clock", "_autotune", "_autotune_search"):
+        monkeypatch.setattr(f"nebulaio.data.{module}.perf_counter", lambda: time.thread_time() + stepped[0])
+    found = autotune(maker(Samples()), step, seconds=0.3, max_seconds=60, max_workers=4)
     assert found.settings["num_workers"] == 0, str(found)
     assert "prefetch_factor" not in found.settings and "persistent_workers" not in found.settings
 

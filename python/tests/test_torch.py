@@ -189,9 +189,9 @@ def test_views_are_cheap(torch: Any, tmp_path: Path) -> None:
     destinations = [maker.allocate(file["dest_size"], file["dest_align"], "host") for file in layout["files"]]
     best = float("inf")
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.thread_time()  # of this thread alone, however busy the machine is
         maker.views(layout["tensors"], destinations, dtypes)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
     per_tensor = best / len(entries) * 1e6
     assert per_tensor < 20, f"{per_tensor:.1f} us a tensor"  # about 3 on an idle machine
 
