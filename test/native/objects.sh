@@ -11,7 +11,7 @@ device=${DEVICE:-host}
 "$folder/objects_c" "$device"
 "$folder/objects_cpp" "$model" "$device"
 export LD_LIBRARY_PATH=${CUFILE:+$CUFILE:}${LD_LIBRARY_PATH:-}
-if [ -z "${CUFILE:-}" ] && ldd "$folder/gpudirect_cpp" | grep -q 'libcufile.so.0 => not found'; then
+if [ -z "${CUFILE:-}" ] && ldd "$folder/gpudirect_cpp" | grep 'libcufile.so.0 => not found' >/dev/null; then
 	echo "gpudirect: NOT RUN, the system's loader finds no libcufile.so.0; name its folder in CUFILE"
 	exit 0
 fi

@@ -19,7 +19,7 @@ echo "the installed criu does not work on this kernel: building criu $version"
 bash "$here/apt.sh" protoc-c protobuf-c-compiler
 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends make gcc pkg-config xz-utils curl \
 	protobuf-compiler protobuf-c-compiler libprotobuf-dev libprotobuf-c-dev libcap-dev libnl-3-dev libnet1-dev libbsd-dev uuid-dev >/dev/null
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -1)
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | sed -n 1p)
 test -n "$mirror" || { echo "no Debian mirror is configured" >&2; exit 1; }
 mkdir -p "$folder"
 exec 9>"$folder/.lock"
