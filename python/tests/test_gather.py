@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import serving
+from held import hold
 from nebulaio import _gather, _process
 from nebulaio._gather import Piece, Segment
 from nebulaio.errors import CancelledError, CorruptError, InvalidError, NotFoundError
@@ -101,7 +102,8 @@ def test_a_gap_separates_rows(tmp_path: Path, gap: int, read: int) -> None:
     (tmp_path / "a.bin").write_bytes(content)
     rows = Memory(bytes(100 * 4096))
     segment = Segment(0, 0, 99 * 16384 + 4096, rows.address, 4096, 16384)
-    report = _gather.read([tmp_path / "a.bin"], [segment], device="host", gap=gap, cache="keep")
+    with hold(tmp_path / "a.bin"):  # reads of absent pages are cut at other places
+        report = _gather.read([tmp_path / "a.bin"], [segment], device="host", gap=gap, cache="keep")
     assert rows.content() == wanted(content, segment)
     assert report["read_bytes"] == read
 
