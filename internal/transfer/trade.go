@@ -173,7 +173,7 @@ func fillBlock(t *Load, x *sharing, block int64, p []byte) error {
 	if err != nil {
 		return err
 	}
-	t.tally.Padded(n - x.wantedOf(off, n))
+	t.tally.Padded(n) // takeOver takes back what this load gets from the block: it may have got parts of it before
 	x.trade.mu.Lock()
 	defer x.trade.mu.Unlock()
 	if x.trade.fills == nil {
@@ -206,6 +206,7 @@ func takeOver(t *Load, c plan.Chunk, buf []byte) bool {
 		return true
 	}
 	took += start.Drop()
+	t.tally.Padded(-c.Len)
 	t.tally.Read(false, t.truths[c.File].below(report.RouteTakenDirect), c.Len, tally.Ago(took))
 	x.disk.Add(c.Len)
 	return true
