@@ -5,10 +5,12 @@ package s3api
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -186,13 +188,13 @@ func TestHeadersAreBounded(t *testing.T) {
 	begin := time.Now()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for range 200 {
+	for range 1200 {
 		<-tick.C
 		if _, err := c.Write([]byte("A")); err != nil {
 			break
 		}
 	}
-	if took := time.Since(begin); took > 8*time.Second {
+	if took := time.Since(begin); took > 40*time.Second { // the machine may be busy
 		t.Errorf("a header that never ends was read for %v", took)
 	}
 }
@@ -200,15 +202,15 @@ func TestHeadersAreBounded(t *testing.T) {
 // TestDocumentsHaveToComeIn trickles a document: each byte in time, the whole too late.
 func TestDocumentsHaveToComeIn(t *testing.T) {
 	w := start(t, nil, func(o *Options) { o.Limits.Header = 300 * time.Millisecond })
-	w.must(200, "PUT", "/bucket", nil)
-	req := w.request("PUT", "/bucket?tagging", nil)
+	publicInStore(w)
+	req := w.request("PUT", "/public?tagging", nil)
 	reader, writer := io.Pipe()
-	req.Body, req.ContentLength = reader, 200
+	req.Body, req.ContentLength = reader, 1200
 	sign(t, req, rootKey, rootSecret, "UNSIGNED-PAYLOAD")
 	go func() {
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
-		for range 200 {
+		for range 1200 {
 			<-tick.C
 			if _, err := writer.Write([]byte("x")); err != nil {
 				return
@@ -221,7 +223,7 @@ func TestDocumentsHaveToComeIn(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	_ = reader.Close()
-	if took := time.Since(begin); took > 8*time.Second {
+	if took := time.Since(begin); took > 40*time.Second { // the machine may be busy
 		t.Errorf("a document that trickles was read for %v: %v", took, err)
 	}
 }
@@ -252,10 +254,23 @@ func TestAHalfClosedBodyIsToldWhy(t *testing.T) {
 	}
 }
 
-// TestABodyHasTheTimeOfABody: a small body that comes after the time for a header is taken.
+// TestABodyHasTheTimeOfABody: a small body that comes after the time for a header is taken. A busy machine may need
+// longer than the time of a header for the header itself, so that longer times are tried too.
 func TestABodyHasTheTimeOfABody(t *testing.T) {
-	w := start(t, nil, func(o *Options) { o.Limits.Header, o.Limits.Stall = 200*time.Millisecond, time.Minute })
-	public(w)
+	var early string
+	for _, header := range []time.Duration{200 * time.Millisecond, 2 * time.Second, 10 * time.Second} {
+		if early = lateBody(t, header); early == "" {
+			return
+		}
+	}
+	t.Error(early)
+}
+
+// lateBody sends a body after three times the time for a header. The result says what came before the body was sent.
+func lateBody(t *testing.T, header time.Duration) (early string) {
+	t.Helper()
+	w := start(t, nil, func(o *Options) { o.Limits.Header, o.Limits.Stall = header, time.Minute })
+	publicInStore(w)
 	c, err := net.Dial("tcp", w.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -265,12 +280,12 @@ func TestABodyHasTheTimeOfABody(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The server would speak first if the header's time held for the body.
-	if err := c.SetReadDeadline(time.Now().Add(600 * time.Millisecond)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(3 * header)); err != nil {
 		t.Fatal(err)
 	}
-	early := make([]byte, 64)
-	if n, err := c.Read(early); n > 0 || err == io.EOF {
-		t.Fatalf("%q (%v) before the body was sent", early[:n], err)
+	first := make([]byte, 64)
+	if n, err := c.Read(first); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Sprintf("%q (%v) before the body was sent, with %v for a header", first[:n], err, header)
 	}
 	if _, err := io.WriteString(c, "hello"); err != nil {
 		t.Fatal(err)
@@ -281,6 +296,7 @@ func TestABodyHasTheTimeOfABody(t *testing.T) {
 	if _, err := w.store.Stat(t.Context(), object.Ref{Bucket: "public", Key: "key"}); err != nil {
 		t.Error(err)
 	}
+	return ""
 }
 
 // TestWholeURLsAsTargets are served where they name the host of the header.
