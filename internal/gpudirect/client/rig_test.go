@@ -262,7 +262,7 @@ func descriptors(t testing.TB, below string) int {
 // eventually waits for what other goroutines bring about.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !is() {
 		if time.Now().After(deadline) {
 			t.Fatal("never: " + what)

@@ -388,7 +388,7 @@ func TestWhoSendsDescriptors(t *testing.T) {
 
 // TestWhoDoesNotTakeItsReplies is ended, and others are served meanwhile.
 func TestWhoDoesNotTakeItsReplies(t *testing.T) {
-	d := serve(t, func(o *Options) { o.Limits.Send = 100 * time.Millisecond; o.Limits.Handles = 1 << 20 })
+	d := serve(t, func(o *Options) { o.Limits.Send = 2 * time.Second; o.Limits.Handles = 1 << 20 })
 	d.store.put("b", "big", random(20000))
 	d.store.put("b", "small", random(16000))
 	other := d.login()

@@ -18,7 +18,7 @@ import (
 func TestDescriptorsThatWaitAreBounded(t *testing.T) {
 	d := serve(t, func(o *Options) {
 		o.Limits.Descriptors, o.Limits.KeyDescriptors, o.Limits.Handles = 20, 20, 1<<20
-		o.Limits.Send = time.Second
+		o.Limits.Send = 4 * time.Second // this test itself may not take its replies for a while on a busy machine
 	})
 	d.store.put("b", "big", random(20000))
 	batch := &wire.Open{Want: wire.WantBuffered | wire.WantDirect, Device: host}

@@ -89,7 +89,7 @@ func TestTheKernelRefusesDescriptors(t *testing.T) {
 func TestSocketsThatLingerKeepFewThreads(t *testing.T) {
 	d := serveOn(t, takesDescriptors, func(o *Options) {
 		o.Drain = 50 * time.Millisecond
-		o.Limits.Connections, o.Limits.Logins, o.Limits.UserConnections, o.Limits.Send = 64, 1, 2, 100*time.Millisecond
+		o.Limits.Connections, o.Limits.Logins, o.Limits.UserConnections, o.Limits.Send = 64, 1, 2, 2*time.Second
 	})
 	var resets []func()
 	defer func() {
