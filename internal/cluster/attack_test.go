@@ -266,6 +266,9 @@ func TestReplay(t *testing.T) {
 			t.Errorf("the replay got %d bytes", len(reply))
 		}
 	}
+	for nodes[1].Status().Strangers < before.Strangers+20 { // a stranger sees its refusal before it is counted
+		runtime.Gosched()
+	}
 	after := nodes[1].Status()
 	if after.Served.Blocks > 1 || after.Strangers != before.Strangers+20 {
 		t.Errorf("before %+v, after %+v", before, after)

@@ -17,7 +17,7 @@ const firstByte = 1234 * time.Hour
 // clock replaces the deadline for a sign of a member. The other deadlines are those of the operating system.
 type clock struct {
 	late  func(f func()) // called with the function of each deadline for a sign
-	reset chan struct{}  // gets a value for each sign
+	reset chan struct{}  // gets a value for each sign, as long as there is room
 }
 
 type clockTimer struct{ c *clock }
@@ -25,7 +25,10 @@ type clockTimer struct{ c *clock }
 func (clockTimer) Stop() bool { return true }
 
 func (t clockTimer) Reset(time.Duration) bool {
-	t.c.reset <- struct{}{}
+	select {
+	case t.c.reset <- struct{}{}:
+	default:
+	}
 	return true
 }
 
