@@ -22,6 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/test/gate"
 )
 
 // queue is a journal in memory.
@@ -165,18 +166,17 @@ func TestEachKindHasItsName(t *testing.T) {
 
 // TestWebhookThatIsDown begins while nobody listens, and then gets every event in order.
 func TestWebhookThatIsDown(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := gate.New() // the receiver is down, and keeps its port
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
-	_ = l.Close() // the receiver is down
+	t.Cleanup(func() { _ = l.Close() })
 	q := newQueue()
 	for i := range 250 {
 		q.add(fmt.Sprint(i), object.ChangePut)
 	}
 	failed := make(chan struct{}, 100)
-	s := Settings{Name: "t", Type: "webhook", Address: []string{"http://" + address}, Secret: "Bearer x",
+	s := Settings{Name: "t", Type: "webhook", Address: []string{"http://" + l.Address()}, Secret: "Bearer x",
 		Timeout: 10 * time.Second}
 	d, err := NewDispatcher(q, "store", "r", []Settings{s})
 	if err != nil {
@@ -204,9 +204,7 @@ func TestWebhookThatIsDown(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
 	refuse := 5
-	if l, err = net.Listen("tcp", address); err != nil {
-		t.Fatal("another process took the port:", err)
-	}
+	up(t, l)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		var e envelope
@@ -255,11 +253,11 @@ func TestNATS(t *testing.T) {
 	s := natsServer(t, server.RANDOM_PORT, dir)
 	port := s.Addr().(*net.TCPAddr).Port
 	open := func() (*nats.Conn, jetstream.JetStream) {
-		conn, err := nats.Connect(s.ClientURL(), nats.UserInfo("u", "p"))
+		conn, err := nats.Connect(s.ClientURL(), nats.UserInfo("u", "p"), nats.Timeout(time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
-		js, err := jetstream.New(conn)
+		js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
