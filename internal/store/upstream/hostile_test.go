@@ -291,7 +291,10 @@ func TestSilenceEndsAtTheDeadline(t *testing.T) {
 		b := hostile(t, func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
-		}, short)
+		}, func(o *upstream.Options) {
+			short(o)
+			o.FirstByte, o.Stall = time.Minute, time.Minute // a busy machine may send the content late
+		})
 		_, err := b.Through("local", nil).Put(t.Context(), object.Put{Bucket: "local", Key: "k", Size: 3,
 			Body: strings.NewReader("abc")})
 		if !errors.Is(err, upstream.ErrUnavailable) || !strings.Contains(err.Error(), "may have been made") {
