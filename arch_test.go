@@ -25,7 +25,7 @@ var floors = map[string]int{
 	"internal/transfer":      5, "internal/device/open": 5, "internal/synth": 5, "internal/doctor/facts": 5,
 	"internal/transfer/plan": 4, "internal/transfer/staging": 4, "internal/transfer/tally": 4,
 	"internal/transfer/verify": 4, "internal/transfer/exchange": 4,
-	"internal/device/host":     4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4,
+	"internal/device/host": 4, "internal/device/cuda": 4, "internal/device/nvml": 4, "internal/device/cufile": 4,
 	"internal/format/safetensors": 4, "internal/bench/report": 4,
 	"internal/audit": 2, "internal/accesslog": 2, "internal/notify": 4,
 	"internal/lifecycle": 4, "internal/inventory": 4, "internal/iam": 4, "internal/iam/document": 3,
