@@ -33,13 +33,9 @@ func readDirect(t *Load, c plan.Chunk, s *slot) {
 // the read, another way reads the chunk. If the read fails, the transfer fails.
 func tryDirect(t *Load, c plan.Chunk, buf []byte, off int64, n int) bool {
 	f, x := t.req.Files[c.File], t.shared[c.File]
-	if t.port.mapper != nil { // otherwise bringTogether has tried it
-		if ok, err := exchanged(t, c); err != nil {
-			t.e.sched.failed(&t.task, err)
-			return false
-		} else if ok && takeOver(t, c, buf[c.Off-off:][:c.Len]) {
-			return true
-		}
+	// For other devices bringTogether has tried it.
+	if t.port.mapper != nil && exchanged(t, c) && takeOver(t, c, buf[c.Off-off:][:c.Len]) {
+		return true
 	}
 	if x.together(off, int64(n)) {
 		return readTogether(t, x, c, buf, off, n)

@@ -3,7 +3,6 @@
 package transfer
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -109,19 +108,19 @@ func (x *sharing) advance() {
 
 // exchanged brings the block of a chunk into the memory that all loads of the file share. It returns false if the
 // caller has to read the chunk in another way.
-func exchanged(t *Load, c plan.Chunk) (bool, error) {
+func exchanged(t *Load, c plan.Chunk) bool {
 	x, block := t.shared[c.File], c.Off/exchange.Block
 	if x == nil || x.in == nil || c.Extra || c.Weave != nil || (c.Off+c.Len-1)/exchange.Block != block {
-		return false, nil
+		return false
 	}
 	ex, all := x.partners()
 	switch {
 	case ex == nil:
-		return false, nil
+		return false
 	case ex.Has(block):
-		return true, nil
+		return true
 	case !all:
-		return false, nil
+		return false
 	}
 	x.meet()
 	var fill func(p []byte) error
@@ -129,10 +128,18 @@ func exchanged(t *Load, c plan.Chunk) (bool, error) {
 		fill = func(p []byte) error { return fillBlock(t, x, block, p) }
 	}
 	found, err := ex.Get(block, fill, func() bool { return t.e.sched.hasFailed(&t.task) })
-	if errors.Is(err, vfs.ErrDirectRefused) {
-		err = nil // the next read of the chunk finds it out, too
+	if err != nil {
+		x.refuseTrade(err)
 	}
-	return found != exchange.Elsewhere, err
+	return found != exchange.Elsewhere
+}
+
+// refuseTrade ends the use of shared memory after a failed read into it. The next read of the chunk finds out whether
+// the file or the memory is to blame.
+func (x *sharing) refuseTrade(err error) {
+	x.trade.mu.Lock()
+	defer x.trade.mu.Unlock()
+	x.trade.refused, x.trade.agreed = err, false
 }
 
 // blockRange returns the range of a block in the file.
@@ -215,17 +222,13 @@ func takeOver(t *Load, c plan.Chunk, buf []byte) bool {
 // bringExchanged brings neighbouring chunks of one block into the shared memory. Threads with large staging slots then
 // copy them to the device. It returns false if the caller has to read the chunks.
 func bringExchanged(t *Load, cs []plan.Chunk, c plan.Chunk) bool {
-	ok, err := exchanged(t, c)
-	if err == nil && ok {
-		err = t.e.need(plan.ViaCache, t)
+	if !exchanged(t, c) {
+		return false
 	}
-	if err != nil {
+	if err := t.e.need(plan.ViaCache, t); err != nil {
 		t.e.sched.failed(&t.task, err)
 		t.e.sched.dropAll(&t.task, len(cs)-1)
 		return true
-	}
-	if !ok {
-		return false
 	}
 	for i := range cs[1:] {
 		t.arrived(&cs[1+i]) // the first one arrives with all
