@@ -48,8 +48,9 @@ func (m *Greeting) code(c *coder) {
 
 func (d *Device) code(c *coder) {
 	i := uint32(d.Index)
-	c.u32(&i)
-	d.Index = int32(i)
+	if c.u32(&i); !c.writes {
+		d.Index = int32(i)
+	}
 	c.text(&d.UUID, MaxName)
 }
 

@@ -77,8 +77,9 @@ func (c *coder) u64(v *uint64) {
 
 func (c *coder) i64(v *int64) {
 	u := uint64(*v)
-	c.u64(&u)
-	*v = int64(u)
+	if c.u64(&u); !c.writes {
+		*v = int64(u)
+	}
 }
 
 func (c *coder) bool(v *bool) {
@@ -90,7 +91,9 @@ func (c *coder) bool(v *bool) {
 	if b > 1 {
 		c.fail(fmt.Sprintf("has %d where 0 or 1 is expected", b))
 	}
-	*v = b == 1
+	if !c.writes {
+		*v = b == 1
+	}
 }
 
 // time codes a time as nanoseconds since 1970. The zero time is coded as the smallest int64.
@@ -111,8 +114,9 @@ func (c *coder) time(v *time.Time) {
 
 func (c *coder) span(v *time.Duration) {
 	n := int64(*v)
-	c.i64(&n)
-	*v = time.Duration(n)
+	if c.i64(&n); !c.writes {
+		*v = time.Duration(n)
+	}
 }
 
 func (c *coder) raw(v []byte) {

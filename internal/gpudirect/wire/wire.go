@@ -126,7 +126,8 @@ type Message interface {
 }
 
 // Append appends a whole packet, header and body, to b. Append writes the type of m into the header and ignores
-// h.Type. If the message exceeds a bound of this package, Append fails with kind Invalid.
+// h.Type. Append does not change m, so that several goroutines may append one message. If the message exceeds a bound
+// of this package, Append fails with kind Invalid.
 func Append(b []byte, h Header, m Message) ([]byte, error) {
 	start := len(b)
 	h.Type = m.Type()

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,6 +111,25 @@ func TestEveryMessageReadsBackAsItself(t *testing.T) {
 			}
 			if _, _, err := Decode(append(b[len("before"):], 0)); err == nil {
 				t.Fatalf("%v with a byte behind its end is taken", typ)
+			}
+		}
+	}
+}
+
+// TestAppendOnlyReads appends each message in two goroutines at once: the race detector finds what is written.
+func TestAppendOnlyReads(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 9))
+	for _, typ := range types() {
+		for range 20 {
+			m := blank(typ)
+			fill(r, reflect.ValueOf(m).Elem(), 4)
+			var both [2][]byte
+			var run sync.WaitGroup
+			for i := range both {
+				run.Go(func() { both[i], _ = Append(nil, Header{}, m) })
+			}
+			if run.Wait(); len(both[0]) == 0 || !bytes.Equal(both[0], both[1]) {
+				t.Errorf("%v: %d and %d bytes", typ, len(both[0]), len(both[1]))
 			}
 		}
 	}
