@@ -60,8 +60,8 @@ func startLine(owner string, e *Event) []byte {
 		"["+e.Time.UTC().Format("02/Jan/2006:15:04:05 -0700")+"]", word(remote), word(e.Account), word(e.RequestID))
 }
 
-// endLine adds the last eight fields to a line of the access log. They tell how the client was authenticated and why
-// the request was allowed.
+// endLine adds the last eight fields to a line of the access log. The eight fields tell how the client was
+// authenticated and why the request was allowed.
 func endLine(line []byte, h *HTTP, needsACL bool) []byte {
 	required := ""
 	if needsACL {

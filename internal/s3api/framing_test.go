@@ -266,7 +266,8 @@ func TestABodyHasTheTimeOfABody(t *testing.T) {
 	t.Error(early)
 }
 
-// lateBody sends a body after three times the time for a header. The result says what came before the body was sent.
+// lateBody gives a server the limit `header` for headers, and sends a body only after three times this limit. If the
+// server answers or ends the connection before the body, lateBody returns what came; otherwise "".
 func lateBody(t *testing.T, header time.Duration) (early string) {
 	t.Helper()
 	w := start(t, nil, func(o *Options) { o.Limits.Header, o.Limits.Stall = header, time.Minute })

@@ -104,7 +104,7 @@ func (v *convoy) end(b *batch, err error) {
 	b.ended = true
 }
 
-// launch queues the copies of the first n seats that wait as one batch.
+// launch queues one batch with the copies of the first n waiting seats.
 func (v *convoy) launch(n int) {
 	b := &batch{}
 	v.copies = v.copies[:0]

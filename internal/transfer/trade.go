@@ -239,7 +239,7 @@ func bringExchanged(t *Load, cs []plan.Chunk, c plan.Chunk) bool {
 	return true
 }
 
-// apart returns the reason why this load cannot share memory with others, or "".
+// apart returns the reason why this load did not share memory with others. If it did, apart returns "".
 func (x *sharing) apart() string {
 	x.trade.mu.Lock()
 	defer x.trade.mu.Unlock()

@@ -18,19 +18,7 @@ import (
 // meet it at every byte, whenever they run. The memory holds two fifths of the file.
 func (d *disk) friend(t *testing.T) {
 	t.Helper()
-	f, err := vfs.Open(d.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	i, why := vfs.NewInterest(f)
-	if i == nil {
-		t.Fatalf("no agreement on %s: %v", d.name, why)
-	}
-	t.Cleanup(i.Close)
-	if err := i.Want(0, manySize); err != nil {
-		t.Fatal(err)
-	}
+	f, i := d.slow(t)
 	x, err := exchange.Join(i, vfs.VersionOf(f), manySize*2/5)
 	if err != nil {
 		t.Fatal(err)
@@ -80,18 +68,25 @@ func (d *disk) shareMemory(t *testing.T) {
 	}
 }
 
-// killMember kills one of three loads that share memory in the middle. The others get all bytes.
+// midway starts three loads that share memory, and returns when the first of them has begun.
+func (d *disk) midway(t *testing.T) (victim *loader, others []*loader) {
+	t.Helper()
+	d.chill(t)
+	d.friend(t)
+	victim = newLoader(t, d.whole(true))
+	others = []*loader{newLoader(t, d.whole(false)), newLoader(t, d.whole(true))}
+	victim.start()
+	for _, l := range others {
+		l.start()
+	}
+	victim.line("begun")
+	return victim, others
+}
+
+// killMember kills one of three loads while it runs. The others get all bytes.
 func (d *disk) killMember(t *testing.T) {
 	for range 3 {
-		d.chill(t)
-		d.friend(t)
-		victim := newLoader(t, d.whole(true))
-		others := []*loader{newLoader(t, d.whole(false)), newLoader(t, d.whole(true))}
-		victim.start()
-		for _, l := range others {
-			l.start()
-		}
-		victim.line("begun")
+		victim, others := d.midway(t)
 		victim.kill()
 		for _, l := range others {
 			l.finish(d.data)
@@ -99,18 +94,9 @@ func (d *disk) killMember(t *testing.T) {
 	}
 }
 
-// stopMember stops one of three loads that share memory in the middle, and lets it go on when the others have ended.
-// All get all bytes.
+// stopMember stops one of three loads while it runs, and continues it when the others have ended. All get all bytes.
 func (d *disk) stopMember(t *testing.T) {
-	d.chill(t)
-	d.friend(t)
-	victim := newLoader(t, d.whole(true))
-	others := []*loader{newLoader(t, d.whole(false)), newLoader(t, d.whole(true))}
-	victim.start()
-	for _, l := range others {
-		l.start()
-	}
-	victim.line("begun")
+	victim, others := d.midway(t)
 	if err := victim.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

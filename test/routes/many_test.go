@@ -212,7 +212,7 @@ func (d *disk) chill(t *testing.T) {
 
 // slow announces a load of the whole file that does not move on, until the test ends. Other loads meet it at every
 // byte, whenever they run.
-func (d *disk) slow(t *testing.T) {
+func (d *disk) slow(t *testing.T) (*vfs.File, *vfs.Interest) {
 	t.Helper()
 	f, err := vfs.Open(d.path)
 	if err != nil {
@@ -227,6 +227,7 @@ func (d *disk) slow(t *testing.T) {
 	if err := i.Want(0, manySize); err != nil {
 		t.Fatal(err)
 	}
+	return f, i
 }
 
 // bytesBy returns the bytes of a route in a report.

@@ -30,7 +30,7 @@ func TestDescriptorsThatWaitAreBounded(t *testing.T) {
 	for range 1000 {
 		batch.Items = append(batch.Items, item("big"))
 	}
-	// On a busy machine, this test itself may not take its replies for seconds.
+	// On a busy machine, seconds may pass until this test reads a reply. The server must not end the connection before.
 	d, clean := open(4 * time.Second)
 	// A batch comes whole, in more packets than usual.
 	c := d.login()

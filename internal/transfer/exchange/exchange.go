@@ -115,7 +115,7 @@ func (x *Exchange) Older(known []vfs.Offer) *Exchange {
 	return y
 }
 
-// Covers reports whether other loads of all these processes have joined the exchange.
+// Covers reports whether each of these processes has a load in the exchange, besides the caller's own load.
 func (x *Exchange) Covers(pids []int) bool {
 	var in [members]int
 	for i := range in {
@@ -165,8 +165,8 @@ func (x *Exchange) alive(i int) bool {
 	return false
 }
 
-// blockers returns the loads that are not done with a block. A load that is so far behind that it can find none of the
-// present blocks does not count.
+// blockers returns the loads that still need a block. A load that is behind by more blocks than there are slots does
+// not count: the blocks that it needs next are not in the exchange any more.
 func (x *Exchange) blockers(block int64) (all []int) {
 	for i := range members {
 		p := x.member(i)

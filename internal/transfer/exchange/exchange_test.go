@@ -24,7 +24,7 @@ type house struct {
 	t    *testing.T
 	path string
 	v    vfs.Version
-	// Loads wait for each other as long as it takes: a busy machine may not run a load for seconds.
+	// The waits are long unless a test shortens them: on a busy machine, a load may get no processor for seconds.
 	patience, longestRead time.Duration
 }
 

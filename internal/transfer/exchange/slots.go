@@ -25,9 +25,9 @@ const (
 const (
 	// step is the time between two looks at the other loads while a load waits.
 	step = 20 * time.Millisecond
-	// patience is how long a load waits until another is done with the block whose slot it needs.
+	// patience is the longest time that a load waits for a slot, because another load still needs the block in it.
 	patience = 500 * time.Millisecond
-	// longestRead is how long a load waits for a block that another load reads.
+	// longestRead is the longest time that a load waits while another load reads a block into the exchange.
 	longestRead = 3 * time.Second
 )
 
