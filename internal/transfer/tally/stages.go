@@ -95,9 +95,10 @@ func (s *Sums) PutStages() []report.Stage {
 }
 
 // LoadLimit returns the name of the stage that limited the rate of a load. The parameter `wall` is the elapsed time of
-// the load. If O_DIRECT reads span most of the load's time, the limit is storage. If readers wait for copies to the
-// device for more than a tenth of their time, the limit is the copy. Otherwise the limit is the CPU: reading from the
-// page cache, packing or verification.
+// the load. If O_DIRECT reads span most of the load's time, the limit is storage. If most bytes came from memory shared
+// with loads in other processes, the limit is the reads of these loads. If readers wait for copies to the device for
+// more than a tenth of their time, the limit is the copy. Otherwise the limit is the CPU: reading from the page cache,
+// packing or verification.
 func (s *Sums) LoadLimit(wall time.Duration) string {
 	buffered := s.Routes[report.RouteTakenBuffered].Bytes + s.Routes[report.RouteTakenBufferedUnproven].Bytes
 	switch {
