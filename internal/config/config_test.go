@@ -296,6 +296,33 @@ func TestFlagsAndVariablesThatAreRefused(t *testing.T) {
 	}
 }
 
+// TestErrorsOfSettingsNameTheFileOnce: an error about settings that depend on each other names the configuration file,
+// however short its path is, and names it once.
+func TestErrorsOfSettingsNameTheFileOnce(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const added = "(the configuration file is e)"
+	cert := env(map[string]string{"NEBULAIO_TLS_CERT": "c.pem"})
+	for _, c := range []struct {
+		text string
+		env  func(string) string
+		want string
+	}{
+		{"tls:\n  cert: c.pem\n", nil, "tls.cert: is set and tls.key is not (from e:2)"},
+		{"region: r\n", cert, "is not (from $NEBULAIO_TLS_CERT) " + added},
+		{"oidc:\n  x:\n    issuer: https://h\n", nil, added},
+		{"event_target:\n  t:\n    type: kafka\n", nil, added},
+	} {
+		if err := os.WriteFile("e", []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := config.Load(config.Inputs{File: "e", Env: c.env})
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), added) != strings.Contains(c.want, added) {
+			t.Errorf("%q: %v\nexpected %s", c.text, err, c.want)
+		}
+	}
+}
+
 func TestSecretsAreNeverShown(t *testing.T) {
 	const secret = "do-not-show-me"
 	c, err := config.Load(config.Inputs{Env: env(map[string]string{"NEBULAIO_ROOT_USER": "someone",
@@ -332,6 +359,7 @@ func FuzzFile(f *testing.F) {
 	f.Add("upstream:\n  models:\n    endpoint: http://h\n    ttl: 5s\n    pin: [a*]\n")
 	f.Add("event_target:\n  t:\n    type: kafka\n    address: [\"h:9092\"]\n    topic: e\n")
 	f.Add("oidc:\n  company:\n    issuer: https://h\n    audiences: [a]\n    keys_max_age: 5m\n")
+	f.Add("oidc:\n 0:\n  issuer: https://0") // no audiences
 	dir := f.TempDir()
 	named := func(group string) (n int) {
 		for _, k := range config.NamedKeys() {

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -69,10 +70,26 @@ func Load(in Inputs) (*Config, error) {
 		c.sources[f.Name] = Source{FromFlag, "--" + f.Flag()}
 	}
 	if err := c.whole(); err != nil {
-		return nil, err
+		return nil, c.inFile(in.File, err)
 	}
 	return c, nil
 }
+
+// inFile adds the configuration file to an error about settings that depend on each other, unless the error names the
+// file or there is none. The error names the file if it ends with the source of its setting, and that is the file. A
+// search for the path in the text would find a short path in any sentence.
+func (c *Config) inFile(file string, err error) error {
+	var e *errs.Error
+	if file == "" || !errors.As(err, &e) ||
+		c.Source(e.Name).Origin == FromFile && strings.HasSuffix(e.Msg, c.from(e.Name)) {
+		return err
+	}
+	e.Msg += " (the configuration file is " + file + ")"
+	return err
+}
+
+// from returns the source of a setting's value for the end of a message.
+func (c *Config) from(name string) string { return " (from " + c.Source(name).String() + ")" }
 
 // environment sets a key from its environment variable. A key with EnvOnly can also come from the file that the
 // variable with the suffix _FILE names.
@@ -117,7 +134,7 @@ func (c *Config) environment(f field, env func(string) string) error {
 // whole checks settings that depend on each other.
 func (c *Config) whole() error {
 	bad := func(name, msg, fix string) error {
-		return errs.New(errs.Invalid, "read configuration", name, msg+" (from "+c.Source(name).String()+")").WithFix(fix)
+		return errs.New(errs.Invalid, "read configuration", name, msg+c.from(name)).WithFix(fix)
 	}
 	switch {
 	case c.TLS.Cert != "" && c.TLS.Key == "":
