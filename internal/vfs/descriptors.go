@@ -20,6 +20,9 @@ type Descriptors struct {
 	Refused  string // why there is no file descriptor with O_DIRECT; may be empty
 	Size     int64  // size in bytes that the file must have
 	Served   Served // how the owner of the file got its bytes; zero if no other server keeps them
+	// Beside, if not nil, is another open file. If both files are on one file system, its type is not asked again: a
+	// file system stays mounted while a file of it is open. Beside must stay open during FromDescriptors.
+	Beside *File
 	// Closed, if not nil, is called once after the file was closed, so that the owner can release the file.
 	Closed func()
 }
@@ -48,8 +51,12 @@ func FromDescriptors(d Descriptors) (*File, error) {
 		return fail(errs.New(errs.IO, "open", d.Name, fmt.Sprintf("the file that was passed has %d bytes, expected %d",
 			f.size, d.Size)))
 	}
-	f.fs = fsType(d.Buffered)
-	f.probe = newProber(d.Buffered, f.fs)
+	if b := d.Beside; b != nil && b.remote == nil && b.dev == f.dev {
+		f.fs = b.fs
+	} else {
+		f.fs = fsType(d.Buffered)
+	}
+	f.probe = newProber(d.Buffered, f.fs, spanAtOpen(f.size))
 	switch why := ""; {
 	case d.Direct < 0:
 		if d.Refused == "" {
@@ -57,11 +64,11 @@ func FromDescriptors(d Descriptors) (*File, error) {
 		}
 		f.refuse(d.Refused, "keep the store on a file system with direct I/O, such as ext4 or XFS")
 	default:
-		var st unix.Stat_t
-		if err := unix.Fstat(d.Direct, &st); err != nil || st.Ino != f.id.Inode {
+		var same bool
+		if f.align, same, why = alignOf(f, d.Direct); !same {
 			return fail(errs.New(errs.IO, "open", d.Name, "the two descriptions that were passed are not of one file"))
 		}
-		if f.align, why = directAlign(d.Direct); why != "" {
+		if why != "" {
 			f.refuse(fmt.Sprintf("%s reports that this file cannot be read with O_DIRECT (%s)", f.fs.Name, why),
 				"keep the store on ext4 or XFS without encryption, verity or data journalling")
 			f.align = Alignment{}

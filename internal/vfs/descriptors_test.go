@@ -203,3 +203,110 @@ func TestNobodysDescriptors(t *testing.T) {
 	}
 	readsAll(t, f, data)
 }
+
+// passed opens path as a server would, and returns the file that its client gets.
+func passed(t *testing.T, path string, beside *vfs.File) *vfs.File {
+	t.Helper()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buffered, direct := descriptions(t, path)
+	f, err := vfs.FromDescriptors(vfs.Descriptors{Name: path, Buffered: buffered, Direct: direct, Size: st.Size(),
+		Beside: beside})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestResidencyAtOpen compares what the opening found in the page cache with what the kernel says later.
+func TestResidencyAtOpen(t *testing.T) {
+	path, data := write(t, t.TempDir(), 3*mib+17)
+	first := passed(t, path, nil)
+	if m, why := first.Probe(); m != vfs.ProbeCachestat {
+		t.Skip("the kernel does not answer cachestat for this file: ", why)
+	}
+	if left, err := first.DropCache(); err != nil || left != 0 {
+		t.Skipf("%d bytes stay in the page cache: %v", left, err)
+	}
+	cold := passed(t, path, nil)
+	readsAll(t, cold, data)
+	if r, known := vfs.ResidencyAtOpen(cold, 0, cold.Size()); !known || r.Cached != 0 {
+		t.Errorf("opened cold: %+v, known %v; expected nothing cached, although it was read since", r, known)
+	}
+	warm := passed(t, path, nil)
+	for _, x := range []struct{ off, n int64 }{{0, 1}, {0, warm.Size()}, {mib + 5, mib}, {warm.Size() - 3, 100}} {
+		now, err := warm.Residency(x.off, x.n)
+		if r, known := vfs.ResidencyAtOpen(warm, x.off, x.n); err != nil || !known || r != now {
+			t.Errorf("bytes %d+%d, opened warm: %+v, known %v; the kernel says %+v, %v", x.off, x.n, r, known, now, err)
+		}
+	}
+	if left, err := warm.DropCache(); err != nil || left != 0 {
+		t.Skipf("%d bytes stay in the page cache: %v", left, err)
+	}
+	warm.ExpectRandom(true)
+	if _, err := warm.ReadAt(make([]byte, 1), 0); err != nil {
+		t.Fatal(err)
+	}
+	if r, known := vfs.ResidencyAtOpen(passed(t, path, nil), 0, 1); known {
+		t.Errorf("opened partly cached: %+v is known of one page", r)
+	}
+}
+
+// TestResidencyAtOpenIsBounded: the opening asks for the whole of a small file and for the first page of a large one.
+// Nobody asks for a file of Open.
+func TestResidencyAtOpenIsBounded(t *testing.T) {
+	small, _ := write(t, t.TempDir(), 4*mib)
+	path, _ := write(t, t.TempDir(), 4*mib+1)
+	page := int64(os.Getpagesize())
+	for _, p := range []string{small, path} { // the pages of a file that was just written are dirty
+		if f := passed(t, p, nil); unix.Fdatasync(f.BufferedFD()) != nil {
+			t.Fatal("the file cannot be synchronized")
+		}
+	}
+	whole, large := passed(t, small, nil), passed(t, path, nil)
+	if m, why := large.Probe(); m != vfs.ProbeCachestat {
+		t.Skip("the kernel does not answer cachestat for this file: ", why)
+	}
+	for _, x := range []struct {
+		f      *vfs.File
+		off, n int64
+		known  bool
+	}{{whole, 0, 4 * mib, true}, {whole, page, page, true}, {large, 0, page, true}, {large, 0, page + 1, false},
+		{large, page, 1, false}, {large, 0, 4*mib + 1, false}} {
+		if r, known := vfs.ResidencyAtOpen(x.f, x.off, x.n); known != x.known {
+			t.Errorf("bytes %d+%d of %d: %+v, known %v; expected known %v", x.off, x.n, x.f.Size(), r, known, x.known)
+		}
+	}
+	f, err := vfs.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if r, known := vfs.ResidencyAtOpen(f, 0, 1); known {
+		t.Errorf("%+v is known of a file that Open opened", r)
+	}
+}
+
+// TestBesideAnotherFile: the file system is that of the file, whichever file is beside it.
+func TestBesideAnotherFile(t *testing.T) {
+	here, _ := write(t, t.TempDir(), mib)
+	there, err := os.MkdirTemp("/dev/shm", "vfs")
+	if err != nil {
+		t.Skip("there is no second file system: ", err)
+	}
+	defer os.RemoveAll(there)
+	other, _ := write(t, there, mib)
+	alone, elsewhere := passed(t, here, nil), passed(t, other, nil)
+	for _, beside := range []*vfs.File{alone, elsewhere} {
+		if got := passed(t, here, beside).FS(); got != alone.FS() {
+			t.Errorf("beside a file on %v it is on %v, expected %v", beside.FS(), got, alone.FS())
+		}
+	}
+	var s vfs.Storages
+	if got, want := s.OfFile(alone), s.Of(alone.BufferedFD()); got != want {
+		t.Errorf("below the file lies %+v, below its descriptor %+v", got, want)
+	}
+}

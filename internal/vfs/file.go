@@ -80,7 +80,7 @@ func Open(path string) (*File, error) {
 	}
 	f.fs = fsType(fd)
 	f.openDirect()
-	f.probe = newProber(fd, f.fs)
+	f.probe = newProber(fd, f.fs, 0)
 	return f, nil
 }
 
@@ -140,9 +140,29 @@ func (f *File) openDirect() {
 // directAlign returns the alignment for direct I/O on the open file, or the
 // kernel's reason why direct I/O is not possible.
 func directAlign(fd int) (a Alignment, why string) {
-	const dioAlign = unix.STATX_DIOALIGN
 	var stx unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, dioAlign, &stx); err != nil || stx.Mask&dioAlign == 0 {
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &stx)
+	return alignIn(&stx, err)
+}
+
+// alignOf returns the alignment for direct I/O on another descriptor, and whether it is a descriptor of f. One system
+// call answers both questions.
+func alignOf(f *File, fd int) (a Alignment, same bool, why string) {
+	var stx unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_DIOALIGN, &stx)
+	if err != nil || stx.Mask&unix.STATX_INO == 0 {
+		// A kernel or a sandbox without statx.
+		var st unix.Stat_t
+		a, why = alignIn(&stx, unix.ENOSYS)
+		return a, unix.Fstat(fd, &st) == nil && st.Ino == f.id.Inode && st.Dev == f.dev, why
+	}
+	a, why = alignIn(&stx, nil)
+	return a, stx.Ino == f.id.Inode && unix.Mkdev(stx.Dev_major, stx.Dev_minor) == f.dev, why
+}
+
+// alignIn returns the alignment that statx reports, or a page if err is set or statx does not report it.
+func alignIn(stx *unix.Statx_t, err error) (a Alignment, why string) {
+	if err != nil || stx.Mask&unix.STATX_DIOALIGN == 0 {
 		return Alignment{Offset: pageAlign, Memory: pageAlign}, ""
 	}
 	if stx.Dio_offset_align == 0 {

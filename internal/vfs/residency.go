@@ -35,12 +35,16 @@ const (
 type prober struct {
 	method ProbeMethod
 	why    string
+	// span is the number of bytes at the start of the file that found describes; 0 if found is unknown.
+	span  int64
+	found Residency
 }
 
 var pageSize = int64(os.Getpagesize())
 
-// newProber picks the best method that works on fd, by trying it.
-func newProber(fd int, fs FSType) prober {
+// newProber picks the best method that works on fd, by trying it on the first span bytes of the file. The range is at
+// least one page.
+func newProber(fd int, fs FSType, span int64) prober {
 	if fs.Name == overlay {
 		// The pages belong to the file in the lower layer. A mapping reaches this file; cachestat does not and
 		// reports no cached page.
@@ -51,9 +55,9 @@ func newProber(fd int, fs FSType) prober {
 			why: "cachestat does not see through overlayfs, and mincore does not tell files of others"}
 	}
 	var cs unix.Cachestat_t
-	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: 0, Len: uint64(pageSize)}, &cs, 0)
+	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: 0, Len: uint64(max(span, pageSize))}, &cs, 0)
 	if err == nil {
-		return prober{method: ProbeCachestat}
+		return prober{method: ProbeCachestat, span: span, found: residencyOf(&cs, span)}
 	}
 	if err == unix.EPERM {
 		return prober{method: ProbeNone,
@@ -113,10 +117,49 @@ func (f *File) cachestat(off, n int64) (Residency, error) {
 		0); err != nil {
 		return Residency{}, errs.Wrap("cachestat", f.path, err)
 	}
+	return residencyOf(&cs, n), nil
+}
+
+// residencyOf converts the answer of cachestat for a range of n bytes.
+func residencyOf(cs *unix.Cachestat_t, n int64) Residency {
 	return Residency{
 		Cached: min(int64(cs.Cache)*pageSize, n),
 		Dirty:  min(int64(cs.Dirty+cs.Writeback)*pageSize, n),
-	}, nil
+	}
+}
+
+// openSpan is the largest size in bytes of a file of which FromDescriptors asks for all cached pages. The kernel visits
+// each cached page, and most reads of a larger file need only a part of the file.
+const openSpan = 4 << 20
+
+// spanAtOpen returns the number of bytes at the start of a file of size bytes whose cached pages FromDescriptors asks
+// for: the whole of a file of at most openSpan bytes, and the first page of a larger file. The first page shows whether
+// the file was read recently.
+func spanAtOpen(size int64) int64 {
+	if size <= openSpan {
+		return size
+	}
+	return pageSize
+}
+
+// ResidencyAtOpen counts the bytes of [off, off+n) of f that were in the page cache when f was opened, without a system
+// call. The second result is false if this number is unknown. FromDescriptors asks about a whole file of at most 4 MiB
+// and about the first page of a larger file, and Open does not ask. If only some of the pages asked about were cached,
+// or some were dirty, the number of a part is unknown.
+func ResidencyAtOpen(f *File, off, n int64) (Residency, bool) {
+	p := &f.probe
+	end := min(off+n, f.size)
+	off = off &^ (pageSize - 1)
+	if p.span == 0 || off < 0 || end > p.span || p.found.Dirty != 0 {
+		return Residency{}, false
+	}
+	switch {
+	case end <= off || p.found.Cached == 0:
+		return Residency{}, true
+	case p.found.Cached >= p.span:
+		return Residency{Cached: end - off}, true
+	}
+	return Residency{}, false
 }
 
 // mincoreWindow is the largest range in bytes of one mincore call.

@@ -86,7 +86,7 @@ func storageOf(fd, depth int) Storage {
 	var st unix.Statx_t
 	const mask = unix.STATX_BASIC_STATS | unix.STATX_DIOALIGN | unix.STATX_MNT_ID
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, mask, &st); err != nil {
-		s.Falls, s.Hidden = true, fmt.Sprintf("statx: %v", err)
+		s.Falls, s.Hidden, s.local = true, fmt.Sprintf("statx: %v", err), true
 		return s
 	}
 	m := findMount(fd, &st)
@@ -295,7 +295,15 @@ func (s *Storages) Of(fd int) Storage {
 	if unix.Fstat(fd, &st) != nil {
 		return StorageOf(fd)
 	}
-	key, now := storageKey{st.Dev, fsType(fd).Name}, time.Now()
+	return s.of(fd, storageKey{st.Dev, fsType(fd).Name})
+}
+
+// OfFile returns the same as Of for a local file, which must be open. The device and the type of the file system are
+// known since the file was opened, so OfFile makes no system call if a result is cached.
+func (s *Storages) OfFile(f *File) Storage { return s.of(f.buffered, storageKey{f.dev, f.fs.Name}) }
+
+func (s *Storages) of(fd int, key storageKey) Storage {
+	now := time.Now()
 	s.mu.Lock()
 	k, ok := s.all[key]
 	s.mu.Unlock()
