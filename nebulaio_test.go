@@ -136,8 +136,9 @@ func TestWithoutAGPUTheDeviceIsCalledHost(t *testing.T) {
 func TestAFailedLoadLeavesNothingBehind(t *testing.T) {
 	path := tiny(t)
 	for name, spoil := range map[string]func(g *fakegpu.GPU){
-		"no memory":  fakegpu.FailingCall("cuMemAlloc_v2", 0, fakegpu.OutOfMemory),
-		"a bad copy": fakegpu.FailingCall("cuMemcpyHtoDAsync_v2", 0, fakegpu.LaunchFailed),
+		"no memory": fakegpu.FailingCall("cuMemAlloc_v2", 0, fakegpu.OutOfMemory),
+		// A copy that fails once in a batch goes again.
+		"a bad copy": func(g *fakegpu.GPU) { g.Fail(fakegpu.CopyToDevice, 0, 1000, fakegpu.LaunchFailed) },
 		"later":      fakegpu.FailingCopy(1, fakegpu.LaunchFailed, false),
 		"no stream":  func(g *fakegpu.GPU) { g.Fail("cuStreamCreate", 0, 2, fakegpu.LaunchFailed) },
 		"no context": fakegpu.FailingCall("cuDevicePrimaryCtxRetain", 0, fakegpu.OutOfMemory),
@@ -162,6 +163,7 @@ func TestAFailedLoadLeavesNothingBehind(t *testing.T) {
 			if n := g.Count("allocations"); n != 0 {
 				t.Errorf("%d allocations are left", n)
 			}
+			g.Heal()
 			m, err = s.Load(context.Background(), path, nebulaio.LoadOptions{Device: "cuda:0"})
 			if err != nil {
 				t.Fatalf("a second load: %v", err)

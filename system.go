@@ -27,7 +27,7 @@ type Options struct {
 	// BufferPoolSize is the most staging memory of all transfers together, in bytes; 0 means 128 MiB. If there are
 	// several GPUs, a value other than 0 is divided among them.
 	BufferPoolSize int64
-	// MaxTransferSize is the size of the largest single read or copy in bytes; 0 means 4 MiB.
+	// MaxTransferSize is the size of the largest single read or copy in bytes; 0 means 2 MiB.
 	MaxTransferSize int64
 	// QueueDepth is the number of O_DIRECT reads in flight; 0 lets the engine choose.
 	QueueDepth int

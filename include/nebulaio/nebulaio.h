@@ -154,7 +154,7 @@ int32_t nebulaio_version(char *buf, size_t cap, size_t *need);
  * GPU, or with the first load. Options:
  *   "devices"            "auto" | "require" | "off": whether GPUs are used
  *   "buffer_pool_size"   bytes of staging memory, default 134217728
- *   "max_transfer_size"  largest single read or copy in bytes, default 4194304
+ *   "max_transfer_size"  largest single read or copy in bytes, default 2097152
  *   "queue_depth"        largest number of direct reads in flight, 0 = chosen for this machine
  *   "workers"            number of threads that copy from the page cache, 0 = chosen
  *   "io"                 "auto" | "uring" | "pread"

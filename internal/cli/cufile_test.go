@@ -52,14 +52,14 @@ func TestLoadThroughCuFileTellsIt(t *testing.T) {
 	t.Setenv("CUFILE_LOGFILE_PATH", "")
 	g := fakegpu.Build(t, fakegpu.Options{})
 	c := g.BuildCuFile(fakegpu.CuFileOptions{Route: fakegpu.P2P})
-	path := tinyModel(t)
+	path := tinyModel(t) // sizes of its tensors are odd, so that 22 of them begin a read of their own
 	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).
-		want(t, 0, "\ncufile_p2p ", "cufile    1.15.1, interface sync; libcufile counted posix 0, p2p 1, nvfs 0",
+		want(t, 0, "\ncufile_p2p ", "cufile    1.15.1, interface sync; libcufile counted posix 0, p2p 22, nvfs 0",
 			"note: libcufile 1.15.1 was opened for this; that makes a context on every visible GPU, here 1")
 	c.CheckFreed()
 	c = g.BuildCuFile(fakegpu.CuFileOptions{CompatOnly: true})
 	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).
-		want(t, 0, "\ncufile_compat ", "interface sync; posix 1, p2p 0, nvfs 0, counted by nebulaio: only compatibility "+
+		want(t, 0, "\ncufile_compat ", "interface sync; posix 22, p2p 0, nvfs 0, counted by nebulaio: only compatibility "+
 			"mode is possible here; ")
 	c = g.BuildCuFile(fakegpu.CuFileOptions{Register: 5027})
 	run(t, []string{"load", path, "--device", "cuda", "--route", "cufile"}, withGPU(g, c.Path)).want(t, 9, "5027",

@@ -31,7 +31,7 @@ func TestLoadText(t *testing.T) {
 	r.want(t, 0, "device    host (memory of this machine; no GPU was used)\n", "path      "+path+"\n",
 		"tensors   54 in 1 file\n",
 		"(5775 bytes)\n", "\ntotal ", "\nopen ", "\nalloc ", "\ntransfer ", "\nroute ", "100.0 %", "\nstage ", "\nlimiting ",
-		"\nengine ", " workers, chunks of 4.00 MiB, ", "note: the device is host memory: no GPU took part\n")
+		"\nengine ", " workers, chunks of 2.00 MiB, ", "note: the device is host memory: no GPU took part\n")
 	if strings.Contains(r.out, "load 1 of") || strings.Contains(r.out, "summary") {
 		t.Errorf("a single load has lines of a series:\n%s", r.out)
 	}

@@ -150,9 +150,9 @@ func TestPrecedence(t *testing.T) {
 		inEnv, inFlag     string
 		def, byEnv, byArg any
 	}{
-		{"--max-transfer-size", "NEBULAIO_MAX_TRANSFER_SIZE", engine("chunk_size"), "1MiB", "128K", 4194304.0, 1048576.0,
+		{"--max-transfer-size", "NEBULAIO_MAX_TRANSFER_SIZE", engine("chunk_size"), "1MiB", "128K", 2097152.0, 1048576.0,
 			131072.0},
-		{"--buffer-pool-size", "NEBULAIO_BUFFER_POOL_SIZE", engine("chunk_size"), "1MiB", "512KiB", 4194304.0, 262144.0,
+		{"--buffer-pool-size", "NEBULAIO_BUFFER_POOL_SIZE", engine("chunk_size"), "1MiB", "512KiB", 2097152.0, 262144.0,
 			131072.0},
 		{"--queue-depth", "NEBULAIO_QUEUE_DEPTH", engine("queue_depth"), "3", "2", 16.0, 3.0, 2.0},
 		{"--workers", "NEBULAIO_WORKERS", engine("workers"), "1", "3", nil, 1.0, 3.0},

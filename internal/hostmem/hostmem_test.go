@@ -43,6 +43,21 @@ func TestMapRefusesNothingAndTooMuch(t *testing.T) {
 	}
 }
 
+// Touch changes no byte, whether or not the kernel can allocate pages without a write to them.
+func TestTouchChangesNothing(t *testing.T) {
+	b := mapped(t, HugePage).Bytes()
+	for i := range b {
+		b[i] = byte(i*7 + 1)
+	}
+	Touch(b, 2)
+	touchEach(b)
+	for i := range b {
+		if b[i] != byte(i*7+1) {
+			t.Fatalf("byte %d is %d, expected %d", i, b[i], byte(i*7+1))
+		}
+	}
+}
+
 func TestUnmapTwice(t *testing.T) {
 	r, err := Map(1)
 	if err != nil {

@@ -25,13 +25,16 @@ const (
 	MinAlign = 8
 	// gpuAlign is the alignment of CUDA's allocators, which wide loads prefer.
 	gpuAlign = 256
+	// kernelAlign is the alignment of tensors on a GPU that have at least this size. Kernels that multiply FP8 matrices
+	// refuse other addresses, and such tensors often follow a scale of 4 bytes in the file.
+	kernelAlign = 16
 	// pageAlign lets direct reads go straight into host memory.
 	pageAlign = 4096
 )
 
 // layout assigns an offset in the destination to each part. The parts are in order of file offset. Neighbours in the
 // file stay neighbours in memory, so that a file is one run. A tensor starts its own run if its offset would not suit
-// its dtype. A part with rows that are apart in the file is packed.
+// its dtype or, on a GPU, its kernels. A part with rows that are apart in the file is packed.
 //
 // In addressable memory, a run keeps its file offset within a page, so that whole pages can be read past the page
 // cache straight into place. On a GPU, a run starts at the alignment of an allocation.
@@ -44,6 +47,9 @@ func layout(parts []part, addressable bool) (Layout, []int64) {
 	var run *Run
 	for i, t := range parts {
 		need := t.DType.Align()
+		if !addressable && t.Size >= kernelAlign {
+			need = max(need, kernelAlign)
+		}
 		if t.Size == 0 {
 			// No bytes: any aligned place inside the destination will do.
 			at[i] = l.Size / need * need

@@ -28,11 +28,11 @@ func TestNeighboursInTheFileAreOneRun(t *testing.T) {
 		want        Layout
 		at          []int64
 	}{
-		{"GPU", false, Layout{Size: 60, Align: 256, Segments: []Run{{Off: 1000, Len: 60, At: 0}}}, []int64{0, 10, 30}},
-		{"host keeps the offset in the page", true, Layout{Size: 1060, Align: 4096,
-			Segments: []Run{{Off: 1000, Len: 60, At: 1000}}}, []int64{1000, 1010, 1030}},
+		{"GPU", false, Layout{Size: 92, Align: 256, Segments: []Run{{Off: 1000, Len: 92, At: 0}}}, []int64{0, 16, 64}},
+		{"host keeps the offset in the page", true, Layout{Size: 1092, Align: 4096,
+			Segments: []Run{{Off: 1000, Len: 92, At: 1000}}}, []int64{1000, 1016, 1064}},
 	} {
-		l, at := layout(tensors(1000, format.BF16, 10, 20, 30), c.addressable)
+		l, at := layout(tensors(1000, format.BF16, 16, 48, 28), c.addressable)
 		if fmt.Sprint(l) != fmt.Sprint(c.want) || !slices.Equal(at, c.at) {
 			t.Errorf("%s: %+v %v", c.name, l, at)
 		}
@@ -48,6 +48,19 @@ func TestAMisalignedTensorHasARunOfItsOwn(t *testing.T) {
 	// On the host the offset in the page cannot be kept and aligned at once.
 	l, at = layout(ts, true)
 	if !slices.Equal(at, []int64{0, 256, 264}) || len(l.Segments) != 2 {
+		t.Errorf("host: %+v %v", l, at)
+	}
+}
+
+// A scale of 4 bytes must not leave the matrices after it where kernels refuse them. Small tensors keep their place.
+func TestTensorsOfAGPUAreAlignedForKernels(t *testing.T) {
+	ts := tensors(8, format.U8, 4, 4, 64, 4, 8, 32)
+	l, at := layout(ts, false)
+	if !slices.Equal(at, []int64{0, 4, 256, 320, 324, 512}) || len(l.Segments) != 3 || l.Size != 544 {
+		t.Errorf("GPU: %+v %v", l, at)
+	}
+	l, at = layout(ts, true)
+	if len(l.Segments) != 1 || !slices.Equal(at, []int64{8, 12, 16, 80, 84, 92}) {
 		t.Errorf("host: %+v %v", l, at)
 	}
 }

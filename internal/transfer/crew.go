@@ -10,6 +10,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/transfer/staging"
+	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -55,13 +56,24 @@ func (k *crew) need(w plan.Way, t *Load) error {
 		w != plan.ViaDirectInPlace && w != plan.ViaCuFile && (t.port.mapper == nil || t.packs)
 	if staged && !t.prepared[w] {
 		t.prepared[w] = true
-		kind := staging.Small
 		if w == plan.ViaCache {
-			kind = staging.Large
+			k.pool.Prepare(t.port.dev, staging.Large, k.slotsFor(t))
+		} else {
+			k.pool.Prepare(t.port.dev, staging.Small, staging.All)
 		}
-		k.pool.Prepare(t.port.dev, kind)
 	}
 	return nil
+}
+
+// oneGulp is the size in bytes from which on a first load is worth the time to pin all slots.
+const oneGulp = 2 * units.GiB
+
+// slotsFor returns how many slots a load from the page cache needs; the caller holds lane.mu.
+func (k *crew) slotsFor(t *Load) int {
+	if k.entered == 1 && t.total < oneGulp {
+		return 2 * k.opts.Workers
+	}
+	return staging.All
 }
 
 // start starts the workers of a way; the caller holds lane.mu.
@@ -96,15 +108,19 @@ func (k *crew) start(w plan.Way) error {
 	return k.startThreads(w, o.QueueDepth, o.directSlots, staging.Small)
 }
 
-// startThreads starts n workers and divides slots among them, two or one for each.
+// startThreads starts n workers and divides slots among them. The first slot of every worker is prepared before the
+// second slot of any worker.
 func (k *crew) startThreads(w plan.Way, n, slots int, kind staging.Kind) error {
+	all, err := k.pool.Take(slots, kind)
+	if err != nil {
+		return err
+	}
 	for i := range n {
-		s, err := k.pool.Take(min(2, max(1, slots/(n-i))), kind)
-		if err != nil {
-			return err
+		var own []*staging.Slot
+		for at := i; at < len(all); at += n {
+			own = append(own, all[at])
 		}
-		slots -= len(s)
-		k.startThread(w, s)
+		k.startThread(w, own)
 	}
 	return nil
 }
@@ -189,7 +205,7 @@ func (k *crew) enterSave(t *Save) error {
 	}
 	for _, p := range t.from.ports {
 		if p.mapper == nil {
-			k.pool.Prepare(p.dev, staging.Write)
+			k.pool.Prepare(p.dev, staging.Write, staging.All)
 		}
 	}
 	k.running++
@@ -207,7 +223,7 @@ func (k *crew) prepare(dev device.Device) {
 	if _, err := k.ports.of(dev); err != nil {
 		return
 	}
-	k.pool.Prepare(dev, staging.Large)
+	k.pool.Prepare(dev, staging.Large, 2*k.opts.Workers) // the size of the load is not known yet
 	if !k.started[plan.ViaCache] {
 		k.started[plan.ViaCache] = k.start(plan.ViaCache) == nil
 	}
@@ -219,5 +235,6 @@ func (k *crew) close() error {
 	k.saves.sched.close()
 	k.workers.Wait()
 	k.saves.releasing.Wait()
-	return errors.Join(append([]error{k.pool.Close()}, k.ports.close()...)...)
+	k.loads.ending.Wait()
+	return errors.Join(append([]error{k.loads.ending.Err(), k.pool.Close()}, k.ports.close()...)...)
 }

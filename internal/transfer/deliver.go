@@ -9,6 +9,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer/exchange"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/transfer/staging"
 	"github.com/nebulaio/nebulaio/internal/transfer/tally"
@@ -23,13 +24,14 @@ type slot struct {
 	joined  []plan.Chunk // the chunks of reading, if it is several
 	n       int64
 	mark    landing
-	seat    seat        // mark, if the copy goes with those of other slots
-	sum     device.Sum  // runs after mark; nil if the chunk is summed already or not verified
-	also    []peerCopy  // copies to other devices
-	queued  tally.Start // of the copy or, with io_uring, of the read
-	lo      int64       // io_uring: file offset of the first byte
-	got     int         // io_uring: bytes read so far
-	pinned  bool        // io_uring: the file is pinned open
+	seat    seat          // mark, if the copy goes with those of other slots
+	sum     device.Sum    // runs after mark; nil if the chunk is summed already or not verified
+	also    []peerCopy    // copies to other devices
+	lent    exchange.Lent // where the copy is read, if not in the slot
+	queued  tally.Start   // of the copy or, with io_uring, of the read
+	lo      int64         // io_uring: file offset of the first byte
+	got     int           // io_uring: bytes read so far
+	pinned  bool          // io_uring: the file is pinned open
 }
 
 // landing tells when a copy has ended.
@@ -175,8 +177,8 @@ func sendApart(t *Load, c plan.Chunk, segs []plan.Segment, data []byte, s *slot)
 // send calls copies to queue the copies of data, which is in s. It then queues the copies to the peers and, if sum is
 // not nil, the checksum on the device. After an error nothing of this is running.
 func send(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies func(to copier) error) {
-	if t.port.convoy != nil && sum == nil && len(t.fan.peers) == 0 && s.Pinned() {
-		sendTogether(t, c, data, s, copies)
+	if t.port.convoy != nil && len(t.fan.peers) == 0 && s.Pinned() {
+		sendTogether(t, c, data, s, sum, copies)
 		return
 	}
 	m, err := s.MarkFor(t.port.queue)
@@ -207,9 +209,13 @@ func send(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies fu
 	s.t, s.n, s.mark, s.sum, s.queued, s.reading = t, int64(len(data)), m, sum, t.tally.Begin(tally.StageCopy), c
 }
 
-// sendTogether gives the copies of data, which is in s, to the device's convoy.
-func sendTogether(t *Load, c plan.Chunk, data []byte, s *slot, copies func(to copier) error) {
-	s.seat.convoy, s.seat.copies = t.port.convoy, s.seat.copies[:0]
+// sendTogether gives the copies of data, which is in s, to the device's convoy. If sum is not nil, the convoy also
+// queues the checksum on the device.
+func sendTogether(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies func(to copier) error) {
+	s.seat.convoy, s.seat.copies, s.seat.after = t.port.convoy, s.seat.copies[:0], nil
+	if sum != nil {
+		s.seat.after = func(m device.Mark) error { return t.verify.start(sum, m, c) }
+	}
 	err := copies(func(dst device.Ptr, part []byte) error {
 		s.seat.copies = append(s.seat.copies, device.Copy{Dst: dst, Src: part})
 		return nil
@@ -223,7 +229,7 @@ func sendTogether(t *Load, c plan.Chunk, data []byte, s *slot, copies func(to co
 		t.e.sched.failed(&t.task, copyError(t, c, err))
 		return
 	}
-	s.t, s.n, s.mark, s.sum, s.queued, s.reading = t, int64(len(data)), &s.seat, nil, queued, c
+	s.t, s.n, s.mark, s.sum, s.queued, s.reading = t, int64(len(data)), &s.seat, sum, queued, c
 }
 
 func waitSum(s device.Sum) error {
@@ -239,10 +245,12 @@ func settle(s *slot) {
 		return
 	}
 	start := s.t.tally.Begin(tally.StageWaitCopy)
-	sumErr := waitSum(s.sum) // the sum ends after the copy, but does not report errors of the copy
 	err := s.mark.Wait()
+	sumErr := waitSum(s.sum) // the sum ends after the copy, but does not report errors of the copy
 	if err != nil && !(s.mark == &s.seat && s.seat.unqueued()) {
-		// The mark does not show whether the copy is done. The destination is free only when the queue is empty.
+		// The mark does not show whether the copy is done. The destination is free only when the queue is empty, and
+		// the load reads no more meanwhile.
+		s.t.e.sched.stop(&s.t.task, copyError(s.t, s.reading, err))
 		err = errors.Join(err, s.t.port.queue.Drain())
 	}
 	release(s, start, errors.Join(err, sumErr, s.settleAlso()))
@@ -250,15 +258,21 @@ func settle(s *slot) {
 
 // release counts a slot's copy as done, compares the checksums of the device, and frees the slot.
 func release(s *slot, waited tally.Start, err error) {
-	t, n, sum, joined := s.t, s.n, s.sum, s.joined
-	s.t, s.sum, s.joined = nil, nil, nil
+	t, n, sum, joined, lent := s.t, s.n, s.sum, s.joined, s.lent
+	s.t, s.sum, s.joined, s.lent = nil, nil, nil, exchange.Lent{}
 	t.tally.Copied(n, s.queued, waited)
+	if lent.Mem != nil {
+		t.shared[s.reading.File].trade.lender.Load().give()
+	}
 	if t.e.opts.Poison {
 		s.Poison()
 	}
 	if err != nil {
 		t.e.sched.failed(&t.task, copyError(t, s.reading, err))
 		t.e.sched.dropAll(&t.task, max(len(joined)-1, 0))
+		return
+	}
+	if lent.Mem != nil && !landLent(t, s.reading, lent) {
 		return
 	}
 	if joined != nil {

@@ -13,10 +13,13 @@
 //	                 readcache.go (page cache), readdirect.go (O_DIRECT, into a slot or into the destination),
 //	                 uringreader.go (O_DIRECT by io_uring), netread.go (a server's reply),
 //	                 readcufile.go with cufilestream.go or cufilebatch.go (libcufile, to the device)
-//	sharing.go       lets loads of several processes read the same cold bytes of a file once
+//	sharing.go       lets loads of several processes read the same cold bytes of a file once; order.go chooses the next
+//	                 ones, and trade.go brings them into memory that the processes share; lend.go lets the device copy
+//	                 directly from this memory
 //	verifier.go      computes checksums, or lets the device do so after the copy; verify/ compares the blocks
 //	deliver.go       queues the copy to the device and, after the copy, frees the slot
 //	convoy.go        lets copies that wait for a device go together as one batch
+//	gate.go          lets threads that read from the page cache sleep, and wakes all of them at once
 //	fanout.go        queues the copies to other devices
 //
 // A staging slot (a buffer in pinned host memory) is used again after the copy of its bytes has ended. If the CPU can

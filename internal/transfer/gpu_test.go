@@ -326,7 +326,7 @@ func (x failing) checkNamed(t *testing.T, call string) {
 func TestGPUACopyThatCannotBeQueued(t *testing.T) {
 	for _, skip := range []int{0, 5, 47} {
 		t.Run(fmt.Sprint(skip), func(t *testing.T) {
-			eachReader(t, fakegpu.FailingCall(fakegpu.CopyToDevice, skip, fakegpu.LaunchFailed),
+			eachReader(t, func(g *fakegpu.GPU) { g.Fail(fakegpu.CopyToDevice, skip, 1000, fakegpu.LaunchFailed) },
 				func(t *testing.T, x failing) {
 					x.checkNamed(t, "cuMemcpy")
 					x.checkOver(t)
@@ -339,7 +339,8 @@ func TestGPUACopyThatCannotBeQueued(t *testing.T) {
 func TestGPUAFailedTransferWaitsForItsOtherCopies(t *testing.T) {
 	eachReader(t, func(g *fakegpu.GPU) {
 		g.Hold(0)
-		g.Fail(fakegpu.CopyToDevice, 1, 1, fakegpu.LaunchFailed)
+		// Every later copy fails: a worker whose first copy is held does not see that its second one failed.
+		g.Fail(fakegpu.CopyToDevice, 1, 1000, fakegpu.LaunchFailed)
 	}, func(t *testing.T, x failing) {
 		waitFailed(x.tr)
 		if n := x.g.Count("copies_in_flight"); n == 0 {

@@ -25,6 +25,7 @@ type lane struct {
 	mu      sync.Mutex // guards what follows
 	ports   ports
 	running int // transfers
+	entered int // transfers that have begun so far
 	closed  bool
 	judged  map[place]DirectPath // see Options.DirectPath
 	puts    chan *staging.Slot   // staging of writes to open files; nil until the first one
@@ -66,6 +67,7 @@ func (l *lane) enter(dev device.Device) (*port, error) {
 		return nil, err
 	}
 	l.running++
+	l.entered++
 	return p, nil
 }
 

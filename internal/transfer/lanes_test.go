@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/hostmem"
+	"github.com/nebulaio/nebulaio/internal/transfer/staging"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/report"
 )
@@ -151,5 +152,32 @@ func TestLargeSettingsAreBounds(t *testing.T) {
 	}
 	if large.piece != cuFileChunk {
 		t.Errorf("reads of %d through cuFile", large.piece)
+	}
+}
+
+// TestASmallFirstLoadPinsLess checks that a small load which is the first one pins two slots for each thread, and the
+// next load pins the others.
+func TestASmallFirstLoadPinsLess(t *testing.T) {
+	g, d := fakegpu.OpenOne(t)
+	e := newEngine(t, Options{Workers: 2, MaxTransfer: DefaultMaxTransfer})
+	path, _ := writeFile(t, 1*units.MiB, 7)
+	f := openFile(t, path)
+	b := alloc(t, d, f.Size())
+	for _, ranges := range []int64{2, 3} { // of 4 MiB, two slots each
+		if err := start(t, e, t.Context(), whole(d, f, b.Ptr(), report.RouteBuffered)).Err(); err != nil {
+			t.Fatal(err)
+		}
+		g.Await("registered_ranges", ranges)
+	}
+	k := e.main
+	for _, c := range []struct {
+		entered int
+		total   int64
+		want    int
+	}{{1, oneGulp - 1, 4}, {1, oneGulp, staging.All}, {2, 1, staging.All}} {
+		k.entered = c.entered
+		if n := k.slotsFor(&Load{total: c.total}); n != c.want {
+			t.Errorf("load %d with %d bytes: %d slots, expected %d", c.entered, c.total, n, c.want)
+		}
 	}
 }

@@ -21,6 +21,8 @@ type loads struct {
 	// the load's device.
 	need func(w plan.Way, l *Load) error
 	io   IO // mechanism of direct reads; set when they first start, guarded by lane.mu
+	// ending frees the memory that ended loads have shared with other processes.
+	ending releases
 }
 
 // Load is a load that is running or has ended.

@@ -62,9 +62,7 @@ func (t *Load) describeFiles(r *facts) {
 			if note := t.shared[i].describe(&fr); note != "" {
 				r.note(note)
 			}
-			if x := t.shared[i]; x != nil && x.refused != nil && x.direct.Load() > 0 {
-				r.refuse("sharing", f.Path(), x.refused.Reason, x.refused.Fix)
-			}
+			t.shared[i].refusals(r)
 		}
 		r.files = append(r.files, fr)
 		if f.Remote() != nil {

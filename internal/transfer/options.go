@@ -5,6 +5,7 @@ package transfer
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -31,8 +32,8 @@ type Options struct {
 	// PoolSize is the most staging memory of all transfers together, in bytes; 0 means 128 MiB. The engine uses only
 	// as many staging slots as make transfers faster, so a large PoolSize does no harm.
 	PoolSize int64
-	// MaxTransfer is the size in bytes of the largest single read or copy; 0 means 4 MiB. Values above 4 MiB apply
-	// only to reads through cuFile, up to 16 MiB. Reads and copies without cuFile have at most 4 MiB, because the
+	// MaxTransfer is the size in bytes of the largest single read or copy; 0 means 2 MiB. Values above 2 MiB apply
+	// only to reads through cuFile, up to 16 MiB. Reads and copies without cuFile have at most 2 MiB, because the
 	// bytes of a larger read would leave the CPU's cache before they are copied. The field chunk_size of the report
 	// shows the size that the engine uses.
 	MaxTransfer int64
@@ -62,12 +63,15 @@ type Options struct {
 	// The engine calls DirectPath once for each device and file system. If DirectPath is nil, the route auto does not
 	// use cuFile.
 	DirectPath func(path string, dev device.Info) DirectPath
+	// patience is the longest time that a load waits for a load of another process that falls behind; 0 means the default
+	// of package exchange. Only tests set it.
+	patience time.Duration
 }
 
 // Default values and limits of Options.
 const (
 	DefaultPoolSize    = 128 * units.MiB
-	DefaultMaxTransfer = 4 * units.MiB
+	DefaultMaxTransfer = 2 * units.MiB
 	minPoolSize        = 256 * units.KiB
 	maxPoolSize        = 64 * units.GiB
 	minTransfer        = 64 * units.KiB

@@ -456,6 +456,54 @@ func TestPathAutoKeepsAFileThatIsColdAgain(t *testing.T) {
 	}
 }
 
+// TestPathOfAFreshFile: the plan of a fresh file uses what the opening found, and the report what the reads found.
+func TestPathOfAFreshFile(t *testing.T) {
+	path, want := writeFile(t, 2*units.MiB, 61)
+	local := openFile(t, path)
+	requireDirect(t, local)
+	e := newEngine(t, small)
+	for _, c := range []struct {
+		fresh bool
+		route report.RouteTaken
+	}{{true, report.RouteTakenDirect}, {false, report.RouteTakenCache}} {
+		dropped(t, local)
+		f := passedFile(t, path, local.Size())
+		release := vfstest.Hold(t, path, 0, f.Size()) // the pages come after the opening
+		d := host.Staged()
+		b := alloc(t, d, f.Size())
+		req := whole(d, f, b.Ptr(), report.RouteAuto)
+		req.Cache, req.Fresh = report.CacheAuto, c.fresh
+		tr := start(t, e, context.Background(), req)
+		if err := tr.Err(); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, bytesOf(b), want)
+		if r := tr.Report(); routeBytes(r, c.route) != f.Size() {
+			t.Errorf("fresh %v: expected %s, got %+v", c.fresh, c.route, r.Routes)
+		}
+		release()
+	}
+}
+
+// passedFile opens a file as the client of a door gets it.
+func passedFile(t *testing.T, path string, size int64) *vfs.File {
+	t.Helper()
+	fds := [2]int{}
+	for i, flags := range []int{0, unix.O_DIRECT} {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|flags, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds[i] = fd
+	}
+	f, err := vfs.FromDescriptors(vfs.Descriptors{Name: path, Buffered: fds[0], Direct: fds[1], Size: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
 func TestPathBypassLeavesThePageCacheAsFound(t *testing.T) {
 	path, want := writeFile(t, 2*units.MiB, 57)
 	f := openFile(t, path)
@@ -515,5 +563,27 @@ func TestPathEmptyAndOddRequests(t *testing.T) {
 			Segments: []Segment{s}}); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%+v: %v", s, err)
 		}
+	}
+}
+
+// A file that cannot be opened any more says nothing about the other files of its file system.
+func TestPathAClosedFileDoesNotSpeakForOthers(t *testing.T) {
+	gone, _ := writeFile(t, units.MiB, 60)
+	other, _ := writeFile(t, units.MiB, 61)
+	pool := vfs.NewPool(1)
+	f := openFile(t, gone)
+	pool.Adopt(f)
+	g := openFile(t, other)
+	pool.Adopt(g) // closes the descriptors of f
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	var below vfs.Storages
+	if s := newTruth(f, report.RouteAuto, report.CacheAuto, &below).storage(); !s.Falls {
+		t.Errorf("the file that is gone: %+v", s)
+	}
+	got, want := newTruth(g, report.RouteAuto, report.CacheAuto, &below).storage(), vfs.StorageOf(int(g.BufferedFD()))
+	if got.Hidden != want.Hidden || got.Falls != want.Falls || got.FS.Name != want.FS.Name {
+		t.Errorf("the other file: %+v, expected %+v", got, want)
 	}
 }

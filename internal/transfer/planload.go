@@ -31,7 +31,7 @@ func planLoad(ctx context.Context, t *Load) {
 	available := sync.OnceValue(memAvailable)
 	t.policies, t.shared, t.shareable = kept, make([]*sharing, len(t.req.Files)), vfs.PoolSize()
 	for i, f := range t.req.Files {
-		kept[i] = plan.SettlePolicy(f, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
+		kept[i] = plan.SettlePolicy(asked{f, t.req.Fresh}, t.req.Cache, i < len(t.req.Seen) && t.req.Seen[i], available)
 		// A load of another process that runs at this moment has left the same traces as an earlier load.
 		if kept[i] != t.req.Cache && t.shares(i) && t.announce(i).accompanied() {
 			kept[i] = t.req.Cache
@@ -160,8 +160,24 @@ func (q *inquirer) Residency(off, n int64) plan.Residency {
 	if f.FS().Memory {
 		return plan.Residency{Residency: vfs.Residency{Cached: n}, Known: true}
 	}
-	r, err := f.Residency(off, n)
+	r, err := asked{f, q.t.req.Fresh}.Residency(off, n)
 	return plan.Residency{Residency: r, Known: err == nil}
+}
+
+// asked is a file whose cached pages the plan asks for.
+type asked struct {
+	*vfs.File
+	fresh bool // the answer from the opening is new enough
+}
+
+// Residency implements plan.File. The kernel is asked only if the opening of a fresh file left the answer open.
+func (a asked) Residency(off, n int64) (vfs.Residency, error) {
+	if a.fresh {
+		if r, known := vfs.ResidencyAtOpen(a.File, off, n); known {
+			return r, nil
+		}
+	}
+	return a.File.Residency(off, n)
 }
 
 // CuFile implements plan.Inquiry: it reports whether libcufile reads the bytes that are not in the page cache. If

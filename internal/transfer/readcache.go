@@ -19,6 +19,7 @@ func readCached(t *Load, c plan.Chunk, buf []byte, s *slot) {
 	f := t.req.Files[c.File]
 	if c.Exchanged {
 		switch {
+		case lendOver(t, c, s):
 		case takeOver(t, c, buf):
 			deliver(t, c, buf, s)
 		case readPastCache(t, c, 0, false):

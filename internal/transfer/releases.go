@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 type releases struct {
 	mu      sync.Mutex
 	running map[chan struct{}]struct{}
+	err     error
 }
 
 // Go runs f in a new goroutine, for which Wait waits.
@@ -42,4 +44,18 @@ func (r *releases) Wait() {
 	for _, done := range all {
 		<-done
 	}
+}
+
+// fail keeps an error of a function that Go started.
+func (r *releases) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = errors.Join(r.err, err)
+}
+
+// Err returns the errors so far.
+func (r *releases) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
 }

@@ -37,6 +37,9 @@ type Request struct {
 	// Seen has an entry for each file, or is nil. An entry of Seen is true if the file was loaded a short time ago;
 	// CacheAuto may then keep the file in the page cache.
 	Seen []bool
+	// Fresh is true if the files were opened a moment ago. The plan of the load then uses what the opening found in
+	// the page cache (vfs.ResidencyAtOpen), and asks only for the rest. The report counts what the reads find.
+	Fresh bool
 	// Stream is a CUDA stream of the caller and is used if HasStream is set. Copies begin after the work that is
 	// already queued on the stream.
 	Stream    uint64

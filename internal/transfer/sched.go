@@ -23,6 +23,7 @@ type task[J any] struct {
 
 	drained   chan struct{} // closed when no chunk is left
 	delivered atomic.Int64  // bytes
+	broken    atomic.Bool   // err is set
 }
 
 // fetching limits the network requests of a task.
@@ -37,6 +38,7 @@ type fetching struct {
 type sched[J any] struct {
 	mu     sync.Mutex
 	wake   [plan.Ways]sync.Cond
+	gate   gate                  // instead of wake, for reads from the page cache
 	turns  [plan.Ways][]*task[J] // tasks with queued chunks of each way; the next one is first
 	closed bool
 }
@@ -66,6 +68,11 @@ func (s *sched[J]) queue(t *task[J], c plan.Chunk) {
 		s.turns[c.Way] = append(s.turns[c.Way], t)
 	}
 	t.queue[c.Way] = append(t.queue[c.Way], c)
+	if c.Way == plan.ViaCache {
+		s.gate.busy.Store(true)
+		s.gate.wake(1)
+		return
+	}
 	s.wake[c.Way].Signal()
 }
 
@@ -97,7 +104,7 @@ func (s *sched[J]) take(w plan.Way, block bool, count func(job J, queue []plan.C
 		if s.closed || !block {
 			return job, nil
 		}
-		s.wake[w].Wait()
+		s.sleep(w)
 	}
 	all := 0
 	for _, t := range s.turns[w] {
@@ -160,6 +167,7 @@ func (s *sched[J]) fail(t *task[J], err error) {
 		return
 	}
 	t.err = err
+	t.broken.Store(true)
 	if t.abort != nil {
 		t.abort()
 	}
@@ -200,11 +208,7 @@ func (s *sched[J]) settle(t *task[J], n int) {
 }
 
 // hasFailed reports whether t has failed. Its remaining chunks then need not be read.
-func (s *sched[J]) hasFailed(t *task[J]) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return t.err != nil
-}
+func (s *sched[J]) hasFailed(t *task[J]) bool { return t.broken.Load() }
 
 // close makes every waiting worker end. No transfer may be running.
 func (s *sched[J]) close() {
@@ -214,6 +218,7 @@ func (s *sched[J]) close() {
 	for i := range s.wake {
 		s.wake[i].Broadcast()
 	}
+	s.gate.wake(everyone)
 }
 
 // addAll queues several chunks. It returns false if the transfer has failed.

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
-	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -41,7 +42,8 @@ type sharing struct {
 	block   int64
 	// reach is the distance in bytes to a slower load from which on its bytes are not kept for it: they would leave the
 	// page cache before it comes.
-	reach func() int64
+	reach    func() int64
+	patience time.Duration // longest wait for a load that falls behind; 0 means the default of package exchange
 
 	met    atomic.Bool  // another load was seen
 	shift  atomic.Int64 // first block of each window for this load; 0 if it is alone
@@ -75,9 +77,8 @@ func (t *Load) announce(i int) *sharing {
 		return x
 	}
 	f := t.req.Files[i]
-	x := &sharing{f: f, block: t.e.opts.block, open: map[int64]int{}, reach: sync.OnceValue(func() int64 {
-		return cmp.Or(memAvailable()/4, leastReach)
-	})}
+	x := &sharing{f: f, block: t.e.opts.block, patience: t.e.opts.patience, open: map[int64]int{},
+		reach: sync.OnceValue(func() int64 { return cmp.Or(memAvailable()/4, leastReach) })}
 	if t.shareable--; t.shareable >= 0 {
 		x.in, x.refused = vfs.NewInterest(f)
 	} else {
@@ -156,6 +157,9 @@ func (t *Load) arrived(c *plan.Chunk) {
 		x.in.Done(w*shareWindow, shareWindow)
 		x.advance()
 	}
+	if l := x.trade.lender.Load(); l != nil && x.advanced() {
+		t.e.ending.Go(l.retire) // a load of many files would pin memory for each of them until its end
+	}
 }
 
 // endPlan takes the announcements of all windows back that need no read from storage.
@@ -221,66 +225,17 @@ func (x *sharing) meet() {
 	}
 }
 
-// reorder brings the chunk to the front of a queue that this load reads next in the window of the first chunk. Loads of
-// several processes so begin at different blocks, and find the others' blocks in the page cache.
-func (t *Load) reorder(queue []plan.Chunk) {
-	if len(queue) < 2 || len(t.shared) == 0 || t.shared[queue[0].File] == nil {
-		return
-	}
-	x := t.shared[queue[0].File]
-	shift := x.shift.Load()
-	if shift == 0 {
-		return
-	}
-	first, blocks := queue[0], shareWindow/x.block
-	place := func(c *plan.Chunk) int64 { return (c.Off%shareWindow/x.block + blocks - shift) % blocks }
-	best, least := 0, place(&first)
-	for i := 1; i < min(len(queue), 2*int(blocks)); i++ {
-		c := &queue[i]
-		if c.File != first.File || c.Off/shareWindow != first.Off/shareWindow {
-			break
-		}
-		if p := place(c); p < least {
-			best, least = i, p
-		}
-	}
-	queue[0], queue[best] = queue[best], queue[0]
-}
-
-// bringSize is the largest number of bytes that are brought into the page cache at once, and then copied to the device
-// at once. They fit into one staging slot of the threads that copy from the page cache.
-const bringSize = 2 * units.MiB
-
-// run returns how many of the first chunks of a queue are brought into the page cache together. If the load is alone,
-// or reads into place, this is one chunk.
-func (t *Load) run(queue []plan.Chunk) int {
-	if len(queue) < 2 || t.port.mapper != nil || t.shared[queue[0].File] == nil || !t.shared[queue[0].File].met.Load() {
-		return 1
-	}
-	size := min(bringSize, t.e.opts.MaxTransfer)
-	n, end := 1, (queue[0].Off/size+1)*size
-	for n < len(queue) {
-		a, b := &queue[n-1], &queue[n]
-		if a.Extra || b.Extra || a.Weave != nil || b.Weave != nil || a.File != b.File || a.Off+a.Len != b.Off ||
-			a.Dst+device.Ptr(a.Len) != b.Dst || b.Off+b.Len > end {
-			break
-		}
-		n++
-	}
-	return n
-}
-
 // bringTogether brings neighbouring chunks that other loads need, too, into the page cache. Threads with large staging
 // slots then copy them to the device: copies of single blocks would be slower. It returns false if the caller has to
-// read the chunks.
-func bringTogether(t *Load, cs []plan.Chunk) bool {
+// read the chunks. If via is not nil, it returns memory for a read.
+func bringTogether(t *Load, cs []plan.Chunk, via func() []byte) bool {
 	c, x := cs[0], t.shared[cs[0].File]
 	last := cs[len(cs)-1]
 	c.Len = last.Off + last.Len - c.Off
 	if t.port.mapper != nil || c.Extra || c.Weave != nil {
 		return false
 	}
-	if bringExchanged(t, cs, c) {
+	if bringExchanged(t, cs, c, via) {
 		return true
 	}
 	if !x.together(c.Off, c.Len) {
@@ -340,11 +295,11 @@ func (x *sharing) passed(n int64) {
 	}
 }
 
-// close ends the announcements of the load.
-func (x *sharing) close() {
+// close ends the announcements of the load. The parameter `ending` frees the shared memory in the background.
+func (x *sharing) close(ending *releases) {
 	if x != nil {
 		x.in.Close()
-		x.leaveTrade()
+		x.leaveTrade(ending)
 	}
 }
 
@@ -354,6 +309,7 @@ func (x *sharing) describe(fr *report.File) (note string) {
 		return ""
 	}
 	apart := x.apart()
+	copied, _ := x.trade.lender.Load().describe()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &report.Sharing{Processes: append([]int{}, x.others...), DiskBytes: x.disk.Load(),
@@ -370,8 +326,24 @@ func (x *sharing) describe(fr *report.File) (note string) {
 	note = fmt.Sprintf("%s: %s; this load read %s from storage for all, took %s that others had read from memory shared "+
 		"with them and %s from the page cache, and read %s past the page cache for itself", x.f.Path(), who,
 		units.Bytes(s.DiskBytes), units.Bytes(s.MemoryBytes), units.Bytes(s.CacheBytes), units.Bytes(s.DirectBytes))
+	if copied > 0 {
+		note += fmt.Sprintf("; the device copied %s directly from the shared memory", units.Bytes(copied))
+	}
 	if apart != "" {
 		note += "; no shared memory: " + apart
 	}
 	return note
+}
+
+// refusals adds to a report why reads were not shared, and why the shared memory could not be pinned.
+func (x *sharing) refusals(f *facts) {
+	if x == nil {
+		return
+	}
+	if x.refused != nil && x.direct.Load() > 0 {
+		f.refuse("sharing", x.f.Path(), x.refused.Reason, x.refused.Fix)
+	}
+	if _, err := x.trade.lender.Load().describe(); err != nil {
+		f.refuse("pinned shared memory", f.device.ID, err.Error(), errs.FixOf(err))
+	}
 }

@@ -12,7 +12,9 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
+	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/host"
+	"github.com/nebulaio/nebulaio/internal/transfer/exchange"
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
@@ -201,5 +203,30 @@ func TestLoadsBeginAtDifferentBlocks(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("order %v", got)
+	}
+}
+
+// TestLoadsTakeWholeBlocks checks that a load which begins elsewhere in the window takes all chunks of a block at once.
+func TestLoadsTakeWholeBlocks(t *testing.T) {
+	x := &sharing{block: 512 * units.KiB}
+	x.shift.Store(40)
+	x.met.Store(true)
+	l := &Load{shared: []*sharing{x}, port: &port{}, e: &loads{lane: &lane{opts: tuned{Options: Options{
+		MaxTransfer: DefaultMaxTransfer}}}}}
+	var queue []plan.Chunk
+	for off := int64(0); off < 2*shareWindow; off += x.block {
+		queue = append(queue, plan.Chunk{Off: off, Len: x.block, Dst: device.Ptr(off)})
+	}
+	blocks := 0
+	for ; len(queue) > 0; blocks++ {
+		l.reorder(queue)
+		n := l.run(queue)
+		if queue[0].Off%exchange.Block != 0 || int64(n) != exchange.Block/x.block {
+			t.Fatalf("%d chunks at %d are taken together", n, queue[0].Off)
+		}
+		queue = queue[n:]
+	}
+	if blocks != int(2*shareWindow/exchange.Block) {
+		t.Errorf("%d blocks", blocks)
 	}
 }

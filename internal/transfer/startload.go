@@ -49,6 +49,9 @@ func startLoad(ctx context.Context, e *loads, req Request) (*Load, error) {
 	t.verify.ask(t.total)
 	t.shown = t.tally.Begin("load")
 	t.openNetwork(ctx)
+	if t.port.mapper == nil && t.fetch.want == 0 && t.total >= rousedFrom {
+		e.sched.rouse()
+	}
 	go planLoad(ctx, t)
 	go finishLoad(ctx, t)
 	return t, nil
@@ -111,7 +114,7 @@ func finishLoad(ctx context.Context, t *Load) {
 	t.wall = time.Since(t.began)
 	t.shown.Drop()
 	for _, x := range t.shared {
-		x.close()
+		x.close(&t.e.ending)
 	}
 	for _, u := range t.truths {
 		u.restore()

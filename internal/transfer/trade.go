@@ -42,6 +42,7 @@ type trade struct {
 	fills   map[int64]time.Duration // blocks that this load read, and the time that each took
 
 	joined atomic.Pointer[exchange.Exchange] // the last one of all
+	lender atomic.Pointer[lender]            // nil until the load uses a slot of the memory for the second time
 	memory atomic.Int64                      // bytes that others had read
 	low    int64                             // first window with chunks to read; guarded by sharing.mu
 }
@@ -87,6 +88,9 @@ func (x *sharing) meetPartners() bool {
 
 // join uses an exchange from now on. The caller holds trade.mu.
 func (x *sharing) join(ex *exchange.Exchange) {
+	if x.patience > 0 {
+		ex.SetPatience(x.patience)
+	}
 	x.trade.all = append(x.trade.all, ex)
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -106,9 +110,14 @@ func (x *sharing) advance() {
 	}
 }
 
+// advanced reports whether the load has planned and read all chunks of the file. The caller holds sharing.mu.
+func (x *sharing) advanced() bool {
+	return x.planned && x.trade.low >= (x.f.Size()+shareWindow-1)/shareWindow
+}
+
 // exchanged brings the block of a chunk into the memory that all loads of the file share. It returns false if the
-// caller has to read the chunk in another way.
-func exchanged(t *Load, c plan.Chunk) bool {
+// caller has to read the chunk in another way. If via is not nil, it returns memory for a read; see fillBlock.
+func exchanged(t *Load, c plan.Chunk, via func() []byte) bool {
 	x, block := t.shared[c.File], c.Off/exchange.Block
 	if x == nil || x.in == nil || c.Extra || c.Weave != nil || (c.Off+c.Len-1)/exchange.Block != block {
 		return false
@@ -125,7 +134,16 @@ func exchanged(t *Load, c plan.Chunk) bool {
 	x.meet()
 	var fill func(p []byte) error
 	if x.worthFilling(block) && !t.truths[c.File].storage().Falls {
-		fill = func(p []byte) error { return fillBlock(t, x, block, p) }
+		var own []byte
+		if via != nil {
+			own = via() // before Get: others wait for a block that this load has begun to fill, and via waits for a GPU
+		}
+		fill = func(p []byte) error {
+			if own == nil {
+				return fillBlock(t, x, block, p, p)
+			}
+			return fillBlock(t, x, block, p, own)
+		}
 	}
 	found, err := ex.Get(block, fill, func() bool { return t.e.sched.hasFailed(&t.task) })
 	if err != nil {
@@ -170,16 +188,24 @@ func (x *sharing) wantedOf(off, n int64) (sum int64) {
 	return sum
 }
 
-// fillBlock reads a block into p past the page cache.
-func fillBlock(t *Load, x *sharing, block int64, p []byte) error {
+// fillBlock reads a block into p past the page cache, in pieces that fit into via. Then it copies each piece to p, if
+// that is other memory: the kernel often has no huge pages for shared memory, and disks fill small pages more slowly.
+func fillBlock(t *Load, x *sharing, block int64, p, via []byte) error {
 	off, n := x.blockRange(block)
 	a := x.f.Align().Offset
 	start := t.tally.Begin(tally.StageReadDirect)
-	err := x.f.ReadDirect(p[:(n+a-1)/a*a], off, int(n))
-	took := start.Drop()
-	if err != nil {
-		return err
+	for at := int64(0); at < n; {
+		k := min(n-at, int64(len(via)))
+		if err := x.f.ReadDirect(via[:(k+a-1)/a*a], off+at, int(k)); err != nil {
+			start.Drop()
+			return err
+		}
+		if &via[0] != &p[0] {
+			copy(p[at:at+k], via)
+		}
+		at += k
 	}
+	took := start.Drop()
 	t.tally.Padded(n) // takeOver takes back what this load gets from the block: it may have got parts of it before
 	x.trade.mu.Lock()
 	defer x.trade.mu.Unlock()
@@ -193,36 +219,44 @@ func fillBlock(t *Load, x *sharing, block int64, p []byte) error {
 // takeOver copies a chunk from the shared memory to buf, and counts it under the route that its bytes took. It returns
 // false if the chunk is not there any more.
 func takeOver(t *Load, c plan.Chunk, buf []byte) bool {
-	x := t.shared[c.File]
-	d := &x.trade
+	d := &t.shared[c.File].trade
 	d.mu.Lock()
 	all := d.all
-	took, own := d.fills[c.Off/exchange.Block]
-	if own {
-		d.fills[c.Off/exchange.Block] = 0 // counted with the first chunk of the block
-	}
 	d.mu.Unlock()
 	start := t.tally.Begin(tally.StageReadCache)
 	if !slices.ContainsFunc(all, func(ex *exchange.Exchange) bool { return ex.Copy(buf, c.Off) }) {
 		start.Drop()
 		return false
 	}
+	countTaken(t, c, start)
+	return true
+}
+
+// countTaken counts a chunk that was taken from the shared memory since start, under the route that its bytes took.
+func countTaken(t *Load, c plan.Chunk, start tally.Start) {
+	x := t.shared[c.File]
+	d := &x.trade
+	d.mu.Lock()
+	took, own := d.fills[c.Off/exchange.Block]
+	if own {
+		d.fills[c.Off/exchange.Block] = 0 // counted with the first chunk of the block
+	}
+	d.mu.Unlock()
 	if !own {
 		t.tally.Read(false, report.RouteTakenShared, c.Len, start)
 		d.memory.Add(c.Len)
-		return true
+		return
 	}
 	took += start.Drop()
 	t.tally.Padded(-c.Len)
 	t.tally.Read(false, t.truths[c.File].below(report.RouteTakenDirect), c.Len, tally.Ago(took))
 	x.disk.Add(c.Len)
-	return true
 }
 
 // bringExchanged brings neighbouring chunks of one block into the shared memory. Threads with large staging slots then
 // copy them to the device. It returns false if the caller has to read the chunks.
-func bringExchanged(t *Load, cs []plan.Chunk, c plan.Chunk) bool {
-	if !exchanged(t, c) {
+func bringExchanged(t *Load, cs []plan.Chunk, c plan.Chunk, via func() []byte) bool {
+	if !exchanged(t, c, via) {
 		return false
 	}
 	if err := t.e.need(plan.ViaCache, t); err != nil {
@@ -252,12 +286,26 @@ func (x *sharing) apart() string {
 	return ""
 }
 
-// leaveTrade ends the part of the load in the shared memory. No chunk may be left.
-func (x *sharing) leaveTrade() {
+// leaveTrade ends the part of the load in the shared memory. No chunk may be left. The memory is unpinned and freed in
+// the background, because the caller of the load need not wait for that.
+func (x *sharing) leaveTrade(ending *releases) {
 	x.trade.mu.Lock()
 	defer x.trade.mu.Unlock()
+	if len(x.trade.all) == 0 {
+		return
+	}
+	var frees []func()
 	for _, ex := range x.trade.all {
-		ex.Leave()
+		frees = append(frees, ex.Retire())
 	}
 	x.trade.joined.Store(nil)
+	ending.Go(func() {
+		if err := x.trade.lender.Load().end(); err != nil {
+			ending.fail(err)
+			return // the driver would take other memory at this address for pinned
+		}
+		for _, free := range frees {
+			free()
+		}
+	})
 }

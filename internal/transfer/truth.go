@@ -44,7 +44,7 @@ func newTruth(f *vfs.File, route report.Route, cache report.CachePolicy, below *
 		if f.Pin() == nil {
 			defer f.Unpin()
 		}
-		return below.Of(f.BufferedFD())
+		return below.OfFile(f)
 	})
 	if u.bypass || u.bringsPages(route, cache) {
 		if u.before, u.beforeErr = f.CachedPages(); u.beforeErr != nil {

@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"cmp"
 	"runtime"
 	"strconv"
 
@@ -33,9 +34,16 @@ const (
 	mostWorkers       = 12
 )
 
+// slotsOfReader is the number of staging slots of a thread that reads from the page cache. The first load of a process
+// has only two of them if it is small: memory takes a tenth of a millisecond per MiB to pin.
+const slotsOfReader = 3
+
 // defaultWriteBlock is the size in bytes of one write of a save. It is the checksum block, so that each block is
 // summed at once.
 const defaultWriteBlock = 1 * units.MiB
+
+// mostWritten is the most bytes of one write of a save.
+const mostWritten = 4 * units.MiB
 
 // tune fills in the zero values and checks the rest.
 func (o Options) tune() (tuned, error) {
@@ -50,6 +58,7 @@ func (o Options) tune() (tuned, error) {
 		return bad("buffer_pool_size", o.PoolSize, "256 KiB to 64 GiB")
 	}
 	piece := o.piece()
+	limit := min(mostWritten, cmp.Or(o.MaxTransfer, mostWritten)) // of one write
 	if o.MaxTransfer == 0 {
 		o.MaxTransfer = DefaultMaxTransfer
 	}
@@ -77,6 +86,7 @@ func (o Options) tune() (tuned, error) {
 	if o.WriteBlock < minTransfer || o.WriteBlock > maxTransfer {
 		return bad("write_block_size", o.WriteBlock, "64 KiB to 1 GiB")
 	}
+	o.WriteBlock = min(o.WriteBlock, limit)
 	if o.WriteDepth < 0 || o.WriteDepth > maxQueueDepth {
 		return bad("write_depth", int64(o.WriteDepth), "1 to 1024, or 0 to choose")
 	}
@@ -106,8 +116,8 @@ func (o Options) tune() (tuned, error) {
 }
 
 // deal divides the pool: a quarter for reads from storage, three sixteenths for saves, and the rest for copies from
-// the page cache. Each thread gets two slots, so that it reads into one while the other is copied. If there are too
-// few slots, fewer threads run.
+// the page cache. Each thread gets two slots, so that it reads into one while the other is copied. Copies from the page
+// cache go in batches, so their threads get three. If there are too few slots, fewer threads run.
 func (o Options) deal() tuned {
 	o.MaxTransfer = min(o.MaxTransfer, o.PoolSize/4) &^ (minTransfer - 1)
 	t := tuned{Options: o, block: min(plan.StorageBlock, o.MaxTransfer)}
@@ -119,11 +129,11 @@ func (o Options) deal() tuned {
 	t.directSlots = min(t.directSlots, t.smallSlots-1)
 	t.QueueDepth = min(o.QueueDepth, t.directSlots)
 	t.fillers = min(defaultFillers, t.smallSlots-t.directSlots)
-	t.WriteBlock = min(o.WriteBlock, o.MaxTransfer) &^ (minTransfer - 1)
+	t.WriteBlock = min(o.WriteBlock, o.PoolSize/4) &^ (minTransfer - 1)
 	t.writeSlots = int(min(int64(2*o.WriteDepth), max(1, o.PoolSize*3/16/t.WriteBlock)))
 	t.WriteDepth = min(o.WriteDepth, t.writeSlots)
 	rest := o.PoolSize - int64(t.smallSlots)*t.block - int64(t.writeSlots)*t.WriteBlock
-	t.largeSlots = int(min(int64(2*o.Workers), rest/o.MaxTransfer))
+	t.largeSlots = int(min(int64(slotsOfReader*o.Workers), rest/o.MaxTransfer))
 	t.Workers = max(1, min(o.Workers, t.largeSlots/2))
 	return t
 }

@@ -278,7 +278,7 @@ func TestGPUACopyOfAWovenChunkFails(t *testing.T) {
 			for off := int64(0); off+2000 < f.Size(); off += 3000 {
 				segs = append(segs, Segment{Off: off, Len: 2000, Dst: b.Ptr() + device.Ptr(2*off)})
 			}
-			g.Fail(fakegpu.CopyToDevice, skip, 1, fakegpu.LaunchFailed)
+			g.Fail(fakegpu.CopyToDevice, skip, 1000, fakegpu.LaunchFailed)
 			tr := start(t, e, context.Background(), Request{Device: d, Files: []*vfs.File{f}, Segments: segs, Gap: DefaultGap,
 				Route: report.RouteBuffered})
 			if err := tr.Err(); !errs.Is(err, errs.Device) || !strings.Contains(err.Error(), path) {
@@ -317,7 +317,7 @@ func TestGPUSegmentsOfAChunkThatCannotBeQueued(t *testing.T) {
 				req.Segments = append(req.Segments, Segment{Off: off, Len: size, Dst: x.b.Ptr() + device.Ptr(off)})
 			}
 			if skip >= 0 {
-				g.Fail(fakegpu.CopyToDevice, skip, 1, fakegpu.LaunchFailed)
+				g.Fail(fakegpu.CopyToDevice, skip, 1000, fakegpu.LaunchFailed)
 			}
 			x.tr = start(t, x.e, context.Background(), req)
 			if skip >= 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// worker reads chunks one after the other. With two slots, it reads into one slot while the other is copied to the
-// device.
+// worker reads chunks one after the other. With two or more slots, it reads into one slot while the others are copied
+// to the device.
 type worker struct {
 	e     *loads
 	way   plan.Way
@@ -39,7 +39,7 @@ func (w *worker) run() {
 			continue
 		}
 		switch {
-		case w.way == plan.ViaDirect && bringTogether(t, cs):
+		case w.way == plan.ViaDirect && bringTogether(t, cs, w.free):
 		case w.way != plan.ViaCache:
 			for _, c := range cs {
 				w.do(t, c)
@@ -106,18 +106,31 @@ func (w *worker) do(t *Load, c plan.Chunk) {
 // slot returns the worker's next slot, free and prepared for the transfer's device. It returns nil if the transfer
 // has failed.
 func (w *worker) slot(t *Load) *slot {
-	s := w.slots[w.turn]
-	if other := w.slots[len(w.slots)-1-w.turn]; !s.ReadyFor(t.port.dev) && other.ReadyFor(t.port.dev) {
-		s = other // in the first moments of an engine, while the pool is being pinned
-	} else {
-		w.turn = (w.turn + 1) % len(w.slots)
+	at := w.turn
+	for i := range w.slots {
+		// In the first moments of an engine, slots are still being pinned.
+		if k := (w.turn + i) % len(w.slots); w.slots[k].ReadyFor(t.port.dev) {
+			at = k
+			break
+		}
 	}
+	w.turn = (at + 1) % len(w.slots)
+	s := w.slots[at]
 	settle(s)
 	if w.e.sched.hasFailed(&t.task) {
 		return nil
 	}
 	s.Ensure(t.port.dev)
 	return s
+}
+
+// free waits until the worker's next slot is not being copied, and returns its memory. The memory may not be pinned,
+// but its pages are allocated.
+func (w *worker) free() []byte {
+	s := w.slots[w.turn]
+	settle(s)
+	s.Touch()
+	return s.Mem
 }
 
 // fill reads neighbouring uncached blocks through the page cache, in order. It uses its own file descriptor, so that

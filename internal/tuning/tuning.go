@@ -72,7 +72,7 @@ func Options() []Option {
 			Help: "size in bytes of the staging memory of all transfers together"},
 		{Field: "MaxTransferSize", Key: "max_transfer_size", Flag: "max-transfer-size", Python: Configure, Kind: Size,
 			Default: transfer.DefaultMaxTransfer, Min: 64 * units.KiB, Max: units.GiB,
-			Help: "size in bytes of the largest single read or copy; values above 4 MiB apply only to cuFile"},
+			Help: "size in bytes of the largest single read or copy; values above 2 MiB apply only to cuFile"},
 		{Field: "QueueDepth", Key: "queue_depth", Flag: "queue-depth", Python: Configure, Kind: Count, Max: most,
 			Help: "number of O_DIRECT reads in flight; 0 lets the engine choose"},
 		{Field: "Workers", Key: "workers", Flag: "workers", Python: Configure, Kind: Count, Max: 256,

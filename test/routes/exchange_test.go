@@ -74,7 +74,9 @@ func (d *disk) midway(t *testing.T) (victim *loader, others []*loader) {
 	d.chill(t)
 	d.friend(t)
 	victim = newLoader(t, d.whole(true))
-	others = []*loader{newLoader(t, d.whole(false)), newLoader(t, d.whole(true))}
+	gpu := d.whole(false)
+	gpu.GPU = true
+	others = []*loader{newLoader(t, d.whole(false)), newLoader(t, gpu)}
 	victim.start()
 	for _, l := range others {
 		l.start()

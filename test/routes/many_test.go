@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
@@ -39,6 +40,7 @@ type errand struct {
 	Off, Len int64
 	Cache    report.CachePolicy
 	Staged   bool
+	GPU      bool // a fake one
 }
 
 // outcome is the result of one loading process.
@@ -64,6 +66,20 @@ func TestLoaderProcess(t *testing.T) {
 	}
 	defer f.Close()
 	vfs.Expect(f)
+	req := transfer.Request{Device: host.New(), Files: []*vfs.File{f}, Cache: w.Cache}
+	content := host.New().Map
+	switch {
+	case w.Staged:
+		req.Device = host.Staged()
+	case w.GPU:
+		gpu, dev := fakegpu.OpenOne(t)
+		req.Device, content = dev, gpu.Bytes
+	}
+	b, err := req.Device.Alloc(w.Len)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Free()
 	fmt.Println("ready")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		t.Fatal(err)
@@ -73,19 +89,6 @@ func TestLoaderProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	in, dev := host.New(), host.New()
-	if w.Staged {
-		dev = nil
-	}
-	req := transfer.Request{Device: host.Staged(), Files: []*vfs.File{f}, Cache: w.Cache}
-	if dev != nil {
-		req.Device = dev
-	}
-	b, err := req.Device.Alloc(w.Len)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Free()
 	req.Segments = []transfer.Segment{{Off: w.Off, Len: w.Len, Dst: b.Ptr()}}
 	req.Parts = []transfer.Part{{Dst: b.Ptr(), Len: 8 << 20}}
 	load, err := e.Start(t.Context(), req)
@@ -99,7 +102,7 @@ func TestLoaderProcess(t *testing.T) {
 	if err := load.Err(); err != nil {
 		t.Fatal(err)
 	}
-	sum := sha256.Sum256(in.Map(b.Ptr(), w.Len))
+	sum := sha256.Sum256(content(b.Ptr(), w.Len))
 	out, err := json.Marshal(outcome{Sum: hex.EncodeToString(sum[:]), Report: load.Report()})
 	if err != nil {
 		t.Fatal(err)

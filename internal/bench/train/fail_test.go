@@ -142,7 +142,7 @@ func TestADeviceErrorEndsTheRun(t *testing.T) {
 		"a step for good": fakegpu.FailingStep(4, fakegpu.LaunchTimeout, true),
 		"a launch":        fakegpu.FailingCall("cuLaunchKernel", 4, fakegpu.LaunchFailed),
 		"an order":        fakegpu.FailingCall("cuStreamWaitEvent", 4, fakegpu.LaunchFailed),
-		"a queued copy":   fakegpu.FailingCall(fakegpu.CopyToDevice, 6, fakegpu.LaunchFailed),
+		"a queued copy":   func(g *fakegpu.GPU) { g.Fail(fakegpu.CopyToDevice, 6, 1000, fakegpu.LaunchFailed) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, d := fakegpu.OpenOne(t)

@@ -269,6 +269,9 @@ func (g *GPU) Fail(fn string, skip, times, code int) {
 	g.fn("fake_fail").Call(cstring(fn), skip, times, code)
 }
 
+// Heal ends all failures that Fail has arranged.
+func (g *GPU) Heal() { g.fn("fake_heal").Call() }
+
 // FailCopy makes the nth copy from now on fail after the call that queued it has returned. The next event in the
 // copy's stream returns code. If sticky is set, every later call in the same context also returns code.
 func (g *GPU) FailCopy(nth, code int, sticky bool) {

@@ -115,14 +115,12 @@ type Client struct {
 
 	reads   chan struct{} // a token for each read of a single object in progress
 	windows chan struct{} // a token for each window of a batch in progress
+	again   chan struct{} // the token of the one window that is opened again for lack of handles
 }
 
-// mostReads is the largest number of reads of single objects in progress, and windowsOpen the largest number of
-// windows of batches. They bound the open descriptors, of which each object has two.
-const (
-	mostReads   = 128
-	windowsOpen = windowsOpening + windowsRunning
-)
+// mostReads is the largest number of reads of single objects in progress. mostReads and windowsAtOnce bound the open
+// descriptors, of which each object has two, and a large object that is not cached has a third during its transfer.
+const mostReads = 128
 
 // counts holds the values of Counters while the client runs.
 type counts struct {
@@ -144,7 +142,7 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	return &Client{opt: o, pid: os.Getpid(), http: h, network: n, reads: make(chan struct{}, mostReads),
-		windows: make(chan struct{}, windowsOpen)}, nil
+		windows: make(chan struct{}, windowsAtOnce()), again: make(chan struct{}, 1)}, nil
 }
 
 // discoverer returns an HTTP client for the request that finds the door.

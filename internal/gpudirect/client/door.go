@@ -47,7 +47,8 @@ const maxConns = 8
 func openDoor(ctx context.Context, path, store, accessKey, secretKey, agent string) (*door, error) {
 	d := &door{path: path, store: store, accessKey: accessKey, secretKey: secretKey, agent: agent, began: time.Now(),
 		quit: make(chan struct{})}
-	d.post.wake = make(chan struct{}, 1)
+	d.post.wake, d.post.flush = make(chan struct{}, 1), make(chan flushing)
+	d.post.gather.Store(int64(gatherFor))
 	c, found, err := d.connect(ctx)
 	if err != nil {
 		return nil, err

@@ -5,53 +5,17 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/nebulaio/nebulaio/internal/checksum"
-	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/units"
-	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
-
-// A batch is opened and read in windows, with one round trip and one transfer for each window.
-const (
-	// windowSize is the largest number of objects in a window. It is large enough to hide the round trip. It is small
-	// enough that the descriptors of all windows fit a process with a limit of 1024.
-	windowSize = 32
-	// windowsOpening is the number of windows that are opened at the same time, each over its own connection. Opening
-	// a small object takes as long as reading it.
-	windowsOpening = 4
-	// windowsRunning is the number of windows that are read at the same time.
-	windowsRunning = 4
-)
-
-// window is a group of consecutive reads of a batch that one transfer can serve.
-type window struct {
-	first int
-	reads []Read
-	dev   device.Device
-	files []*vfs.File
-	sums  []*checksum.Sums
-	segs  []transfer.Segment
-	of    []int // for each file, the index of its read
-	taken int   // number of reads that are opened or delivered
-	door  *door
-	late  []int // indices of reads that the door refused because their objects are not cached
-	only  []int // indices of the reads to open over HTTP; nil means all
-}
-
-// alike reports whether one transfer can serve both reads.
-func alike(a, b *Read) bool {
-	return a.Device == b.Device && a.Route == b.Route && a.Cache == b.Cache && a.Stream == b.Stream &&
-		a.HasStream == b.HasStream && a.NoVerify == b.NoVerify &&
-		len(a.Peers) == 0 && len(b.Peers) == 0
-}
 
 // StartReadMany starts one Move that reads many objects, and returns at once. If the read of one object fails, the
 // whole Move fails with that error, which names the object.
@@ -70,18 +34,10 @@ func (c *Client) StartReadMany(ctx context.Context, rs []Read) (*Move, error) {
 	if err != nil {
 		return nil, err
 	}
-	var windows []*window
-	for i := range rs {
-		if n := len(windows); n > 0 && len(windows[n-1].reads) < windowSize && alike(&rs[i-1], &rs[i]) {
-			windows[n-1].reads = append(windows[n-1].reads, rs[i])
-			continue
-		}
-		dev, err := c.device(ctx, rs[i].Device)
-		if err != nil {
-			leave()
-			return nil, err
-		}
-		windows = append(windows, &window{first: i, reads: rs[i : i+1 : i+1], dev: dev})
+	windows, err := windowsOf(ctx, c, rs)
+	if err != nil {
+		leave()
+		return nil, err
 	}
 	m := newMove(op)
 	m.report.Bucket, m.report.Key = rs[0].Bucket, fmt.Sprintf("%d objects", len(rs))
@@ -136,14 +92,7 @@ func (b *batch) run(ctx context.Context) error {
 					return
 				}
 				w := b.windows[i]
-				select {
-				case b.c.windows <- struct{}{}:
-				case <-ctx.Done():
-					return
-				}
-				if err := b.open(ctx, w); err != nil {
-					w.close()
-					<-b.c.windows
+				if err := b.admit(ctx, w); err != nil {
 					fail(err)
 					return
 				}
@@ -155,13 +104,15 @@ func (b *batch) run(ctx context.Context) error {
 		openers.Wait()
 		close(ready)
 	}()
-	slots := make(chan struct{}, windowsRunning)
+	network := make(chan struct{}, windowsOnNetwork)
 	var readers sync.WaitGroup
-	for w := range ready {
-		slots <- struct{}{}
+	for w := range ready { // at most windowsAtOnce, because each has a token
 		readers.Go(func() {
-			defer func() { <-slots }()
 			defer func() { <-b.c.windows }()
+			if w.door == nil || len(w.late) > 0 {
+				network <- struct{}{}
+				defer func() { <-network }()
+			}
 			if err := b.read(ctx, w); err != nil {
 				fail(err)
 			}
@@ -174,13 +125,6 @@ func (b *batch) run(ctx context.Context) error {
 		return errs.Wrap("read", b.m.report.Key, context.Cause(ctx))
 	}
 	return b.first
-}
-
-func (w *window) close() {
-	for _, f := range w.files {
-		_ = f.Close() // only read from
-	}
-	w.files = nil
 }
 
 // open opens the objects of a window, and delivers the inline ones at once.
@@ -234,6 +178,12 @@ func (b *batch) openDoor(ctx context.Context, d *door, w *window) error {
 		return err
 	}
 	w.door = d
+	// Nothing is taken from an answer without room for the whole window, so that admit can open the window again.
+	if i := slices.IndexFunc(fails, crowded); i >= 0 {
+		b.tell(w.first+i, func(x *report.BatchObject) { x.Error = fails[i].Error() })
+		dropAll(all)
+		return fails[i]
+	}
 	for i, o := range all {
 		if uncached(b.c, fails[i]) {
 			b.putOff(w, i, fails[i])
@@ -285,7 +235,7 @@ func (b *batch) take(ctx context.Context, d *door, w *window, i int, o *opened, 
 		return err
 	}
 	b.found(w.first+i, o.item.ETag, o.item.Size, n)
-	f, err := o.file()
+	f, err := o.file(w.beside())
 	if err != nil {
 		return err
 	}
@@ -298,17 +248,9 @@ func (b *batch) found(i int, etag string, size, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	x := &b.m.report.Objects[i]
-	x.ETag, x.Size = etag, size
+	x.ETag, x.Size, x.Error = etag, size, "" // an earlier try may have had an error
 	b.m.report.Size += size
 	b.m.total.Add(n)
-}
-
-// add adds a file to the window's transfer.
-func (w *window) add(f *vfs.File, i int, r *Read, n int64, sums *checksum.Sums) {
-	w.files, w.of, w.sums = append(w.files, f), append(w.of, i), append(w.sums, sums)
-	if n > 0 {
-		w.segs = append(w.segs, transfer.Segment{File: len(w.files) - 1, Off: r.Off, Len: n, Dst: r.Dst})
-	}
 }
 
 // deliver copies an object that was sent inside the reply to its destination.
@@ -349,7 +291,7 @@ func (b *batch) read(ctx context.Context, w *window) error {
 	}
 	r := &w.reads[0]
 	req := transfer.Request{Device: w.dev, Files: w.files, Segments: w.segs, Route: r.Route, Cache: r.Cache,
-		Stream: r.Stream, HasStream: r.HasStream}
+		Stream: r.Stream, HasStream: r.HasStream, Fresh: true}
 	for _, s := range w.sums {
 		if s != nil {
 			req.Verify = w.sums

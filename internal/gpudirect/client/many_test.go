@@ -4,12 +4,19 @@ package client
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 )
 
 // manyReads puts n objects of all sizes into the store and one buffer for all.
@@ -92,6 +99,126 @@ func TestManyEndsWithTheOneThatFails(t *testing.T) {
 	r.trace()
 	if _, err := c.StartReadMany(t.Context(), nil); !errs.Is(err, errs.Invalid) {
 		t.Error(err)
+	}
+}
+
+// TestWindowsOfABatch: every read is in one window, and unlike reads never share one. The first windows are small if
+// their copies to a GPU overlap with later windows, and only then.
+func TestWindowsOfABatch(t *testing.T) {
+	r := newRig(t, true)
+	c := r.client()
+	for _, x := range []struct {
+		id    string
+		n     int
+		sizes []int
+	}{
+		{"host", 8, []int{8}},
+		{"host", 200, []int{32, 32, 32, 32, 22, 32, 18}},
+		{"cuda:0", 8, []int{8}},
+		{"cuda:0", 64, []int{32, 32}},
+		{"cuda:0", 65, []int{4, 4, 4, 4, 16, 16, 16, 1}},
+		{"cuda:0", 200, []int{4, 4, 4, 4, 16, 16, 16, 16, 32, 32, 6, 32, 18}},
+	} {
+		reads := make([]Read, x.n)
+		for i := range reads {
+			reads[i] = Read{Bucket: "b", Key: fmt.Sprint(i), Device: x.id, NoVerify: i >= 150}
+		}
+		windows, err := windowsOf(t.Context(), c, reads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, sizes := 0, []int(nil)
+		for i, w := range windows {
+			sizes = append(sizes, len(w.reads))
+			if w.first != at {
+				t.Fatalf("%d reads to %s: window %d begins at %d, expected %d", x.n, x.id, i, w.first, at)
+			}
+			for k := range w.reads {
+				if w.reads[k].Key != reads[at+k].Key || w.reads[k].NoVerify != w.reads[0].NoVerify {
+					t.Errorf("%d reads to %s: read %d of window %d is %+v", x.n, x.id, k, i, w.reads[k])
+				}
+			}
+			at += len(w.reads)
+		}
+		if at != x.n || !slices.Equal(sizes, x.sizes) {
+			t.Errorf("%d reads to %s are in windows of %v, expected %v", x.n, x.id, sizes, x.sizes)
+		}
+	}
+}
+
+// TestHandlesAreClosedTogether: handles that are closed one after the other go to the server in one message.
+func TestHandlesAreClosedTogether(t *testing.T) {
+	r := newRig(t, false)
+	c := r.client()
+	r.put("big", content(5, 100000))
+	items := make([]wire.OpenItem, windowSize)
+	for i := range items {
+		items[i] = wire.OpenItem{Bucket: "b", Key: "big", N: -1}
+	}
+	to, err := c.find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, least := to.door, uint32(windowSize)
+	d.post.gather.Store(int64(200 * time.Millisecond)) // a busy machine may delay the loop that closes
+	for range 3 {                                      // once a second, all that waits is sent
+		all, fails, err := d.open(t.Context(), want{op: "read", bits: wire.WantBuffered}, items)
+		if err = errors.Join(append(fails, err)...); err != nil {
+			t.Fatal(err)
+		}
+		on := all[0].h.c
+		before := on.requests()
+		for _, o := range all {
+			o.drop()
+			for began := time.Now(); time.Since(began) < 10*time.Microsecond; {
+				runtime.Gosched() // the goroutine that sends could run here
+			}
+		}
+		for len(d.post.waiting(on)) > 0 || on.requests() == before {
+			runtime.Gosched()
+		}
+		least = min(least, on.requests()-before)
+	}
+	if least > 1 {
+		t.Errorf("%d handles were closed by %d messages or more, expected 1", windowSize, least)
+	}
+	r.trace()
+}
+
+// requests returns the number of requests that the connection has carried.
+func (c *conn) requests() uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+// waiting returns the closed handles that wait to be sent over a connection.
+func (p *post) waiting(c *conn) []uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.handles[c]
+}
+
+// TestWindowsFitTheDescriptors: the windows of all batches use at most half of a usual limit of open files, even if all
+// objects are large and have a third descriptor.
+func TestWindowsFitTheDescriptors(t *testing.T) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []uint64{1024, 1200, 2048, 1 << 20} {
+		if limit > old.Max {
+			continue
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: old.Max}); err != nil {
+			t.Fatal(err)
+		}
+		if n := descriptorsEach * windowSize * windowsAtOnce(); uint64(n) > limit/2 || windowsAtOnce() <= windowsOpening {
+			t.Errorf("with a limit of %d, %d windows use %d descriptors", limit, windowsAtOnce(), n)
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

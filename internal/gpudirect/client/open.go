@@ -217,14 +217,15 @@ func (o *opened) fillSums(ctx context.Context, op string, off, n int64) error {
 	return nil
 }
 
-// file returns a vfs.File that owns the descriptors. Closing the file also closes the handle.
-func (o *opened) file() (*vfs.File, error) {
+// file returns a vfs.File that owns the descriptors. Closing the file also closes the handle. beside is another open
+// file of the store, or nil.
+func (o *opened) file(beside *vfs.File) (*vfs.File, error) {
 	if o.fds[0] < 0 {
 		o.drop()
 		return nil, errs.New(errs.Invalid, "read door message", "Opened", "came without a descriptor of "+o.name)
 	}
 	d := vfs.Descriptors{Name: o.name, Buffered: o.fds[0], Direct: o.fds[1], Refused: o.item.Refused, Size: o.item.Size,
-		Served: vfs.Served{From: o.item.Served, Age: o.item.Age, Verified: o.item.Verified}}
+		Beside: beside, Served: vfs.Served{From: o.item.Served, Age: o.item.Age, Verified: o.item.Verified}}
 	h := o.h
 	o.fds, o.h = [2]int{-1, -1}, nil
 	if h != nil {

@@ -6,8 +6,10 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 	"github.com/nebulaio/nebulaio/report"
 )
@@ -18,6 +20,14 @@ type post struct {
 	handles map[*conn][]uint64
 	moved   map[movedBy]moved
 	wake    chan struct{}
+	flush   chan flushing
+	gather  atomic.Int64 // gatherFor in nanoseconds; tests have a longer time
+}
+
+// flushing is a request to send the collected messages now.
+type flushing struct {
+	all  bool          // send also what waits for a commit
+	done chan struct{} // closed when the server has answered
 }
 
 // movedBy is the key by which reports are added up. A process has only a few of them.
@@ -122,6 +132,10 @@ func stageOf(stage string) string {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
+// gatherFor is the time for which closed handles are collected before they are sent. A batch closes its handles one
+// after the other, and a message for each of them would keep the connections busy that open the next objects.
+const gatherFor = 500 * time.Microsecond
+
 // tellEvery is the longest time that reports of inline bytes wait to be sent.
 const tellEvery = time.Second
 
@@ -129,15 +143,46 @@ const tellEvery = time.Second
 func (d *door) deliver() {
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
+	var gathered <-chan time.Time // nil while no handle waits
 	for {
 		select {
 		case <-d.post.wake:
+			if gathered == nil {
+				gathered = time.After(time.Duration(d.post.gather.Load()))
+			}
+			continue
+		case <-gathered:
+			gathered = nil
 		case <-tick.C:
+		case f := <-d.post.flush:
+			gathered = nil
+			d.tell(f.all)
+			close(f.done)
+			continue
 		case <-d.quit:
 			d.tell(true)
 			return
 		}
 		d.tell(false)
+	}
+}
+
+// flush sends the collected messages now, and waits until the server has closed their handles. If all is false, flush
+// does not send messages that wait for a commit. The messages are sent even if the context ends before the reply.
+func (d *door) flush(ctx context.Context, all bool) error {
+	f := flushing{all, make(chan struct{})}
+	select {
+	case d.post.flush <- f:
+	case <-d.quit:
+		return nil
+	case <-ctx.Done():
+		return errs.Wrap("use door", d.path, context.Cause(ctx))
+	}
+	select {
+	case <-f.done:
+		return nil
+	case <-ctx.Done():
+		return errs.Wrap("use door", d.path, context.Cause(ctx))
 	}
 }
 

@@ -259,12 +259,12 @@ func describe(m *Move, it *wire.OpenedItem) {
 // start passes an opened object to the engine.
 func (c *Client) start(ctx context.Context, d *door, m *Move, r *Read, o *opened, dev device.Device, n int64) (*under,
 	error) {
-	f, err := o.file()
+	f, err := o.file(nil)
 	if err != nil {
 		return nil, err
 	}
 	req := transfer.Request{Device: dev, Files: []*vfs.File{f}, Route: r.Route, Cache: r.Cache, Stream: r.Stream,
-		HasStream: r.HasStream}
+		HasStream: r.HasStream, Fresh: true}
 	if o.sums != nil {
 		req.Verify = []*checksum.Sums{o.sums}
 	}

@@ -115,7 +115,7 @@ func (o *opened) wholeFile(ctx context.Context, op string, dev wire.Device) (*vf
 		return nil, nil, err
 	}
 	sums := o.sums
-	f, err := o.file()
+	f, err := o.file(nil)
 	return f, sums, err
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Exchange is the part of one load in the memory that loads of several processes share. The methods of an Exchange are
-// safe for concurrent use; Leave must be the last call.
+// safe for concurrent use; Leave or Retire must be the last call.
 type Exchange struct {
 	*memory
 	in    *vfs.Interest
@@ -23,6 +23,10 @@ type Exchange struct {
 	// patience and longestRead are the constants; tests have others.
 	patience, longestRead time.Duration
 }
+
+// SetPatience sets the longest time that the load waits for others until a slot is free. The caller sets it before the
+// first use of the exchange.
+func (x *Exchange) SetPatience(d time.Duration) { x.patience = d }
 
 // Join opens the memory that other loads of the file share, or makes it with at most limit bytes. The caller calls
 // Leave at the end.
@@ -143,12 +147,15 @@ func (x *Exchange) Done(low int64) {
 	wake(&h.moved)
 }
 
-// Leave ends the part of the load in the exchange. The caller has closed the Interest, or closes it next: others would
-// otherwise see a load that has not joined.
-func (x *Exchange) Leave() {
+// Leave ends the part of the load in the exchange and frees the memory. The caller has closed the Interest, or closes
+// it next: others would otherwise see a load that has not joined.
+func (x *Exchange) Leave() { x.Retire()() }
+
+// Retire is like Leave, but does not free the memory. The caller unpins the memory and then calls free.
+func (x *Exchange) Retire() (free func()) {
 	x.Done(math.MaxInt64)
 	x.member(x.me).id.CompareAndSwap(x.id, 0)
-	x.close()
+	return x.close
 }
 
 // alive reports whether the load with number i runs. It frees the place of a load whose process has ended.

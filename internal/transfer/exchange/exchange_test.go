@@ -428,3 +428,33 @@ func TestPlacesAreTaken(t *testing.T) {
 		t.Error("one load too many has joined")
 	}
 }
+
+// TestLentBlocks lends a block, and finds out when the slot got another one.
+func TestLentBlocks(t *testing.T) {
+	h := newHouse(t, 2*leastSlots)
+	x, y := h.join(leastSlots), h.join(leastSlots)
+	defer y.Leave()
+	if _, ok := x.Lend(0, 1); ok {
+		t.Error("a block was lent that nobody has read")
+	}
+	h.get(x, 1, Filled)
+	h.get(x, 2, Filled)
+	const off, n = 2*Block + 100, 5000
+	lent, ok := x.Lend(off, n)
+	if !ok || !lent.Valid() || !holds(lent.Mem, 2) || len(lent.Mem) != n || cap(lent.Mem) != n {
+		t.Fatalf("%d bytes were lent: %v", len(lent.Mem), ok)
+	}
+	if at, again := x.Place(2); again || &x.Memory()[at+100] != &lent.Mem[0] {
+		t.Errorf("block 2 is at %d, used before: %v", at, again)
+	}
+	if at, again := x.Place(2 + leastSlots); !again || at != 2*Block || len(x.Memory()) != leastSlots*Block {
+		t.Errorf("block %d is at %d, used before: %v", 2+leastSlots, at, again)
+	}
+	free := x.Retire() // a load that was taken for dead still has the memory
+	y.Done(2 + leastSlots)
+	h.get(y, 2+leastSlots, Filled)
+	if lent.Valid() {
+		t.Error("a block that was replaced is still valid")
+	}
+	free()
+}

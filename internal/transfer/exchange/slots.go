@@ -146,6 +146,38 @@ func (x *Exchange) Copy(p []byte, off int64) bool {
 	return s.word.CompareAndSwap(w, w)
 }
 
+// Lent is a part of a block, in the shared memory itself. The zero value is no part.
+type Lent struct {
+	Mem  []byte
+	slot *slot
+	word uint64
+}
+
+// Lend returns n bytes of the file at offset off without a copy, as a part of the shared memory. All of them must be in
+// one block. Lend returns false if the block is not in the shared memory. As a rule, no load replaces the block before
+// this load is done with it. A load that seems dead or far behind loses its blocks, so the caller calls Valid after it
+// has used the bytes.
+func (x *Exchange) Lend(off, n int64) (Lent, bool) {
+	block := off / Block
+	s, mem := x.slot(block, x.slots)
+	w := s.word.Load()
+	if at, _, state := unpack(w); at != block || state != ready {
+		return Lent{}, false
+	}
+	return Lent{Mem: mem[off-block*Block:][:n:n], slot: s, word: w}, true
+}
+
+// Valid reports whether no load has replaced the lent bytes since Lend returned them.
+func (l Lent) Valid() bool { return l.slot.word.CompareAndSwap(l.word, l.word) }
+
+// Memory returns the memory of all slots, in order.
+func (x *Exchange) Memory() []byte { return x.mem[dataAt:] }
+
+// Place returns the offset of a block's slot in Memory, and whether the slot had an earlier block.
+func (x *Exchange) Place(block int64) (at int64, used bool) {
+	return block % x.slots * Block, block >= x.slots
+}
+
 // wait waits until the word at a is not v any more, for at most d.
 func wait(a *atomic.Uint32, v uint32, d time.Duration) {
 	t := unix.NsecToTimespec(int64(d))

@@ -5,6 +5,7 @@ package staging
 
 import (
 	"errors"
+	"math"
 	"sync"
 
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -13,8 +14,7 @@ import (
 
 // Pool is the staging memory of an engine: one mapping that is split into slots. The pool is mapped at its first use,
 // and its parts are allocated and pinned while the first chunks of the first transfer are read. The pool allocates one
-// part while it pins the previous part; more threads would not be faster. The pool prepares the first slot of every
-// worker before the second slot of any worker.
+// part while it pins the previous part; more threads would not be faster.
 type Pool struct {
 	layout Layout
 
@@ -63,8 +63,8 @@ func (p *Pool) Open() error {
 	return p.mapSlots()
 }
 
-// Take returns n slots for one worker, which keeps them for the life of the engine. If fewer than n slots are free,
-// Take returns all free slots.
+// Take returns n slots for workers, which keep them for the life of the engine. The slots are in the order in which
+// Prepare prepares them. If fewer than n slots are free, Take returns all free slots.
 func (p *Pool) Take(n int, kind Kind) ([]*Slot, error) {
 	if err := p.Open(); err != nil {
 		return nil, err
@@ -72,17 +72,9 @@ func (p *Pool) Take(n int, kind Kind) ([]*Slot, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	from := &p.free[kind]
-	// A worker's first slot comes from the front, where preparation begins. Its second slot comes from the back.
-	var out []*Slot
-	for len(out) < n && len(*from) > 0 {
-		if i := len(*from) - 1; len(out)%2 == 1 {
-			out = append(out, (*from)[i])
-			*from = (*from)[:i]
-		} else {
-			out = append(out, (*from)[0])
-			*from = (*from)[1:]
-		}
-	}
+	n = min(n, len(*from))
+	out := (*from)[:n:n]
+	*from = (*from)[n:]
 	return out, nil
 }
 
@@ -125,14 +117,23 @@ func (p *Pool) cut(mem []byte, kind Kind, n int, size int64) []byte {
 	return mem
 }
 
-// Prepare allocates and pins the memory of all slots of the given kind for copies to dev, in the background and in the
-// order of the slots.
-func (p *Pool) Prepare(dev device.Device, kind Kind) {
+// All is the number of slots for Prepare if all are meant.
+const All = math.MaxInt
+
+// Prepare allocates and pins the memory of the first n slots of the given kind for copies to dev, in the background and
+// in the order of the slots.
+func (p *Pool) Prepare(dev device.Device, kind Kind, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var todo []*part
 	for _, s := range p.all {
-		if s.kind == kind && !s.part.readyFor(dev) && (len(todo) == 0 || todo[len(todo)-1] != s.part) {
+		if s.kind != kind {
+			continue
+		}
+		if n--; n < 0 {
+			break
+		}
+		if !s.part.readyFor(dev) && (len(todo) == 0 || todo[len(todo)-1] != s.part) {
 			todo = append(todo, s.part)
 		}
 	}

@@ -5,6 +5,7 @@ package staging
 import (
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/units"
 )
@@ -72,5 +73,29 @@ func TestOneMarkForEachQueue(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPrepareCanLeaveSlots checks that slots come in the order in which they are prepared, and that those which were
+// left out are prepared later.
+func TestPrepareCanLeaveSlots(t *testing.T) {
+	_, d := fakegpu.OpenOne(t)
+	var p Pool
+	p.SetLayout(Layout{Large: Cut{6, partSize}, Small: Cut{2, units.MiB}})
+	slots, err := p.Take(All, Large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{2, 4, All} {
+		p.Prepare(d, Large, n)
+		p.preparing.Wait()
+		for i, s := range slots {
+			if s.ReadyFor(d) != (i < n) {
+				t.Errorf("after Prepare of %d slots, slot %d is ready: %v", n, i, s.ReadyFor(d))
+			}
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1133,6 +1133,15 @@ void fake_fail(const char *fn, long skip, long times, int code)
 	pthread_mutex_unlock(&mu);
 }
 
+/* Ends all failures that fake_fail has arranged. */
+void fake_heal(void)
+{
+	pthread_mutex_lock(&mu);
+	for (struct failure *f = failures; f; f = f->next)
+		f->times = 0;
+	pthread_mutex_unlock(&mu);
+}
+
 /* The nth copy executed from now on fails instead; sticky: its context with it. */
 void fake_fail_copy(long nth, int code, int sticky)
 {
