@@ -5,10 +5,11 @@
     python3 bench/modelpeers.py --models 0.6b,7b,moe --rounds 3 --out build/bench-peers
 
 Every round starts a new process for each loader. Before anything is timed, the process has imported its loader and
-made its CUDA context. The loaders then take turns: each loads the warm file three times. `first` is the first load of
-the process and `steady` the third. With --cold, rounds with a cold page cache follow, one load in each new process.
-The sums of all tensors are compared once per loader and model. A loader that takes more than --slow times as long as
-NebulaIO has one round only.
+made its CUDA context. The loaders of NebulaIO have also loaded NebulaIO's library, which its import does not load.
+What another loader does only at its first use is part of `first`. The loaders then take turns: each loads the warm
+file three times. `first` is the first load of the process and `steady` the third. With --cold, rounds with a cold page
+cache follow, one load in each new process. The sums of all tensors are compared once per loader and model. A loader
+that takes more than --slow times as long as NebulaIO has one round only.
 
 The first two reads of a cached page are slower than later ones, because the kernel then moves the page between its
 lists. So the file is read three times before the warm rounds. After the end of a process, the next one waits for

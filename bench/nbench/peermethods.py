@@ -100,18 +100,27 @@ def kvikio(device: Device) -> Load:
 
 def ours(device: Device) -> Load:
     """Return NebulaIO's load_file."""
-    return methods.build(device, "nebulaio").load
+    method = methods.build(device, "nebulaio")
+    if not method.unavailable:
+        _load_library()
+    return method.load
 
 
 def fetch(device: Device) -> Load:
     """Return NebulaIO behind safetensors' prefetch API."""
     package = importlib.import_module("nebulaio.safetensors")
+    _load_library()
 
     def load(path: Path) -> Tensors:
         with package.safe_open(str(path), "pt", device=device.torch_name) as file, file.prefetch() as loader:
             return dict(loader)
 
     return load
+
+
+def _load_library() -> None:
+    """Load NebulaIO's library before a load is timed, because the import of nebulaio does not load it."""
+    importlib.import_module("nebulaio").version()
 
 
 MAKERS: dict[str, Maker] = {

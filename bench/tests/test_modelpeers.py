@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import modelpeers as peers
@@ -33,6 +36,20 @@ def test_our_loader_is_measured_and_others_say_why_not(folder: Path) -> None:
     if peermethods.build(Device("host"), "runai").unavailable:
         assert "runai" in found["problems"]
     assert "| nebulaio |" in (out / "peers.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["nebulaio", "nebulaio_prefetch"])
+def test_our_library_is_loaded_before_a_load_is_timed(name: str) -> None:
+    """The first load of a process does not include the time to load the library."""
+    code = (
+        f"from nbench import device, peermethods; peermethods.build(device.Device('host'), {name!r})\n"
+        "maps = open('/proc/self/maps').read(); import nebulaio; print(nebulaio.library_path() in maps)"
+    )
+    bench = Path(peers.__file__).parent
+    path = os.pathsep.join([str(bench), str(bench.parent / "python"), os.environ.get("PYTHONPATH", "")])
+    said = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, check=True,
+                          stdout=subprocess.PIPE, text=True)
+    assert said.stdout == "True\n"
 
 
 def test_a_loader_that_loads_other_bytes_is_told() -> None:

@@ -106,7 +106,7 @@ def configure(
         buffer_pool_size: Bytes of staging memory (default 128 MiB), or text such as "256MiB".
         workers: Number of threads that copy from the page cache; 0 lets the library choose.
         queue_depth: Number of direct reads in flight; 0 lets the library choose.
-        max_transfer_size: Largest single read or copy in bytes (default 4 MiB).
+        max_transfer_size: Largest single read or copy in bytes (default 2 MiB).
         io: System calls for direct reads: "auto", "uring" or "pread".
         cufile: libcufile interface for the route "cufile": "sync", "async" or "batch".
         devices: Whether to use CUDA: "auto", "require" (fail without CUDA) or "off".

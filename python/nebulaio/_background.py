@@ -53,7 +53,8 @@ class Weights(Source):
         super().__init__()
         self.raw: list[bytes] = []
         self.last: bytes | None = None
-        self._load = {"path": folder, "device": device, "framework": "pt", "route": route, "cache": cache}
+        self._load = {"path": folder, "device": device, "framework": "pt", "route": route, "cache": cache,
+                      "lenient": True}
         self._apart = apart
         self._problem: BaseException | None = None
         self._stop = False
@@ -80,7 +81,7 @@ class Weights(Source):
                 # Reading the headers puts pages into the page cache. cache="auto" would take these pages
                 # for those of an earlier load and keep the files. A first load therefore sets "bypass".
                 first = self._load["cache"] == "auto" and not seen_before(self._load["path"])
-                names = [tensor["name"] for tensor in safetensors.inspect(self._load["path"])["tensors"]]
+                names = [tensor["name"] for tensor in safetensors.inspect(self._load["path"], lenient=True)["tensors"]]
                 if first:
                     self._load["cache"] = "bypass"
             copies = [name for name in names if name in self._apart]

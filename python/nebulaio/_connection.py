@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _arguments, _buffers, _objects, _options, _process
+from . import _arguments, _buffers, _entries, _objects, _options, _process
 from .cufile import _whole_number
 from .errors import ClosedError, InvalidError
 
@@ -117,18 +117,18 @@ class Connection:
     def _one(
         self, bucket: Any, key: Any, buffer: Any, offset: Any, size: Any, stream: Any, buffer_offset: Any, version: Any,
         known: _buffers.Known | None = None,
-    ) -> _objects.Read:
+    ) -> _entries.Read:
         memory = self._memory(buffer, True, known)
         begin, skipped = _whole_number("offset", offset), _whole_number("buffer_offset", buffer_offset)
         wanted = -1 if size is None else _whole_number("size", size)
         _arguments.fits(memory, skipped, max(wanted, 0))
-        return _objects.Read(
+        return _entries.Read(
             _arguments.name("bucket", bucket), _arguments.name("key", key), _arguments.version(version), begin, wanted,
             memory, skipped, _stream(memory, stream)
         )
 
     def _spread(self, bucket: Any, key: Any, gpu_buffers: Sequence[Any], offset: Any, size: Any, stream: Any,
-                version: Any) -> _objects.Read:
+                version: Any) -> _entries.Read:
         buffers = list(gpu_buffers)
         if not buffers:
             raise InvalidError("read_to_gpus: no buffers are given (expected one per device)")
@@ -142,24 +142,27 @@ class Connection:
                 )
         return first._replace(peers=peers)
 
-    def _several(self, reads: Iterable[Any], stream: Any) -> Sequence[_objects.Read]:
-        found = []
+    def _several(self, reads: Iterable[Any], stream: Any) -> _entries.Entries:
+        found = _entries.Entries()
+        quick = _entries.Quick(found)
         known = _buffers.Known()  # facts that all buffers of one call share
-        for one in reads:
+        for one in quick.others(reads):
             if not isinstance(one, tuple) or not 3 <= len(one) <= 5:
                 raise InvalidError(
                     f"read_many: {type(one).__name__} of {len(one) if isinstance(one, tuple) else 'other'} entries is not a tuple "
                     "(bucket, key, buffer), (bucket, key, buffer, offset) or (bucket, key, buffer, offset, size)"
                 )
             bucket, key, buffer, offset, size = one + (0, None)[len(one) - 3 :]
-            found.append(self._one(bucket, key, buffer, offset, size, stream, 0, None, known))
+            read = self._one(bucket, key, buffer, offset, size, stream, 0, None, known)
+            found.add(read)
+            quick.learn(bucket, buffer, read)
         return found
 
-    def _read(self, reads: Sequence[_objects.Read], verify: bool | None, route: str, cache: str) -> _objects.ObjectJob:
+    def _read(self, entries: _entries.Entries, verify: bool | None, route: str, cache: str) -> _objects.ObjectJob:
         options = _arguments.choices(route, cache)
         if verify is not None:
             options["verify"] = _arguments.truth("verify", verify)
-        return _objects.read(self._open(), reads, options)
+        return _objects.read(self._open(), entries, options)
 
     def _write(
         self, bucket: Any, key: Any, buffer: Any, size: Any, buffer_offset: Any, content_type: Any, metadata: Any,

@@ -173,6 +173,10 @@ class LoadPlan:
                 self._flushes[why] += 1
                 self._runner.run(waiting)
 
+    def reports(self) -> list[dict[str, Any]]:
+        """Return the reports of the engine's jobs so far."""
+        return list(self._runner.reports)
+
     def report(self) -> dict[str, Any]:
         """Return what was read so far, and how."""
         runner, eager = self._runner, self._eager

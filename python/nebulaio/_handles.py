@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _abi, _process
+from ._collector import without_collections
 from ._layouts import Destination as Destination
 from ._layouts import Layout as Layout
 from ._layouts import Places as Places
@@ -81,6 +82,8 @@ class _Handle:
 class Model(_Handle):
     """An open model with headers that have been read and checked."""
 
+    _layout: Layout | None = None
+
     def __init__(self, system: _process.System, path: str | os.PathLike[str], options: dict[str, Any]) -> None:
         super().__init__(system)
         name = os.fsencode(path)
@@ -106,9 +109,15 @@ class Model(_Handle):
         return found
 
     def describe(self) -> Layout:
-        """Return the offset of each tensor. The description can be long, so read it while the load runs."""
-        found: Layout = json.loads(_abi.text(self.system.functions.nebulaio_model_describe, self.checked()))
-        return found
+        """Return the offset of each tensor, which the caller must not change.
+
+        The description can be long, so read it while the load runs. It is parsed once.
+        """
+        self.checked()
+        if self._layout is None:
+            with without_collections():
+                self._layout = json.loads(_abi.text(self.system.functions.nebulaio_model_describe, self.checked()))
+        return self._layout
 
 
 class Selection(Model):

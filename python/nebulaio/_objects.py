@@ -7,10 +7,11 @@ import ctypes
 import json
 import os
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from . import _abi, _buffers, _handles, _process
+from ._entries import Entries
 from ._report import Report
 from .errors import from_status
 
@@ -66,20 +67,6 @@ class Model(_handles.Model):
             raise problem[0]
 
 
-class Read(NamedTuple):
-    """A read of one object, or of a range of it. A size of -1 means up to the object's end."""
-
-    bucket: bytes
-    key: bytes
-    version: bytes | None
-    offset: int
-    size: int
-    memory: _buffers.Memory
-    at: int  # offset in the memory
-    stream: int
-    peers: tuple[_buffers.Memory, ...] = ()
-
-
 class Write(NamedTuple):
     """A write of one object."""
 
@@ -130,17 +117,16 @@ class ObjectJob(_handles.Job):
             _process.current().reports.last = self.raw
 
 
-def read(client: Client, reads: Sequence[Read], options: dict[str, Any]) -> ObjectJob:
+def read(client: Client, entries: Entries, options: dict[str, Any]) -> ObjectJob:
     """Return a job that reads objects into memory."""
 
     def begin(job: ObjectJob) -> None:
-        entries = (_abi.ObjectRead * len(reads))(*(_entry(one) for one in reads))
         _abi.call(
             job.system.functions.nebulaio_object_read_start,
-            client.checked(), entries, len(reads), _text(options), ctypes.byref(job.number),
+            client.checked(), entries.pack(), len(entries), _text(options), ctypes.byref(job.number),
         )
 
-    return ObjectJob(client, begin, reads)
+    return ObjectJob(client, begin, entries)
 
 
 def write(client: Client, one: Write, options: dict[str, Any]) -> ObjectJob:
@@ -168,19 +154,6 @@ def ask(client: Client, function: str, *arguments: Any) -> dict[str, Any]:
     job = ObjectJob(client, begin, None)
     job._silent = True  # last_report covers only moved bytes
     return dict(job.outcome())
-
-
-_ENTRY_SIZE: Final = ctypes.sizeof(_abi.ObjectRead)
-
-
-def _entry(one: Read) -> Any:
-    """Return the fields of an entry as a tuple, which is faster to make than a structure."""
-    bucket, key, version, offset, size, memory, at, stream, others = one
-    peers = (_abi.Peer * len(others))(*(_abi.Peer(p.address, p.device.encode()) for p in others)) if others else None
-    return (
-        _ENTRY_SIZE, bucket, key, version, offset, size,
-        memory.address + at, memory.size - at, memory.device.encode(), stream, peers, len(others),
-    )
 
 
 def _text(options: dict[str, Any]) -> bytes | None:

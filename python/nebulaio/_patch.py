@@ -118,7 +118,11 @@ def patch(*packages: str, report: ReportCallback | None = None) -> Patch:
     Only torch tensors and NumPy arrays, on the host and on CUDA devices, are read by NebulaIO. A
     file that is opened for another framework or device is opened by the package safetensors.
     Errors are classes of `nebulaio.errors`, and also of `safetensors.SafetensorError`. Headers
-    are accepted as by the package safetensors (`lenient`).
+    are read with `lenient=True`. Some headers that the package safetensors accepts still raise
+    CorruptError: a key that occurs twice, a name with NUL or of more than 4,096 bytes, more than
+    64 dimensions, a shape or an offset of 2^48 or more, an entry that is an array, a dtype that
+    is an object, more than 1,000,000 tensors, more than 65,536 entries of metadata, and an unknown
+    field with more than 16 levels or 256 keys.
 
     Patches may be nested, and may be made and undone by several threads, in any order. The
     names are swapped for the whole process, from the first `patch` to the `undo` of the last

@@ -48,17 +48,15 @@ class Work:
 
     names: list[str]
     """All tensors in the order of the file."""
-    choice: dict[str, Any] | None
-    """Options of nebulaio_model_select for the tensors to read. None: the whole file."""
+    choice: dict[str, Any]
+    """Options of nebulaio_model_select for the tensors to read."""
     empty: list[_handles.TensorLayout]
     """Slices without elements, of which nothing is read."""
 
 
-def plan_of(wanted: PrefetchPlan | None, file: Tensors, where: str) -> Work:
+def plan_of(wanted: PrefetchPlan, file: Tensors, where: str) -> Work:
     """Check a plan against the header of its file. `where` names the file in errors."""
     names = file.offset_keys()
-    if wanted is None:
-        return Work(names, None, [])
     if not isinstance(wanted, Mapping):
         raise ArgumentTypeError(
             f"{where}: plan={wanted!r} is not a dictionary of slices by tensor name (None: all tensors)")
@@ -128,7 +126,7 @@ class PrefetchLoader(_handles.OfThisProcess):
     arrived. A tensor that was handed out is complete, on every stream. The engine reads the
     file from front to back, so tensors arrive in the order of the file.
 
-    All tensors of a loader are views of one allocation, which is freed with the last of
+    All tensors of a loader are parts of one allocation, which is freed with the last of
     them. `close` drops the tensors that were not handed out.
 
     An error of the load is raised by `take` and by iteration, after the tensors that arrived
@@ -138,12 +136,17 @@ class PrefetchLoader(_handles.OfThisProcess):
     Any number of threads may use one loader at once.
     """
 
-    def __init__(self, model: _handles.Model, maker: _frameworks.Framework, start: dict[str, Any], work: Work,
+    def __init__(self, model: _handles.Model, maker: _frameworks.Framework, start: dict[str, Any], work: Work | None,
                  where: str) -> None:
-        """Start the load. `start` are options of nebulaio_load_start, and `where` names the file in errors."""
+        """Start the load.
+
+        `start` are options of nebulaio_load_start. `work` is None for all tensors of the file.
+        `where` names the file in errors.
+        """
         self._changed = threading.Condition()
         self._maker, self._where = maker, where
-        self._names, self._left = work.names, set(work.names)
+        self._names = [] if work is None else work.names
+        self._left = set(self._names)
         self._views: dict[str, Any] = {}  # tensors that are complete and were not handed out
         self._queue: deque[str] = deque()  # their names, and names that `take` has handed out since
         self._tensors: Sequence[_handles.TensorLayout] = ()
@@ -154,14 +157,14 @@ class PrefetchLoader(_handles.OfThisProcess):
         self._places: list[Any] = []
         self._load: _Load | None = None
         self._raw: bytes | None = None
-        self._dtypes = _frameworks.choose(maker, work.empty, "error")
-        if work.empty:
+        self._dtypes: dict[str, Any] = {}
+        if work is not None and work.empty:
             place = maker.allocate(0, 64, model.files()["device"])
-            self._views = maker.views(work.empty, [place], self._dtypes)
+            self._views = maker.views(work.empty, [place], _frameworks.choose(maker, work.empty, "error"))
             self._queue.extend(self._views)
-        if work.choice is not None and not work.choice["names"]:
+        if work is not None and not work.choice["names"]:
             return
-        chosen = model if work.choice is None else _handles.Selection(model, work.choice)
+        chosen = model if work is None else _handles.Selection(model, work.choice)
         places = chosen.files()
         self._places = list(allocate(maker, chosen.system, places))
         self._load = _Load(chosen, self._places, maker.stream(places["device"]), start)
@@ -169,6 +172,9 @@ class PrefetchLoader(_handles.OfThisProcess):
         try:
             self._tensors = chosen.describe()["tensors"]
             self._dtypes = _frameworks.choose(maker, self._tensors, "error")
+            if work is None:
+                self._names = [tensor["name"] for tensor in self._tensors]
+                self._left = set(self._names)
             if not self._left:
                 self._settle()  # a file without tensors
         except BaseException:

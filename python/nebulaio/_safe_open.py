@@ -82,16 +82,9 @@ class safe_open(_handles.OfThisProcess):
         self._holder = _process.current()
         cached = self._beside(self._device)
         self._model: _handles.Model | None = self._order.open([filename], options)
-        self._cached = cached
-        header = None if cached is None else cached.settle()
-        self._tensors: Mapping[str, _cached.Entry | _handles.TensorLayout]
-        if header is None:
-            self._cached = None
-            layout = self._model.describe()
-            self._tensors = {tensor["name"]: tensor for tensor in layout["tensors"]}
-            self._metadata = layout["metadata"]
-        else:
-            self._tensors, self._metadata = header
+        self._header = None if cached is None else cached.settle()
+        self._cached = None if self._header is None else cached
+        self._layout: dict[str, _handles.TensorLayout] | None = None
 
     def __enter__(self) -> safe_open:
         return self
@@ -101,27 +94,26 @@ class safe_open(_handles.OfThisProcess):
 
     def keys(self) -> list[str]:
         """Return the tensors' names in alphabetical order."""
-        self._open()
-        return sorted(self._tensors)
+        return sorted(self._tensors())
 
     def offset_keys(self) -> list[str]:
         """Return the tensors' names in the order of the file."""
-        self._open()
-        if self._cached is None:
-            return list(self._tensors)
-        entries: Any = self._tensors
+        entries: Any = self._tensors()
+        if self._header is None:
+            return list(entries)
         return sorted(entries, key=lambda name: entries[name]["data_offsets"])
 
     def metadata(self) -> dict[str, str] | None:
         """Return the metadata in the file's header, or None if there is none."""
-        self._open()
-        return dict(self._metadata) or None
+        model = self._open()
+        metadata = model.describe()["metadata"] if self._header is None else self._header[1]
+        return dict(metadata) or None
 
     def get_tensor(self, name: str) -> Any:
         """Read one tensor and return it."""
         cached = self._cached
-        if cached is not None and _process.current() is self._holder:
-            entry: Any = self._tensors.get(name)
+        if cached is not None and self._header is not None and _process.current() is self._holder:
+            entry = self._header[0].get(name)
             if entry is not None:
                 found = cached.read(entry)
                 if found is not None:
@@ -150,13 +142,13 @@ class safe_open(_handles.OfThisProcess):
     def get_tensor_meta(self, name: str) -> TensorMeta:
         """Return a tensor's entry in the header. No tensor data is read."""
         entry: Any = self._find(name)
-        if self._cached is not None:
+        if self._header is not None:
             begin, end = entry["data_offsets"]
             return TensorMeta(entry["dtype"], list(entry["shape"]), (begin, end))
         if self._offsets is None:
             # The format allows no holes, so the offsets are the sums of the sizes in the order of the file.
             at, offsets = 0, {}
-            for other, tensor in self._tensors.items():
+            for other, tensor in self._tensors().items():
                 size: Any = tensor
                 offsets[other] = at
                 at += size["size"]
@@ -189,7 +181,7 @@ class safe_open(_handles.OfThisProcess):
         if operator.index(threads) < 1:
             raise InvalidError(f"{where}: threads={threads} is less than 1")
         model, maker = self._open(), self._maker
-        work = plan_of(plan, self, where)
+        work = None if plan is None else plan_of(plan, self, where)
         if device is not None:
             model, maker = self._on(device, where)
         return self._loader_class(model, maker, self._order.start, work, where)
@@ -217,13 +209,22 @@ class safe_open(_handles.OfThisProcess):
             raise ClosedError(f"safe_open {self._path!r}: the file is closed")
         return self._model
 
+    def _tensors(self) -> Mapping[str, _cached.Entry | _handles.TensorLayout]:
+        """Return the tensors by name. The library describes them at the first call, because thousands take 10 ms."""
+        model = self._open()
+        if self._header is not None:
+            return self._header[0]
+        if self._layout is None:
+            self._layout = {tensor["name"]: tensor for tensor in model.describe()["tensors"]}
+        return self._layout
+
     def _find(self, name: str) -> _cached.Entry | _handles.TensorLayout:
-        self._open()
+        tensors = self._tensors()
         if not isinstance(name, str):
             raise ArgumentTypeError(f"safe_open {self._path!r}: {name!r} is not the name of a tensor")
-        if name not in self._tensors:
+        if name not in tensors:
             raise NotFoundError(f"safe_open {self._path!r}: there is no tensor {name!r} (fix: see keys())")
-        return self._tensors[name]
+        return tensors[name]
 
     def _read(self, name: str, ranges: list[list[int]] | None) -> Any:
         options: dict[str, Any] = {"names": [name]}

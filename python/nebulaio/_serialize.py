@@ -56,11 +56,11 @@ class TensorSpec:
             self._shape = [operator.index(extent) for extent in shape]
         except TypeError:
             raise ArgumentTypeError(f"TensorSpec: shape={shape!r} is not a list of whole numbers") from None
-        if any(extent < 0 for extent in self._shape):
-            raise InvalidError(f"TensorSpec: shape={shape!r} has a negative number")
+        if any(not 0 <= extent < 1 << 64 for extent in self._shape):
+            raise InvalidError(f"TensorSpec: shape={shape!r} has a number outside of 0 to 2^64-1")
         if self._dtype == "F4" and self._shape:
             self._shape[-1] *= 2
-        self._data_ptr, self._data_len = int(data_ptr), int(data_len)
+        self._data_ptr, self._data_len = _unsigned("data_ptr", data_ptr), _unsigned("data_len", data_len)
 
     @property
     def dtype(self) -> str:
@@ -84,6 +84,17 @@ class TensorSpec:
 
     def __repr__(self) -> str:
         return f"TensorSpec(dtype={self._dtype!r}, shape={self._shape}, data_ptr={self._data_ptr:#x}, data_len={self._data_len})"
+
+
+def _unsigned(name: str, value: Any) -> int:
+    """Return a whole number of 64 bits without sign."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"TensorSpec: {name}={value!r} is not a whole number") from None
+    if not 0 <= number < 1 << 64:
+        raise InvalidError(f"TensorSpec: {name}={value!r} is out of range, expected a number from 0 to 2^64-1")
+    return number
 
 
 def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str] | None = None) -> bytes:
@@ -185,6 +196,8 @@ def _held(specs: Mapping[str, TensorSpec]) -> list[Held]:
                 f"serialize tensor {name!r}: {spec.data_len} bytes of dtype {spec.dtype} are not of shape {spec.shape}, "
                 f"expected {bits / 8:g}"
             )
+        if spec.data_len and not spec.data_ptr:
+            raise InvalidError(f"serialize tensor {name!r}: data_ptr is 0, expected the address of {spec.data_len} bytes")
         out.append(Held(name, spec.dtype, tuple(spec.shape), "host", spec.data_ptr, spec.data_len, spec))
     return out
 

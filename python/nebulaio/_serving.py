@@ -73,13 +73,14 @@ class Checkpoint:
 def checkpoint(place: str, patterns: Sequence[str], index: str = INDEX) -> Checkpoint:
     """Find the files of a checkpoint at a directory, a prefix of a bucket, or the URL or path of one file.
 
-    If the place has an index, only the files of the index count. Raises NotFoundError if there are none.
+    If the place has an index, only the files of the index count. An empty `index` is none. Raises NotFoundError if
+    there are no files.
     """
     if place.endswith(".safetensors"):
         return Checkpoint([place], _client(place) if _load.is_url(place) else None)
     client, base, names, read = _listed(place)
     found = sorted({name for name in names for pattern in patterns if fnmatch.fnmatchcase(name, pattern)})
-    if index in names:
+    if index and index in names:
         wanted = _indexed(read(index), base + index)
         missing = sorted(wanted - names)
         if missing:
@@ -118,6 +119,7 @@ def _listed(place: str) -> tuple[Any, str, set[str], Callable[[str], bytes]]:
         return bytes(data)
 
     names = {one.key[len(prefix) :] for one in client.list(bucket, prefix, "/") if not one.is_prefix}
+    names.discard("")  # the object that some tools write as the marker of a folder
     return client, place.rstrip("/") + "/", names, read_object
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _arguments, _device, _load
+from . import _arguments, _device, _entries, _load
 from ._handles import ProgressCallback
 from ._listing import Listing, ObjectInfo
 from ._report import Report
@@ -162,8 +162,8 @@ class GPUDirectClient(Listing):
 
         Ctrl-C cancels the read and waits until nothing is in flight.
         """
-        return self._read([self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)], verify,
-                          route, cache).outcome(progress)
+        one = self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)
+        return self._read(_entries.of(one), verify, route, cache).outcome(progress)
 
     def write_from_gpu(
         self,
@@ -229,8 +229,8 @@ class GPUDirectClient(Listing):
         `peers` of the report names the way for each device. Before the call, the caller must
         wait for work on the buffers of all devices but the first.
         """
-        return self._read([self._spread(bucket, key, gpu_buffers, offset, size, stream, version)], verify, "auto",
-                          "auto").outcome()
+        one = self._spread(bucket, key, gpu_buffers, offset, size, stream, version)
+        return self._read(_entries.of(one), verify, "auto", "auto").outcome()
 
     def async_read(
         self,
@@ -254,10 +254,8 @@ class GPUDirectClient(Listing):
         ended, `callback` is called with the future, in a thread of the package. Until the end,
         the read owns the buffer and keeps it alive.
         """
-        return self._begin(
-            self._read([self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)], verify,
-                       route, cache), callback
-        )
+        one = self._one(bucket, key, gpu_buffer, offset, size, stream, buffer_offset, version)
+        return self._begin(self._read(_entries.of(one), verify, route, cache), callback)
 
     def async_write(
         self,

@@ -37,6 +37,22 @@ def make(name: str, folder: Path, dtype: Any = torch.float32, **options: Any) ->
     return folder
 
 
+HEADERS: dict[str, Any] = {
+    "whitespace in front": lambda text: b"\n" + text,
+    "whitespace behind": lambda text: text.rstrip() + b"\n",
+    "a further field": lambda text: text.replace(b'"dtype":', b'"note":[1,{}],"dtype":', 1),
+}
+"""Changes of a header that transformers accepts."""
+
+
+def with_header(path: Path, change: Any) -> None:
+    """Change the header of a safetensors file."""
+    content = path.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    text = change(content[8:end])
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[end:])
+
+
 def logits(model: Any) -> Any:
     tokens = torch.arange(8).reshape(1, 8).to(next(model.parameters()).device)
     with torch.no_grad():

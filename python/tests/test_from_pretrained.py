@@ -16,9 +16,9 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from nebulaio.huggingface import _ahead, from_pretrained  # noqa: E402
+from nebulaio.huggingface import _ahead, from_pretrained, load_pretrained  # noqa: E402
 from nebulaio.huggingface._values import StoredTensor  # noqa: E402
-from pretrained_models import MODELS, both, logits, make, same  # noqa: E402
+from pretrained_models import HEADERS, MODELS, SMALL, both, logits, make, same, with_header  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +217,70 @@ def test_pickled_weights_are_read_by_transformers(folders: Path, tmp_path: Path)
     assert report["notes"] == ["read by transformers: there are no safetensors weights"]
 
 
+def test_further_files_of_a_configuration_are_read_by_transformers(tmp_path: Path) -> None:
+    if not hasattr(transformers, "JevForDecision"):
+        pytest.skip("this transformers has no Jev")
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "jev"
+    text = transformers.LlamaConfig(**SMALL, head_dim=8)
+    config = transformers.JevConfig(hidden_size=32, text_config=text.to_dict())
+    transformers.JevForDecision(config).save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    head = {name: tensors.pop(name) for name in list(tensors) if not name.startswith("model.")}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    save_file(head, folder / "head.safetensors", {"format": "pt"})
+    profile: dict[str, Any] = {}
+    ours = from_pretrained(folder, cls=transformers.JevForDecision, profile=profile)
+    theirs = transformers.JevForDecision.from_pretrained(folder)
+    assert head and all(torch.equal(ours.state_dict()[name], value) for name, value in theirs.state_dict().items())
+    (note,) = profile["report"]["notes"]
+    assert note.startswith("read by transformers: JevForDecision reads further files: head.safetensors")
+
+
+@pytest.mark.parametrize("by_place", [False, True])
+def test_a_language_is_read_by_transformers(tmp_path: Path, by_place: bool) -> None:
+    from safetensors.torch import save_file
+
+    config = transformers.Wav2Vec2Config(
+        vocab_size=20, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        conv_dim=(8, 8), conv_stride=(2, 2), conv_kernel=(3, 3), num_feat_extract_layers=2,
+        num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2, adapter_attn_dim=4, do_stable_layer_norm=True,
+    )
+    model = transformers.Wav2Vec2ForCTC(config)
+    model.save_pretrained(tmp_path)
+    language = {name: torch.randn_like(value) for name, value in model._get_adapters().items()}
+    save_file(language, tmp_path / "adapter.fra.safetensors", {"format": "pt"})
+    profile: dict[str, Any] = {}
+    own: dict[str, Any] = {"cls": transformers.Wav2Vec2ForCTC, "profile": profile}
+    ours = from_pretrained(tmp_path, "fra", **own) if by_place else from_pretrained(tmp_path, target_lang="fra", **own)
+    assert all(torch.equal(value, language[name]) for name, value in ours._get_adapters().items())
+    assert "of a language" in str(profile) if by_place else "the weights of target_lang" in str(profile)
+    ours = from_pretrained(tmp_path, **own)
+    assert profile["report"]["bytes"] and ours.name_or_path == str(tmp_path)
+    ours.load_adapter("fra")
+    assert all(torch.equal(value, language[name]) for name, value in ours._get_adapters().items())
+
+
+class Further(transformers.LlamaForCausalLM):  # type: ignore[misc, name-defined]
+    """A class that reads a file beside the weights, as Qwen2.5-Omni does."""
+
+    @classmethod
+    def from_pretrained(cls, path: Any, *arguments: Any, **named: Any) -> Any:
+        made = super().from_pretrained(path, *arguments, **named)
+        made.speakers = json.loads(Path(path, "speakers.json").read_text())
+        return made
+
+
+def test_a_class_with_its_own_from_pretrained_is_left_to_it(folders: Path, tmp_path: Path) -> None:
+    folder = rewrite(folders / "llama", tmp_path / "model", lambda tensors: None)
+    (folder / "speakers.json").write_text('["one"]')
+    ours, report = both(folder, Further)
+    assert ours.speakers == ["one"]
+    assert report["notes"] == [
+        "read by transformers: Further has its own from_pretrained, which may read further files"]
+
+
 def test_quantised_as_it_is_loaded_and_stored_so(folders: Path, tmp_path: Path) -> None:
     quantisation = pytest.importorskip("torchao.quantization")
     pytest.importorskip("accelerate")
@@ -256,6 +320,15 @@ def test_variants_and_subfolders(folders: Path, tmp_path: Path) -> None:
     both(tmp_path / "model", transformers.LlamaForCausalLM, subfolder="part")
     (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
     both(folder, variant="fp16")
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+@pytest.mark.parametrize("name", ["llama", "gemma"])  # gemma's head is tied: load_pretrained inspects the files
+def test_headers_that_transformers_accepts(folders: Path, tmp_path: Path, name: str, kind: str) -> None:
+    folder = rewrite(folders / name, tmp_path / "model", lambda tensors: None)
+    with_header(folder / "model.safetensors", HEADERS[kind])
+    ours, _ = both(folder)
+    same(load_pretrained(folder, "cpu"), ours)
 
 
 def test_damage(folders: Path, tmp_path: Path) -> None:

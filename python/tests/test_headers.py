@@ -28,6 +28,10 @@ STRICTER = {
     "no NUL in a name": r"holds NUL",
     "at most 64 dimensions": r"more dimensions",
     "names of at most 4096 bytes": r"too long",
+    "an entry is an object": r"expected an object with dtype, shape and data_offsets",
+    "a dtype is text": r"dtype is .* expected a JSON string",
+    "small unknown fields": r"is unknown|is nested deeper|is one too many|is too long",
+    "at most 1,000,000 tensors and 65,536 entries of metadata": r"at most 65536",
 }
 LENIENT = {"the header object is the first byte", "only spaces follow it", "no unknown field in a tensor object"}
 
@@ -111,6 +115,16 @@ STRICTER_CASES = {
     "no NUL in a name": [encode({"a\0b": entry("U8", [1], 0, 1)}, b"x")],
     "at most 64 dimensions": [encode({"a": entry("U8", [1] * 65, 0, 1)}, b"x")],
     "names of at most 4096 bytes": [encode({"n" * 4097: entry("U8", [1], 0, 1)}, b"x")],
+    "an entry is an object": [encode({"a": ["U8", [1], [0, 1]]}, b"x")],
+    "a dtype is text": [encode({"a": {**entry("U8", [1], 0, 1), "dtype": {"U8": None}}}, b"x")],
+    "small unknown fields": [
+        encode('{"a":{"x":' + "[" * 17 + "]" * 17 + ',"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x"),
+        encode({"a": {**entry("U8", [1], 0, 1), "x": {str(n): 0 for n in range(257)}}}, b"x"),
+        encode({"a": {**entry("U8", [1], 0, 1), "x": {"k" * 4097: 0}}}, b"x"),
+    ],
+    "at most 1,000,000 tensors and 65,536 entries of metadata": [
+        encode({"__metadata__": {str(n): "" for n in range(65_537)}})
+    ],
 }
 
 

@@ -223,6 +223,19 @@ def test_headers_that_only_safetensors_accepts(tmp_path: Path) -> None:
         assert safetensors.safe_open(path, "pt").get_tensor("a").tolist() == [97, 98]
 
 
+def test_headers_that_only_nebulaio_refuses(tmp_path: Path) -> None:
+    import safetensors
+
+    path = tmp_path / "t.safetensors"
+    one = b'{"dtype":"U8","shape":[2],"data_offsets":[0,2]}'
+    for text in (b'{"a":%b,"a":%b}' % (one, one), b'{"a\\u0000":%b}' % one, b'{"a":["U8",[2],[0,2]]}'):
+        path.write_bytes(len(text).to_bytes(8, "little") + text + b"ab")
+        assert len(safetensors.safe_open(path, "pt").keys()) == 1
+        with nebulaio.patch(), pytest.raises(safetensors.SafetensorError) as told:
+            safetensors.safe_open(path, "pt")
+        assert isinstance(told.value, errors.CorruptError)
+
+
 def test_modules_that_are_imported_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import safetensors
 

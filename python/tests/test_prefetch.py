@@ -14,7 +14,7 @@ from typing import Any
 import nebulaio
 import numpy
 import pytest
-from nebulaio import _handles, errors
+from nebulaio import _abi, _handles, errors
 from nebulaio.safetensors import PrefetchLoader, TensorMeta, safe_open, stream
 from support import encode, in_threads, random_entry, write, write_sparse
 
@@ -55,6 +55,31 @@ def test_every_tensor_arrives_once(path: Path, entries: dict[str, Any], whole: s
         assert loader.report is not None
         assert loader.report["wanted_bytes"] == sum(len(entry[2]) for entry in entries.values())
         assert nebulaio.last_report() == loader.report
+
+
+@pytest.mark.parametrize("options", [{}, {"route": "buffered"}], ids=["host", "engine"])
+def test_the_header_is_described_once_and_meanwhile(path: Path, entries: dict[str, Any], options: dict[str, Any],
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """The description of thousands of tensors takes longer than the load of a small file."""
+    calls: list[str] = []
+    text, start = _abi.text, _handles.Load._start
+
+    def described(function: Any, *args: Any) -> bytes:
+        if function.__name__ == "nebulaio_model_describe":
+            calls.append("describe")
+        return text(function, *args)
+
+    def started(self: _handles.Load) -> None:
+        calls.append("start")
+        start(self)
+
+    monkeypatch.setattr(_abi, "text", described)
+    monkeypatch.setattr(_handles.Load, "_start", started)
+    with safe_open(path, "numpy", **options) as file, file.prefetch() as loader:
+        assert calls == ["start", "describe"]
+        assert loader.names() == file.offset_keys() == list(entries) and file.metadata() == {"k": "v"}
+        assert len(dict(loader)) == len(entries)
+    assert calls == ["start", "describe"]
 
 
 def test_take(path: Path, entries: dict[str, Any]) -> None:

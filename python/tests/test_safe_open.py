@@ -293,3 +293,11 @@ def test_a_slice_reads_its_part_only(tmp_path: Path) -> None:
         report = nebulaio.last_report()
     assert part.tobytes() == path.read_bytes()[-4_000_000:][100 * 4000 : 110 * 4000]
     assert report is not None and report["bytes"] == 10 * 4000
+
+
+@pytest.mark.parametrize(("name", "module"), [("tf", "tensorflow"), ("tensorflow", "tensorflow"), ("mlx", "mlx"),
+                                              ("paddle", "paddle")])
+def test_frameworks_that_only_have_a_module(tmp_path: Path, name: str, module: str) -> None:
+    path = write(tmp_path / "t.safetensors", {"a": ("U8", [2], b"ab")})
+    with pytest.raises(errors.InvalidError, match=rf"is not known .*fix: .*nebulaio\.safetensors\.{module}\.load_file"):
+        safe_open(path, name)

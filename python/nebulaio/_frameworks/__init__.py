@@ -23,6 +23,9 @@ from .torch import TorchFramework
 FrameworkName = Literal["pt", "cupy", "numpy", "jax", "numba"]
 UnsupportedPolicy = Literal["error", "bytes"]
 
+# Frameworks of the package safetensors that have only a module here, with functions for whole files.
+_MODULES = {"tf": "tensorflow", "tensorflow": "tensorflow", "mlx": "mlx", "paddle": "paddle"}
+
 
 class Framework(Protocol):
     """The operations that a load needs from a framework. Each load makes its own object."""
@@ -77,7 +80,11 @@ def get(name: str | None) -> Framework:
         return JaxFramework(_import("jax", name))
     if name == "numba":
         return NumbaFramework(_import("numba", name))
-    raise InvalidError(f"framework {name!r} is not known (expected 'pt', 'cupy', 'numpy', 'jax' or 'numba')")
+    known = f"framework {name!r} is not known (expected 'pt', 'cupy', 'numpy', 'jax' or 'numba')"
+    module = _MODULES.get(name) if isinstance(name, str) else None
+    if module is not None:
+        raise InvalidError(f"{known} (fix: load the whole file with nebulaio.safetensors.{module}.load_file)")
+    raise InvalidError(known)
 
 
 def choose(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Framework "pt": memory from torch's caching allocator, tensors as strided views of this memory."""
+"""Framework "pt": memory from torch's caching allocator, of which each tensor has a part as its storage."""
 
 from __future__ import annotations
 
@@ -58,9 +58,8 @@ class TorchFramework(PlainFramework):
     def views(
         self, tensors: Sequence[TensorLayout], destinations: Sequence[Destination], dtypes: dict[str, Any]
     ) -> dict[str, Any]:
-        as_strided = self._torch.as_strided
         uint8 = self._torch.uint8
-        typed: dict[tuple[int, str], tuple[Any, int, int]] = {}
+        typed: dict[tuple[int, str], tuple[Any, Any, int]] = {}
         out: dict[str, Any] = {}
         for tensor in tensors:
             key = (tensor["file"], tensor["dtype"])
@@ -75,13 +74,14 @@ class TorchFramework(PlainFramework):
             known = typed.get(key)
             if known is None:
                 array = destinations[key[0]].array
-                dtype = dtypes.get(key[1], uint8)
-                width = dtype.itemsize
-                whole = array[: array.numel() // width * width].view(dtype)
-                known = typed[key] = (whole, width, whole.storage_offset())
-            whole, width, first = known
+                new = array.new_empty(0, dtype=dtypes.get(key[1], uint8)).new_empty
+                known = typed[key] = (new, array.untyped_storage(), array.storage_offset())
+            new, storage, first = known
             strides = (1,) if len(shape) == 1 else _contiguous(shape)
-            out[tensor["name"]] = as_strided(whole, shape, strides, first + tensor["offset"] // width)
+            begin = first + tensor["offset"]
+            # A storage of its own: others take tensors of one storage for one tensor, and save only the first of them.
+            own = storage[begin : begin + tensor["size"]]
+            out[tensor["name"]] = new(0).set_(own, 0, shape, strides)
         return out
 
     def _require_cuda(self, device: str) -> None:

@@ -8,8 +8,9 @@ files were not as cold or warm as its name says.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 COLD_LIMIT = 0.01
@@ -21,10 +22,14 @@ WARM_LIMIT = 0.99
 _DROP = "/proc/sys/vm/drop_caches"
 _SYS_CACHESTAT = 451  # on every architecture
 _READ = 4 << 20
+_PART = 64 << 20  # bytes of a file that one thread reads
 
 
-def resident(paths: Iterable[str]) -> float | None:
-    """Return the share of the files' pages in the page cache, or None if the kernel does not tell."""
+def resident(paths: Iterable[str], without_holes: bool = False) -> float | None:
+    """Return the share of the files' pages in the page cache, or None if the kernel does not tell.
+
+    With `without_holes`, it is the share of what the files take on disk.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     page = os.sysconf("SC_PAGE_SIZE")
     cached = pages = 0
@@ -36,10 +41,11 @@ def resident(paths: Iterable[str]) -> float | None:
             if libc.syscall(_SYS_CACHESTAT, ctypes.c_int(fd), whole, found, ctypes.c_uint(0)) != 0:
                 return None
             cached += int(found[0])
-            pages += -(-os.fstat(fd).st_size // page)
+            facts = os.fstat(fd)
+            pages += -(-min(facts.st_size, facts.st_blocks * 512 if without_holes else facts.st_size) // page)
         finally:
             os.close(fd)
-    return cached / pages if pages else 1.0
+    return min(1.0, cached / pages) if pages else 1.0
 
 
 def make_cold(paths: Sequence[str]) -> str:
@@ -68,25 +74,43 @@ def make_cold(paths: Sequence[str]) -> str:
     return ""
 
 
-def make_warm(paths: Sequence[str], threads: int = 8) -> None:
-    """Bring the files into the page cache as far as memory allows."""
-    if (resident(paths) or 0.0) > WARM_LIMIT:
-        return
+def make_warm(paths: Sequence[str], threads: int = 8, without_holes: bool = False) -> None:
+    """Bring the files into the page cache as far as memory allows, with or without the zeros of their holes."""
+    if not without_holes and (resident(paths) or 0.0) > WARM_LIMIT:
+        return  # of a file with holes, cached zeros count too, so that its data may be missing
 
     def read(job: tuple[str, int]) -> None:
         path, start = job
         fd = os.open(path, os.O_RDONLY)
         try:
-            buffer = bytearray(_READ)
-            for offset in range(start, start + (64 << 20), _READ):
-                if os.preadv(fd, [buffer], offset) == 0:
-                    return
+            buffer = memoryview(bytearray(_READ))
+            for begin, end in _data(fd, start, start + _PART) if without_holes else [(start, start + _PART)]:
+                for offset in range(begin, end, _READ):
+                    if os.preadv(fd, [buffer[: min(_READ, end - offset)]], offset) == 0:
+                        return
         finally:
             os.close(fd)
 
-    jobs = [(path, start) for path in paths for start in range(0, os.path.getsize(path), 64 << 20)]
+    jobs = [(path, start) for path in paths for start in range(0, os.path.getsize(path), _PART)]
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(read, jobs))
+
+
+def _data(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a file that are no holes."""
+    at = start
+    while at < stop:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # only a hole is left
+            raise
+        if at >= stop:
+            return
+        end = min(os.lseek(fd, at, os.SEEK_HOLE), stop)
+        yield at, end
+        at = end
 
 
 def in_memory(path: str) -> bool:

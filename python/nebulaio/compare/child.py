@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of child processes: describe the device, make a model, load it, compare logits."""
+"""The jobs of child processes: describe the device, make a model, load it or a part of it, compare logits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import version
-from . import cache, files, memory, process
-from .fit import Plan
+from . import cache, files, memory, process, rankload
+from .fit import made_by
 from .imports import prepare
 from .loaders import LOADERS, architecture
-from .shapes import Spec
+from .parts import Rank
 
 TOKENS = 32
 """Number of random tokens from which logits are computed."""
@@ -82,14 +82,10 @@ def measure(
     watch: sample memory during the loads, which disturbs times.
     """
     prepare([architecture(Path(folder))], [loader])
-    torch: Any = importlib.import_module("torch")
-    if device != "cpu":
-        torch.cuda.set_device(device)
-        torch.zeros(1, device=device)
-        sync(torch, device)
+    torch = _started(device)
     loads = []
     for number in range(1 + repeats):
-        found, model = _once(torch, loader, Path(folder), device, state, watch)
+        found, model = _once(torch, lambda: LOADERS[loader](Path(folder), device), Path(folder), device, state, watch)
         found["fresh"] = number == 0
         if logits is not None and number == 0:
             found.update(_forward(torch, model, device, Path(logits)))
@@ -99,16 +95,50 @@ def measure(
     return {"loads": loads}
 
 
+def measure_rank(
+    loader: str, folder: str, device: str, state: str, repeats: int, rank: dict[str, int], watch: bool
+) -> dict[str, Any]:
+    """Load the part of one rank; all else is as in `measure`. The first load has a digest of the tensors."""
+    torch = _started(device)
+    rankload.prepare()
+    loads = []
+    for number in range(1 + repeats):
+        found, tensors = _once(
+            torch, lambda: rankload.LOADERS[loader](Path(folder), device, Rank(**rank)), Path(folder), device, state,
+            watch, without_holes=True,
+        )
+        found["fresh"] = number == 0
+        if number == 0 and not watch:
+            found["digest"] = rankload.digest(torch, tensors)
+            found["tensors"] = len(tensors)
+            found["bytes"] = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        loads.append(found)
+        del tensors
+        gc.collect()
+    return {"loads": loads}
+
+
+def _started(device: str) -> Any:
+    """Return torch, with a context on the device."""
+    torch: Any = importlib.import_module("torch")
+    if device != "cpu":
+        torch.cuda.set_device(device)
+        torch.zeros(1, device=device)
+        sync(torch, device)
+    return torch
+
+
 def _once(
-    torch: Any, loader: str, folder: Path, device: str, state: str, watch: bool
+    torch: Any, load: Callable[[], tuple[Any, dict[str, Any]]], folder: Path, device: str, state: str, watch: bool,
+    without_holes: bool = False,
 ) -> tuple[dict[str, Any], Any]:
     paths = files.weights_of(folder)
     how = ""
     if state == "cold":
         how = cache.make_cold(paths)
     elif state == "warm":
-        cache.make_warm(paths)
-    found: dict[str, Any] = {"state": state, "made_cold_by": how, "cached_before": cache.resident(paths)}
+        cache.make_warm(paths, without_holes=without_holes)
+    found: dict[str, Any] = {"state": state, "made_cold_by": how, "cached_before": cache.resident(paths, without_holes)}
     gpu = _device_memory(torch, device)
     fresh_peak = memory.reset_peak()
     before = memory.resident()
@@ -116,11 +146,11 @@ def _once(
     start = time.perf_counter()
     if watch:
         with seen:
-            model, profile = LOADERS[loader](folder, device)
+            model, profile = load()
             sync(torch, device)
         found["anonymous_peak"], found["machine_peak"] = seen.anonymous, seen.machine
     else:
-        model, profile = LOADERS[loader](folder, device)
+        model, profile = load()
         sync(torch, device)
         found["seconds"] = time.perf_counter() - start
     after = memory.resident()
@@ -129,7 +159,7 @@ def _once(
     found["rss_peak"] = after["peak"] - before["rss"] if fresh_peak else None
     found["device"] = {key: value - gpu[key] for key, value in _device_memory(torch, device).items()}
     found["profile"] = profile
-    found["cached_after"] = cache.resident(paths)
+    found["cached_after"] = cache.resident(paths, without_holes)
     return found, model
 
 
@@ -159,10 +189,10 @@ def compare_logits(first: str, second: str) -> dict[str, Any]:
     }
 
 
-def make(folder: str, spec: dict[str, Any], sparse: bool, real_layers: int, seed: int) -> float:
+def make(folder: str, seed: int, recipe: dict[str, Any]) -> float:
     """Make a model directory. Returns the time in seconds."""
     began = time.perf_counter()
-    files.make(Path(folder), Plan(Spec(**spec), sparse, real_layers), seed)
+    files.make(Path(folder), made_by(**recipe), seed)
     return time.perf_counter() - began
 
 
@@ -170,6 +200,7 @@ JOBS: dict[str, Callable[..., Any]] = {
     "probe": probe,
     "make": make,
     "measure": measure,
+    "measure_rank": measure_rank,
     "compare_logits": compare_logits,
 }
 """The jobs by name."""

@@ -6,16 +6,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from ..errors import NebulaioError
-from . import child, conclusions, run, table
+from . import child, conclusions, ranked, run, table
 from .fit import DoesNotFit
 from .imports import prepare
 from .loaders import LOADERS
+from .parts import Rank
 from .process import ChildFailed, forkable
 from .shapes import SPECS
 
@@ -39,6 +41,8 @@ def parser() -> argparse.ArgumentParser:
                       help=f"loaders, separated by commas: {', '.join(LOADERS)}")
     made.add_argument("--models", type=int, default=4, help="number of different models for concurrent processes")
     made.add_argument("--processes", type=int, default=0, help="number of concurrent processes; 0 skips this part")
+    made.add_argument("--rank", type=_rank, metavar="R/N",
+                      help="load only the part of rank R of N tensor-parallel ranks, such as 0/4, and compare with safetensors")
     made.add_argument("--only", choices=("load", "crowd"), help="run only the comparison, or only concurrent processes")
     made.add_argument("--sparse", action="store_true", help="create sparse files even if the disk has room")
     made.add_argument("--spawn", action="store_true", help="start new processes instead of forking")
@@ -47,6 +51,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--keep", action="store_true", help="keep the created models")
     made.add_argument("--json", type=Path, help="write all measurements to this file")
     return made
+
+
+def _rank(text: str) -> Rank:
+    """Parse the value of --rank."""
+    found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    if found is None or not int(found[1]) < int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected R/N, counted from 0, such as 0/4")
+    return Rank(int(found[1]), int(found[2]))
 
 
 def _checked(made: argparse.ArgumentParser, given: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -70,6 +82,8 @@ def _checked(made: argparse.ArgumentParser, given: argparse.Namespace) -> tuple[
         made.error(f"--json {given.json}: expected a file in a directory that exists")
     if given.only == "crowd" and given.processes == 0:
         made.error("--only crowd: expected --processes too")
+    if given.rank is not None and (given.only or given.processes):
+        made.error("--rank: expected no --only and no --processes")
     return lists[0], lists[1]
 
 
@@ -97,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     _say(_device_line(device, versions))
     found: dict[str, Any] = {"device": device, "versions": versions, "command": sys.argv[1:]}
-    found.update(models=[], crowds=[], spawned=spawn)
+    found.update(models=[], crowds=[], ranks=[], spawned=spawn)
     code = 0
     try:
         _runs(setup, given, models, found)
@@ -119,6 +133,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _runs(setup: run.Setup, given: argparse.Namespace, models: list[str], found: dict[str, Any]) -> None:
+    if given.rank is not None:
+        for name in models:
+            found["ranks"].append(ranked.compare(setup, name, given.rank))
+            if not given.keep:
+                setup.clean()
+        return
     if given.only != "crowd":
         for name in models:
             model = run.compare(setup, name)
@@ -148,6 +168,8 @@ def summary(found: dict[str, Any]) -> list[str]:
             for name in figures:
                 lines += [f"  {line}" for line in table.stage_lines(name, figures[name])]
             cases.append(_case(found, model, state, figures))
+    for part in found["ranks"]:
+        lines += ["", *table.rank_lines(part, found["device"])]
     for crowd in found["crowds"]:
         lines += ["", *table.crowd_lines(crowd, crowd["like"])]
     if cases or found["crowds"]:

@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ _SCALE = 0.02
 
 def recipe(plan: Plan, seed: int) -> dict[str, Any]:
     """Return the recipe of a model directory. A directory with the same recipe is used again."""
-    return {"version": 1, "spec": asdict(plan.spec), "sparse": plan.sparse, "real": plan.real_layers, "seed": seed}
+    return {"version": 1, "seed": seed, **plan.recipe()}
 
 
 def ready(folder: Path, plan: Plan, seed: int) -> bool:
@@ -114,13 +113,18 @@ def _write(
             source = "model.embed_tokens.weight" if plan.spec.tied and name == "lm_head.weight" else name
             chosen = random.Random(f"{seed} {source}")
             pool = memoryview(norms if "norm" in name else weights)
-            for offset in range(begin, end, _PIECE):
-                size = min(_PIECE, end - offset)
-                place = chosen.randrange(0, len(pool) - size + 1, 2)
-                _all(fd, pool[place : place + size], start + offset)
+            places = [
+                chosen.randrange(0, len(pool) - min(_PIECE, end - offset) + 1, 2) for offset in range(begin, end, _PIECE)
+            ]
+            for at, stop in plan.content(name, tensors[name]):
+                while at < stop:
+                    piece, inside = divmod(at, _PIECE)
+                    size = min(_PIECE - inside, stop - at)
+                    _all(fd, pool[places[piece] + inside :][:size], start + begin + at)
+                    at += size
 
         with ThreadPoolExecutor(8) as workers:
-            list(workers.map(fill, [name for name in tensors if plan.real(name)]))
+            list(workers.map(fill, tensors))
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -6,14 +6,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from . import cache, child, crowd, files, fit, memory
 from .figures import of_loader
 from .process import ChildFailed
-from .shapes import SPECS, Spec, shards
+from .shapes import SPECS, shards
 from .stats import bytes_text, rotated, seconds_text
 
 _SLOWEST = 2e8  # lowest expected rate of a load in bytes per second, for time limits
@@ -48,13 +48,11 @@ class Setup:
 
     def model(self, plan: fit.Plan, seed: int) -> Path:
         """Return the directory of a model, and make it if it does not exist."""
-        kind = "-sparse" if plan.sparse else ""
-        folder = self.folder / f"{plan.spec.name}-{plan.spec.layers}-{seed}{kind}"
+        folder = self.folder / plan.name(seed)
         if not files.ready(folder, plan, seed):
             self.log(f"making {folder.name}: {bytes_text(plan.spec.nbytes())}, {bytes_text(plan.written())} written")
             self.made.append(folder)
-            recipe = {"spec": asdict(plan.spec), "sparse": plan.sparse, "real_layers": plan.real_layers, "seed": seed}
-            took = self.job("make", plan.written(), folder=str(folder), **recipe)
+            took = self.job("make", plan.written(), folder=str(folder), seed=seed, recipe=plan.recipe())
             self.log(f"  made in {seconds_text(took)}")
         return folder
 
@@ -73,7 +71,7 @@ def compare(setup: Setup, name: str) -> dict[str, Any]:
     plan = fit.plan(SPECS[name], room, sparse=setup.sparse)
     spec = plan.spec
     folder = setup.model(plan, seed=1)
-    states, notes = _states(setup, spec, folder, room)
+    states, notes = cache_states(setup, spec.nbytes(), folder, room)
     found: dict[str, Any] = {
         "name": name,
         "like": spec.like,
@@ -91,10 +89,10 @@ def compare(setup: Setup, name: str) -> dict[str, Any]:
     return found
 
 
-def _states(setup: Setup, spec: Spec, folder: Path, room: fit.Room) -> tuple[list[str], list[str]]:
-    """Return the cache states that can be measured, and notes about those that cannot."""
+def cache_states(setup: Setup, nbytes: int, folder: Path, room: fit.Room) -> tuple[list[str], list[str]]:
+    """Return the cache states that can be measured of files of this size, and notes about those that cannot."""
     states, notes = [], []
-    if fit.can_be_warm(spec.nbytes(), room.memory):
+    if fit.can_be_warm(nbytes, room.memory):
         states.append("warm")
     else:
         notes.append(f"measured cold only: {bytes_text(room.memory)} of memory cannot keep the files cached")

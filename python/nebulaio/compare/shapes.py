@@ -89,10 +89,6 @@ class Spec:
         """The same model with another number of layers."""
         return replace(self, layers=layers)
 
-    def smallest(self) -> int:
-        """Bytes of the model with one layer."""
-        return self.with_layers(1).nbytes()
-
 
 def size_of(shape: tuple[int, ...]) -> int:
     """Bytes of a BF16 tensor."""

@@ -13,6 +13,8 @@ TITLES = {
     "from_pretrained": "NebulaIO from_pretrained",
     "transformers": "HF from_pretrained",
     "safetensors": "safetensors load_file",
+    "serving": "NebulaIO in vLLM and SGLang",
+    "get_slice": "safetensors get_slice",
 }
 """Names of the loaders in the output."""
 
@@ -28,6 +30,28 @@ def model_lines(model: dict[str, Any], device: dict[str, Any]) -> list[str]:
         f"in {model['files']} file{'s' if model['files'] > 1 else ''}) on {device['name']}"
     ]
     return lines + [f"  note: {note}" for note in model["notes"]]
+
+
+def rank_lines(found: dict[str, Any], device: dict[str, Any]) -> list[str]:
+    """Return the heading, the figures and the checks of the loads of one rank's part."""
+    rank = found["rank"]
+    lines = [
+        f"{found['like']} shapes, rank {rank['index']} of {rank['world']} ({bytes_text(found['bytes'])} of "
+        f"{bytes_text(found['model_bytes'])} in {found['files']} file{'s' if found['files'] > 1 else ''}) on "
+        f"{device['name']}"
+    ]
+    lines += [f"  note: {note}" for note in found["notes"]]
+    for state, result in found["states"].items():
+        figures, same = result["figures"], result["digests"]
+        lines += ["", f"{state}:"]
+        for name, one in figures.items():
+            base = None if name == "get_slice" else figures["get_slice"]
+            lines += [f"  {line}" for line in loader_lines(name, one, base)]
+        for name, times in result["read"].items():
+            lines.append(f"  {TITLES[name]} read {times:.3f} times the bytes of the rank")
+        verdict = "the same values" if same["digests"] == 1 else "DIFFERENT VALUES"
+        lines.append(f"  {same['loads']} loads by {same['loaders']} loaders gave {verdict}")
+    return lines
 
 
 def loader_lines(name: str, figures: Figures, base: Figures | None) -> list[str]:

@@ -50,7 +50,7 @@ def load_pretrained(
 
     Tied weights (such as lm_head and embed_tokens) are one tensor, as in transformers. If
     the files hold different values for tied weights, the weights stay separate, with a
-    RuntimeWarning. Parameters are views of one allocation per file.
+    RuntimeWarning. Parameters are parts of one allocation per file.
     `nebulaio.last_report()` of the calling thread returns the library's report.
 
     Raises:

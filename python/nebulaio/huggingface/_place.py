@@ -179,7 +179,7 @@ def index_metadata(place: Place, name: str) -> dict[str, Any]:
 def read_headers(place: Place, name: str, verify: bool, cache: str) -> tuple[Files, list[Stored]]:
     """Read and check the headers of a model's files. Returns the files, and their tensors in order of file and offset."""
     wanted = place.cache(cache)
-    with _load.open_model([place.file(name)], _load.model_options("host", None, False), place.client) as model:
+    with _load.open_model([place.file(name)], _load.model_options("host", None, True), place.client) as model:
         layout = model.describe()
     paths = [one["path"] for one in layout["files"]]
     files = Files([_as_given(place, path) for path in paths], wanted, verify, place.client)

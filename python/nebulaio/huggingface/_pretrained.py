@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import time
@@ -51,8 +52,8 @@ def from_pretrained(
     Memory for a weight is allocated when it is read. At most 1 GiB is read ahead of transformers' requests, so at most
     that much is read in vain for weights that the model does not use. A slice of a rank reads only its bytes.
 
-    If transformers has to read the files itself (pickled .bin weights, stored torchao weights, adapters, disk offload,
-    DeepSpeed ZeRO-3), it does so, and the report's notes say why.
+    If transformers has to read the files itself (pickled .bin weights, stored torchao weights, adapters, target_lang,
+    model classes that read further files, disk offload, DeepSpeed ZeRO-3), it does so, and the report's notes say why.
 
     Raises:
         NotFoundError: The directory or its config.json does not exist.
@@ -77,7 +78,7 @@ def from_pretrained(
     with open_place(path, subfolder, client) as place:
         chosen = _classes.choose(transformers, place.folder, cls, theirs)
         weights = weights_of(place, getattr(chosen.config, "transformers_weights", None), theirs.get("variant"))
-        reason = _why_theirs(place, weights, chosen.config, theirs)
+        reason = _why_theirs(place, weights, chosen.config, theirs) or _further(transformers, chosen, model_args, theirs)
         if reason is not None:
             if not isinstance(place, Directory):
                 raise UnsupportedError(
@@ -260,3 +261,23 @@ def _why_theirs(place: Place, weights: str | None, config: Any, theirs: dict[str
     except ImportError:
         return None
     return "DeepSpeed ZeRO-3 is on" if deepspeed.is_deepspeed_zero3_enabled() else None
+
+
+def _further(
+    transformers: Any, chosen: _classes.Chosen, model_args: tuple[Any, ...], theirs: dict[str, Any]
+) -> str | None:
+    """Return why the model's class reads files beside its weights, or None.
+
+    Such a class finds the files by its path, and NebulaIO passes no path to transformers.
+    """
+    further = getattr(type(chosen.config), "extra_files", ())  # transformers ignores extra_files of config.json
+    if further:
+        return f"{chosen.model.__name__} reads further files: {', '.join(map(str, further))}"
+    usual = transformers.PreTrainedModel.from_pretrained.__func__
+    if getattr(chosen.model.from_pretrained, "__func__", None) is not usual:
+        return f"{chosen.model.__name__} has its own from_pretrained, which may read further files"
+    if theirs.get("target_lang") is not None:
+        return f"{chosen.model.__name__} reads the weights of target_lang from a further file"
+    if model_args and "target_lang" in inspect.signature(chosen.model).parameters:
+        return f"{chosen.model.__name__} may read the weights of a language from a further file"
+    return None

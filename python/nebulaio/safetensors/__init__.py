@@ -8,7 +8,7 @@
     {'w': array([1., 1., 1.])}
 
 The bytes of each file are loaded into one allocation of the framework. Every tensor of
-the file is a view of this allocation, which is freed with the last tensor of the file.
+the file is a part of this allocation, which is freed with the last tensor of the file.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def load_file(
             libcufile), or "auto", which reads cached ranges from the page cache.
         cache: Whether the file stays in the page cache after the load: "keep", "bypass" or
             "auto".
-        lenient: Whether to accept headers that only the reference implementation accepts,
-            such as leading whitespace.
+        lenient: Whether to accept whitespace around the JSON object of a header, and unknown
+            fields of a tensor's entry.
         unsupported: How to treat a dtype that the framework does not have: "error", or
             "bytes" for a flat uint8 view of its bytes.
         progress: Function, called as progress(bytes_done, bytes_total) in the calling thread at
