@@ -236,5 +236,5 @@ func (k *crew) close() error {
 	k.workers.Wait()
 	k.saves.releasing.Wait()
 	k.loads.ending.Wait()
-	return errors.Join(append([]error{k.loads.ending.Err(), k.pool.Close()}, k.ports.close()...)...)
+	return errors.Join(append([]error{k.loads.ending.Err(), k.loads.scratch.close(), k.pool.Close()}, k.ports.close()...)...)
 }

@@ -13,9 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
-	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/internal/transfer/exchange"
-	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
@@ -305,33 +303,4 @@ func TestSharedMemoryThatCannotBeUnpinned(t *testing.T) {
 		sum += mem[i] // the process ends here if the memory is not mapped any more
 	}
 	t.Logf("sum %d", sum)
-}
-
-// A load has memory for a block before it begins to fill the block: others wait for the block, and the memory may be
-// free only after a copy by the GPU.
-func TestMemoryForAFillComesFirst(t *testing.T) {
-	r := newLendRig(t, 1937)
-	e := newEngine(t, Options{PoolSize: 16 * units.MiB, patience: time.Hour})
-	tr, at := r.start(e, nil)
-	mem, err := hostmem.Map(exchange.Block)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mem.Unmap()
-	// While the GPU copies nothing, the slot of the last whole block is taken by another block.
-	last := plan.Chunk{Off: (lentSize/exchange.Block - 1) * exchange.Block, Len: exchange.Block}
-	asked, done := make(chan struct{}), make(chan bool)
-	go func() {
-		done <- exchanged(tr, last, func() []byte { close(asked); return mem.Bytes() })
-	}()
-	select {
-	case <-asked:
-	case <-time.After(time.Minute):
-		t.Error("the load asks for memory after it has begun to fill the block")
-	}
-	r.gpu.Release()
-	if !<-done {
-		t.Error("the block was not brought into the shared memory")
-	}
-	r.finish(e, tr, at)
 }

@@ -19,8 +19,9 @@ type loads struct {
 	sched *sched[*Load]
 	// need starts the workers for one way of reading, once. If this way uses staging, need also prepares staging for
 	// the load's device.
-	need func(w plan.Way, l *Load) error
-	io   IO // mechanism of direct reads; set when they first start, guarded by lane.mu
+	need    func(w plan.Way, l *Load) error
+	io      IO // mechanism of direct reads; set when they first start, guarded by lane.mu
+	scratch scratch
 	// ending frees the memory that ended loads have shared with other processes.
 	ending releases
 }

@@ -34,7 +34,7 @@ func readDirect(t *Load, c plan.Chunk, s *slot) {
 func tryDirect(t *Load, c plan.Chunk, buf []byte, off int64, n int) bool {
 	f, x := t.req.Files[c.File], t.shared[c.File]
 	// For other devices bringTogether has tried it.
-	if t.port.mapper != nil && exchanged(t, c, nil) && takeOver(t, c, buf[c.Off-off:][:c.Len]) {
+	if t.port.mapper != nil && exchanged(t, c) && takeOver(t, c, buf[c.Off-off:][:c.Len]) {
 		return true
 	}
 	if x.together(off, int64(n)) {

@@ -227,15 +227,15 @@ func (x *sharing) meet() {
 
 // bringTogether brings neighbouring chunks that other loads need, too, into the page cache. Threads with large staging
 // slots then copy them to the device: copies of single blocks would be slower. It returns false if the caller has to
-// read the chunks. If via is not nil, it returns memory for a read.
-func bringTogether(t *Load, cs []plan.Chunk, via func() []byte) bool {
+// read the chunks.
+func bringTogether(t *Load, cs []plan.Chunk) bool {
 	c, x := cs[0], t.shared[cs[0].File]
 	last := cs[len(cs)-1]
 	c.Len = last.Off + last.Len - c.Off
 	if t.port.mapper != nil || c.Extra || c.Weave != nil {
 		return false
 	}
-	if bringExchanged(t, cs, c, via) {
+	if bringExchanged(t, cs, c) {
 		return true
 	}
 	if !x.together(c.Off, c.Len) {

@@ -22,8 +22,9 @@ const (
 	// unmetEvery is this time while some of them have not joined.
 	unmetEvery = 1 * time.Millisecond
 	// mostTraded is the most memory that the loads of a file share. A load that is further behind the others than this
-	// cannot find their blocks any more.
-	mostTraded = 512 * units.MiB
+	// cannot find their blocks any more. With 512 MiB, eight loads to an H200 were slower by 5 %: they pin the memory,
+	// and their copies go through it again and again.
+	mostTraded = 256 * units.MiB
 )
 
 // trade is the part of a load in the memory that it shares with loads of the same file in other processes. Reads past
@@ -116,8 +117,8 @@ func (x *sharing) advanced() bool {
 }
 
 // exchanged brings the block of a chunk into the memory that all loads of the file share. It returns false if the
-// caller has to read the chunk in another way. If via is not nil, it returns memory for a read; see fillBlock.
-func exchanged(t *Load, c plan.Chunk, via func() []byte) bool {
+// caller has to read the chunk in another way.
+func exchanged(t *Load, c plan.Chunk) bool {
 	x, block := t.shared[c.File], c.Off/exchange.Block
 	if x == nil || x.in == nil || c.Extra || c.Weave != nil || (c.Off+c.Len-1)/exchange.Block != block {
 		return false
@@ -134,16 +135,7 @@ func exchanged(t *Load, c plan.Chunk, via func() []byte) bool {
 	x.meet()
 	var fill func(p []byte) error
 	if x.worthFilling(block) && !t.truths[c.File].storage().Falls {
-		var own []byte
-		if via != nil {
-			own = via() // before Get: others wait for a block that this load has begun to fill, and via waits for a GPU
-		}
-		fill = func(p []byte) error {
-			if own == nil {
-				return fillBlock(t, x, block, p, p)
-			}
-			return fillBlock(t, x, block, p, own)
-		}
+		fill = func(p []byte) error { return fillBlock(t, x, block, p) }
 	}
 	found, err := ex.Get(block, fill, func() bool { return t.e.sched.hasFailed(&t.task) })
 	if err != nil {
@@ -188,19 +180,25 @@ func (x *sharing) wantedOf(off, n int64) (sum int64) {
 	return sum
 }
 
-// fillBlock reads a block into p past the page cache, in pieces that fit into via. Then it copies each piece to p, if
-// that is other memory: the kernel often has no huge pages for shared memory, and disks fill small pages more slowly.
-func fillBlock(t *Load, x *sharing, block int64, p, via []byte) error {
+// fillBlock reads a block past the page cache, in pieces, and copies each piece to p. Disks write more slowly to p
+// itself. The kernel often has no huge pages for shared memory, and all of it together does not stay in a CPU cache.
+func fillBlock(t *Load, x *sharing, block int64, p []byte) error {
+	scratch := t.e.scratch.take(t.e.opts.block)
+	defer t.e.scratch.give(scratch)
 	off, n := x.blockRange(block)
 	a := x.f.Align().Offset
 	start := t.tally.Begin(tally.StageReadDirect)
 	for at := int64(0); at < n; {
-		k := min(n-at, int64(len(via)))
+		via := scratch
+		if via == nil {
+			via = p[at:]
+		}
+		k := min(n-at, t.e.opts.block)
 		if err := x.f.ReadDirect(via[:(k+a-1)/a*a], off+at, int(k)); err != nil {
 			start.Drop()
 			return err
 		}
-		if &via[0] != &p[0] {
+		if scratch != nil {
 			copy(p[at:at+k], via)
 		}
 		at += k
@@ -255,8 +253,8 @@ func countTaken(t *Load, c plan.Chunk, start tally.Start) {
 
 // bringExchanged brings neighbouring chunks of one block into the shared memory. Threads with large staging slots then
 // copy them to the device. It returns false if the caller has to read the chunks.
-func bringExchanged(t *Load, cs []plan.Chunk, c plan.Chunk, via func() []byte) bool {
-	if !exchanged(t, c, via) {
+func bringExchanged(t *Load, cs []plan.Chunk, c plan.Chunk) bool {
+	if !exchanged(t, c) {
 		return false
 	}
 	if err := t.e.need(plan.ViaCache, t); err != nil {

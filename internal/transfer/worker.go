@@ -39,7 +39,7 @@ func (w *worker) run() {
 			continue
 		}
 		switch {
-		case w.way == plan.ViaDirect && bringTogether(t, cs, w.free):
+		case w.way == plan.ViaDirect && bringTogether(t, cs):
 		case w.way != plan.ViaCache:
 			for _, c := range cs {
 				w.do(t, c)
@@ -122,15 +122,6 @@ func (w *worker) slot(t *Load) *slot {
 	}
 	s.Ensure(t.port.dev)
 	return s
-}
-
-// free waits until the worker's next slot is not being copied, and returns its memory. The memory may not be pinned,
-// but its pages are allocated.
-func (w *worker) free() []byte {
-	s := w.slots[w.turn]
-	settle(s)
-	s.Touch()
-	return s.Mem
 }
 
 // fill reads neighbouring uncached blocks through the page cache, in order. It uses its own file descriptor, so that

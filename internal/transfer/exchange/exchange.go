@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
@@ -22,6 +23,7 @@ type Exchange struct {
 	id    uint64
 	// patience and longestRead are the constants; tests have others.
 	patience, longestRead time.Duration
+	small                 atomic.Bool // huge pages are not asked for any more
 }
 
 // SetPatience sets the longest time that the load waits for others until a slot is free. The caller sets it before the

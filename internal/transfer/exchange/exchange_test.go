@@ -5,14 +5,17 @@ package exchange
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -457,4 +460,62 @@ func TestLentBlocks(t *testing.T) {
 		t.Error("a block that was replaced is still valid")
 	}
 	free()
+}
+
+// hugeBytes returns how many bytes of a mapping are in huge pages of shared memory.
+func hugeBytes(t *testing.T, mem []byte) (n int64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	at := fmt.Sprintf("%x-", uintptr(unsafe.Pointer(&mem[0])))
+	inside := false
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, at) {
+			inside = true
+		}
+		if inside && strings.HasPrefix(line, "ShmemPmdMapped:") {
+			if _, err := fmt.Sscanf(line, "ShmemPmdMapped: %d kB", &n); err != nil {
+				t.Fatal(err)
+			}
+			return n << 10
+		}
+	}
+	t.Fatal("the mapping is not in smaps")
+	return 0
+}
+
+// TestASlotIsAHugePage: where the kernel has huge pages for shared memory, a slot is one of them from its first use,
+// also for another load. If the kernel refuses one, the load asks for no more.
+func TestASlotIsAHugePage(t *testing.T) {
+	h := newHouse(t, leastSlots)
+	a, b := h.join(leastSlots), h.join(leastSlots)
+	defer a.Leave()
+	defer b.Leave()
+	for _, x := range []*Exchange{a, b} {
+		if at := uintptr(unsafe.Pointer(&x.Memory()[0])); at%Block != 0 {
+			t.Errorf("the slots begin at %#x, expected a multiple of %d", at, Block)
+		}
+	}
+	h.get(a, 0, Filled)
+	h.get(b, 0, Here)
+	p := make([]byte, 64<<10)
+	if !b.Copy(p, 0) || !holds(p, 0) {
+		t.Error("the block has other bytes")
+	}
+	if a.small.Load() {
+		t.Skip("the kernel has no huge page for shared memory at hand")
+	}
+	for _, x := range []*Exchange{a, b} {
+		if n := hugeBytes(t, x.mem); n != Block {
+			t.Errorf("%d bytes are in huge pages, expected %d", n, Block)
+		}
+	}
+	h.get(a, 1, Filled)
+	b.small.Store(true)
+	h.get(b, 2, Filled)
+	if n := hugeBytes(t, b.mem); n > 2*Block {
+		t.Errorf("%d bytes are in huge pages after a refusal", n)
+	}
 }

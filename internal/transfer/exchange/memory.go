@@ -67,6 +67,7 @@ type slot struct {
 type memory struct {
 	fd  int
 	mem []byte
+	raw unsafe.Pointer // the mapping with slack, so that mem begins at a multiple of Block
 }
 
 func (m *memory) header() *header { return (*header)(unsafe.Pointer(&m.mem[0])) }
@@ -154,17 +155,33 @@ func open(o vfs.Offer, v vfs.Version) (*memory, error) {
 	return m, nil
 }
 
-// mapped maps size bytes of fd.
+// mapped maps size bytes of fd. The kernel uses huge pages only for memory at a multiple of their size.
 func mapped(fd int, size int64) (*memory, error) {
-	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	raw, err := unix.MmapPtr(-1, 0, nil, uintptr(size+Block), unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, err
 	}
-	_ = unix.Madvise(mem, unix.MADV_DONTFORK) // a child would keep the memory
-	return &memory{fd: fd, mem: mem}, nil
+	at := unsafe.Add(raw, -uintptr(raw)&(Block-1))
+	if _, err = unix.MmapPtr(fd, 0, at, uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		_ = unix.MunmapPtr(raw, uintptr(size+Block))
+		return nil, err
+	}
+	m := &memory{fd: fd, mem: unsafe.Slice((*byte)(at), size), raw: raw}
+	_ = unix.Madvise(m.mem, unix.MADV_DONTFORK) // a child would keep the memory
+	return m, nil
+}
+
+// enlarge makes a huge page of the memory of a slot, and reports whether the kernel did so. By default, kernels give
+// shared memory small pages. Every process then takes 512 page faults for a block, and pinning takes longer.
+func enlarge(mem []byte) bool {
+	const collapse = 25 // MADV_COLLAPSE, Linux 6.1
+	mem[0] = 0          // the kernel refuses memory without any page
+	return unix.Madvise(mem, collapse) == nil
 }
 
 func (m *memory) close() {
-	_ = unix.Munmap(m.mem)
+	_ = unix.MunmapPtr(m.raw, uintptr(len(m.mem)+Block))
 	_ = unix.Close(m.fd)
 }

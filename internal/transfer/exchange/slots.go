@@ -27,6 +27,9 @@ const (
 	step = 20 * time.Millisecond
 	// patience is the longest time that a load waits for a slot, because another load still needs the block in it.
 	patience = 500 * time.Millisecond
+	// longestHuge is the longest time that a huge page may take. After a longer one, the load asks for none any more:
+	// the kernel has to move other memory for each of them.
+	longestHuge = 20 * time.Millisecond
 	// longestRead is the longest time that a load waits while another load reads a block into the exchange.
 	longestRead = 3 * time.Second
 )
@@ -88,6 +91,7 @@ func (x *Exchange) Get(block int64, fill func(p []byte) error, stop func() bool)
 				return Elsewhere, nil
 			}
 		case x.change(s, w, pack(block, x.me, filling)):
+			x.prepare(block, mem)
 			err := fill(mem)
 			x.member(x.me).stuck.Store(0)
 			if err != nil {
@@ -97,6 +101,17 @@ func (x *Exchange) Get(block int64, fill func(p []byte) error, stop func() bool)
 			x.change(s, pack(block, x.me, filling), pack(block, x.me, ready))
 			return Filled, nil
 		}
+	}
+}
+
+// prepare makes a huge page of a slot before its first use, if the kernel has one at hand.
+func (x *Exchange) prepare(block int64, mem []byte) {
+	if block >= x.slots || x.small.Load() {
+		return
+	}
+	began := time.Now()
+	if !enlarge(mem) || time.Since(began) > longestHuge {
+		x.small.Store(true)
 	}
 }
 

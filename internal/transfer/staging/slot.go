@@ -29,13 +29,6 @@ func (s *Slot) ReadyFor(dev device.Device) bool { return s.part.readyFor(dev) }
 // Ensure allocates the pages of the slot and pins them for dev. Later calls of Ensure return at once.
 func (s *Slot) Ensure(dev device.Device) { s.part.ensure(dev) }
 
-// Touch allocates the pages of the slot, and returns when nothing else writes to them any more.
-func (s *Slot) Touch() {
-	s.part.mu.Lock()
-	defer s.part.mu.Unlock()
-	s.part.touch()
-}
-
 // Pinned reports whether the memory of the slot is pinned for a device.
 func (s *Slot) Pinned() bool { return s.part.tried.Load() && s.part.pinErr == nil }
 
@@ -116,7 +109,12 @@ func (pt *part) ensure(dev device.Device) {
 	}
 	pt.mu.Lock()
 	defer pt.mu.Unlock()
-	pt.touch()
+	if !pt.touched.Load() {
+		pt.turn.touch.Lock()
+		hostmem.Touch(pt.mem, 2)
+		pt.turn.touch.Unlock()
+		pt.touched.Store(true)
+	}
 	if pt.readyFor(dev) {
 		return
 	}
@@ -124,14 +122,4 @@ func (pt *part) ensure(dev device.Device) {
 	pt.unpin, pt.pinErr = dev.Register(pt.mem)
 	pt.turn.pin.Unlock()
 	pt.tried.Store(true)
-}
-
-// touch allocates the pages of the part. The caller holds mu.
-func (pt *part) touch() {
-	if !pt.touched.Load() {
-		pt.turn.touch.Lock()
-		hostmem.Touch(pt.mem, 2)
-		pt.turn.touch.Unlock()
-		pt.touched.Store(true)
-	}
 }
