@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/client"
 	"github.com/nebulaio/nebulaio/internal/model"
+	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -112,6 +113,7 @@ func (s *System) openSource(ctx context.Context, name string, tree *client.Tree,
 	s.sys.Engine.Prepare(dev)
 	layout := o.layout(dev)
 	layout.Memo = s.headers
+	layout.Opened = func(f *vfs.File) { s.sys.Engine.Foresee(dev, f) }
 	var refused []report.Refusal
 	if tree != nil {
 		layout.Tree, layout.Shown = tree, tree.Shown

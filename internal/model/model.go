@@ -49,6 +49,9 @@ type Options struct {
 	Shown func(name string) string
 	// Memo, if not nil, keeps parsed headers for later calls of Open.
 	Memo *Memo
+	// Opened, if not nil, is called with the first file of the model as soon as the file is open. Its header is not read
+	// yet.
+	Opened func(f *vfs.File)
 	// Addressable means that tensors are loaded into host memory. In host memory, tensors keep their offset within a
 	// page of the file, so that direct reads go straight into place.
 	Addressable bool
@@ -151,6 +154,9 @@ func (m *Model) open(ctx context.Context, name string, o Options) error {
 		f, err := openIn(ctx, o.Tree, p)
 		if err != nil {
 			return err
+		}
+		if len(m.sources) == 0 && o.Opened != nil {
+			o.Opened(f)
 		}
 		m.sources, m.names = append(m.sources, f), append(m.names, p)
 		m.bound(most)

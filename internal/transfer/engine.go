@@ -111,6 +111,19 @@ func (e *Engine) Prepare(dev device.Device) {
 	}
 }
 
+// Foresee finds out in the background which storage is below f. A caller that has opened f and will soon start a load
+// of f to dev can call Foresee to save time: a load asks this question before its first read. The caller may close f at
+// any time.
+func (e *Engine) Foresee(dev device.Device, f *vfs.File) {
+	k, err := e.lane(dev)
+	if err != nil || f.Remote() != nil {
+		return
+	}
+	if ask := k.storages.Later(f); ask != nil {
+		k.background(ask)
+	}
+}
+
 // Start checks the request, begins a load and returns at once. If the context ends, the load is cancelled. The caller
 // must not use the destinations or close the files until the load's Done channel is closed.
 func (e *Engine) Start(ctx context.Context, req Request) (*Load, error) {

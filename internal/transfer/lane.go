@@ -90,6 +90,20 @@ func (l *lane) spawn(f func()) {
 	})
 }
 
+// background runs f in another goroutine, for which the end of the lane waits. If the lane is closed, background runs f
+// at once.
+func (l *lane) background(f func()) {
+	l.mu.Lock()
+	closed := l.closed
+	if !closed {
+		l.workers.Go(f)
+	}
+	l.mu.Unlock()
+	if closed {
+		f()
+	}
+}
+
 // node returns the NUMA node of the lane, or nil if it uses any node.
 func (l *lane) node() *int {
 	if l.opts.Near == nil {

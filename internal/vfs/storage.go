@@ -270,8 +270,9 @@ func btrfsID(fd int) (string, bool) {
 // mounted, such as those for loop devices, are not cached. The zero value of Storages is ready to use. A Storages is
 // safe for concurrent use.
 type Storages struct {
-	mu  sync.Mutex
-	all map[storageKey]knownStorage
+	mu    sync.Mutex
+	all   map[storageKey]knownStorage
+	asked map[storageKey]chan struct{} // calls of StorageOf that are running, the last one of each key; closed at its end
 }
 
 type storageKey struct {
@@ -302,20 +303,63 @@ func (s *Storages) Of(fd int) Storage {
 // known since the file was opened, so OfFile makes no system call if a result is cached.
 func (s *Storages) OfFile(f *File) Storage { return s.of(f.buffered, storageKey{f.dev, f.fs.Name}) }
 
-func (s *Storages) of(fd int, key storageKey) Storage {
-	now := time.Now()
+// Later returns a function that finds out what OfFile returns, and caches it for a call of OfFile. The function has a
+// descriptor of its own, so f may be closed before the function ends. The caller must call the function. Later returns
+// nil if the result is cached already, or if there is no descriptor left.
+func (s *Storages) Later(f *File) func() {
+	key := storageKey{f.dev, f.fs.Name}
 	s.mu.Lock()
 	k, ok := s.all[key]
 	s.mu.Unlock()
+	if ok && time.Since(k.at) < storageAge {
+		return nil
+	}
+	if f.Pin() != nil {
+		return nil
+	}
+	defer f.Unpin()
+	fd, err := unix.FcntlInt(uintptr(f.buffered), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil
+	}
+	return func() {
+		s.of(fd, key)
+		_ = unix.Close(fd)
+	}
+}
+
+// of answers from the cache. If another call is finding out about the same file system, of waits for its result.
+func (s *Storages) of(fd int, key storageKey) Storage {
+	now := time.Now()
+	s.mu.Lock()
+	asked := s.asked[key]
+	if asked != nil {
+		s.mu.Unlock()
+		<-asked
+		s.mu.Lock()
+	}
+	k, ok := s.all[key]
 	if ok && now.Sub(k.at) < storageAge {
+		s.mu.Unlock()
 		return k.Storage
 	}
+	ended := make(chan struct{})
+	if s.asked == nil {
+		s.asked = map[storageKey]chan struct{}{}
+	}
+	s.asked[key] = ended
+	s.mu.Unlock()
+	defer close(ended)
+
 	found := StorageOf(fd)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked[key] == ended {
+		delete(s.asked, key)
+	}
 	if found.local {
 		return found
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.all == nil || len(s.all) >= mostStorages {
 		s.all = map[storageKey]knownStorage{}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -161,5 +162,48 @@ func TestPagesThatCameSinceAreDroppedAlone(t *testing.T) {
 	r, err := f.Residency(0, f.Size())
 	if err != nil || r.Cached != 1<<20 {
 		t.Errorf("%d bytes are cached, expected those that were there before: %v", r.Cached, err)
+	}
+}
+
+// TestStorageFoundLater: the function that Later returns needs no open file, and fills the cache for other calls. Calls
+// at the same time have one result.
+func TestStorageFoundLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var s Storages
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := StorageOf(f.BufferedFD())
+	ask := s.Later(f)
+	if ask == nil {
+		t.Fatal("nothing is asked, although nothing is known")
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(ask)
+	again, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	for range 8 {
+		wg.Go(func() {
+			if got := s.OfFile(again); got != want {
+				t.Errorf("below the file lies %+v, expected %+v", got, want)
+			}
+		})
+	}
+	wg.Wait()
+	if got := s.OfFile(again); got != want {
+		t.Errorf("later, below the file lies %+v, expected %+v", got, want)
+	}
+	if ask := s.Later(again); ask != nil {
+		ask() // on a file system whose storage may change, nothing is cached
 	}
 }

@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import nebulaio
 import pytest
@@ -80,6 +81,7 @@ def test_system_search(fake_library: Path) -> None:
     code = """
 import sys
 from pathlib import Path
+from typing import Any
 from nebulaio import _library
 _library._candidates = lambda: iter(())
 loaded = _library.load()
@@ -145,3 +147,31 @@ def test_module_prints_what_is_there(library: str) -> None:
     assert nebulaio.__version__ in out
     assert library in out
     assert "host" in out
+
+
+def test_texts_do_not_mix() -> None:
+    """A text keeps its bytes when the memory of its call is used again, also within another call."""
+
+    def says(words: bytes, meanwhile: Callable[[], None] = lambda: None) -> Callable[..., int]:
+        def function(out: Any, capacity: int, need: Any) -> int:
+            size = ctypes.cast(need, ctypes.POINTER(ctypes.c_size_t))
+            meanwhile()
+            size[0] = len(words)
+            if len(words) >= capacity:
+                return 1
+            ctypes.memmove(out, words + b"\0", len(words) + 1)
+            return _abi.OK
+
+        return function
+
+    long = b"l" * 200_000
+    found: list[bytes] = []
+
+    def inside() -> None:
+        found.append(_abi.text(says(b"inner"), errors=False))
+
+    first = _abi.text(says(b"first"), errors=False)
+    outer = _abi.text(says(b"outer", inside), errors=False)
+    assert (first, outer, found) == (b"first", b"outer", [b"inner"])
+    assert _abi.text(says(long), errors=False) == long
+    assert _abi.text(says(b"last"), errors=False) == b"last"

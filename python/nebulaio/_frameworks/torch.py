@@ -47,7 +47,9 @@ class TorchFramework(PlainFramework):
             full = device == "host" or isinstance(cause, torch.cuda.OutOfMemoryError)
             kind = OutOfMemoryError if full else DeviceError
             raise kind(f"allocate {size} bytes on {device}: {cause}") from cause
-        array = array[-array.data_ptr() % align :][: max(size, 1)]
+        skip = -array.data_ptr() % align
+        if skip or room:
+            array = array[skip:][: max(size, 1)]
         return Destination(array, array.data_ptr(), size)
 
     def stream(self, device: str) -> int:
