@@ -236,5 +236,6 @@ func (k *crew) close() error {
 	k.workers.Wait()
 	k.saves.releasing.Wait()
 	k.loads.ending.Wait()
-	return errors.Join(append([]error{k.loads.ending.Err(), k.loads.scratch.close(), k.pool.Close()}, k.ports.close()...)...)
+	all := []error{k.loads.ending.Err(), k.loads.scratch.close(), k.pool.Close()}
+	return errors.Join(append(all, k.ports.close()...)...)
 }

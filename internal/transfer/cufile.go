@@ -68,6 +68,20 @@ func (u *cuFileUse) refuse(on, reason, fix string) {
 	}
 }
 
+// passOver records why cuFile does not read bytes of a file that are packed in host memory.
+func (u *cuFileUse) passOver(file int) {
+	if u.req.Route != report.RouteAuto || u.port.mapper != nil || u.e.opts.DirectPath == nil {
+		return
+	}
+	f := u.req.Files[file]
+	if p := u.e.directPath(f, u.req.Device.Info()); !p.Plausible {
+		u.refuse(f.Path(), p.Reason, p.Fix)
+		return
+	}
+	u.refuse(f.Path(), "rows and small tensors are packed in host memory on their way, and cuFile writes to the device",
+		"none needed: cuFile reads the large tensors")
+}
+
 // decide decides before the first chunk whether a file is read through cuFile, and prepares the file and memory. It
 // returns an error if the caller asked for the route cufile and it is not possible.
 func (u *cuFileUse) decide(ctx context.Context, file int) (bool, error) {

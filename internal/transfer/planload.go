@@ -58,7 +58,7 @@ func planLoad(ctx context.Context, t *Load) {
 			}
 		}
 		p := plan.Planner{Params: paramsFor(t, s.File, kept[s.File]), Ask: &inquirer{t: t, ctx: ctx, file: s.File,
-			asked: s.Weave != nil || s.Extra}, Ramp: ramp, Ramps: t.e.opts.Workers}
+			packed: s.Weave != nil, asked: s.Extra}, Ramp: ramp, Ramps: t.e.opts.Workers}
 		if s.Weave != nil {
 			t.e.mu.Lock()
 			t.packs = true
@@ -152,6 +152,7 @@ type inquirer struct {
 	// asked is set when it is decided whether cuFile reads these bytes; cufile is the decision. cuFile does not read
 	// bytes that are packed or only summed, because these need host memory.
 	asked, cufile bool
+	packed        bool
 }
 
 // Residency implements plan.Inquiry: it counts the cached bytes of a range.
@@ -188,6 +189,10 @@ func (q *inquirer) CuFile() bool {
 		q.asked = true
 		if t := q.t; t.shares(q.file) && t.announce(q.file).accompanied() {
 			return false // bytes that several loads need go through the page cache
+		}
+		if q.packed {
+			q.t.cu.passOver(q.file)
+			return false
 		}
 		if q.cufile, err = q.t.cu.decide(q.ctx, q.file); err != nil {
 			q.t.e.sched.stop(&q.t.task, err)

@@ -137,6 +137,16 @@ func (x *Exchange) Covers(pids []int) bool {
 	return true
 }
 
+// Loads returns the number of loads in the exchange. A load whose process has died counts until another load notices.
+func (x *Exchange) Loads() (n int) {
+	for i := range members {
+		if x.member(i).id.Load() != 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Done records that the load is done with all blocks before the block `low`.
 func (x *Exchange) Done(low int64) {
 	p := x.member(x.me)

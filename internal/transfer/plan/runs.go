@@ -19,6 +19,10 @@ const DefaultGap = 64 * units.KiB
 // least as fast as fewer reads of 4 MiB, and the first bytes arrive sooner.
 const StorageBlock = 512 * units.KiB
 
+// longSegment is the size in bytes from which on a segment is read by itself on every device. cuFile can then read the
+// segment into the memory of a GPU. What is read together is packed in host memory.
+const longSegment = 16 * units.MiB
+
 // Run is a contiguous range of a file that is read as a whole.
 type Run struct {
 	Segment        // range in the file; its Dst is used only if every byte is wanted
@@ -28,13 +32,16 @@ type Run struct {
 
 // Runs yields the file ranges to read for the segments. Neighbouring segments are read together if fewer than `gap`
 // unwanted bytes are between them. The rows of a strided segment are read one by one if `gap` or more unwanted bytes
-// are between them. If the CPU can address the destination, long segments are not read together, because the copy from
-// a staging slot would cost more than a second read.
+// are between them. Segments of 16 MiB or more are not read together with others. If the CPU can address the
+// destination, shorter segments are not either, because the copy from a staging slot would cost more than a second
+// read.
 func Runs(segs []Segment, gap int64, addressable bool) iter.Seq[Run] {
 	through := func(s *Segment) bool { return !s.Strided() || s.Stride-s.Width < gap }
-	joins := func(s *Segment) bool {
-		return s.Len > 0 && through(s) && (s.Strided() || !addressable || s.Len < StorageBlock)
+	long := int64(longSegment)
+	if addressable {
+		long = StorageBlock
 	}
+	joins := func(s *Segment) bool { return s.Len > 0 && through(s) && (s.Strided() || s.Len < long) }
 	return func(yield func(Run) bool) {
 		for i := 0; i < len(segs); {
 			s := &segs[i]

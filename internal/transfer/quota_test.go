@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// TestAQuotaLimitsHowManyRun lets many goroutines in, whose limit changes meanwhile.
+func TestAQuotaLimitsHowManyRun(t *testing.T) {
+	var q quota
+	var limit, running, most atomic.Int64
+	limit.Store(3)
+	var run sync.WaitGroup
+	for range 200 {
+		run.Go(func() {
+			q.take(func() int { return int(limit.Load()) })
+			defer q.give()
+			n := running.Add(1)
+			defer running.Add(-1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			}
+			runtime.Gosched()
+		})
+	}
+	run.Wait()
+	if n := most.Load(); n > 3 || n < 1 || q.taken != 0 {
+		t.Errorf("%d ran at once with a limit of 3, and %d places are still taken", n, q.taken)
+	}
+}
+
+// TestAGrownLimitLetsAllIn raises the limit while goroutines wait: the next place that is given back lets in as many
+// as the new limit allows.
+func TestAGrownLimitLetsAllIn(t *testing.T) {
+	const waiting = 5
+	var q quota
+	var limit atomic.Int64
+	limit.Store(1)
+	most := func() int { return int(limit.Load()) }
+	q.take(most)
+	var in, run sync.WaitGroup
+	leave := make(chan struct{})
+	in.Add(waiting)
+	for range waiting {
+		run.Go(func() {
+			q.take(most)
+			in.Done()
+			<-leave
+			q.give()
+		})
+	}
+	limit.Store(waiting)
+	q.give()
+	in.Wait() // hangs if one of them does not get in
+	close(leave)
+	run.Wait()
+}
