@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -366,7 +367,9 @@ func piecesInBuckets(t *testing.T, sys *nebulaio.System, access nebulaio.ClientO
 				!bytes.Equal(got[size:], data[:77]) {
 				t.Errorf("%s arrives otherwise: %v", url, err)
 			}
-			if g.Via != via || g.Verify == nil || (len(g.Refusals) == 0) == (via == "http") {
+			// What the door reads past the page cache is packed, and cuFile is refused for it.
+			others := slices.DeleteFunc(slices.Clone(g.Refusals), func(x nebulaio.Refusal) bool { return x.What == "cufile" })
+			if g.Via != via || g.Verify == nil || (len(others) == 0) == (via == "http") {
 				t.Errorf("gather %s: via %s, %+v, %+v", url, g.Via, g.Verify, g.Refusals)
 			}
 			if err := dst.Free(); err != nil {

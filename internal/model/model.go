@@ -49,8 +49,8 @@ type Options struct {
 	Shown func(name string) string
 	// Memo, if not nil, keeps parsed headers for later calls of Open.
 	Memo *Memo
-	// Opened, if not nil, is called with the first file of the model as soon as the file is open. Its header is not read
-	// yet.
+	// Opened, if not nil, is called with the first file of the model as soon as the file is open, before the file's
+	// header is read.
 	Opened func(f *vfs.File)
 	// Addressable means that tensors are loaded into host memory. In host memory, tensors keep their offset within a
 	// page of the file, so that direct reads go straight into place.
