@@ -15,6 +15,9 @@ The first two reads of a cached page are slower than later ones, because the ker
 lists. So the file is read three times before the warm rounds. After the end of a process, the next one waits for
 --settle seconds: copies are slower while the driver clears the freed memory.
 
+--idle lets the machine rest before each load: the first milliseconds after a rest are slower. Settings of NebulaIO are
+compared as loaders of their own, such as --methods nebulaio,nebulaio:workers=12,nebulaio:workers=14.
+
 --fresh leaves torch's allocator empty, so that the first load also takes memory from the driver. Otherwise memory for
 the model is in torch's allocator before the first load, for every loader.
 """
@@ -47,9 +50,10 @@ Cells = dict[str, dict[str, list[float]]]  # seconds by phase and loader
 class Worker:
     """One loader in a process of its own, at the parent's side."""
 
-    def __init__(self, name: str, path: Path, device: str) -> None:
+    def __init__(self, name: str, path: Path, given: argparse.Namespace) -> None:
         self.name = name
-        command = [sys.executable, __file__, "--child", name, "--path", str(path), "--device", device]
+        command = [sys.executable, __file__, "--child", name, "--path", str(path), "--device", given.device,
+                   "--idle", str(given.idle)]
         # Loaders print progress: results come through a pipe of their own.
         read, write = os.pipe()
         self.process = subprocess.Popen([*command, "--results", str(write)], stdin=subprocess.PIPE, pass_fds=(write,),
@@ -80,8 +84,8 @@ class Worker:
         self.answers.close()
 
 
-def child(name: str, path: Path, device_name: str, results: int) -> int:
-    """Carry out the orders of a parent: prepare, load, cold and sum."""
+def child(name: str, path: Path, device_name: str, idle: float, results: int) -> int:
+    """Carry out the orders of a parent: prepare, load, cold and sum. A load begins `idle` seconds after its order."""
     out = os.fdopen(results, "w", buffering=1)
 
     def say(result: Any) -> None:
@@ -117,6 +121,7 @@ def child(name: str, path: Path, device_name: str, results: int) -> int:
             else:
                 kept = None
                 device.collect()
+                time.sleep(idle)
                 start = time.perf_counter()
                 kept = load(path)
                 say({"seconds": time.perf_counter() - start})
@@ -147,7 +152,7 @@ def raw(path: Path) -> float:
 def one_round(names: list[str], path: Path, given: argparse.Namespace, cold: bool, check: bool,
               problems: dict[str, str]) -> tuple[Cells, dict[str, Any]]:
     """Let every loader have its turn in a new process; returns seconds, and the sums if asked for."""
-    workers = [Worker(name, path, given.device) for name in names if name not in problems]
+    workers = [Worker(name, path, given) for name in names if name not in problems]
     cells: Cells = {"first": {}, "steady": {}, "cold": {}}
     sums: dict[str, Any] = {}
     for worker in workers:
@@ -232,13 +237,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print tables, and write them below --out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="0.6b,7b,moe", help=f"models: {', '.join(MODELS)}")
-    parser.add_argument("--methods", default=",".join(peermethods.MAKERS), help="loaders")
+    parser.add_argument("--methods", default=",".join(peermethods.MAKERS), help="loaders; ours may have settings, see above")
     parser.add_argument("--cold", default="", help="models that are also loaded with a cold page cache")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--fresh", action="store_true", help="first loads also take memory from the driver")
     parser.add_argument("--slow", type=float, default=5, help="loaders slower than this, by NebulaIO, have one round")
     parser.add_argument("--settle", type=float, default=1.5, help="seconds between two processes")
+    parser.add_argument("--idle", type=float, default=0, help="seconds of rest before each load")
     parser.add_argument("--drop", choices=("all", "file"), default="all", help="how a file is made cold")
     parser.add_argument("--budget", type=float, default=540, help="seconds after which no round is started")
     parser.add_argument("--workdir", type=Path, default=Path("/var/tmp/nebulaio-bench"))
@@ -249,7 +255,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--results", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.child:
-        return child(given.child, given.path, given.device, given.results)
+        return child(given.child, given.path, given.device, given.idle, given.results)
     given.until = time.monotonic() + given.budget
     library = Library(given.workdir, Device("host"), given.nebulaio, print)
     results = []

@@ -123,6 +123,17 @@ def _load_library() -> None:
     importlib.import_module("nebulaio").version()
 
 
+def _configure(settings: str) -> None:
+    """Set options of NebulaIO's library in this process, before its first use."""
+    given: dict[str, Any] = {}
+    for each in settings.split("+"):
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise ValueError(f"setting {each!r} (expected NAME=VALUE, such as workers=12)")
+        given[key] = int(value) if value.isdigit() else value
+    importlib.import_module("nebulaio").configure(**given)
+
+
 MAKERS: dict[str, Maker] = {
     "nebulaio": ours,
     "nebulaio_prefetch": fetch,
@@ -137,9 +148,15 @@ MAKERS: dict[str, Maker] = {
 
 
 def build(device: Device, name: str) -> Method:
-    """Return the method with this name. It says why it is unavailable, if it cannot be imported."""
+    """Return the method with this name. It says why it is unavailable, if it cannot be imported.
+
+    A name of ours may have settings for `nebulaio.configure`, such as "nebulaio:workers=12+io=uring".
+    """
+    kind, _, settings = name.partition(":")
     try:
-        inner = MAKERS[name](device)
+        if settings:
+            _configure(settings)
+        inner = MAKERS[kind](device)
     except Exception as problem:  # noqa: BLE001  compiled parts of other projects fail in many ways
         return Method(name, lambda _: {}, unavailable=f"{type(problem).__name__}: {problem}")
 

@@ -38,6 +38,18 @@ def test_our_loader_is_measured_and_others_say_why_not(folder: Path) -> None:
     assert "| nebulaio |" in (out / "peers.md").read_text()
 
 
+def test_settings_of_ours_are_loaders_of_their_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each setting is measured beside the default, and a setting that does not exist gives the reason."""
+    names = ["nebulaio", "nebulaio:workers=3+io=pread", "nebulaio:wheels=4", "nebulaio:workers"]
+    code = peers.main(["--models", "0.6b", "--methods", ",".join(names), "--rounds", "1", "--device", "host", "--settle",
+                       "0", "--idle", "0.001", "--slow", "1e9", "--workdir", str(folder)])
+    said = capsys.readouterr().out
+    assert code == 0 and f"| {names[1]} |" in said
+    for name in names[2:]:
+        assert f"{name} did not run: " in said, said
+    assert "setting 'workers' (expected NAME=VALUE" in said
+
+
 @pytest.mark.parametrize("name", ["nebulaio", "nebulaio_prefetch"])
 def test_our_library_is_loaded_before_a_load_is_timed(name: str) -> None:
     """The first load of a process does not include the time to load the library."""
