@@ -65,18 +65,33 @@ func (p *Pages) In(off, n int64) (sum int64) {
 	return sum
 }
 
-// Since counts the bytes of [off, off+n) that entered the page cache after the moment that p describes.
+// Since counts the bytes of [off, off+n) that entered the page cache after the moment that p describes. If the file's
+// ProbeMethod is ProbeCachestat, Since also counts pages that the kernel is reading at this moment.
 func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
 	n = min(n, f.size-off)
 	if p.In(off, n) == 0 {
 		r, err := f.Residency(off, n)
 		return min(r.Cached, n), err
 	}
-	err = f.eachNew(p, off, n, func(lo, hi int64) error {
-		sum += min(hi, off+n) - max(lo, off)
+	found := int64(0) // whole pages that mincore reports
+	err = f.eachCached(off, n, func(lo int64, vec []byte) error {
+		for i, v := range vec {
+			if v&1 == 0 {
+				continue
+			}
+			found += pageSize
+			if at := lo + int64(i)*pageSize; !p.has(at / pageSize) {
+				sum += min(at+pageSize, off+n) - max(at, off)
+			}
+		}
 		return nil
 	})
-	return sum, err
+	if err != nil || f.probe.method != ProbeCachestat {
+		return sum, err
+	}
+	// mincore does not report a page before its bytes have arrived, and cachestat does.
+	r, err := f.Residency(off, n)
+	return min(sum+max(r.Cached-found, 0), n), err
 }
 
 // DropSince asks the kernel to drop those pages of the file that entered the page cache after the moment that p

@@ -15,15 +15,11 @@ type Reader struct {
 }
 
 // NewReader opens a Reader of the file. If the parameter `drop` is set, the Reader asks the kernel to drop pages after
-// they are read, and to read nothing ahead. The caller closes the Reader.
+// they are read. The caller closes the Reader.
 func (f *File) NewReader(drop bool) (*Reader, error) {
 	fd, err := f.reopen()
 	if err != nil {
 		return nil, err
-	}
-	if drop {
-		// Another Reader may have read and dropped the bytes ahead: they would be read again, and stay in the page cache.
-		_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
 	}
 	return &Reader{f: f, fd: fd, drop: drop}, nil
 }
