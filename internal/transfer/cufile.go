@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -45,6 +46,7 @@ type cuFileUse struct {
 
 	mu      sync.Mutex
 	refused *report.Refusal // the first reason why cuFile is not used
+	packed  *report.Refusal // why cuFile left bytes that are packed; told if there is no other reason
 }
 
 // extentOf is a range of device memory that is registered with libcufile.
@@ -78,8 +80,13 @@ func (u *cuFileUse) passOver(file int) {
 		u.refuse(f.Path(), p.Reason, p.Fix)
 		return
 	}
-	u.refuse(f.Path(), "rows and small tensors are packed in host memory on their way, and cuFile writes to the device",
-		"none needed: cuFile reads the large tensors")
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.packed == nil {
+		u.packed = &report.Refusal{What: "cufile", On: f.Path(),
+			Reason: "rows and small tensors are packed in host memory on their way, and cuFile writes to the device",
+			Fix:    "none needed: cuFile may read tensors of 16 MiB or more"}
+	}
 }
 
 // decide decides before the first chunk whether a file is read through cuFile, and prepares the file and memory. It
@@ -262,7 +269,7 @@ func (u *cuFileUse) route() report.RouteTaken {
 // describe adds cuFile's part to the report: its counters, and the route that they show.
 func (u *cuFileUse) describe(f *facts) {
 	u.mu.Lock()
-	refused, batchErr := u.refused, u.batchErr
+	refused, batchErr := cmp.Or(u.refused, u.packed), u.batchErr
 	u.mu.Unlock()
 	if refused != nil {
 		f.refusals = append(f.refusals, *refused)

@@ -5,6 +5,7 @@ package transfer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -71,6 +72,24 @@ func TestLargeTensorsBesideSmallOnesGoByCuFile(t *testing.T) {
 		rep := packedLoad(t, r, openFile(t, path), want, large, 4, large)
 		if n := routeBytes(rep, report.RouteTakenCuFileP2P); n < 2*large {
 			t.Errorf("%s: cuFile read %d bytes, expected %d: %+v", api, n, 2*large, rep.Routes)
+		}
+	}
+}
+
+// TestPackedBytesHideNoOtherReason loads small tensors beside a large one where libcufile cannot be opened. The report
+// gives that reason, also if the small tensors come first.
+func TestPackedBytesHideNoOtherReason(t *testing.T) {
+	const large = 16 * units.MiB
+	path, want := writeFile(t, large+300_000, 49)
+	orders := map[string][]int64{"small": {100_000, 4, 199_996, large}, "large": {large, 100_000, 4, 199_996}}
+	for first, lens := range orders {
+		r := newCuRig(t, tiny(report.CuFileSync), fakegpu.CuFileOptions{}, DirectPath{Plausible: true})
+		r.e.main.opts.OpenDirect = func(context.Context, device.Device) (device.Direct, error) {
+			return nil, errors.New("libcufile.so.0 is not installed")
+		}
+		rep := packedLoad(t, r, openFile(t, path), want, lens...)
+		if x := refusal(rep, "cufile"); x == nil || !strings.Contains(x.Reason, "is not installed") {
+			t.Errorf("%s tensors first: the report says %+v", first, x)
 		}
 	}
 }

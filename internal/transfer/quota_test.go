@@ -4,6 +4,7 @@ package transfer
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,7 @@ func TestAQuotaLimitsHowManyRun(t *testing.T) {
 	for range 200 {
 		run.Go(func() {
 			q.take(func() int { return int(limit.Load()) })
-			defer q.give()
+			defer q.give(func() int { return int(limit.Load()) })
 			n := running.Add(1)
 			defer running.Add(-1)
 			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
@@ -49,12 +50,47 @@ func TestAGrownLimitLetsAllIn(t *testing.T) {
 			q.take(most)
 			in.Done()
 			<-leave
-			q.give()
+			q.give(most)
 		})
 	}
 	limit.Store(waiting)
-	q.give()
+	q.give(most)
 	in.Wait() // hangs if one of them does not get in
 	close(leave)
 	run.Wait()
+}
+
+// TestAQuotaIsFair: a goroutine that gives its place back and wants another does not overtake those that wait.
+func TestAQuotaIsFair(t *testing.T) {
+	var q quota
+	one := func() int { return 1 }
+	q.take(one)
+	const waiting = 3
+	var order []int // guarded by the only place
+	var run sync.WaitGroup
+	for i := range waiting {
+		run.Go(func() {
+			q.take(one)
+			order = append(order, i)
+			q.give(one)
+		})
+		for n := 0; n <= i; runtime.Gosched() {
+			q.mu.Lock()
+			n = len(q.queue)
+			q.mu.Unlock()
+		}
+	}
+	if !q.full(one) {
+		t.Error("there is a free place, although three wait")
+	}
+	q.give(one)
+	q.take(one)
+	if want := []int{0, 1, 2}; !slices.Equal(order, want) {
+		t.Errorf("%v came before the one that had a place, expected %v", order, want)
+	}
+	q.give(one)
+	run.Wait()
+	if q.full(one) {
+		t.Error("nobody has a place, and none is free")
+	}
 }

@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -94,8 +95,9 @@ func (s *sched[J]) next(w plan.Way, n int, block bool) (job J, cs []plan.Chunk) 
 }
 
 // take takes the first chunks of one transfer for way w. count says how many, from the transfer's queue and the number
-// of queued chunks of all transfers. If there is no chunk and block is set, take waits until there is one or the
-// scheduler is closed.
+// of queued chunks of all transfers. If count returns 0, other transfers come first; if it returns 0 for all, count is
+// asked again as if the first transfer were alone. If there is no chunk and block is set, take waits until there is one
+// or the scheduler is closed.
 func (s *sched[J]) take(w plan.Way, block bool, count func(job J, queue []plan.Chunk, all int) int) (job J,
 	cs []plan.Chunk) {
 	s.mu.Lock()
@@ -110,9 +112,19 @@ func (s *sched[J]) take(w plan.Way, block bool, count func(job J, queue []plan.C
 	for _, t := range s.turns[w] {
 		all += len(t.queue[w])
 	}
-	t := s.turns[w][0]
-	s.turns[w] = s.turns[w][1:]
-	n := min(count(t.job, t.queue[w], all), len(t.queue[w]))
+	at, n := 0, 0
+	for i, t := range s.turns[w] {
+		if n = count(t.job, t.queue[w], all); n > 0 {
+			at = i
+			break
+		}
+	}
+	t := s.turns[w][at]
+	if n == 0 {
+		n = count(t.job, t.queue[w], len(t.queue[w]))
+	}
+	s.turns[w] = slices.Delete(s.turns[w], at, at+1)
+	n = min(n, len(t.queue[w]))
 	cs = t.queue[w][:n:n]
 	t.queue[w] = t.queue[w][n:]
 	if len(t.queue[w]) > 0 {

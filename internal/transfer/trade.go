@@ -139,8 +139,9 @@ func exchanged(t *Load, c plan.Chunk) bool {
 	if x.worthFilling(block) && !t.truths[c.File].storage().Falls {
 		fill = func(p []byte) error { return fillBlock(t, x, block, p) }
 	}
-	found, err := ex.Get(block, fill, func() bool { return t.e.sched.hasFailed(&t.task) })
-	if err != nil {
+	failed := func() bool { return t.e.sched.hasFailed(&t.task) }
+	found, err := ex.Get(block, fill, failed)
+	if err != nil && !failed() {
 		x.refuseTrade(err)
 	}
 	return found != exchange.Elsewhere
@@ -180,57 +181,6 @@ func (x *sharing) wantedOf(off, n int64) (sum int64) {
 		sum += max(0, min(w.Off+w.Len, off+n)-max(w.Off, off))
 	}
 	return sum
-}
-
-// leastFills is the smallest number of blocks that a load reads at once into the shared memory. While one block is
-// copied there, the disk reads another.
-const leastFills = 2
-
-// fillsAtOnce returns how many blocks this load may read at once into the shared memory. All loads of the file
-// together then have about as many reads in flight as one load alone. With 16 reads at once in each of eight loads, a
-// virtual disk on a machine with an H200 was slower than with 16 in all.
-func (x *sharing) fillsAtOnce(depth int) int {
-	n := 1
-	if ex := x.trade.joined.Load(); ex != nil {
-		n = max(n, ex.Loads())
-	}
-	return max(leastFills, (depth+n-1)/n)
-}
-
-// fillBlock reads a block past the page cache, in pieces, and copies each piece to p. Disks write more slowly to p
-// itself. The kernel often has no huge pages for shared memory, and all of it together does not stay in a CPU cache.
-func fillBlock(t *Load, x *sharing, block int64, p []byte) error {
-	x.trade.filling.take(func() int { return x.fillsAtOnce(t.e.opts.QueueDepth) })
-	defer x.trade.filling.give()
-	scratch := t.e.scratch.take(t.e.opts.block)
-	defer t.e.scratch.give(scratch)
-	off, n := x.blockRange(block)
-	a := x.f.Align().Offset
-	start := t.tally.Begin(tally.StageReadDirect)
-	for at := int64(0); at < n; {
-		via := scratch
-		if via == nil {
-			via = p[at:]
-		}
-		k := min(n-at, t.e.opts.block)
-		if err := x.f.ReadDirect(via[:(k+a-1)/a*a], off+at, int(k)); err != nil {
-			start.Drop()
-			return err
-		}
-		if scratch != nil {
-			copy(p[at:at+k], via)
-		}
-		at += k
-	}
-	took := start.Drop()
-	t.tally.Padded(n) // takeOver takes back what this load gets from the block: it may have got parts of it before
-	x.trade.mu.Lock()
-	defer x.trade.mu.Unlock()
-	if x.trade.fills == nil {
-		x.trade.fills = map[int64]time.Duration{}
-	}
-	x.trade.fills[block] = took
-	return nil
 }
 
 // takeOver copies a chunk from the shared memory to buf, and counts it under the route that its bytes took. It returns

@@ -38,6 +38,12 @@ func (w *worker) run() {
 			w.fill(t, cs)
 			continue
 		}
+		if w.way == plan.ViaDirect && t.sharesMemory(&cs[0]) {
+			// The worker may wait, and other loads need to know that its copies have ended.
+			for _, s := range w.slots {
+				settle(s)
+			}
+		}
 		switch {
 		case w.way == plan.ViaDirect && bringTogether(t, cs):
 		case w.way != plan.ViaCache:
@@ -54,12 +60,16 @@ func (w *worker) run() {
 
 // count returns how many of a transfer's queued chunks the worker takes at once; all is the number of queued chunks of
 // all transfers. A load that shares its reads with others may change the order of its queue. Small chunks that follow
-// each other in the destination share a slot, as far as other workers have work, too.
+// each other in the destination share a slot, as far as other workers have work, too. 0 lets another transfer come
+// first.
 func (w *worker) count(t *Load, queue []plan.Chunk, all int) int {
 	if w.way == plan.ViaFill {
 		return fillRun
 	}
 	if w.way == plan.ViaDirect || w.way == plan.ViaDirectInPlace {
+		if all > len(queue) && t.isFilling(&queue[0]) {
+			return 0 // this worker would wait, and others have work for it
+		}
 		t.reorder(queue)
 		return t.run(queue)
 	}

@@ -81,7 +81,6 @@ def test_system_search(fake_library: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from typing import Any
 from nebulaio import _library
 _library._candidates = lambda: iter(())
 loaded = _library.load()

@@ -137,10 +137,11 @@ func (x *Exchange) Covers(pids []int) bool {
 	return true
 }
 
-// Loads returns the number of loads in the exchange. A load whose process has died counts until another load notices.
+// Loads returns the number of loads in the exchange, without those that the others do not wait for any more. A load
+// whose process has died counts until another load notices.
 func (x *Exchange) Loads() (n int) {
 	for i := range members {
-		if x.member(i).id.Load() != 0 {
+		if p := x.member(i); p.id.Load() != 0 && p.ignored.Load() == 0 {
 			n++
 		}
 	}

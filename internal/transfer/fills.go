@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transfer
+
+import (
+	"context"
+	"time"
+
+	"github.com/nebulaio/nebulaio/internal/transfer/exchange"
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/internal/transfer/tally"
+)
+
+// leastFills is the smallest number of blocks that a load reads at once into the shared memory. While one block is
+// copied there, the disk reads another.
+const leastFills = 2
+
+// fillsAtOnce returns how many blocks this load may read at once into the shared memory. All loads of the file
+// together then have about as many reads in flight as one load alone. With 16 reads at once in each of eight loads, a
+// virtual disk on a machine with an H200 was slower than with 16 in all.
+func (x *sharing) fillsAtOnce(depth int) int {
+	n := 1
+	if ex := x.trade.joined.Load(); ex != nil {
+		n = max(n, ex.Loads())
+	}
+	return max(leastFills, (depth+n-1)/n)
+}
+
+// sharesMemory reports whether the load has joined the memory that loads of a chunk's file share. A worker may then
+// wait for other loads before it has read the chunk.
+func (t *Load) sharesMemory(c *plan.Chunk) bool {
+	return len(t.shared) > 0 && t.shared[c.File] != nil && !c.Extra && c.Weave == nil &&
+		t.shared[c.File].trade.joined.Load() != nil
+}
+
+// isFilling reports whether the load reads so many blocks into the shared memory that one more worker would wait.
+func (t *Load) isFilling(c *plan.Chunk) bool {
+	if !t.sharesMemory(c) {
+		return false
+	}
+	x := t.shared[c.File]
+	ex := x.trade.joined.Load()
+	return ex != nil && !ex.Has(c.Off/exchange.Block) &&
+		x.trade.filling.full(func() int { return x.fillsAtOnce(t.e.opts.QueueDepth) })
+}
+
+// fillBlock reads a block past the page cache, in pieces, and copies each piece to p. Disks write more slowly to p
+// itself. The kernel often has no huge pages for shared memory, and all of it together does not stay in a CPU cache.
+func fillBlock(t *Load, x *sharing, block int64, p []byte) error {
+	most := func() int { return x.fillsAtOnce(t.e.opts.QueueDepth) }
+	x.trade.filling.take(most)
+	defer x.trade.filling.give(most)
+	if t.e.sched.hasFailed(&t.task) {
+		return context.Canceled // nobody sees it: the load has an error already
+	}
+	scratch := t.e.scratch.take(t.e.opts.block)
+	defer t.e.scratch.give(scratch)
+	off, n := x.blockRange(block)
+	a := x.f.Align().Offset
+	start := t.tally.Begin(tally.StageReadDirect)
+	for at := int64(0); at < n; {
+		via := scratch
+		if via == nil {
+			via = p[at:]
+		}
+		k := min(n-at, t.e.opts.block)
+		if err := x.f.ReadDirect(via[:(k+a-1)/a*a], off+at, int(k)); err != nil {
+			start.Drop()
+			return err
+		}
+		if scratch != nil {
+			copy(p[at:at+k], via)
+		}
+		at += k
+	}
+	took := start.Drop()
+	t.tally.Padded(n) // takeOver takes back what this load gets from the block: it may have got parts of it before
+	x.trade.mu.Lock()
+	defer x.trade.mu.Unlock()
+	if x.trade.fills == nil {
+		x.trade.fills = map[int64]time.Duration{}
+	}
+	x.trade.fills[block] = took
+	return nil
+}
