@@ -108,8 +108,8 @@ def ours(device: Device) -> Load:
 
 def fetch(device: Device) -> Load:
     """Return NebulaIO behind safetensors' prefetch API."""
-    package = importlib.import_module("nebulaio.safetensors")
     _load_library()
+    package = importlib.import_module("nebulaio.safetensors")
 
     def load(path: Path) -> Tensors:
         with package.safe_open(str(path), "pt", device=device.torch_name) as file, file.prefetch() as loader:
@@ -118,9 +118,15 @@ def fetch(device: Device) -> Load:
     return load
 
 
+def _nebulaio() -> Any:
+    """Return the package nebulaio, installed or of the source tree."""
+    methods.import_nebulaio()
+    return importlib.import_module("nebulaio")
+
+
 def _load_library() -> None:
     """Load NebulaIO's library before a load is timed, because the import of nebulaio does not load it."""
-    importlib.import_module("nebulaio").version()
+    _nebulaio().version()
 
 
 def _configure(settings: str) -> None:
@@ -131,7 +137,7 @@ def _configure(settings: str) -> None:
         if not equals:
             raise ValueError(f"setting {each!r} (expected NAME=VALUE, such as workers=12)")
         given[key] = int(value) if value.isdigit() else value
-    importlib.import_module("nebulaio").configure(**given)
+    _nebulaio().configure(**given)
 
 
 MAKERS: dict[str, Maker] = {
