@@ -44,8 +44,8 @@ class Plan(Protocol):
     def read(self, source: Deferred, why: str) -> Any:
         """Return a new tensor with the values of a deferred one, in its shape and strides."""
 
-    def touch(self, func: Any, tensors: list[Any]) -> None:
-        """Finish the recorded copies that an operation on real tensors would see."""
+    def touch(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Finish the recorded copies that an operation on these real tensors would see."""
 
 
 class Root:
@@ -148,11 +148,28 @@ class Deferred(_Tensor):
         return self.real(why)
 
 
-def defer(stored: Stored, plan: Plan, device: Any) -> Deferred:
-    """Return the deferred tensor of a stored one. Its `device` is where values are materialised."""
+def defer(stored: Stored, plan: Plan, device: Any, layouts: dict[Any, Any]) -> Deferred:
+    """Return the deferred tensor of a stored one. Its `device`, a torch.device, is where values are materialised.
+
+    `layouts` keeps tensors on the device meta for later calls: most tensors of a model have one of few shapes.
+    """
+    kind = stored.dtype, stored.shape
     with torch._C.DisableTorchFunction():
-        layout = torch.empty(stored.shape, dtype=stored.dtype, device="meta")
-    return Deferred(Root(stored, plan, layout, layout, torch.device(device)), layout, layout)
+        layout = layouts.get(kind)
+        if layout is None:
+            layout = layouts[kind] = torch.empty(stored.shape, dtype=stored.dtype, device="meta")
+        return Deferred(Root(stored, plan, layout, layout, device), layout, layout)
+
+
+def tensors_of(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Return the tensors among the arguments of an operation."""
+    if getattr(func, "_schema", None) is None:
+        leaves = _tree.tree_leaves((args, kwargs))  # a higher-order operation takes what it likes
+    else:
+        leaves = []
+        for value in (*args, *kwargs.values()):
+            leaves.extend(value if isinstance(value, (list, tuple)) else (value,))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def dispatch(func: Any, args: Any, kwargs: Any) -> Any:
@@ -190,7 +207,7 @@ def is_view(func: Any) -> bool:
 
 def _view(func: Any, first: Deferred, args: Any, kwargs: Any) -> Any:
     """Return the views that an operation makes of a deferred tensor, or None if they need values."""
-    if any(isinstance(leaf, torch.Tensor) for leaf in _tree.tree_leaves((args, kwargs))):
+    if tensors_of(func, args, kwargs):
         return None
     outer = func(first.outer, *args, **kwargs)  # raises what torch raises for a wrong argument
     if first.outer is first.inner:
@@ -245,7 +262,7 @@ def _eager(func: Any, args: Any, kwargs: Any) -> Any:
 
     args, kwargs = _tree.tree_map(replaced, (args, kwargs))
     if plans and others:
-        plans[0].touch(func, others)
+        plans[0].touch(func, others, {})
     found = func(*args, **kwargs)
     return _tree.tree_map(lambda leaf: back.get(id(leaf), leaf), found) if back else found
 

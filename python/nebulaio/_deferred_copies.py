@@ -140,14 +140,17 @@ def stored_view(copy: Copy) -> View:
 
 def memory_view(tensor: Any) -> View:
     """Return a tensor as a view of its device's memory."""
-    width = tensor.dtype.itemsize
-    strides = tuple(stride * width for stride in tensor.stride())
-    return View(tuple(tensor.shape), strides, tensor.data_ptr() if tensor.numel() else 0, width)
+    return _view_at(tensor, tensor.data_ptr() if tensor.numel() else 0)
 
 
 def storage_view(tensor: Any) -> View:
     """Return a tensor as a view of its storage."""
-    return memory_view(tensor)._replace(offset=tensor.storage_offset() * tensor.dtype.itemsize)
+    return _view_at(tensor, tensor.storage_offset() * tensor.dtype.itemsize)
+
+
+def _view_at(tensor: Any, offset: int) -> View:
+    width = tensor.dtype.itemsize
+    return View(tuple(tensor.shape), tuple([stride * width for stride in tensor.stride()]), offset, width)
 
 
 def _slabs(copy: Copy) -> Iterator[Copy]:

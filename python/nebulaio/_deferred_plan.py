@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments
-from ._deferred import Deferred, defer, dispatch, is_view
+from ._deferred import Deferred, defer, dispatch, is_view, tensors_of
 from ._deferred_copies import Copy, Runner, storage_view, summary
 from ._deferred_files import Files
 from ._deferred_geometry import Occupied
@@ -25,7 +25,6 @@ from ._handles import ProgressCallback
 torch: Any = importlib.import_module("torch")
 _overrides: Any = importlib.import_module("torch.overrides")
 _modes: Any = importlib.import_module("torch.utils._python_dispatch")
-_tree: Any = importlib.import_module("torch.utils._pytree")
 
 if TYPE_CHECKING:
 
@@ -103,10 +102,11 @@ class LoadPlan:
         return self._deferred(files, base)
 
     def _deferred(self, files: Files, base: int) -> Iterator[tuple[str, Deferred]]:
+        layouts: dict[Any, Any] = {}
         for tensors in files.tensors:
             for stored in tensors:
                 self._tensors += 1
-                yield stored.name, defer(stored._replace(file=base + stored.file), self, self.device)
+                yield stored.name, defer(stored._replace(file=base + stored.file), self, self.device, layouts)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -133,7 +133,7 @@ class LoadPlan:
             return False
         if target.numel() == 0:
             return True
-        part = source.inner.expand(target.shape)
+        part = source.inner if source.inner.shape == target.shape else source.inner.expand(target.shape)
         copy = Copy(target.detach(), source.root.stored, part)
         with self._lock:
             if threading.get_ident() == self._thread:
@@ -153,10 +153,10 @@ class LoadPlan:
             self._eager_bytes += value.numel() * value.dtype.itemsize
             return value
 
-    def touch(self, func: Any, tensors: Sequence[Any]) -> None:
-        """Run the recorded copies that an operation on real tensors would see."""
+    def touch(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Run the recorded copies that an operation on real tensors would see. See `_deferred.Plan`."""
         if self._pending and not is_view(func):
-            self._settle(tensors, str(func))
+            self._settle(tensors_of(func, args, kwargs), str(func))
 
     def touch_memory(self, tensor: Any, why: str) -> None:
         """Run the recorded copies to the memory of a real tensor."""
@@ -247,11 +247,10 @@ class _Operations(_DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        leaves = [leaf for leaf in _tree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if any(isinstance(leaf, Deferred) for leaf in leaves):
+        if Deferred in types:
             return dispatch(func, args, kwargs)
         with torch._C.DisableTorchFunction():
-            self._plan.touch(func, leaves)
+            self._plan.touch(func, args, kwargs)
             return func(*args, **kwargs)
 
 
