@@ -206,11 +206,7 @@ func (u *truth) restore() {
 	if !u.bypass || u.before == nil {
 		return
 	}
-	n, err := u.f.Since(u.before, 0, u.f.Size())
-	if err == nil && n > 0 {
-		n, err = u.f.DropSince(u.before)
-	}
-	u.left, u.leftErr = n, err
+	u.left, u.leftErr = u.f.DropSince(u.before)
 }
 
 // describe adds the unproven routes and the bytes left in the page cache to the report of a file. note explains bytes

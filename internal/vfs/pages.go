@@ -17,6 +17,9 @@ type Pages struct {
 	size int64    // bytes of the file
 	all  bool     // every page was cached
 	some []uint64 // one bit for each page, if all is false; nil if no page was cached
+	// hidden counts the bytes of cached pages that mincore did not report: the kernel was reading them, or a write had
+	// filled only a part of them.
+	hidden int64
 }
 
 // CachedPages returns the pages of the file that are in the page cache now. If the kernel does not report cached
@@ -28,14 +31,17 @@ func (f *File) CachedPages() (*Pages, error) {
 		return p, err
 	}
 	p.some = make([]uint64, (f.size/pageSize)/64+1)
+	found := int64(0)
 	err = f.eachCached(0, f.size, func(lo int64, vec []byte) error {
 		for i, v := range vec {
 			if page := lo/pageSize + int64(i); v&1 != 0 {
 				p.some[page/64] |= 1 << (page % 64)
+				found += pageSize
 			}
 		}
 		return nil
 	})
+	p.hidden = max(r.Cached-found, 0)
 	return p, err
 }
 
@@ -65,33 +71,47 @@ func (p *Pages) In(off, n int64) (sum int64) {
 	return sum
 }
 
-// Since counts the bytes of [off, off+n) that entered the page cache after the moment that p describes. If the file's
-// ProbeMethod is ProbeCachestat, Since also counts pages that the kernel is reading at this moment.
+// Since counts the bytes of [off, off+n) that entered the page cache after the moment that p describes.
 func (f *File) Since(p *Pages, off, n int64) (sum int64, err error) {
 	n = min(n, f.size-off)
 	if p.In(off, n) == 0 {
 		r, err := f.Residency(off, n)
 		return min(r.Cached, n), err
 	}
-	found := int64(0) // whole pages that mincore reports
-	err = f.eachCached(off, n, func(lo int64, vec []byte) error {
+	err = f.eachNew(p, off, n, func(lo, hi int64) error {
+		sum += min(hi, off+n) - max(lo, off)
+		return nil
+	})
+	return sum, err
+}
+
+// came counts the bytes of f that entered the page cache after the moment that p describes. If the file's
+// ProbeMethod is ProbeCachestat, came also counts pages that the kernel is reading at this moment.
+func (p *Pages) came(f *File) (sum int64, err error) {
+	if p.all {
+		return 0, nil
+	}
+	if p.some == nil || f.probe.method != ProbeCachestat {
+		return f.Since(p, 0, f.size)
+	}
+	found := int64(0) // bytes of the pages that mincore reports
+	err = f.eachCached(0, f.size, func(lo int64, vec []byte) error {
 		for i, v := range vec {
 			if v&1 == 0 {
 				continue
 			}
 			found += pageSize
 			if at := lo + int64(i)*pageSize; !p.has(at / pageSize) {
-				sum += min(at+pageSize, off+n) - max(at, off)
+				sum += min(pageSize, f.size-at)
 			}
 		}
 		return nil
 	})
-	if err != nil || f.probe.method != ProbeCachestat {
-		return sum, err
+	if err != nil {
+		return 0, err
 	}
-	// mincore does not report a page before its bytes have arrived, and cachestat does.
-	r, err := f.Residency(off, n)
-	return min(sum+max(r.Cached-found, 0), n), err
+	r, err := f.Residency(0, f.size)
+	return sum + max(r.Cached-found-p.hidden, 0), err
 }
 
 // DropSince asks the kernel to drop those pages of the file that entered the page cache after the moment that p
@@ -103,22 +123,22 @@ func (f *File) DropSince(p *Pages) (left int64, err error) {
 	}
 	defer f.Unpin()
 	// The kernel keeps pages while it reads them ahead. They can be dropped a moment later.
-	for try := range dropTries {
+	for pause := time.Millisecond; ; pause *= 2 {
+		if left, err = p.came(f); left == 0 || err != nil {
+			return 0, err
+		}
 		if err = f.eachNew(p, 0, f.size, f.forget); err != nil {
 			return 0, err
 		}
-		if left, err = f.Since(p, 0, f.size); left == 0 || err != nil {
-			break
+		if left, err = p.came(f); left == 0 || err != nil || pause > longestDrop {
+			return left, err
 		}
-		if try < dropTries-1 {
-			time.Sleep(time.Millisecond << try)
-		}
+		time.Sleep(pause)
 	}
-	return left, err
 }
 
-// dropTries is the number of attempts to drop pages, with 31 ms of waiting in total.
-const dropTries = 6
+// longestDrop is the longest pause between two attempts to drop pages. All pauses together take 31 ms.
+const longestDrop = 16 * time.Millisecond
 
 // forget drops the clean pages of [lo, hi), a range of whole pages.
 func (f *File) forget(lo, hi int64) error {
