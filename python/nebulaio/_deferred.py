@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ._deferred_files import Stored
+from .errors import UnsupportedError
 
 torch: Any = importlib.import_module("torch")
 _tree: Any = importlib.import_module("torch.utils._pytree")
@@ -33,6 +34,8 @@ else:
 _COPIES = {_aten.clone.default, _aten._to_copy.default}
 # The results of these views depend on strides, which a lazy clone does not have.
 _BY_STRIDE = {_aten.as_strided.default, _aten.view.dtype, _aten._reshape_alias.default}
+# Views whose values torch changes when it reads them.
+_CHANGED = {_aten._conj.default, _aten._neg_view.default}
 
 
 class Plan(Protocol):
@@ -161,10 +164,19 @@ def defer(stored: Stored, plan: Plan, device: Any, layouts: dict[Any, Any]) -> D
         return Deferred(Root(stored, plan, layout, layout, device), layout, layout)
 
 
+@functools.cache
+def is_deep(func: Any) -> bool:
+    """Return whether an operation may take tensors in lists of lists or in dicts, as collective operations do."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return True  # a higher-order operation takes what it likes
+    return any(str(one.type).count("List[") > 1 or "Dict(" in str(one.type) for one in schema.arguments)
+
+
 def tensors_of(func: Any, args: Any, kwargs: Any) -> list[Any]:
     """Return the tensors among the arguments of an operation."""
-    if getattr(func, "_schema", None) is None:
-        leaves = _tree.tree_leaves((args, kwargs))  # a higher-order operation takes what it likes
+    if is_deep(func):
+        leaves = _tree.tree_leaves((args, kwargs))
     else:
         leaves = []
         for value in (*args, *kwargs.values()):
@@ -207,7 +219,7 @@ def is_view(func: Any) -> bool:
 
 def _view(func: Any, first: Deferred, args: Any, kwargs: Any) -> Any:
     """Return the views that an operation makes of a deferred tensor, or None if they need values."""
-    if tensors_of(func, args, kwargs):
+    if func in _CHANGED or tensors_of(func, args, kwargs):
         return None
     outer = func(first.outer, *args, **kwargs)  # raises what torch raises for a wrong argument
     if first.outer is first.inner:
@@ -246,7 +258,7 @@ def _eager(func: Any, args: Any, kwargs: Any) -> Any:
     changed = _changed(func, args, kwargs)
     plans: list[Plan] = []
     others: list[Any] = []
-    back: dict[int, Deferred] = {}
+    back: dict[int, tuple[Deferred, Any]] = {}
 
     def replaced(leaf: Any) -> Any:
         if not isinstance(leaf, Deferred):
@@ -257,14 +269,20 @@ def _eager(func: Any, args: Any, kwargs: Any) -> Any:
         # A view of a written root shares its memory, as views of real tensors do.
         value = leaf.written(why) if id(leaf) in changed or is_view(func) else leaf.real(why)
         if id(leaf) in changed:
-            back[id(value)] = leaf
+            back[id(value)] = leaf, value
         return value
 
     args, kwargs = _tree.tree_map(replaced, (args, kwargs))
     if plans and others:
         plans[0].touch(func, others, {})
     found = func(*args, **kwargs)
-    return _tree.tree_map(lambda leaf: back.get(id(leaf), leaf), found) if back else found
+    for leaf, value in back.values():
+        if value.shape != leaf.outer.shape or value.stride() != leaf.outer.stride():
+            raise UnsupportedError(
+                f"{why} changes the shape of {leaf.root.stored.name!r} in place, which NebulaIO cannot do with a tensor "
+                "that has no memory yet (fix: use the operation that returns a new view, or the setting defer=false)"
+            )
+    return _tree.tree_map(lambda leaf: back[id(leaf)][0] if id(leaf) in back else leaf, found) if back else found
 
 
 def _changed(func: Any, args: Any, kwargs: Any) -> set[int]:

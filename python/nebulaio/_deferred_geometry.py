@@ -124,7 +124,7 @@ def overlap(one: View, other: View) -> bool:
 
 def _steps(view: View) -> Iterator[int]:
     for n, stride in zip(view.shape, view.strides):
-        if n > 1:
+        if n > 1 and stride:  # all elements of the others have one place
             yield stride
     yield view.itemsize
 
@@ -134,8 +134,8 @@ def _box(view: View, steps: Sequence[int]) -> list[tuple[int, int]] | None:
     counts = dict.fromkeys(steps, 1)
     counts[steps[-1]] = view.itemsize // steps[-1]
     for n, stride in zip(view.shape, view.strides):
-        if n > 1:
-            if stride <= 0 or (counts[stride] != 1 and stride != steps[-1]):
+        if n > 1 and stride:
+            if stride < 0 or (counts[stride] != 1 and stride != steps[-1]):
                 return None
             counts[stride] *= n
     rest, box = view.offset, []

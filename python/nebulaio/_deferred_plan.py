@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments
-from ._deferred import Deferred, defer, dispatch, is_view, tensors_of
+from ._deferred import Deferred, defer, dispatch, is_deep, is_view, tensors_of
 from ._deferred_copies import Copy, Runner, storage_view, summary
 from ._deferred_files import Files
 from ._deferred_geometry import Occupied
@@ -52,6 +52,7 @@ _RAW = {
     torch.Tensor.untyped_storage,
     torch.Tensor.__array__,
     torch.Tensor.__dlpack__,
+    torch.Tensor.__repr__,
     torch.Tensor.share_memory_,
 }
 GAP = 4096
@@ -133,6 +134,8 @@ class LoadPlan:
             return False
         if target.numel() == 0:
             return True
+        if any(n > 1 and stride == 0 for n, stride in zip(target.shape, target.stride())):
+            return False  # torch refuses it
         part = source.inner if source.inner.shape == target.shape else source.inner.expand(target.shape)
         copy = Copy(target.detach(), source.root.stored, part)
         with self._lock:
@@ -238,6 +241,11 @@ def _can_convert(source: Any, target: Any) -> bool:
     return source is target or (source.itemsize >= 1 and "x2" not in str(source) and "x2" not in str(target))
 
 
+def _is_wrapper(kind: Any) -> bool:
+    """Return whether tensors of a type handle operations themselves, as DTensor does."""
+    return kind is not Deferred and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
 class _Operations(_DispatchMode):
     """Sees every operation of torch in its thread."""
 
@@ -247,7 +255,9 @@ class _Operations(_DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if Deferred in types:
+        if any(_is_wrapper(one) for one in types):
+            self._plan.flush(str(func))  # the operations of a wrapper's own handler do not come here
+        if Deferred in types or (is_deep(func) and Deferred in map(type, tensors_of(func, args, kwargs))):
             return dispatch(func, args, kwargs)
         with torch._C.DisableTorchFunction():
             self._plan.touch(func, args, kwargs)
