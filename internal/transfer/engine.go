@@ -111,9 +111,8 @@ func (e *Engine) Prepare(dev device.Device) {
 	}
 }
 
-// Foresee finds out in the background which storage is below f. A load asks this question before its first read. So a
-// caller that has opened f can call Foresee to save time, if it will soon load f to dev. The caller may close f at any
-// time.
+// Foresee finds out in the background which storage is below f. A load of f to dev needs to know this before its first
+// read, and then need not wait for the answer. The caller may close f at any time.
 func (e *Engine) Foresee(dev device.Device, f *vfs.File) {
 	k, err := e.lane(dev)
 	if err != nil || f.Remote() != nil {

@@ -26,14 +26,15 @@ func (x *sharing) fillsAtOnce(depth int) int {
 	return max(leastFills, (depth+n-1)/n)
 }
 
-// sharesMemory reports whether the load has joined the memory that loads of a chunk's file share. A worker may then
-// wait for other loads before it has read the chunk.
+// sharesMemory reports whether this load shares memory with other loads of a chunk's file, and the chunk may be read
+// into that memory. A worker may then wait for the other loads before it reads the chunk.
 func (t *Load) sharesMemory(c *plan.Chunk) bool {
 	return len(t.shared) > 0 && t.shared[c.File] != nil && !c.Extra && c.Weave == nil &&
 		t.shared[c.File].trade.joined.Load() != nil
 }
 
-// isFilling reports whether the load reads so many blocks into the shared memory that one more worker would wait.
+// isFilling reports whether a worker that takes the chunk would wait. This is so if the chunk's block is not in the
+// shared memory, and the load is already reading as many blocks as it may read at once.
 func (t *Load) isFilling(c *plan.Chunk) bool {
 	if !t.sharesMemory(c) {
 		return false
@@ -44,8 +45,9 @@ func (t *Load) isFilling(c *plan.Chunk) bool {
 		x.trade.filling.full(func() int { return x.fillsAtOnce(t.e.opts.QueueDepth) })
 }
 
-// fillBlock reads a block past the page cache, in pieces, and copies each piece to p. Disks write more slowly to p
-// itself. The kernel often has no huge pages for shared memory, and all of it together does not stay in a CPU cache.
+// fillBlock reads a block past the page cache into p, the block's place in the shared memory. It reads the block in
+// pieces into a small buffer, and copies each piece to p. A read straight into p would be slower, because the shared
+// memory often has no huge pages and does not fit into a CPU cache.
 func fillBlock(t *Load, x *sharing, block int64, p []byte) error {
 	most := func() int { return x.fillsAtOnce(t.e.opts.QueueDepth) }
 	x.trade.filling.take(most)

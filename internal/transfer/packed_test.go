@@ -76,8 +76,8 @@ func TestLargeTensorsBesideSmallOnesGoByCuFile(t *testing.T) {
 	}
 }
 
-// TestPackedBytesHideNoOtherReason loads small tensors beside a large one where libcufile cannot be opened. The report
-// gives that reason, also if the small tensors come first.
+// TestPackedBytesHideNoOtherReason loads small tensors and a large one where libcufile cannot be opened. The report
+// says that libcufile cannot be opened, whether the small tensors or the large one come first.
 func TestPackedBytesHideNoOtherReason(t *testing.T) {
 	const large = 16 * units.MiB
 	path, want := writeFile(t, large+300_000, 49)

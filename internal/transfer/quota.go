@@ -4,16 +4,17 @@ package transfer
 
 import "sync"
 
-// quota limits how many goroutines do something at the same time. Those that wait get in by the order in which they
-// came. Each caller names the limit of that moment, which may change. The zero value is ready for use.
+// quota limits how many goroutines do something at the same time. Each of them takes a place first and gives it back
+// later. Goroutines that wait get their places in the order in which they came. The limit may change, so every call
+// gets a function that returns the limit. The zero value is ready for use.
 type quota struct {
 	mu    sync.Mutex
 	queue []chan struct{} // those that wait; closed when they have a place
 	taken int
 }
 
-// take waits until fewer than most() places are taken and nobody waits for longer, and takes a place. The caller gives
-// the place back.
+// take waits for a place and takes it. There is one if fewer than most() places are taken and no other goroutine has
+// waited longer. The caller gives the place back.
 func (q *quota) take(most func() int) {
 	q.mu.Lock()
 	if len(q.queue) == 0 && q.taken < most() {

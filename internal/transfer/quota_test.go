@@ -33,8 +33,7 @@ func TestAQuotaLimitsHowManyRun(t *testing.T) {
 	}
 }
 
-// TestAGrownLimitLetsAllIn raises the limit while goroutines wait: the next place that is given back lets in as many
-// as the new limit allows.
+// TestAGrownLimitLetsAllIn raises the limit while goroutines wait. When a place is given back then, all of them get in.
 func TestAGrownLimitLetsAllIn(t *testing.T) {
 	const waiting = 5
 	var q quota

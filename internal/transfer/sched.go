@@ -95,9 +95,9 @@ func (s *sched[J]) next(w plan.Way, n int, block bool) (job J, cs []plan.Chunk) 
 }
 
 // take takes the first chunks of one transfer for way w. count says how many, from the transfer's queue and the number
-// of queued chunks of all transfers. If count returns 0, other transfers come first; if it returns 0 for all, count is
-// asked again as if the first transfer were alone. If there is no chunk and block is set, take waits until there is one
-// or the scheduler is closed.
+// of queued chunks of all transfers. If count returns 0 for a transfer, take goes on to the next one. If count returns
+// 0 for all transfers, take calls count again for the first one, as if there were no others. If there is no chunk and
+// block is set, take waits until there is one or the scheduler is closed.
 func (s *sched[J]) take(w plan.Way, block bool, count func(job J, queue []plan.Chunk, all int) int) (job J,
 	cs []plan.Chunk) {
 	s.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 )
 
-// TestATransferThatWouldWaitComesLater: the chunks of a transfer whose count is 0 stay in the queue while another
-// transfer has some. Later the transfer is the first again.
+// TestATransferThatWouldWaitComesLater has transfers for which count returns 0 while other transfers have chunks. Their
+// chunks are taken last, in the order in which the transfers came.
 func TestATransferThatWouldWaitComesLater(t *testing.T) {
 	s := newSched[string]()
 	tasks := map[string]*task[string]{}

@@ -60,15 +60,15 @@ func (w *worker) run() {
 
 // count returns how many of a transfer's queued chunks the worker takes at once; all is the number of queued chunks of
 // all transfers. A load that shares its reads with others may change the order of its queue. Small chunks that follow
-// each other in the destination share a slot, as far as other workers have work, too. 0 lets another transfer come
-// first.
+// each other in the destination are taken together and share a slot, but some are left for the other workers. count
+// returns 0 if the worker would have to wait while other transfers have chunks.
 func (w *worker) count(t *Load, queue []plan.Chunk, all int) int {
 	if w.way == plan.ViaFill {
 		return fillRun
 	}
 	if w.way == plan.ViaDirect || w.way == plan.ViaDirectInPlace {
 		if all > len(queue) && t.isFilling(&queue[0]) {
-			return 0 // this worker would wait, and others have work for it
+			return 0
 		}
 		t.reorder(queue)
 		return t.run(queue)

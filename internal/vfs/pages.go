@@ -17,8 +17,8 @@ type Pages struct {
 	size int64    // bytes of the file
 	all  bool     // every page was cached
 	some []uint64 // one bit for each page, if all is false; nil if no page was cached
-	// hidden counts the bytes of cached pages that mincore did not report: the kernel was reading them, or a write had
-	// filled only a part of them.
+	// hidden is the number of bytes in cached pages that mincore did not report. mincore leaves out pages that the kernel
+	// is still reading, and pages of which a write has filled only a part.
 	hidden int64
 }
 

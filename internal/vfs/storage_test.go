@@ -112,27 +112,8 @@ func TestStoragesRememberAndAgree(t *testing.T) {
 }
 
 func TestPagesThatCameSinceAreDroppedAlone(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
 	data := bytes.Repeat([]byte("page"), 1<<20)
-	w, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = w.Write(data); err == nil {
-		err = w.Sync()
-	}
-	if err != nil || w.Close() != nil {
-		t.Fatal(err)
-	}
-	f, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if left, err := f.DropCache(); err != nil || left > 0 {
-		t.Skipf("the page cache keeps %d bytes: %v", left, err)
-	}
-	f.ExpectRandom(true)
+	f := coldFile(t, data)
 	buf := make([]byte, len(data))
 	if _, err := f.ReadAt(buf[:1<<20], 1<<20); err != nil {
 		t.Fatal(err)

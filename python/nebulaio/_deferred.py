@@ -34,7 +34,7 @@ else:
 _COPIES = {_aten.clone.default, _aten._to_copy.default}
 # The results of these views depend on strides, which a lazy clone does not have.
 _BY_STRIDE = {_aten.as_strided.default, _aten.view.dtype, _aten._reshape_alias.default}
-# Views whose values torch changes when it reads them.
+# These views have the memory of their source. torch conjugates or negates the values when it reads them.
 _CHANGED = {_aten._conj.default, _aten._neg_view.default}
 
 

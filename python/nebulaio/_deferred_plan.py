@@ -256,7 +256,8 @@ class _Operations(_DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if any(_is_wrapper(one) for one in types):
-            self._plan.flush(str(func))  # the operations of a wrapper's own handler do not come here
+            # A wrapper runs operations on the tensors inside it, and torch does not bring these operations here.
+            self._plan.flush(str(func))
         if Deferred in types or (is_deep(func) and Deferred in map(type, tensors_of(func, args, kwargs))):
             return dispatch(func, args, kwargs)
         with torch._C.DisableTorchFunction():

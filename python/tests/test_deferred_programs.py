@@ -66,7 +66,7 @@ def scattered_deferred(given: Any) -> Any:
 
 
 PROGRAMS: dict[str, Program] = {
-    # Views with several elements at one place, of memory with a recorded copy.
+    # A tensor is filled by a recorded copy and then expanded: several elements of the view are at one address.
     "expand": lambda given: filled(given["w"][0]).expand(4, 6).contiguous(),
     "scale": lambda given: filled(given["w"][:, :1]).expand(4, 6) * torch.ones(4, 6),
     "one": lambda given: filled(given["w"][0, :1]).expand(4).clone(),
@@ -79,7 +79,7 @@ PROGRAMS: dict[str, Program] = {
     "all_gather": gathered,
     "scatter": scattered,
     "scatter a deferred tensor": scattered_deferred,
-    # Wrappers run operations on their parts, which torch does not show to the plan.
+    # A wrapper runs operations on the tensors inside it, and the plan does not see these operations.
     "wrapper": lambda given: (wrapped(given)[0] + 1).a,
     "fill a wrapper": filled_wrapper,
     "wrapper in a list": lambda given: torch.cat([wrapped(given)[0]] * 2).a,
