@@ -41,8 +41,8 @@ type GatherOptions struct {
 	// a file has no checksums, the gather fails with kind NotFound.
 	Verify bool
 	// Gap is the smallest number of unwanted bytes between two wanted ranges of a file for which the ranges are read
-	// separately. Ranges with fewer unwanted bytes between them are covered by one read. 0 means 64 KiB. A smaller gap
-	// reads fewer bytes in more reads.
+	// separately. Ranges with fewer unwanted bytes between them are covered by one read from storage. 0 means 64 KiB. A
+	// smaller gap reads fewer bytes in more reads.
 	Gap int64
 	// Stream is a CUDA stream of the caller and is used if HasStream is set. Copies begin after the work that is
 	// already queued on the stream.

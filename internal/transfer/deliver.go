@@ -129,7 +129,12 @@ func deliverWoven(t *Load, c plan.Chunk, data []byte, s *slot) {
 		t.e.sched.done(&t.task, n)
 		return
 	}
-	send(t, c, data[:n], s, nil, func(to copier) error {
+	sendPacked(t, c, data[:n], s)
+}
+
+// sendPacked queues the copies of data, which has the wanted bytes of chunk c one after the other and is in slot s.
+func sendPacked(t *Load, c plan.Chunk, data []byte, s *slot) {
+	send(t, c, data, s, nil, func(to copier) error {
 		var at int64
 		for dst, k := range c.Places() {
 			if err := t.copyIn(dst, data[at:at+k], to); err != nil {

@@ -10,8 +10,8 @@
 //	sched.go         gives chunks to workers, in turn for each running transfer
 //	worker.go        takes a chunk and, if needed, a free staging slot
 //	a reader         reads the chunk in one of these ways:
-//	                 readcache.go (page cache), readdirect.go (O_DIRECT, into a slot or into the destination),
-//	                 uringreader.go (O_DIRECT by io_uring), netread.go (a server's reply),
+//	                 readcache.go and readrows.go (page cache), readdirect.go (O_DIRECT, into a slot or into the
+//	                 destination), uringreader.go (O_DIRECT by io_uring), netread.go (a server's reply),
 //	                 readcufile.go with cufilestream.go or cufilebatch.go (libcufile, to the device)
 //	sharing.go       lets loads of several processes read the same cold bytes of a file once; order.go chooses the next
 //	                 ones, and trade.go brings them into memory that the processes share; lend.go lets the device copy

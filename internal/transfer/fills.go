@@ -17,8 +17,8 @@ const leastFills = 2
 
 // fillsForDepth is the number of blocks that all loads of a file together read at once, for each read that one load
 // alone has in flight. A load alone copies to the device while its reads go on. A thread that fills a block copies
-// between two reads, and wakes up late on a busy machine. With eight loads to an H200, a virtual disk delivered 4.5 GB/s
-// to 16 fills in all, 5.0 GB/s to 32, and less to 16 fills in each load.
+// between two reads, and wakes up late on a busy machine. With eight loads to an H200, a virtual disk delivered
+// 4.5 GB/s to 16 fills in all, 5.0 GB/s to 32, and less to 16 fills in each load.
 const fillsForDepth = 2
 
 // fillsAtOnce returns how many blocks this load may read at once into the shared memory. The loads of the file share

@@ -58,8 +58,8 @@ func planLoad(ctx context.Context, t *Load) {
 			}
 		}
 		p := plan.Planner{Params: paramsFor(t, s.File, kept[s.File]), Ask: &inquirer{t: t, ctx: ctx, file: s.File,
-			packed: s.Weave != nil, asked: s.Extra}, Ramp: ramp, Ramps: t.e.opts.Workers}
-		if s.Weave != nil {
+			packed: s.Weave != nil && !s.Weave.Apart, asked: s.Extra}, Ramp: ramp, Ramps: t.e.opts.Workers}
+		if s.Weave != nil && !s.Weave.Apart {
 			t.e.mu.Lock()
 			t.packs = true
 			t.e.mu.Unlock()

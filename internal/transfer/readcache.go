@@ -3,6 +3,7 @@
 package transfer
 
 import (
+	"iter"
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -26,6 +27,10 @@ func readCached(t *Load, c plan.Chunk, buf []byte, s *slot) {
 			t.arrived(&c)
 			t.e.sched.drop(&t.task) // others bring its bytes
 		}
+		return
+	}
+	if byRows(t, &c) {
+		readRows(t, c, buf, s)
 		return
 	}
 	if c.NoWait {
@@ -79,20 +84,39 @@ func readPastCache(t *Load, c plan.Chunk, n int64, cufile bool) bool {
 		off := c.Off + n
 		stop := min(c.Off+c.Len, (off/size+1)*size)
 		n = stop - c.Off
-		rest, some := plan.Chunk{File: c.File, Off: off, Len: stop - off, Dst: c.Dst + device.Ptr(off-c.Off),
-			Extra: c.Extra, Verdict: plan.Verdict{Way: w}}, true
-		if c.Weave != nil {
-			rest, some = c.Weave.Narrow(rest, t.verify.covers(c.File))
-		}
-		if some {
-			t.expects(&rest)
-		}
-		if some && !t.e.sched.add(&t.task, rest) {
-			t.e.sched.drop(&t.task)
-			return false
+		rest := plan.Chunk{File: c.File, Off: off, Len: stop - off, Dst: c.Dst + device.Ptr(off-c.Off), Extra: c.Extra,
+			Weave: c.Weave, Verdict: plan.Verdict{Way: w}}
+		for part := range wantedOf(t, rest) {
+			t.expects(&part)
+			if !t.e.sched.add(&t.task, part) {
+				t.e.sched.drop(&t.task)
+				return false
+			}
 		}
 	}
 	return true
+}
+
+// wantedOf yields the parts of a chunk that must be read past the page cache: the chunk itself without unwanted bytes
+// at its ends or, if no unwanted byte may be read, its rows.
+func wantedOf(t *Load, c plan.Chunk) iter.Seq[plan.Chunk] {
+	return func(yield func(plan.Chunk) bool) {
+		w := c.Weave
+		switch {
+		case w == nil:
+			yield(c)
+		case w.Apart:
+			for row := range w.Rows(c.Off, c.Off+c.Len) {
+				if !yield(plan.Chunk{File: c.File, Off: row.Off, Len: row.Len, Dst: row.Dst, Verdict: c.Verdict}) {
+					return
+				}
+			}
+		default:
+			if part, some := w.Narrow(c, t.verify.covers(c.File)); some {
+				yield(part)
+			}
+		}
+	}
 }
 
 // hotPiece is the number of bytes that are read from the page cache before they are summed. They are then still in

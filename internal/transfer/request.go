@@ -87,7 +87,15 @@ type Peer struct {
 // runs yields the ranges that are read for the segments of the request.
 func (r *Request) runs() iter.Seq[plan.Run] {
 	_, addressable := r.Device.(device.Mapper)
-	return plan.Runs(r.Segments, r.Gap, addressable)
+	return plan.Runs(r.Segments, r.Gap, addressable, r.joint)
+}
+
+// joint reports whether a plan may keep the rows of a strided segment of a file together until it knows which of them
+// are in the page cache.
+func (r *Request) joint(file int) bool {
+	verified := file < len(r.Verify) && r.Verify[file] != nil
+	return (r.Route == report.RouteAuto || r.Route == report.RouteBuffered) && !verified &&
+		r.Files[file].Remote() == nil
 }
 
 // Ways in which bytes reach a peer, which is a further destination device of a load.

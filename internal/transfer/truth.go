@@ -89,11 +89,16 @@ func (u *truth) below(r report.RouteTaken) report.RouteTaken {
 func (u *truth) countBuffered(y *tally.Tally, c plan.Chunk, b vfs.Buffered, start tally.Start) {
 	own := min(c.Fetched, b.Cached)
 	b = u.buffered(vfs.Buffered{Cached: b.Cached - own, Missed: b.Missed + own}, c.Off, c.Len)
+	u.count(y, c.Extra, b, start)
+}
+
+// count counts a buffered read since start under the routes that its bytes took.
+func (u *truth) count(y *tally.Tally, extra bool, b vfs.Buffered, start tally.Start) {
 	missed := report.RouteTakenBuffered
 	if b.Missed > 0 { // the storage is not examined for bytes that came from memory
 		missed = u.below(report.RouteTakenBuffered)
 	}
-	y.ReadBuffered(c.Extra, b, missed, start)
+	y.ReadBuffered(extra, b, missed, start)
 }
 
 // readDirect calls read, which reads n bytes of the file, a superset of c, into buf with O_DIRECT. It counts the

@@ -100,6 +100,8 @@ func (w *worker) do(t *Load, c plan.Chunk) {
 		readCuFile(t, c)
 	case w.way == plan.ViaCache && t.inPlace(c):
 		readCached(t, c, t.port.mapper.Map(c.Dst, c.Len), nil)
+	case w.way == plan.ViaCache && t.port.mapper != nil && byRows(t, &c):
+		readRows(t, c, nil, nil)
 	default:
 		s := w.slot(t)
 		switch {

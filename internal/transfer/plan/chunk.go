@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/nebulaio/nebulaio/internal/device"
+	"github.com/nebulaio/nebulaio/internal/units"
 )
 
 // Way is the method by which a worker reads a chunk.
@@ -101,7 +102,61 @@ func (c *Chunk) Places() iter.Seq2[device.Ptr, int64] {
 
 // Weave lists the segments of a file range that has unwanted bytes between its segments. The segments of a Weave are
 // sorted by offset and do not overlap.
-type Weave struct{ Segs []Segment }
+type Weave struct {
+	Segs []Segment
+	// Apart is set if no unwanted byte may be read. Only chunks from the page cache then have the Weave.
+	Apart bool
+}
+
+// Rows yields the wanted bytes of the file range [lo, hi) in order, as segments that are not strided.
+func (w *Weave) Rows(lo, hi int64) iter.Seq[Segment] {
+	return func(yield func(Segment) bool) {
+		segs := w.Touching(lo, hi)
+		for i := range segs {
+			s := &segs[i]
+			for off, end := s.first(max(lo, s.Off)), min(hi, s.Off+s.Len); off < end; {
+				stop := end
+				if s.Strided() {
+					stop = min(end, off+s.Width-(off-s.Off)%s.Stride)
+				}
+				row := Segment{File: s.File, Off: off, Len: stop - off, Dst: s.Dst + device.Ptr(s.Before(off))}
+				if !yield(row) {
+					return
+				}
+				off = s.first(stop)
+			}
+		}
+	}
+}
+
+// wanted returns the number of wanted bytes of the file range [lo, hi).
+func (w *Weave) wanted(lo, hi int64) (n int64) {
+	segs := w.Touching(lo, hi)
+	for i := range segs {
+		n += segs[i].Before(hi) - segs[i].Before(lo)
+	}
+	return n
+}
+
+// rowGap is the mean number of unwanted bytes between two rows from which on the rows are read one by one from the page
+// cache. To copy fewer bytes takes less time than another system call.
+const rowGap = 4 * units.KiB
+
+// ByRows reports whether the wanted bytes of the file range [lo, hi) are read one by one, if they come from the page
+// cache.
+func (w *Weave) ByRows(lo, hi int64) bool {
+	if w.Apart {
+		return true
+	}
+	segs := w.Touching(lo, hi)
+	rows := int64(len(segs))
+	for i := range segs {
+		if s := &segs[i]; s.Strided() {
+			rows += (min(hi, s.Off+s.Len) - max(lo, s.Off)) / s.Stride
+		}
+	}
+	return hi-lo-w.wanted(lo, hi) >= max(1, rows-1)*rowGap
+}
 
 // Touching returns the segments that have bytes in the file range [lo, hi).
 func (w *Weave) Touching(lo, hi int64) []Segment {

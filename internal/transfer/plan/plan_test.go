@@ -40,6 +40,7 @@ type planCase struct {
 	known bool
 	segs  []Segment
 	gap   int64 // of the request
+	joint bool  // rows that are far apart are one run
 	ramps int   // chunks that grow to full size at the start
 	cu    bool
 }
@@ -102,12 +103,15 @@ func drawCase(c choices) planCase {
 				s.Width = 1 + c.pick(s.Stride)
 			}
 		}
+		k.joint = !k.Keep && c.pick(2) == 0
 	}
 	return k
 }
 
 // runs are the runs of the case. Memory is addressable where it has an alignment.
-func (k *planCase) runs() iter.Seq[Run] { return Runs(k.segs, k.gap, k.MemAlign > 0) }
+func (k *planCase) runs() iter.Seq[Run] {
+	return Runs(k.segs, k.gap, k.MemAlign > 0, func(int) bool { return k.joint })
+}
 
 // Residency and CuFile answer the planner.
 func (k *planCase) Residency(off, n int64) Residency { return k.residencyAt(off, n) }
@@ -180,7 +184,7 @@ func (k *planCase) check() string {
 			if c.Off != at || c.Len <= 0 || c.File != s.File || c.Dst != s.Dst+device.Ptr(c.Off-s.Off) {
 				return fmt.Sprintf("segment %d (%+v): chunk %d is %+v, expected to begin at %d", n, s, i, c, at)
 			}
-			if why := k.checkChunk(c); why != "" {
+			if why := k.checkChunk(c, false); why != "" {
 				return fmt.Sprintf("chunk %d (%+v) %s", i, c, why)
 			}
 			at += c.Len
@@ -271,6 +275,14 @@ func (c *Chunk) wanted() int64 {
 	return n
 }
 
+// wantedOf is how many bytes of the chunk a weave wants.
+func (c *Chunk) wantedOf(w *Weave) (n int64) {
+	for row := range w.Rows(c.Off, c.Off+c.Len) {
+		n += row.Len
+	}
+	return n
+}
+
 // offsets lists the file offset of each wanted byte of a chunk, byte by byte.
 func (c *Chunk) offsets() []int64 {
 	var out []int64
@@ -303,7 +315,9 @@ func (k *planCase) checkWoven(x Run, chunks []Chunk, i int) (int, string) {
 		if c.Len <= 0 || c.Off+c.Len > end || c.File != x.File || k.Keep && c.Off != at {
 			return i, fmt.Sprintf("chunk %d (%+v) does not follow %d", i, c, at)
 		}
-		if c.Way == ViaDirectInPlace {
+		if apart := x.Weave.Apart; apart && c.Way != ViaCache && (c.Weave != nil || c.wantedOf(x.Weave) != c.Len) {
+			return i, fmt.Sprintf("chunk %d (%+v) has bytes that nobody wants", i, c)
+		} else if c.Way == ViaDirectInPlace && !apart {
 			return i, fmt.Sprintf("chunk %d (%+v) is read into place", i, c)
 		}
 		if c.Extra && (!k.Keep || c.wanted() > 0) {
@@ -319,7 +333,7 @@ func (k *planCase) checkWoven(x Run, chunks []Chunk, i int) (int, string) {
 				return i, fmt.Sprintf("chunk %d (%+v) has an end that nobody wants", i, c)
 			}
 		}
-		if why := k.checkChunk(c); why != "" {
+		if why := k.checkChunk(c, true); why != "" {
 			return i, fmt.Sprintf("chunk %d (%+v) %s", i, c, why)
 		}
 		at = c.Off + c.Len
@@ -351,15 +365,15 @@ func (k *planCase) slotFor(w Way) int64 {
 	return k.Block
 }
 
-func (k *planCase) checkChunk(c Chunk) string {
+func (k *planCase) checkChunk(c Chunk, woven bool) string {
 	slot, end := k.slotFor(c.Way), c.Off+c.Len
 	lo, hi := c.Off/k.Align*k.Align, (end+k.Align-1)/k.Align*k.Align
 	if hi-lo > slot {
 		return "does not fit a slot when widened to the alignment"
 	}
 	ragged := k.MemAlign > 0 && c.Len < 2*k.Align // an end of what is read in place
-	if c.NoWait && (c.Way != ViaCache || k.known || !k.Direct || k.Route != report.RouteAuto ||
-		k.Cache == report.CacheKeep) {
+	if c.NoWait && (c.Way != ViaCache || k.known && (!woven || k.Keep) || !k.Direct ||
+		k.Route != report.RouteAuto || k.Cache == report.CacheKeep) {
 		return "asks for cached bytes where nothing follows from the answer"
 	}
 	switch c.Way {

@@ -79,7 +79,7 @@ func (p *Planner) planWindow(lo, hi int64) bool {
 	for off := lo; off < hi; {
 		stop := min(hi, (off/p.Leaf+1)*p.Leaf)
 		r := p.Ask.Residency(off, stop-off)
-		v := p.decide(r, stop-off)
+		v := p.decideWoven(r, off, stop)
 		if p.Direct && p.Route == report.RouteAuto && r.Known && r.Dirty > 0 {
 			p.Dirty += stop - off
 		}
@@ -143,8 +143,37 @@ func (p *Planner) decide(r Residency, n int64) Verdict {
 	return Verdict{Way: ViaCache}
 }
 
+// decideWoven is like decide, but counts only what is wanted of a range. If as many bytes are cached as are wanted,
+// they may be the wanted ones: the reader finds out.
+func (p *Planner) decideWoven(r Residency, lo, hi int64) Verdict {
+	v := p.decide(r, hi-lo)
+	if v.Way != ViaDirect && v.Way != ViaCuFile || !p.mayGoDirect() || p.run.Weave == nil || p.Keep || r.Cached == 0 {
+		return v
+	}
+	if n := p.run.Weave.wanted(lo, hi); float64(n-min(r.Cached, n)) <= p.MissLimit*float64(n) {
+		return Verdict{Way: ViaCache, NoWait: true, CuFile: v.Way == ViaCuFile}
+	}
+	return v
+}
+
+// cutRows yields the wanted bytes of [lo, hi) row by row.
+func (p *Planner) cutRows(lo, hi int64, v Verdict) bool {
+	whole := p.run
+	defer func() { p.run = whole }()
+	for row := range whole.Weave.Rows(lo, hi) {
+		p.run = Run{Segment: row}
+		if !p.cut(row.Off, row.Off+row.Len, v) {
+			return false
+		}
+	}
+	return true
+}
+
 // cut yields [lo, hi) in chunks that end at chunk-aligned file offsets.
 func (p *Planner) cut(lo, hi int64, v Verdict) bool {
+	if w := p.run.Weave; w != nil && w.Apart && v.Way != ViaCache {
+		return p.cutRows(lo, hi, v)
+	}
 	base := int64(p.run.Dst) - p.run.Off // the destination of the byte at file offset x is base + x
 	if v.Way == ViaDirect && p.MemAlign > 0 && !p.run.Extra && base%p.MemAlign == 0 && p.run.Weave == nil {
 		// Only whole aligned blocks can be read with O_DIRECT into the destination. The unaligned ends, less than a

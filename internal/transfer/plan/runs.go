@@ -9,10 +9,10 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 )
 
-// DefaultGap is the smallest number of unwanted bytes between two segments for which two reads are faster than one
-// read across the gap. A disk that reads 4 GB/s with 16 reads in flight reads fewer than DefaultGap bytes faster than
-// it begins another read. A copy from the page cache also copies fewer than DefaultGap bytes faster than another copy
-// begins.
+// DefaultGap is the smallest number of unwanted bytes between two segments for which two reads from storage are faster
+// than one read across the gap. A disk that reads 4 GB/s with 16 reads in flight reads fewer than DefaultGap bytes
+// faster than it begins another read. From the page cache, rows are read one by one from a smaller gap on: see
+// Weave.ByRows.
 const DefaultGap = 64 * units.KiB
 
 // StorageBlock is the size of one read from storage in bytes. On measured disks, 16 reads of 512 KiB in flight are at
@@ -32,10 +32,11 @@ type Run struct {
 
 // Runs yields the file ranges to read for the segments. Neighbouring segments are read together if fewer than `gap`
 // unwanted bytes are between them. The rows of a strided segment are read one by one if `gap` or more unwanted bytes
-// are between them. Segments of 16 MiB or more are not read together with others. If the CPU can address the
+// are between them. If the function joint returns true for the file, these rows are one run with a Weave that is Apart,
+// and otherwise each is a run. Segments of 16 MiB or more are not read together with others. If the CPU can address the
 // destination, shorter segments are not either, because the copy from a staging slot would cost more than a second
 // read.
-func Runs(segs []Segment, gap int64, addressable bool) iter.Seq[Run] {
+func Runs(segs []Segment, gap int64, addressable bool, joint func(file int) bool) iter.Seq[Run] {
 	through := func(s *Segment) bool { return !s.Strided() || s.Stride-s.Width < gap }
 	long := int64(longSegment)
 	if addressable {
@@ -45,6 +46,15 @@ func Runs(segs []Segment, gap int64, addressable bool) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		for i := 0; i < len(segs); {
 			s := &segs[i]
+			if !through(s) && joint(s.File) {
+				x := Run{Segment: Segment{File: s.File, Off: s.Off, Len: s.Len},
+					Weave: &Weave{Segs: segs[i : i+1 : i+1], Apart: true}}
+				if s.Len > 0 && !yield(x) {
+					return
+				}
+				i++
+				continue
+			}
 			if !through(s) {
 				for off := int64(0); off < s.Len; off += s.Stride {
 					row := Segment{File: s.File, Off: s.Off + off, Len: min(s.Width, s.Len-off),
@@ -65,7 +75,7 @@ func Runs(segs []Segment, gap int64, addressable bool) iter.Seq[Run] {
 			x := Run{Segment: s.plain()}
 			if j > i+1 || s.Strided() {
 				x.Segment = Segment{File: s.File, Off: s.Off, Len: end - s.Off}
-				x.Weave = &Weave{segs[i:j:j]}
+				x.Weave = &Weave{Segs: segs[i:j:j]}
 			}
 			if s.Len > 0 && !yield(x) {
 				return
