@@ -35,6 +35,16 @@ func cacheRanges(t *testing.T, path string, ranges []Extent) {
 	}
 }
 
+// somePages draws each whole page of a file with a probability.
+func somePages(rng *rand.Rand, size int64, probability float64) (some []Extent) {
+	for at := int64(0); at+4096 <= size; at += 4096 {
+		if rng.Float64() < probability {
+			some = append(some, Extent{Off: at, Len: 4096})
+		}
+	}
+	return some
+}
+
 // TestRowsOfWhichSomeAreCached loads one rank's part of each row. The part is read from the page cache if it is there,
 // also if no other byte of the file is. Everything else is read past the page cache.
 func TestRowsOfWhichSomeAreCached(t *testing.T) {
@@ -46,13 +56,7 @@ func TestRowsOfWhichSomeAreCached(t *testing.T) {
 		}
 		return all
 	}
-	rng := rand.New(rand.NewPCG(24, 1))
-	var some []Extent
-	for at := int64(0); at < size; at += 4096 {
-		if rng.IntN(3) > 0 {
-			some = append(some, Extent{Off: at, Len: 4096})
-		}
-	}
+	some := somePages(rand.New(rand.NewPCG(24, 1)), size, 0.67)
 	for name, c := range map[string]struct {
 		cached []Extent
 		hits   bool // every wanted byte comes from the page cache
@@ -102,5 +106,29 @@ func TestRowsOfWhichSomeAreCached(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestWovenSegmentsOfWhichSomePagesAreCached draws segments of all kinds and the pages of the file that are cached.
+func TestWovenSegmentsOfWhichSomePagesAreCached(t *testing.T) {
+	const size, rounds = 900_001, 12
+	rng := rand.New(rand.NewPCG(24, 2))
+	for dname, tg := range targets(t) {
+		t.Run(dname, func(t *testing.T) {
+			path, data := writeFile(t, size, rng.Uint64())
+			e := newEngine(t, Options{PoolSize: 16 * units.MiB})
+			b := alloc(t, tg.dev, 2*size)
+			for round := range rounds {
+				f := openFile(t, path)
+				dropped(t, f)
+				cacheRanges(t, path, somePages(rng, size, rng.Float64()))
+				req := Request{Device: tg.dev, Files: []*vfs.File{f}, Segments: drawWoven(rng, size, b.Ptr()),
+					Cache: report.CacheBypass, Gap: rng.Int64N(5) * DefaultGap / 4}
+				if round%3 == 2 {
+					req.Cache = report.CacheKeep
+				}
+				loadWoven(t, e, tg, b, req, data)
+			}
+		})
 	}
 }

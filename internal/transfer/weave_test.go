@@ -76,26 +76,31 @@ func TestWovenSegmentsArriveByEveryRoute(t *testing.T) {
 					if round%2 == 1 {
 						req.Verify = []*checksum.Sums{sumsOf(t, path, int64(checksum.MinBlock)<<rng.IntN(6))}
 					}
-					before := slices.Clone(tg.read(b.Ptr(), b.Size()))
-					tr := start(t, e, context.Background(), req)
-					if err := tr.Err(); err != nil {
-						t.Fatal(err)
-					}
-					want := before
-					var wanted int64
-					for _, s := range req.Segments {
-						wanted += int64(copy(want[s.Dst-b.Ptr():], take(data, s)))
-					}
-					if got := tg.read(b.Ptr(), b.Size()); !bytes.Equal(got, want) {
-						t.Fatalf("round %d: the destination differs; gap %d, segments %+v", round, req.Gap, req.Segments)
-					}
-					tg.idle()
-					checkReadReport(t, tr, wanted)
+					loadWoven(t, e, tg, b, req, data)
 					f.Close()
 				}
 			})
 		}
 	}
+}
+
+// loadWoven loads the segments of a request into b, and holds all of b against a slicer of data.
+func loadWoven(t *testing.T, e *Engine, tg target, b device.Buffer, req Request, data []byte) {
+	t.Helper()
+	want := slices.Clone(tg.read(b.Ptr(), b.Size()))
+	tr := start(t, e, context.Background(), req)
+	if err := tr.Err(); err != nil {
+		t.Fatal(err)
+	}
+	var wanted int64
+	for _, s := range req.Segments {
+		wanted += int64(copy(want[s.Dst-b.Ptr():], take(data, s)))
+	}
+	if got := tg.read(b.Ptr(), b.Size()); !bytes.Equal(got, want) {
+		t.Fatalf("the destination differs; gap %d, segments %+v", req.Gap, req.Segments)
+	}
+	tg.idle()
+	checkReadReport(t, tr, wanted)
 }
 
 // checkReadReport holds the sums of a report against each other.
