@@ -9,6 +9,7 @@
 #   build/gpu/run.sh door [run.py args]   the benchmark of objects
 #   build/gpu/run.sh data [data.py args]  the benchmark of loaders of training data
 #   build/gpu/run.sh checkpoint [checkpoint.py args]  the benchmark of checkpoints of torch
+#   build/gpu/run.sh serving OUT [PART...]  models beside the loaders of serving programs, from `make gpu-serving`
 #   build/gpu/run.sh top [top.py args]    nebulaio top beside nvidia-smi while the GPU works
 #   build/gpu/run.sh snippets [PAGE...]   the snippets of the documentation that need a GPU
 #   build/gpu/run.sh unpack               only unpacks the bundle, as every other word does first
@@ -19,6 +20,9 @@ for packed in "$here"/*.gz; do
 done
 for packed in peers clients native; do
 	[ ! -e "$here/$packed.tgz" ] || { tar -C "$here" -xzf "$here/$packed.tgz" && rm "$here/$packed.tgz"; }
+done
+for packed in "$here"/*.tar.xz; do # such a machine may lack xz, but has Python
+	[ ! -e "$packed" ] || { python3 -m tarfile -e "$packed" "$here" && rm "$packed"; }
 done
 export NEBULAIO_LIBRARY=$here/libnebulaio.so NEBULAIO_CLI=$here/nebulaio
 export PYTHONPATH=$here/python${PYTHONPATH:+:$PYTHONPATH}
@@ -52,6 +56,7 @@ bench) exec bash "$here/bench/run.sh" "$@" ;;
 door) PYTHONPATH=$PYTHONPATH:$here/peers exec python3 "$here/bench/door/run.py" --objects-program "$here/objects" --workdir "${WORKDIR:-/var/tmp}" "$@" ;;
 data) exec python3 "$here/bench/data.py" --workdir "${WORKDIR:-/var/tmp}/bench-data" "$@" ;;
 checkpoint) exec python3 "$here/bench/checkpoint.py" --workdir "${WORKDIR:-/var/tmp}/bench-checkpoint" "$@" ;;
+serving) exec bash "$here/serving.sh" "$@" ;;
 top) exec python3 "$here/top.py" "$here/nebulaio" "$@" ;;
 snippets)
 	ln -sf libnebulaio.so "$here/libnebulaio.so.3"
@@ -69,7 +74,7 @@ snippets)
 	;;
 unpack) ;;
 *)
-	echo "run.sh: unknown word $what; expected test, bench, door, data, checkpoint, top, snippets or unpack" >&2
+	echo "run.sh: unknown word $what; expected test, bench, door, data, checkpoint, serving, top, snippets or unpack" >&2
 	exit 2
 	;;
 esac
