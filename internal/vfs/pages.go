@@ -127,7 +127,7 @@ func (f *File) DropSince(p *Pages) (left int64, err error) {
 		if left, err = p.came(f); left == 0 || err != nil {
 			return 0, err
 		}
-		if err = f.eachNew(p, 0, f.size, f.forget); err != nil {
+		if err = p.forgetNew(f); err != nil {
 			return 0, err
 		}
 		if left, err = p.came(f); left == 0 || err != nil || pause > longestDrop {
@@ -145,24 +145,61 @@ func (f *File) forget(lo, hi int64) error {
 	return errs.Wrap("drop page cache", f.path, unix.Fadvise(f.buffered, lo, hi-lo, unix.FADV_DONTNEED))
 }
 
+// forgetNew drops the clean pages of f that were not cached when p was taken. In a window in which the kernel has more
+// pages than mincore reports, it also drops the others. squashfs leaves such pages without content if two threads read
+// the same of its blocks.
+func (p *Pages) forgetNew(f *File) error {
+	return f.eachCached(0, f.size, func(lo int64, vec []byte) error {
+		hidden := false
+		if f.probe.method == ProbeCachestat {
+			r, err := f.Residency(lo, int64(len(vec))*pageSize)
+			if err != nil {
+				return err
+			}
+			hidden = r.Cached > pagesIn(vec)*pageSize
+		}
+		return eachRun(len(vec), func(i int) bool {
+			return (hidden || vec[i]&1 != 0) && !p.has(lo/pageSize+int64(i))
+		}, func(first, end int) error {
+			return f.forget(lo+int64(first)*pageSize, lo+int64(end)*pageSize)
+		})
+	})
+}
+
 // eachNew calls do for each run of whole pages in [off, off+n) that are cached
 // now and were not when p was taken.
 func (f *File) eachNew(p *Pages, off, n int64, do func(lo, hi int64) error) error {
-	return f.eachCached(off, n, func(at int64, vec []byte) error {
-		first := at / pageSize
-		for i := 0; i < len(vec); i++ {
-			begin := i
-			for i < len(vec) && vec[i]&1 != 0 && !p.has(first+int64(i)) {
-				i++
-			}
-			if i > begin {
-				if err := do((first+int64(begin))*pageSize, (first+int64(i))*pageSize); err != nil {
-					return err
-				}
+	return f.eachCached(off, n, func(lo int64, vec []byte) error {
+		return eachRun(len(vec), func(i int) bool {
+			return vec[i]&1 != 0 && !p.has(lo/pageSize+int64(i))
+		}, func(first, end int) error {
+			return do(lo+int64(first)*pageSize, lo+int64(end)*pageSize)
+		})
+	})
+}
+
+// eachRun calls do for each run [first, end) of the numbers below n for which is returns true.
+func eachRun(n int, is func(i int) bool, do func(first, end int) error) error {
+	for i := 0; i < n; i++ {
+		first := i
+		for i < n && is(i) {
+			i++
+		}
+		if i > first {
+			if err := do(first, i); err != nil {
+				return err
 			}
 		}
-		return nil
-	})
+	}
+	return nil
+}
+
+// pagesIn counts the pages that mincore reports in vec.
+func pagesIn(vec []byte) (n int64) {
+	for _, v := range vec {
+		n += int64(v & 1)
+	}
+	return n
 }
 
 // cachedWindow is the size from which a range is halved before its pages are listed.

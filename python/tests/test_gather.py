@@ -96,12 +96,19 @@ def test_segments_of_any_order_arrive(tmp_path: Path, verify: bool) -> None:
     assert report.bytes == sum(m.size for m in places)
 
 
-@pytest.mark.parametrize(("gap", "read"), [(0, 99 * 16384 + 4096), (4096, 100 * 4096)])
-def test_a_gap_separates_rows(tmp_path: Path, gap: int, read: int) -> None:
-    content = os.urandom(100 * 16384)
+@pytest.mark.parametrize(
+    ("gap", "width", "stride", "read"),
+    [
+        (0, 1024, 4096, 99 * 4096 + 1024),
+        (1024, 1024, 4096, 100 * 1024),
+        (0, 4096, 16384, 100 * 4096),  # rows in the page cache that are far apart are copied one by one
+    ],
+)
+def test_a_gap_separates_rows(tmp_path: Path, gap: int, width: int, stride: int, read: int) -> None:
+    content = os.urandom(100 * stride)
     (tmp_path / "a.bin").write_bytes(content)
-    rows = Memory(bytes(100 * 4096))
-    segment = Segment(0, 0, 99 * 16384 + 4096, rows.address, 4096, 16384)
+    rows = Memory(bytes(100 * width))
+    segment = Segment(0, 0, 99 * stride + width, rows.address, width, stride)
     with hold(tmp_path / "a.bin"):  # reads of absent pages are cut at other places
         report = _gather.read([tmp_path / "a.bin"], [segment], device="host", gap=gap, cache="keep")
     assert rows.content() == wanted(content, segment)
