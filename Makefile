@@ -416,7 +416,7 @@ LOADERS = safetensors==0.9.0rc1 fastsafetensors==0.5.0 instanttensor==0.2.2 kvik
 LOADERS_FOR = $(foreach v,17 24 27 28,--platform manylinux_2_$(v)_x86_64) --platform manylinux2014_x86_64
 
 .PHONY: gpu-serving
-gpu-serving: tools ## Collect the benchmark of models and loaders of other projects for a GPU machine into build/gpu, which then runs build/gpu/run.sh serving OUT
+gpu-serving: tools ## Collect our model loader and those of other projects in build/gpu, for build/gpu/run.sh serving OUT on a GPU machine
 	rm -rf build/gpu && mkdir -p build/gpu
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o build/gpu/nebulaio ./cmd/nebulaio
 	CGO_ENABLED=1 $(GO) build $(LIBFLAGS) -o build/gpu/libnebulaio.so ./capi
@@ -424,7 +424,7 @@ gpu-serving: tools ## Collect the benchmark of models and loaders of other proje
 	cp -r python bench VERSION go.mod test/gpu/run.sh test/gpu/serving.sh build/gpu/ && rm -rf build/gpu/libnebulaio.h build/gpu/python/tests build/gpu/bench/tests
 	find build/gpu \( -name __pycache__ -o -name '.*_cache' \) -prune -exec rm -rf {} +
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/loaders --no-deps --python-version $(GPU_PYTHON) --only-binary=:all: $(LOADERS_FOR) $(LOADERS)
-	cd build/gpu && tar -cf - nebulaio libnebulaio.so objects loaders | xz -T2 >programs.tar.xz && rm -rf nebulaio libnebulaio.so objects loaders
+	cd build/gpu && $(PYTHON) -m tarfile -c programs.tar.xz nebulaio libnebulaio.so objects loaders && rm -rf nebulaio libnebulaio.so objects loaders
 	@du -sh build/gpu && test $$(du -sm build/gpu | cut -f1) -le 60 || { echo "build/gpu is larger than 60 MiB"; exit 1; }
 
 .PHONY: gpu-versions

@@ -15,10 +15,10 @@ import (
 // copied there, the disk reads another.
 const leastFills = 2
 
-// fillsForDepth is the number of blocks that all loads of a file together read at once, for each read that one load
-// alone has in flight. A load alone copies to the device while its reads go on. A thread that fills a block copies
-// between two reads, and wakes up late on a busy machine. With eight loads to an H200, a virtual disk delivered
-// 4.5 GB/s to 16 fills in all, 5.0 GB/s to 32, and less to 16 fills in each load.
+// fillsForDepth says how many times as many reads all loads of a file together have in flight as one load alone. A load
+// alone copies to the device while it reads. A thread that fills a block of shared memory copies between two of its
+// reads, and then reads nothing. With eight loads to an H200, a virtual disk delivered 4.5 GB/s if all loads together
+// had 16 reads in flight, and 5.0 GB/s with 32. With 16 reads in each load, it delivered less.
 const fillsForDepth = 2
 
 // fillsAtOnce returns how many blocks this load may read at once into the shared memory. The loads of the file share

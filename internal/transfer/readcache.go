@@ -97,8 +97,8 @@ func readPastCache(t *Load, c plan.Chunk, n int64, cufile bool) bool {
 	return true
 }
 
-// wantedOf yields the parts of a chunk that must be read past the page cache: the chunk itself without unwanted bytes
-// at its ends or, if no unwanted byte may be read, its rows.
+// wantedOf yields the parts of chunk c that must be read if c is not in the page cache. If no unwanted byte may be
+// read, these parts are the rows of c. Otherwise the only part is c without the unwanted bytes at its ends.
 func wantedOf(t *Load, c plan.Chunk) iter.Seq[plan.Chunk] {
 	return func(yield func(plan.Chunk) bool) {
 		w := c.Weave

@@ -13,10 +13,10 @@ func byRows(t *Load, c *plan.Chunk) bool {
 	return c.Weave != nil && !c.Extra && !t.verify.covers(c.File) && c.Weave.ByRows(c.Off, c.Off+c.Len)
 }
 
-// readRows reads the rows of a chunk through the page cache, and nothing between them. Without a slot, it reads them
-// into the destination. Otherwise it packs them into buf, the memory of slot s, and copies them to the device. If the
-// chunk is NoWait, readRows ends at the first byte that is not cached, and queues the rest to be read past the page
-// cache.
+// readRows reads the rows of a chunk through the page cache, and nothing between them. If s is nil, readRows reads the
+// rows into the destination. Otherwise it packs them into buf, the memory of slot s, and copies them to the device. If
+// the chunk is NoWait, readRows stops at the first byte that is not cached, and queues the rest for a reader that does
+// not use the page cache.
 func readRows(t *Load, c plan.Chunk, buf []byte, s *slot) {
 	f, u, end := t.req.Files[c.File], t.truths[c.File], c.Off+c.Len
 	start := t.tally.Begin(tally.StageReadCache)
@@ -72,8 +72,8 @@ func readRows(t *Load, c plan.Chunk, buf []byte, s *slot) {
 	t.e.sched.done(&t.task, n)
 }
 
-// hasRow reports whether a row is in the page cache, as far as the kernel tells. A failed read with RWF_NOWAIT would
-// make the kernel read ahead.
+// hasRow reports whether a row is in the page cache. If the kernel does not tell, hasRow returns true, and the read
+// finds out. It is asked before the read because a failed read with RWF_NOWAIT makes the kernel read ahead.
 func hasRow(f *vfs.File, row plan.Segment) bool {
 	hit, known := f.CachedBytes(row.Off, row.Len)
 	return !known || hit == row.Len

@@ -17,7 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/report"
 )
 
-// cacheRanges brings ranges of a file into the page cache, and no page next to them.
+// cacheRanges reads ranges of a file into the page cache. Readahead is off, so no other page enters the page cache.
 func cacheRanges(t *testing.T, path string, ranges []Extent) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -35,7 +35,7 @@ func cacheRanges(t *testing.T, path string, ranges []Extent) {
 	}
 }
 
-// somePages draws each whole page of a file with a probability.
+// somePages returns a random choice of the whole pages of a file. Each page is chosen with the given probability.
 func somePages(rng *rand.Rand, size int64, probability float64) (some []Extent) {
 	for at := int64(0); at+4096 <= size; at += 4096 {
 		if rng.Float64() < probability {
@@ -45,8 +45,9 @@ func somePages(rng *rand.Rand, size int64, probability float64) (some []Extent) 
 	return some
 }
 
-// TestRowsOfWhichSomeAreCached loads one rank's part of each row. The part is read from the page cache if it is there,
-// also if no other byte of the file is. Everything else is read past the page cache.
+// TestRowsOfWhichSomeAreCached loads the part of each row that one rank wants. If the part is in the page cache, the
+// load must read it from there, even if no other byte of the file is cached. The load must read all other bytes with
+// O_DIRECT.
 func TestRowsOfWhichSomeAreCached(t *testing.T) {
 	const size, width, stride, first = 6 * units.MiB, 4096, 4 * 4096, 4096
 	path, data := writeFile(t, size, 2401)
@@ -109,7 +110,8 @@ func TestRowsOfWhichSomeAreCached(t *testing.T) {
 	}
 }
 
-// TestWovenSegmentsOfWhichSomePagesAreCached draws segments of all kinds and the pages of the file that are cached.
+// TestWovenSegmentsOfWhichSomePagesAreCached loads random segments of all kinds while random pages of the file are in
+// the page cache.
 func TestWovenSegmentsOfWhichSomePagesAreCached(t *testing.T) {
 	const size, rounds = 900_001, 12
 	rng := rand.New(rand.NewPCG(24, 2))

@@ -90,7 +90,7 @@ func (r *Request) runs() iter.Seq[plan.Run] {
 	return plan.Runs(r.Segments, r.Gap, addressable, r.joint)
 }
 
-// joint reports whether a plan may keep the rows of a strided segment of a file together until it knows which of them
+// joint reports whether the rows of a strided segment of a file stay one run until the planner has asked which of them
 // are in the page cache.
 func (r *Request) joint(file int) bool {
 	verified := file < len(r.Verify) && r.Verify[file] != nil

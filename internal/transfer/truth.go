@@ -92,7 +92,7 @@ func (u *truth) countBuffered(y *tally.Tally, c plan.Chunk, b vfs.Buffered, star
 	u.count(y, c.Extra, b, start)
 }
 
-// count counts a buffered read since start under the routes that its bytes took.
+// count adds a buffered read, which began at start, to the tally. It counts bytes under the routes that they took.
 func (u *truth) count(y *tally.Tally, extra bool, b vfs.Buffered, start tally.Start) {
 	missed := report.RouteTakenBuffered
 	if b.Missed > 0 { // the storage is not examined for bytes that came from memory

@@ -84,7 +84,7 @@ func TestWovenSegmentsArriveByEveryRoute(t *testing.T) {
 	}
 }
 
-// loadWoven loads the segments of a request into b, and holds all of b against a slicer of data.
+// loadWoven loads the segments of a request into b. It compares all of b with what take finds in data.
 func loadWoven(t *testing.T, e *Engine, tg target, b device.Buffer, req Request, data []byte) {
 	t.Helper()
 	want := slices.Clone(tg.read(b.Ptr(), b.Size()))

@@ -17,8 +17,8 @@ type Pages struct {
 	size int64    // bytes of the file
 	all  bool     // every page was cached
 	some []uint64 // one bit for each page, if all is false; nil if no page was cached
-	// hidden is the number of bytes in cached pages that mincore did not report. mincore leaves out pages that the kernel
-	// is still reading, and pages of which a write has filled only a part.
+	// hidden is the number of bytes in cached pages that mincore did not report. mincore leaves out pages that the
+	// kernel is still reading, and pages of which a write has filled only a part.
 	hidden int64
 }
 
@@ -145,9 +145,9 @@ func (f *File) forget(lo, hi int64) error {
 	return errs.Wrap("drop page cache", f.path, unix.Fadvise(f.buffered, lo, hi-lo, unix.FADV_DONTNEED))
 }
 
-// forgetNew drops the clean pages of f that were not cached when p was taken. In a window in which the kernel has more
-// pages than mincore reports, it also drops the others. squashfs leaves such pages without content if two threads read
-// the same of its blocks.
+// forgetNew drops the clean pages of f that were not cached when p was taken. mincore does not report pages without
+// content, which squashfs leaves if two threads read the same block. So forgetNew also asks cachestat how many pages a
+// window has. If there are more than mincore reports, forgetNew asks the kernel to drop the unreported pages too.
 func (p *Pages) forgetNew(f *File) error {
 	return f.eachCached(0, f.size, func(lo int64, vec []byte) error {
 		hidden := false
@@ -178,7 +178,7 @@ func (f *File) eachNew(p *Pages, off, n int64, do func(lo, hi int64) error) erro
 	})
 }
 
-// eachRun calls do for each run [first, end) of the numbers below n for which is returns true.
+// eachRun finds the numbers from 0 to n-1 for which is(i) returns true. It calls do for each run [first, end) of them.
 func eachRun(n int, is func(i int) bool, do func(first, end int) error) error {
 	for i := 0; i < n; i++ {
 		first := i

@@ -48,8 +48,8 @@ func (f *File) ReadBuffered(p []byte, off int64) (Buffered, error) {
 }
 
 // ReadCached copies bytes from the page cache into p, without I/O, up to the first missing page. ReadCached returns
-// the number of bytes copied. The caller has pinned the file, because a read of many rows would spend much of its time
-// with that.
+// the number of bytes copied. The caller must have pinned the file. If each of many small reads pinned it, pinning
+// would take much of their time.
 func (f *File) ReadCached(p []byte, off int64) int64 {
 	n := 0
 	for n < len(p) {

@@ -13,8 +13,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// TestPagesThatMincoreLeavesOutAreDropped brings pages into the page cache of which only a part has content. mincore
-// does not report such pages. squashfs makes pages without content if two threads read the same of its blocks.
+// TestPagesThatMincoreLeavesOutAreDropped makes pages in the page cache that have only a part of their content. mincore
+// does not report such pages, and does not report the empty pages that squashfs may leave. A load must drop them too.
 func TestPagesThatMincoreLeavesOutAreDropped(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting file systems needs root")
@@ -37,7 +37,8 @@ func TestPagesThatMincoreLeavesOutAreDropped(t *testing.T) {
 	}
 }
 
-// dropHidden drops the pages of writes to parts of pages, while the first bytes of the file are cached.
+// dropHidden writes parts of pages, so that mincore does not report these pages, and then drops them. The first `there`
+// bytes of the file are in the page cache before and after.
 func dropHidden(t *testing.T, p place, there int64) {
 	f, err := vfs.Open(p.path)
 	if err != nil {

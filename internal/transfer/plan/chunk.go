@@ -104,11 +104,13 @@ func (c *Chunk) Places() iter.Seq2[device.Ptr, int64] {
 // sorted by offset and do not overlap.
 type Weave struct {
 	Segs []Segment
-	// Apart is set if no unwanted byte may be read. Only chunks from the page cache then have the Weave.
+	// Apart is set if no unwanted byte may be read. The Weave is then only in chunks that are read from the page cache;
+	// otherwise each row is a chunk.
 	Apart bool
 }
 
-// Rows yields the wanted bytes of the file range [lo, hi) in order, as segments that are not strided.
+// Rows yields the rows of wanted bytes in the file range [lo, hi), in order of offset. Each row is a segment without
+// unwanted bytes.
 func (w *Weave) Rows(lo, hi int64) iter.Seq[Segment] {
 	return func(yield func(Segment) bool) {
 		segs := w.Touching(lo, hi)
@@ -138,12 +140,12 @@ func (w *Weave) wanted(lo, hi int64) (n int64) {
 	return n
 }
 
-// rowGap is the mean number of unwanted bytes between two rows from which on the rows are read one by one from the page
-// cache. To copy fewer bytes takes less time than another system call.
+// rowGap is the smallest mean number of unwanted bytes between two rows for which the rows are copied from the page
+// cache one by one. Fewer unwanted bytes are copied faster than another system call is made.
 const rowGap = 4 * units.KiB
 
-// ByRows reports whether the wanted bytes of the file range [lo, hi) are read one by one, if they come from the page
-// cache.
+// ByRows reports whether the rows in the file range [lo, hi) are to be copied from the page cache one by one. If not,
+// one read copies the rows and the unwanted bytes between them.
 func (w *Weave) ByRows(lo, hi int64) bool {
 	if w.Apart {
 		return true

@@ -275,7 +275,7 @@ func (c *Chunk) wanted() int64 {
 	return n
 }
 
-// wantedOf is how many bytes of the chunk a weave wants.
+// wantedOf returns how many bytes of the chunk are wanted by the Weave w.
 func (c *Chunk) wantedOf(w *Weave) (n int64) {
 	for row := range w.Rows(c.Off, c.Off+c.Len) {
 		n += row.Len

@@ -143,8 +143,8 @@ func (p *Planner) decide(r Residency, n int64) Verdict {
 	return Verdict{Way: ViaCache}
 }
 
-// decideWoven is like decide, but counts only what is wanted of a range. If as many bytes are cached as are wanted,
-// they may be the wanted ones: the reader finds out.
+// decideWoven is like decide, but counts only the wanted bytes of the range. r does not say which bytes are cached. If
+// as many bytes are cached as are wanted, they may be the wanted ones. The reader then tries the page cache first.
 func (p *Planner) decideWoven(r Residency, lo, hi int64) Verdict {
 	v := p.decide(r, hi-lo)
 	if v.Way != ViaDirect && v.Way != ViaCuFile || !p.mayGoDirect() || p.run.Weave == nil || p.Keep || r.Cached == 0 {

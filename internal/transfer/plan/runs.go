@@ -11,8 +11,7 @@ import (
 
 // DefaultGap is the smallest number of unwanted bytes between two segments for which two reads from storage are faster
 // than one read across the gap. A disk that reads 4 GB/s with 16 reads in flight reads fewer than DefaultGap bytes
-// faster than it begins another read. From the page cache, rows are read one by one from a smaller gap on: see
-// Weave.ByRows.
+// faster than it begins another read. For the page cache, the limit is smaller: see Weave.ByRows.
 const DefaultGap = 64 * units.KiB
 
 // StorageBlock is the size of one read from storage in bytes. On measured disks, 16 reads of 512 KiB in flight are at
@@ -31,11 +30,10 @@ type Run struct {
 }
 
 // Runs yields the file ranges to read for the segments. Neighbouring segments are read together if fewer than `gap`
-// unwanted bytes are between them. The rows of a strided segment are read one by one if `gap` or more unwanted bytes
-// are between them. If the function joint returns true for the file, these rows are one run with a Weave that is Apart,
-// and otherwise each is a run. Segments of 16 MiB or more are not read together with others. If the CPU can address the
-// destination, shorter segments are not either, because the copy from a staging slot would cost more than a second
-// read.
+// unwanted bytes are between them. If `gap` or more unwanted bytes are between the rows of a strided segment, each row
+// is a run of its own. But if joint returns true for the file, these rows are one run with a Weave that is Apart.
+// Segments of 16 MiB or more are not read together with others. If the CPU can address the destination, shorter
+// segments are not either, because the copy from a staging slot would cost more than a second read.
 func Runs(segs []Segment, gap int64, addressable bool, joint func(file int) bool) iter.Seq[Run] {
 	through := func(s *Segment) bool { return !s.Strided() || s.Stride-s.Width < gap }
 	long := int64(longSegment)
