@@ -37,18 +37,24 @@ const (
 //
 // One worker at a time talks to the device, and no other worker waits for it: a worker that finds the device taken
 // leaves its copies to the one that has it. When workers waited, a copy of 1 MiB took 45 µs instead of 20.
+//
+// The checksums of a batch also start by one call, and one mark tells their end. With calls and marks for each slot,
+// verified loads sent each slot alone.
 type convoy struct {
-	queue device.CopyBatcher
+	queue  device.CopyBatcher
+	summer device.SumBatcher // nil if the queue starts checksums one by one
 
 	mu   sync.Mutex
 	held []*seat // copies that wait, in order
 
-	moving sync.Mutex    // taken by the worker that talks to the device; only tried, never waited for
-	full   atomic.Bool   // mostFlying batches are on their way
-	flying []*batch      // on their way, the oldest first; guarded by moving
-	marks  []device.Mark // guarded by moving
-	seats  []*seat       // of the batch that is being queued; guarded by moving
-	copies []device.Copy // of these seats; guarded by moving
+	moving sync.Mutex        // taken by the worker that talks to the device; only tried, never waited for
+	full   atomic.Bool       // mostFlying batches are on their way
+	flying []*batch          // on their way, the oldest first; guarded by moving
+	summed []*batch          // copied, with checksums on their way, the oldest first; guarded by moving
+	marks  []device.Mark     // guarded by moving
+	seats  []*seat           // of the batch that is being queued; guarded by moving
+	copies []device.Copy     // of these seats; guarded by moving
+	sums   []device.SumStart // of these seats; guarded by moving
 }
 
 // batch is several copies with one mark.
@@ -57,14 +63,18 @@ type batch struct {
 	err      error       // valid after ended
 	unqueued bool        // nothing of the batch was queued; valid after ended
 	ended    atomic.Bool // the device has done the copies, or they failed
+
+	sums   device.Mark // behind the checksums; nil if none started together
+	sumErr error       // valid after proved
+	proved atomic.Bool // the checksums have ended; set after ended
 }
 
 // seat is the place of a slot's copies in a convoy. A seat takes the copies of one slot after the other.
 type seat struct {
 	convoy *convoy
 	copies []device.Copy
-	after  func(m device.Mark) error // queues work after the copies, which end with m; nil if there is none
-	late   error                     // the error of after; valid when the batch has ended
+	sum    device.SumStart // starts after the copies; its Sum is nil if there is none
+	late   error           // why the sum did not start; valid when the batch has ended
 	bytes  int64
 	batch  atomic.Pointer[batch] // nil while the copies are held
 }
@@ -75,7 +85,8 @@ func convoyOf(q device.Queue) *convoy {
 	if !ok || !b.Batches() {
 		return nil
 	}
-	return &convoy{queue: b}
+	summer, _ := q.(device.SumBatcher)
+	return &convoy{queue: b, summer: summer}
 }
 
 // add takes the copies of a seat. They go now, or later when any seat of the convoy is added or asked for. After an
@@ -125,6 +136,12 @@ func (v *convoy) advance() {
 		}
 		v.flying = v.flying[1:]
 		v.end(b, err)
+		if b.sums != nil {
+			v.summed = append(v.summed, b)
+		}
+	}
+	for len(v.summed) > 0 && v.prove(v.summed[0]) {
+		v.summed = v.summed[1:]
 	}
 	for len(v.flying) < mostFlying {
 		b := v.board()
@@ -136,16 +153,22 @@ func (v *convoy) advance() {
 	v.full.Store(len(v.flying) >= mostFlying)
 }
 
-// end records the result of a batch. The mark of a batch that failed is in no known state and not used again.
+// end records the result of a batch.
 func (v *convoy) end(b *batch, err error) {
-	switch {
-	case err == nil:
-		v.marks = append(v.marks, b.mark)
-	case b.mark != nil:
-		err = errors.Join(err, b.mark.Close())
-	}
-	b.err = err
+	b.err = v.takeBack(b.mark, err)
 	b.ended.Store(true)
+}
+
+// takeBack keeps a mark for later batches. The mark of work that failed is in no known state and not used again.
+func (v *convoy) takeBack(m device.Mark, err error) error {
+	switch {
+	case m == nil:
+	case err == nil:
+		v.marks = append(v.marks, m)
+	default:
+		err = errors.Join(err, m.Close())
+	}
+	return err
 }
 
 // board makes a batch of the first waiting seats, or returns nil if no seat waits.
@@ -204,13 +227,19 @@ func (v *convoy) launchAlone() {
 
 // giveMark gives a batch a mark that is not in use. After an error nothing of the batch is queued.
 func (v *convoy) giveMark(b *batch) (err error) {
-	if k := len(v.marks); k > 0 {
-		b.mark, v.marks = v.marks[k-1], v.marks[:k-1]
-		return nil
-	}
-	b.mark, err = v.queue.NewMark()
+	b.mark, err = v.anyMark()
 	b.unqueued = err != nil
 	return err
+}
+
+// anyMark returns a mark that is not in use.
+func (v *convoy) anyMark() (device.Mark, error) {
+	if k := len(v.marks); k > 0 {
+		m := v.marks[k-1]
+		v.marks = v.marks[:k-1]
+		return m, nil
+	}
+	return v.queue.NewMark()
 }
 
 // fly marks the end of a batch of seats, whose copies were queued or failed with err.
@@ -222,11 +251,7 @@ func (v *convoy) fly(b *batch, seats []*seat, err error) {
 		v.end(b, err)
 		return
 	}
-	for _, s := range seats {
-		if s.after != nil {
-			s.late = s.after(b.mark)
-		}
-	}
+	v.startSums(b, seats)
 	v.flying = append(v.flying, b)
 }
 
@@ -235,7 +260,7 @@ func (v *convoy) close() error {
 	if v == nil {
 		return nil
 	}
-	v.move() // a batch whose seats were all asked for has ended
+	v.move() // the copies and sums of a batch whose seats were all asked for have ended
 	var all []error
 	for _, m := range v.marks {
 		all = append(all, m.Close())
@@ -260,10 +285,13 @@ func (s *seat) Done() (bool, error) {
 func (s *seat) unqueued() bool { return s.batch.Load().unqueued }
 
 // Wait waits until the copies of the seat have ended or failed, and returns their error.
-func (s *seat) Wait() error {
+func (s *seat) Wait() error { return poll(s.Done) }
+
+// poll waits until done reports true, and returns its error.
+func poll(done func() (bool, error)) error {
 	pause := seatPoll
 	for began := time.Now(); ; {
-		if done, err := s.Done(); done {
+		if ok, err := done(); ok {
 			return err
 		}
 		if time.Since(began) > longCopy {

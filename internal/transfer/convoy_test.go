@@ -54,9 +54,10 @@ func pinnedConvoy(t *testing.T, d device.Device, size int64) (*convoy, []byte) {
 	return v, r.Bytes()[:size]
 }
 
-// newWaiting adds the copies of all seats to a convoy. The first mostFlying seats go to the GPU, each as a batch of its
-// own. The convoy holds the other seats.
-func newWaiting(t *testing.T, without []string, arrange func(g *fakegpu.GPU)) *waiting {
+// newWaiting adds the copies of all seats to a convoy, after it has called each function of `with` for each seat. The
+// first mostFlying seats go to the GPU, each as a batch of its own. The convoy holds the other seats.
+func newWaiting(t *testing.T, without []string, arrange func(g *fakegpu.GPU),
+	with ...func(w *waiting, i int)) *waiting {
 	t.Helper()
 	g := fakegpu.Build(t, fakegpu.Options{Without: without})
 	d := g.Open("cuda:0")
@@ -78,6 +79,9 @@ func newWaiting(t *testing.T, without []string, arrange func(g *fakegpu.GPU)) *w
 		w.all[i] = seat{convoy: w.v, copies: []device.Copy{
 			{Dst: w.dst + device.Ptr(i*seatSize), Src: part[:seatSize/2]},
 			{Dst: w.dst + device.Ptr(i*seatSize+seatSize/2), Src: part[seatSize/2:]}}}
+		for _, f := range with {
+			f(w, i)
+		}
 		w.added[i] = w.v.add(&w.all[i])
 	}
 	return w

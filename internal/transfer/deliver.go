@@ -217,10 +217,7 @@ func send(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies fu
 // sendTogether gives the copies of data, which is in s, to the device's convoy. If sum is not nil, the convoy also
 // queues the checksum on the device.
 func sendTogether(t *Load, c plan.Chunk, data []byte, s *slot, sum device.Sum, copies func(to copier) error) {
-	s.seat.convoy, s.seat.copies, s.seat.after = t.port.convoy, s.seat.copies[:0], nil
-	if sum != nil {
-		s.seat.after = func(m device.Mark) error { return t.verify.start(sum, m, c) }
-	}
+	s.seat.convoy, s.seat.copies, s.seat.sum = t.port.convoy, s.seat.copies[:0], t.verify.describeSum(sum, c)
 	err := copies(func(dst device.Ptr, part []byte) error {
 		s.seat.copies = append(s.seat.copies, device.Copy{Dst: dst, Src: part})
 		return nil
@@ -244,6 +241,25 @@ func waitSum(s device.Sum) error {
 	return s.Wait()
 }
 
+// waitSum waits for the checksum of the slot's bytes. The copy has ended.
+func (s *slot) waitSum() error {
+	if s.mark == &s.seat {
+		return s.seat.WaitSum()
+	}
+	return waitSum(s.sum)
+}
+
+// sumDone reports without blocking whether waitSum would return at once.
+func (s *slot) sumDone() (bool, error) {
+	switch {
+	case s.sum == nil:
+		return true, nil
+	case s.mark == &s.seat:
+		return s.seat.SumDone()
+	}
+	return s.sum.Done()
+}
+
 // settle waits for the slot's copy and checksum, and counts the chunk as delivered.
 func settle(s *slot) {
 	if s.t == nil {
@@ -251,7 +267,7 @@ func settle(s *slot) {
 	}
 	start := s.t.tally.Begin(tally.StageWaitCopy)
 	err := s.mark.Wait()
-	sumErr := waitSum(s.sum) // the sum ends after the copy, but does not report errors of the copy
+	sumErr := s.waitSum() // the sum ends after the copy, but does not report errors of the copy
 	if err != nil && !(s.mark == &s.seat && s.seat.unqueued()) {
 		// The mark does not show whether the copy is done. The destination is free only when the queue is empty, and
 		// the load reads no more meanwhile.

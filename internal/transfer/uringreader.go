@@ -204,10 +204,8 @@ func (u *uringReader) collect(wait bool) {
 			if done, err := s.mark.Done(); !done && err == nil {
 				return
 			}
-			if s.sum != nil {
-				if done, err := s.sum.Done(); !done && err == nil {
-					return
-				}
+			if done, err := s.sumDone(); !done && err == nil {
+				return
 			}
 		}
 		settle(s)

@@ -146,8 +146,17 @@ func (v *verifier) start(sum device.Sum, m device.Mark, c plan.Chunk) error {
 	if sum == nil {
 		return nil
 	}
+	x := v.describeSum(sum, c)
+	return sum.Start(m, x.Ptr, x.N, x.First, x.Size)
+}
+
+// describeSum returns how the checksum of a chunk starts on the device; nil as sum means none.
+func (v *verifier) describeSum(sum device.Sum, c plan.Chunk) device.SumStart {
+	if sum == nil {
+		return device.SumStart{}
+	}
 	first, size := v.proof.Tiles(c.File, c.Off)
-	return sum.Start(m, c.Dst, c.Len, first, size)
+	return device.SumStart{Sum: sum, Ptr: c.Dst, N: c.Len, First: first, Size: size}
 }
 
 // judge compares the checksums that the device computed for a chunk.

@@ -117,6 +117,7 @@ type mark struct {
 	q        *queue
 	event    uintptr
 	recorded bool
+	sums     uintptr // the stream of sums that the event is recorded on; 0 means that of the queue
 }
 
 // NewMark creates a mark, which is a CUDA event.
@@ -134,7 +135,7 @@ func (q *queue) NewMark() (device.Mark, error) {
 
 func (m *mark) Record() error {
 	d := m.q.dev.drv
-	m.recorded = true
+	m.recorded, m.sums = true, 0
 	return d.withContext(m.q.dev.ctx, func() error {
 		return d.check("cuEventRecord", d.fn.eventRecord.Call(m.event, m.q.stream))
 	})
@@ -144,6 +145,13 @@ func (m *mark) Wait() error {
 	ts := unix.NsecToTimespec(int64(pollEvery))
 	for {
 		if done, err := m.Done(); done || err != nil {
+			if err != nil && m.sums != 0 {
+				// The event does not show whether the kernels have ended.
+				d := m.q.dev.drv
+				err = errors.Join(err, d.withContext(m.q.dev.ctx, func() error {
+					return d.check("cuStreamSynchronize", d.fn.streamSynchronize.Call(m.sums))
+				}))
+			}
 			return err
 		}
 		_ = unix.Nanosleep(&ts, nil) // an early wakeup does no harm

@@ -164,50 +164,104 @@ func (y *sums) close(g *Device) error {
 // Start implements device.Sum. Start queues three steps on a stream: a wait for the mark m, a checksum kernel with
 // one thread block for each tile of memory, and an event.
 func (s *sum) Start(m device.Mark, p device.Ptr, n, first, size int64) error {
+	one := [1]device.SumStart{{Sum: s, Ptr: p, N: n, First: first, Size: size}}
+	return s.q.startSums(s.stream, m, one[:], &s.mark)
+}
+
+// StartAll implements device.SumBatcher. The kernels go to one stream, between one wait and one event.
+func (q *queue) StartAll(after device.Mark, all []device.SumStart, end device.Mark) error {
+	last, _ := end.(*mark)
+	if last == nil || last.q.dev != q.dev || len(all) == 0 {
+		return errs.New(errs.Invalid, "sum on", q.dev.info.ID,
+			fmt.Sprintf("%d sums with the end %T; expected one or more, and a mark of this device", len(all), end))
+	}
+	return q.startSums(q.sums.next(), after, all, last)
+}
+
+// next returns the stream for the next sums. The queue has made a sum, so there is a stream.
+func (y *sums) next() uintptr {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.turn++
+	return y.streams[y.turn%len(y.streams)]
+}
+
+// startSums queues the kernels of all sums on a stream, behind the mark m and before the mark last.
+func (q *queue) startSums(stream uintptr, m device.Mark, all []device.SumStart, last *mark) error {
 	const op = "sum on"
-	g, behind := s.q.dev, (*mark)(nil)
+	g, behind := q.dev, (*mark)(nil)
 	if behind, _ = m.(*mark); behind == nil || behind.q.dev != g {
 		return errs.New(errs.Invalid, op, g.info.ID, "the mark is of another device")
-	}
-	if n < 1 || first < 1 || first > size || size > device.SumTile || p == 0 {
-		return errs.New(errs.Invalid, op, g.info.ID,
-			fmt.Sprintf("%d bytes at 0x%x in tiles of %d and %d; expected some bytes, and tiles of at most %d, the first not "+
-				"the largest", n, uint64(p), first, size, device.SumTile))
-	}
-	tiles := int64(1)
-	if n > first {
-		tiles += (n - first + size - 1) / size
-	}
-	if tiles > int64(len(s.results)) {
-		return errs.New(errs.Invalid, op, g.info.ID, fmt.Sprintf("%d tiles; there is room for %d", tiles, len(s.results)))
 	}
 	fn, err := g.loadCRC64()
 	if err != nil {
 		return err
 	}
-	d, args := g.drv, [5]uint64{uint64(p), uint64(n), uint64(first), uint64(size), s.at}
-	params := [5]unsafe.Pointer{ptr(&args[0]), ptr(&args[1]), ptr(&args[2]), ptr(&args[3]),
-		ptr(&args[4])} // the driver copies what they point to before it returns
-	s.n = int(tiles)
+	for i := range all {
+		if err := q.checkSum(&all[i]); err != nil {
+			return errs.Wrap(op, g.info.ID, err)
+		}
+	}
+	d := g.drv
 	err = d.withContext(g.ctx, func() error {
 		if behind.recorded {
-			if err := d.check("cuStreamWaitEvent", d.fn.streamWaitEvent.Call(s.stream, behind.event, 0)); err != nil {
+			if err := d.check("cuStreamWaitEvent", d.fn.streamWaitEvent.Call(stream, behind.event, 0)); err != nil {
 				return err
 			}
 		}
-		if err := d.check("cuLaunchKernel", d.fn.launchKernel.Call(fn, uintptr(tiles), 1, 1, sumThreads, 1, 1, 0, s.stream,
-			ptr(&params), 0)); err != nil {
-			return err
+		var err error
+		for i := range all {
+			if err = g.launchSum(fn, stream, &all[i]); err != nil {
+				break
+			}
 		}
-		s.mark.recorded = true
-		err := d.check("cuEventRecord", d.fn.eventRecord.Call(s.mark.event, s.stream))
+		if err == nil {
+			last.recorded, last.sums = true, stream
+			err = d.check("cuEventRecord", d.fn.eventRecord.Call(last.event, stream))
+		}
 		if err != nil {
-			// The kernel runs, but its own event cannot be waited for.
-			err = errors.Join(err, d.check("cuStreamSynchronize", d.fn.streamSynchronize.Call(s.stream)))
+			// Kernels may run, but no event tells their end.
+			err = errors.Join(err, d.check("cuStreamSynchronize", d.fn.streamSynchronize.Call(stream)))
 		}
 		return err
 	})
 	return errs.Wrap(op, g.info.ID, err)
+}
+
+// checkSum checks the arguments of a sum.
+func (q *queue) checkSum(x *device.SumStart) error {
+	s, _ := x.Sum.(*sum)
+	if s == nil || s.q.dev != q.dev {
+		return errs.New(errs.Invalid, "", "", "the sum is of another device")
+	}
+	if x.N < 1 || x.First < 1 || x.First > x.Size || x.Size > device.SumTile || x.Ptr == 0 {
+		return errs.New(errs.Invalid, "", "",
+			fmt.Sprintf("%d bytes at 0x%x in tiles of %d and %d; expected some bytes, and tiles of at most %d, the first not "+
+				"the largest", x.N, uint64(x.Ptr), x.First, x.Size, device.SumTile))
+	}
+	if n := tilesOf(x); n > int64(len(s.results)) {
+		return errs.New(errs.Invalid, "", "", fmt.Sprintf("%d tiles; there is room for %d", n, len(s.results)))
+	}
+	return nil
+}
+
+// tilesOf returns the number of tiles of a sum.
+func tilesOf(x *device.SumStart) int64 {
+	if x.N <= x.First {
+		return 1
+	}
+	return 1 + (x.N-x.First+x.Size-1)/x.Size
+}
+
+// launchSum queues the kernel of one sum.
+func (g *Device) launchSum(fn, stream uintptr, x *device.SumStart) error {
+	s := x.Sum.(*sum)
+	args := [5]uint64{uint64(x.Ptr), uint64(x.N), uint64(x.First), uint64(x.Size), s.at}
+	params := [5]unsafe.Pointer{ptr(&args[0]), ptr(&args[1]), ptr(&args[2]), ptr(&args[3]),
+		ptr(&args[4])} // the driver copies what they point to before it returns
+	s.n = int(tilesOf(x))
+	return g.drv.check("cuLaunchKernel", g.drv.fn.launchKernel.Call(fn, uintptr(s.n), 1, 1, sumThreads, 1, 1, 0, stream,
+		ptr(&params), 0))
 }
 
 func (s *sum) Done() (bool, error) { return s.mark.Done() }
@@ -219,11 +273,10 @@ func (s *sum) Wait() error {
 	for {
 		done, err := s.mark.Done()
 		if err != nil {
-			// The event does not show whether the kernel has ended.
-			d := s.q.dev.drv
-			return errs.Wrap("sum on", s.q.dev.info.ID, errors.Join(err, d.withContext(s.q.dev.ctx, func() error {
-				return d.check("cuStreamSynchronize", d.fn.streamSynchronize.Call(s.stream))
-			})))
+			if ended := s.mark.Wait(); ended != nil {
+				err = ended
+			}
+			return errs.Wrap("sum on", s.q.dev.info.ID, err)
 		}
 		if done {
 			return nil
