@@ -57,9 +57,9 @@ func (k *crew) need(w plan.Way, t *Load) error {
 	if staged && !t.prepared[w] {
 		t.prepared[w] = true
 		if w == plan.ViaCache {
-			k.pool.Prepare(t.port.dev, staging.Large, k.slotsFor(t))
+			k.pool.PrepareNow(t.port.dev, staging.Large, k.slotsFor(t))
 		} else {
-			k.pool.Prepare(t.port.dev, staging.Small, staging.All)
+			k.pool.PrepareNow(t.port.dev, staging.Small, staging.All)
 		}
 	}
 	return nil
@@ -205,7 +205,7 @@ func (k *crew) enterSave(t *Save) error {
 	}
 	for _, p := range t.from.ports {
 		if p.mapper == nil {
-			k.pool.Prepare(p.dev, staging.Write, staging.All)
+			k.pool.PrepareNow(p.dev, staging.Write, staging.All)
 		}
 	}
 	k.running++
@@ -226,6 +226,18 @@ func (k *crew) prepare(dev device.Device) {
 	k.pool.Prepare(dev, staging.Large, 2*k.opts.Workers) // the size of the load is not known yet
 	if !k.started[plan.ViaCache] {
 		k.started[plan.ViaCache] = k.start(plan.ViaCache) == nil
+	}
+}
+
+// prepareCold prepares the staging memory for reads from storage to dev.
+func (k *crew) prepareCold(dev device.Device) {
+	if _, ok := dev.(device.Mapper); ok {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.closed && k.pool.Open() == nil {
+		k.pool.PrepareNow(dev, staging.Small, staging.All)
 	}
 }
 

@@ -3,7 +3,6 @@
 package transfer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/transfer/tally"
 	"github.com/nebulaio/nebulaio/internal/units"
+	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
 
@@ -46,7 +46,9 @@ type cuFileUse struct {
 
 	mu      sync.Mutex
 	refused *report.Refusal // the first reason why cuFile is not used
-	packed  *report.Refusal // why cuFile left bytes that are packed; told if there is no other reason
+	packed  *vfs.File       // the first file of which bytes are packed, which cuFile cannot do; or nil
+	early   *vfs.File       // the first file of which bytes were planned before its direct path was judged; or nil
+	ahead   int64           // the number of these bytes
 }
 
 // extentOf is a range of device memory that is registered with libcufile.
@@ -70,31 +72,87 @@ func (u *cuFileUse) refuse(on, reason, fix string) {
 	}
 }
 
-// passOver records why cuFile does not read bytes of a file that are packed in host memory.
+// chooses reports whether the load itself chooses between cuFile and other ways.
+func (u *cuFileUse) chooses() bool {
+	return u.req.Route == report.RouteAuto && u.port.mapper == nil && u.req.Device.Info().Kind != device.Host &&
+		u.e.opts.DirectPath != nil
+}
+
+// passOver records that cuFile does not read bytes of a file, because they are packed in host memory.
 func (u *cuFileUse) passOver(file int) {
-	if u.req.Route != report.RouteAuto || u.port.mapper != nil || u.e.opts.DirectPath == nil {
-		return
-	}
-	f := u.req.Files[file]
-	if p := u.e.directPath(f, u.req.Device.Info()); !p.Plausible {
-		u.refuse(f.Path(), p.Reason, p.Fix)
+	if !u.chooses() {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.packed == nil {
-		u.packed = &report.Refusal{What: "cufile", On: f.Path(),
+		u.packed = u.req.Files[file]
+	}
+}
+
+// planned is called at the end of the plan, while the files are open. It begins what the report has to tell.
+func (u *cuFileUse) planned() {
+	u.mu.Lock()
+	f := u.packed
+	u.mu.Unlock()
+	if f != nil {
+		u.e.judgeLater(f, u.req.Device.Info())
+	}
+}
+
+// mostAhead is the number of bytes that a load plans without cuFile while the direct path of their file is being
+// judged: one window. A disk of 5 GB/s reads them in 13 ms, and the judgement takes 6 ms as a rule.
+const mostAhead = plan.WindowSize
+
+// goesAhead reports whether the next n bytes of a file are planned now, without cuFile, because the direct path of the
+// file is still being judged.
+func (u *cuFileUse) goesAhead(file int, n int64) bool {
+	f := u.req.Files[file]
+	if !u.chooses() || u.files[file] != nil || u.ahead+n > mostAhead || !u.e.isJudging(f, u.req.Device.Info()) {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ahead += n
+	if u.early == nil {
+		u.early = f
+	}
+	return true
+}
+
+// reason returns why cuFile was not used for some bytes, or nil. If the real obstacle is known, it wins.
+func (u *cuFileUse) reason() *report.Refusal {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.refused != nil {
+		return u.refused
+	}
+	for _, f := range []*vfs.File{u.early, u.packed} {
+		if f == nil {
+			continue
+		}
+		if p := u.e.directPath(f, u.req.Device.Info()); !p.Plausible {
+			return &report.Refusal{What: "cufile", On: f.Path(), Reason: p.Reason, Fix: p.Fix}
+		}
+	}
+	switch {
+	case u.packed != nil:
+		return &report.Refusal{What: "cufile", On: u.packed.Path(),
 			Reason: "rows and small tensors are packed in host memory on their way, and cuFile writes to the device",
 			Fix:    "none needed: cuFile may read tensors of 16 MiB or more"}
+	case u.early != nil:
+		return &report.Refusal{What: "cufile", On: u.early.Path(),
+			Reason: units.Bytes(u.ahead) + " were read while it was found out whether a direct route to the GPU is plausible",
+			Fix:    "none needed: later loads of the process know it from the start"}
 	}
+	return nil
 }
 
 // decide decides before the first chunk whether a file is read through cuFile, and prepares the file and memory. It
 // returns an error if the caller asked for the route cufile and it is not possible.
 func (u *cuFileUse) decide(ctx context.Context, file int) (bool, error) {
 	must := u.req.Route == report.RouteCuFile
-	if !must && (u.req.Route != report.RouteAuto || u.port.mapper != nil || u.req.Device.Info().Kind == device.Host ||
-		u.e.opts.DirectPath == nil) {
+	if !must && !u.chooses() {
 		return false, nil
 	}
 	f := u.req.Files[file]
@@ -269,9 +327,9 @@ func (u *cuFileUse) route() report.RouteTaken {
 // describe adds cuFile's part to the report: its counters, and the route that they show.
 func (u *cuFileUse) describe(f *facts) {
 	u.mu.Lock()
-	refused, batchErr := cmp.Or(u.refused, u.packed), u.batchErr
+	batchErr := u.batchErr
 	u.mu.Unlock()
-	if refused != nil {
+	if refused := u.reason(); refused != nil {
 		f.refusals = append(f.refusals, *refused)
 	}
 	if u.lib == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
 )
@@ -111,16 +112,31 @@ func (e *Engine) Prepare(dev device.Device) {
 	}
 }
 
-// Foresee finds out in the background which storage is below f. A load of f to dev needs to know this before its first
-// read, and then need not wait for the answer. The caller may close f at any time.
+// Foresee finds out in the background which storage is below f. If f is not in the page cache, Foresee also prepares
+// memory for reads from storage, and finds out whether a direct path to dev is plausible. A load of f to dev then need
+// not wait for these steps. The caller may close f at any time.
 func (e *Engine) Foresee(dev device.Device, f *vfs.File) {
 	k, err := e.lane(dev)
 	if err != nil || f.Remote() != nil {
 		return
 	}
+	cold := isCold(f)
+	if cold {
+		k.prepareCold(dev)
+	}
 	if ask := k.storages.Later(f); ask != nil {
 		k.background(ask)
 	}
+	if cold {
+		k.judgeLater(f, dev.Info())
+	}
+}
+
+// isCold reports whether most of the first window of f is not in the page cache.
+func isCold(f *vfs.File) bool {
+	n := min(f.Size(), plan.WindowSize)
+	r, err := f.Residency(0, n)
+	return err == nil && n > 0 && r.Cached <= n/2
 }
 
 // Start checks the request, begins a load and returns at once. If the context ends, the load is cancelled. The caller

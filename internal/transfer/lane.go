@@ -27,7 +27,7 @@ type lane struct {
 	running int // transfers
 	entered int // transfers that have begun so far
 	closed  bool
-	judged  map[place]DirectPath // see Options.DirectPath
+	judged  map[place]*judgement // see Options.DirectPath
 	puts    chan *staging.Slot   // staging of writes to open files; nil until the first one
 	network network
 
@@ -50,7 +50,7 @@ type place struct {
 
 func newLane(t tuned) *lane {
 	l := &lane{opts: t, join: checksum.NewJoiner(), ports: ports{all: map[device.Device]*port{},
-		links: map[pair]*link{}}, judged: map[place]DirectPath{}}
+		links: map[pair]*link{}}, judged: map[place]*judgement{}}
 	l.pool.SetLayout(t.layout())
 	return l
 }
@@ -110,22 +110,6 @@ func (l *lane) node() *int {
 		return nil
 	}
 	return &l.opts.Near.ID
-}
-
-// directPath calls Options.DirectPath once for each device and file system, and caches the result.
-func (l *lane) directPath(f *vfs.File, dev device.Info) DirectPath {
-	at := place{dev.ID, fileSystem(f)}
-	l.mu.Lock()
-	p, ok := l.judged[at]
-	l.mu.Unlock()
-	if ok {
-		return p
-	}
-	p = l.opts.DirectPath(f.Locate(), dev)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.judged[at] = p
-	return p
 }
 
 const (

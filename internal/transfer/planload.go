@@ -83,6 +83,7 @@ func planLoad(ctx context.Context, t *Load) {
 	for _, x := range t.shared {
 		x.endPlan()
 	}
+	t.cu.planned()
 	t.tally.Planned(time.Since(start))
 }
 
@@ -153,10 +154,12 @@ type inquirer struct {
 	// bytes that are packed or only summed, because these need host memory.
 	asked, cufile bool
 	packed        bool
+	window        int64 // number of bytes of the last question about the page cache
 }
 
 // Residency implements plan.Inquiry: it counts the cached bytes of a range.
 func (q *inquirer) Residency(off, n int64) plan.Residency {
+	q.window = n
 	f := q.t.req.Files[q.file]
 	if f.FS().Memory {
 		return plan.Residency{Residency: vfs.Residency{Cached: n}, Known: true}
@@ -186,10 +189,14 @@ func (a asked) Residency(off, n int64) (vfs.Residency, error) {
 func (q *inquirer) CuFile() bool {
 	if !q.asked {
 		var err error
-		q.asked = true
 		if t := q.t; t.shares(q.file) && t.announce(q.file).accompanied() {
+			q.asked = true
 			return false // bytes that several loads need go through the page cache
 		}
+		if !q.packed && q.t.cu.goesAhead(q.file, q.window) {
+			return false
+		}
+		q.asked = true
 		if q.packed {
 			q.t.cu.passOver(q.file)
 			return false

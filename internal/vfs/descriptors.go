@@ -93,6 +93,23 @@ func (f *File) Locate() string {
 	return f.path
 }
 
+// LocateApart returns the path of f as Locate does, but the path stays valid when f is closed, until release is called.
+// The caller must call release. LocateApart fails if there is no descriptor left.
+func LocateApart(f *File) (path string, release func(), err error) {
+	if !f.passed {
+		return f.path, func() {}, nil
+	}
+	if err := f.Pin(); err != nil {
+		return "", nil, err
+	}
+	defer f.Unpin()
+	fd, err := unix.FcntlInt(uintptr(f.buffered), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return "", nil, errs.Wrap("hold open", f.path, err)
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", fd), func() { _ = unix.Close(fd) }, nil
+}
+
 // Passed reports whether another process, such as a server, opened the file and passed its descriptors.
 func (f *File) Passed() bool { return f.passed }
 

@@ -39,8 +39,9 @@ type Params struct {
 // page cache, the planner decides for each MiB of the range how it is read.
 const (
 	// LeafSize is the size in bytes of the smallest range for which the planner decides separately how it is read.
-	LeafSize   = 1 * units.MiB
-	windowSize = 64 * units.MiB
+	LeafSize = 1 * units.MiB
+	// WindowSize is the size in bytes of the ranges for which the planner first asks about the page cache.
+	WindowSize = 64 * units.MiB
 	missLimit  = 1.0 / 16
 )
 
@@ -54,12 +55,12 @@ type Sizes struct {
 // LocalParams returns the parameters for a local file. The parameter memAlign must be 0 if the CPU cannot address the
 // destination.
 func LocalParams(k Sizes, offAlign, memAlign int64, direct bool, route report.Route, cache report.CachePolicy) Params {
-	p := Params{Chunk: k.Chunk, Block: k.Block, Piece: k.Piece, Leaf: min(LeafSize, k.Chunk), Window: max(windowSize,
+	p := Params{Chunk: k.Chunk, Block: k.Block, Piece: k.Piece, Leaf: min(LeafSize, k.Chunk), Window: max(WindowSize,
 		k.Chunk),
 		Align: max(offAlign, 1), MemAlign: memAlign, Direct: direct, Route: route, Cache: cache, MissLimit: missLimit}
 	if p.Chunk%p.Leaf != 0 || p.Leaf%p.Block != 0 || p.Window%p.Chunk != 0 {
 		// The chunk size does not fit: decide for each chunk.
-		p.Leaf, p.Window = p.Chunk, p.Chunk*max(1, windowSize/p.Chunk)
+		p.Leaf, p.Window = p.Chunk, p.Chunk*max(1, WindowSize/p.Chunk)
 	}
 	if cache == report.CacheBypass {
 		p.MissLimit = 0 // uncached bytes must not enter the page cache

@@ -28,6 +28,7 @@ type Pool struct {
 	counted int
 
 	preparing sync.WaitGroup
+	rush      rush
 	turn      turn
 	others    []*hostmem.Region // regions that are freed with the pool
 	beside    []*Slot           // slots of Adopt
@@ -121,8 +122,35 @@ func (p *Pool) cut(mem []byte, kind Kind, n int, size int64) []byte {
 const All = math.MaxInt
 
 // Prepare allocates and pins the memory of the first n slots of the given kind for copies to dev, in the background and
-// in the order of the slots.
+// in the order of the slots. Before each part, Prepare lets calls of PrepareNow go first.
 func (p *Pool) Prepare(dev device.Device, kind Kind, n int) {
+	if todo := p.unready(dev, kind, n); len(todo) > 0 {
+		p.preparing.Go(func() {
+			for _, pt := range todo {
+				p.rush.wait()
+				pt.ensure(dev)
+			}
+		})
+	}
+}
+
+// PrepareNow is Prepare for slots that a load waits for.
+func (p *Pool) PrepareNow(dev device.Device, kind Kind, n int) {
+	todo := p.unready(dev, kind, n)
+	if len(todo) == 0 {
+		return
+	}
+	p.rush.enter()
+	p.preparing.Go(func() {
+		defer p.rush.leave()
+		for _, pt := range todo {
+			pt.ensure(dev)
+		}
+	})
+}
+
+// unready returns the parts of the first n slots of the given kind that are not prepared for dev, in order.
+func (p *Pool) unready(dev device.Device, kind Kind, n int) []*part {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var todo []*part
@@ -137,13 +165,7 @@ func (p *Pool) Prepare(dev device.Device, kind Kind, n int) {
 			todo = append(todo, s.part)
 		}
 	}
-	if len(todo) > 0 {
-		p.preparing.Go(func() {
-			for _, pt := range todo {
-				pt.ensure(dev)
-			}
-		})
-	}
+	return todo
 }
 
 // PinError returns the error of the first part of the pool that could not be pinned, or nil.

@@ -3,8 +3,11 @@
 package staging
 
 import (
+	"slices"
+	"sync"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/units"
@@ -94,6 +97,50 @@ func TestPrepareCanLeaveSlots(t *testing.T) {
 				t.Errorf("after Prepare of %d slots, slot %d is ready: %v", n, i, s.ReadyFor(d))
 			}
 		}
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// recorder is a device that records the sizes of what it pins, and pins the first range only when first is closed.
+type recorder struct {
+	device.Device
+	began, first chan struct{}
+
+	mu    sync.Mutex
+	sizes []int
+}
+
+func (r *recorder) Register(mem []byte) (func() error, error) {
+	r.mu.Lock()
+	r.sizes = append(r.sizes, len(mem)/int(units.MiB))
+	n := len(r.sizes)
+	r.mu.Unlock()
+	if n == 1 {
+		close(r.began)
+		<-r.first
+	}
+	return func() error { return nil }, nil
+}
+
+// TestSlotsThatALoadWaitsForComeFirst prepares large slots ahead of any load. While the first of them is being pinned,
+// a load needs the small slots. These come before the other large slots.
+func TestSlotsThatALoadWaitsForComeFirst(t *testing.T) {
+	var p Pool
+	p.SetLayout(Layout{Large: Cut{3, 4 * units.MiB}, Small: Cut{2, 3 * units.MiB}})
+	if err := p.Open(); err != nil {
+		t.Fatal(err)
+	}
+	_, gpu := fakegpu.OpenOne(t)
+	r := &recorder{Device: gpu, began: make(chan struct{}), first: make(chan struct{})}
+	p.Prepare(r, Large, All)
+	<-r.began
+	p.PrepareNow(r, Small, All)
+	close(r.first)
+	p.preparing.Wait()
+	if want := []int{4, 3, 3, 4, 4}; !slices.Equal(r.sizes, want) {
+		t.Errorf("pinned ranges of %d MiB, expected %d", r.sizes, want)
 	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)

@@ -82,6 +82,42 @@ const (
 // turn allows one part at a time to be allocated, and one to be pinned.
 type turn struct{ touch, pin sync.Mutex }
 
+// rush counts the calls of PrepareNow that are at work.
+type rush struct {
+	mu   sync.Mutex
+	n    int
+	over chan struct{} // closed when n falls to 0
+}
+
+func (r *rush) enter() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n++; r.n == 1 {
+		r.over = make(chan struct{})
+	}
+}
+
+func (r *rush) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n--; r.n == 0 {
+		close(r.over)
+	}
+}
+
+// wait waits until no call of PrepareNow is at work.
+func (r *rush) wait() {
+	for {
+		r.mu.Lock()
+		n, over := r.n, r.over
+		r.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		<-over
+	}
+}
+
 // partSize is the number of bytes that are allocated and pinned at once: one large slot.
 const partSize = 4 * units.MiB
 
