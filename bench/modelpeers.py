@@ -8,7 +8,8 @@ Every round starts a new process for each loader. Before anything is timed, the 
 made its CUDA context. The loaders of NebulaIO have also loaded NebulaIO's library, which its import does not load.
 What another loader does only at its first use is part of `first`. The loaders then take turns: each loads the warm
 file three times. `first` is the first load of the process and `steady` the third. With --cold, rounds with a cold page
-cache follow, one load in each new process. The sums of all tensors are compared once per loader and model. A loader
+cache follow, one load in each new process; --only-cold skips the warm rounds. With --drop file, only the model leaves
+the page cache. With --drop all, so do the programs and libraries that the processes have yet to use. The sums of all tensors are compared once per loader and model. A loader
 that takes more than --slow times as long as NebulaIO has one round only.
 
 The first two reads of a cached page are slower than later ones, because the kernel then moves the page between its
@@ -42,7 +43,7 @@ from nbench.measure import in_words
 from nbench.models import MODELS, Library
 
 CEILING, RAW = "ceiling_pinned", "ceiling_raw"
-SETTINGS = (ceilings.Setting(16, 1 << 20), ceilings.Setting(8, 4 << 20), ceilings.Setting(16, 4 << 20))
+SETTINGS = (ceilings.Setting(16, 512 << 10), ceilings.Setting(16, 1 << 20), ceilings.Setting(8, 4 << 20))
 PIECE = 4 << 20  # bytes of a read that warms a file
 Cells = dict[str, dict[str, list[float]]]  # seconds by phase and loader
 
@@ -188,7 +189,8 @@ def measure(model: str, path: Path, given: argparse.Namespace) -> dict[str, Any]
     problems: dict[str, str] = {}
     cells: Cells = {}
     sums: dict[str, Any] = {}
-    for cold in [False, True] if model in given.cold.split(",") else [False]:
+    phases = [False, True] if model in given.cold.split(",") else [False]
+    for cold in phases[given.only_cold:]:
         names, limit = [RAW if cold else CEILING, *methods], "cold" if cold else "steady"
         if not cold:
             cache.warm(path)
@@ -203,13 +205,15 @@ def measure(model: str, path: Path, given: argparse.Namespace) -> dict[str, Any]
             turn = [name for name in names if name not in row or row[name][0] <= most]
             shift = number * len(turn) // given.rounds
             print(f"{model}, {'cold' if cold else 'warm'}, round {number + 1}", flush=True)
-            found, some = one_round(turn[shift:] + turn[:shift], path, given, cold, not number and not cold, problems)
+            check = not number and cold == phases[given.only_cold]
+            found, some = one_round(turn[shift:] + turn[:shift], path, given, cold, check, problems)
             sums.update(some)
             for phase, values in found.items():
                 for name, seconds in values.items():
                     cells.setdefault(phase, {}).setdefault(name, []).extend(seconds)
     wrong = {name: got for name, got in sums.items() if got != sums.get("nebulaio", got)}
-    return {"model": model, "bytes": path.stat().st_size, "cells": cells, "problems": problems, "wrong": wrong}
+    return {"model": model, "bytes": path.stat().st_size, "cells": cells, "problems": problems, "wrong": wrong,
+            "sums": len(sums)}
 
 
 def table(found: dict[str, Any]) -> str:
@@ -239,6 +243,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--models", default="0.6b,7b,moe", help=f"models: {', '.join(MODELS)}")
     parser.add_argument("--methods", default=",".join(peermethods.MAKERS), help="loaders; ours may have settings, see above")
     parser.add_argument("--cold", default="", help="models that are also loaded with a cold page cache")
+    parser.add_argument("--only-cold", action="store_true", help="models of --cold are not loaded warm")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--fresh", action="store_true", help="first loads also take memory from the driver")

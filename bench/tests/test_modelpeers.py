@@ -38,6 +38,17 @@ def test_our_loader_is_measured_and_others_say_why_not(folder: Path) -> None:
     assert "| nebulaio |" in (out / "peers.md").read_text()
 
 
+def test_cold_loads_alone(folder: Path) -> None:
+    """Without warm rounds, the values are compared after the first cold load."""
+    out = folder / "out"
+    code = peers.main(["--models", "0.6b", "--methods", "nebulaio", "--cold", "0.6b", "--only-cold", "--rounds", "1",
+                       "--device", "host", "--drop", "file", "--settle", "0", "--workdir", str(folder), "--out", str(out)])
+    (found,) = json.loads((out / "peers.json").read_text())
+    assert code == 0 and found["cells"].keys() == {"cold"}
+    assert len(found["cells"]["cold"]["nebulaio"]) == 1
+    assert found["wrong"] == {} and found["sums"] == 1
+
+
 def test_settings_of_ours_are_loaders_of_their_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each setting is measured beside the default, and a setting that does not exist gives the reason."""
     names = ["nebulaio", "nebulaio:workers=3+io=pread", "nebulaio:wheels=4", "nebulaio:workers"]

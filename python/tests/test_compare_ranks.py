@@ -137,7 +137,8 @@ def run(code: str, folder: Path, *more: str) -> tuple[int, str, Any]:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("more", [["--rank", "0/2", "--sparse", "--cold"], ["--rank", "1/2"]])
+@pytest.mark.parametrize("more", [["--rank", "0/2", "--sparse", "--cold"], ["--rank", "1/2"],
+                                  ["--rank", "0/2", "--cold", "only"]])
 def test_every_loader_loads_the_same_part(tmp_path: Path, more: list[str]) -> None:
     pytest.importorskip("transformers")
     code, shown, found = run(TOOL, tmp_path, *more)
@@ -152,6 +153,7 @@ def test_every_loader_loads_the_same_part(tmp_path: Path, more: list[str]) -> No
         assert result["read"].keys() == {"nebulaio", "serving"}
         assert all(1 <= times < 1.5 for times in result["read"].values())
     assert ("cold" in part["states"]) is ("--cold" in more)
+    assert ("warm" in part["states"]) is ("only" not in more)
 
 
 @pytest.mark.torch

@@ -36,7 +36,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--device", default="auto", help="device that receives the model: auto, cpu (or host), cuda:N")
     made.add_argument("--rounds", type=int, default=5, help="rounds, loaders interleaved")
     made.add_argument("--repeats", type=int, default=1, help="additional warm loads in each new process")
-    made.add_argument("--cold", action="store_true", help="also load with a cold page cache")
+    made.add_argument("--cold", nargs="?", const="also", choices=("also", "only"),
+                      help="also load with a cold page cache; --cold only skips the warm loads")
     made.add_argument("--loaders", default="nebulaio,transformers",
                       help=f"loaders, separated by commas: {', '.join(LOADERS)}")
     made.add_argument("--models", type=int, default=4, help="number of different models for concurrent processes")

@@ -28,7 +28,7 @@ class Setup:
     rounds: int
     repeats: int
     loaders: list[str]
-    cold: bool
+    cold: str | None  # "also" or "only"; None measures warm loads alone
     sparse: bool
     watch: bool
     spawn: bool
@@ -101,7 +101,7 @@ def cache_states(setup: Setup, nbytes: int, folder: Path, room: fit.Room) -> tup
             notes.append("the files lie in memory (tmpfs) and are never cold")
             states = states or ["warm"]
         else:
-            states.append("cold")
+            states = ["cold"] if setup.cold == "only" else [*states, "cold"]
     return states, notes
 
 
