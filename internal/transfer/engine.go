@@ -132,8 +132,11 @@ func (e *Engine) Foresee(dev device.Device, f *vfs.File) {
 	}
 }
 
-// isCold reports whether most of the first window of f is not in the page cache.
+// isCold reports whether most of the first window of f is on a disk and not in the page cache.
 func isCold(f *vfs.File) bool {
+	if f.FS().Memory {
+		return false
+	}
 	n := min(f.Size(), plan.WindowSize)
 	r, err := f.Residency(0, n)
 	return err == nil && n > 0 && r.Cached <= n/2
