@@ -27,6 +27,9 @@ type Library struct {
 // RTLD_LOCAL, so that its symbols are not visible to other libraries. If no library is found, Open fails with kind
 // NotFound and the loader's message for each name.
 func Open(names ...string) (*Library, error) {
+	// The loader keeps its message for each thread, and purego asks for the message in a second call.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var tried []string
 	for _, n := range names {
 		h, err := purego.Dlopen(n, purego.RTLD_NOW|purego.RTLD_LOCAL)

@@ -3,6 +3,7 @@
 package dl_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -129,4 +130,21 @@ func TestGoString(t *testing.T) {
 	if dl.GoString(0, 10) != "" {
 		t.Error("NULL is not empty")
 	}
+}
+
+// TestErrorsOfManyThreadsNameTheirLibrary opens missing libraries from many goroutines, which change threads often.
+func TestErrorsOfManyThreadsNameTheirLibrary(t *testing.T) {
+	var all sync.WaitGroup
+	for i := range 64 {
+		name := fmt.Sprintf("/nonexistent/lib%d.so", i)
+		all.Go(func() {
+			for range 500 {
+				if _, err := dl.Open(name); err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
