@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,11 +30,8 @@ func CRIU(t *testing.T) string {
 		t.Skip("criu needs root")
 	}
 	at := os.Getenv("NEBULAIO_CRIU")
-	if _, here, _, ok := runtime.Caller(0); ok && at == "" {
-		// make test builds a criu for kernels that the distribution's criu does not know.
-		if built := filepath.Join(filepath.Dir(here), "../../build/criu/criu"); exists(built) {
-			at = built
-		}
+	if at == "" {
+		at = built()
 	}
 	p, err := criu.Find(t.Context(), at)
 	if err != nil {
@@ -45,6 +41,20 @@ func CRIU(t *testing.T) string {
 		t.Skip(err)
 	}
 	return p.Path
+}
+
+// built returns the path of the criu that make test builds, or "". make test builds a criu for kernels that the
+// distribution's criu does not know. A test runs in the folder of its package, and the folder of the checkout is above
+// it and has go.mod.
+func built() string {
+	folder, err := os.Getwd()
+	for err == nil && !exists(filepath.Join(folder, "go.mod")) && folder != filepath.Dir(folder) {
+		folder = filepath.Dir(folder)
+	}
+	if path := filepath.Join(folder, "build/criu/criu"); err == nil && exists(path) {
+		return path
+	}
+	return ""
 }
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
