@@ -76,6 +76,9 @@ COUNT := $(ROOT)/build/count
 count: tools ## Build build/count, which runs tests and counts them
 	@CGO_ENABLED=0 $(PLACE) $(COUNT) sh -c '$(GO) build -o "$$STAGED" ./test/count'
 
+# cmd/nebulaio has a profile, and Go compiles each package that it imports once more for it. No test depends on it.
+UNPROFILED := -pgo=off
+
 # tools/go.mod pins the linter in a module of its own, so that ours does not require what the linter requires.
 LINTER := $(ROOT)/build/golangci-lint
 .PHONY: lint
@@ -83,14 +86,14 @@ lint: tools venv ## Check the sources: gofmt, golangci-lint (with go vet) and ru
 	@out=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); test -z "$$out" || { echo "not gofmt'ed: $$out"; exit 1; }
 	$(VENV)/bin/ruff check --quiet --no-cache .
 	$(PLACE) $(LINTER) sh -c '$(GO) build -C tools -o "$$STAGED" github.com/golangci/golangci-lint/v2/cmd/golangci-lint'
-	$(LINTER) run --timeout 15m --allow-parallel-runners ./...
+	GOFLAGS="$$($(GO) env GOFLAGS) $(UNPROFILED)" $(LINTER) run --timeout 15m --allow-parallel-runners ./...
 
 # The longest packages start first, so that no core waits for one of them at the end.
 LONGEST := ./test/server ./internal/store/disk ./test/s3suite ./internal/transfer
 .PHONY: test-go
 test-go: tools filesystems criu count ## Go tests with the race detector; fuzz seeds run as tests
-	$(COUNT) go -- $(GO) test -race -vet=off -timeout 30m $(LONGEST) ./... # make lint runs go vet
-	$(COUNT) unraced -- $(GO) test -vet=off -timeout 30m # tests without threads of their own that take long under the detector
+	$(COUNT) go -- $(GO) test -race $(UNPROFILED) -vet=off -timeout 30m $(LONGEST) ./... # make lint runs go vet
+	$(COUNT) unraced -- $(GO) test $(UNPROFILED) -vet=off -timeout 30m # tests without threads of their own that take long under the detector
 
 # test/routes mounts these file systems where it runs as root, and fails where fewer than 60 situations can be made.
 FILESYSTEMS := mkfs.ext4 mkfs.xfs mkfs.btrfs mksquashfs mkfs.erofs bindfs losetup
