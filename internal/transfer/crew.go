@@ -236,9 +236,13 @@ func (k *crew) prepareCold(dev device.Device) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.closed && k.pool.Open() == nil {
-		k.pool.PrepareNow(dev, staging.Small, staging.All)
+	if k.closed || k.pool.Open() != nil {
+		return
 	}
+	if _, err := k.ports.of(dev); err != nil {
+		return
+	}
+	k.pool.PrepareNow(dev, staging.Small, staging.All)
 }
 
 // close ends the workers and frees staging and queues. No transfer may be running or begin.

@@ -46,9 +46,16 @@ type cuFileUse struct {
 
 	mu      sync.Mutex
 	refused *report.Refusal // the first reason why cuFile is not used
-	packed  *vfs.File       // the first file of which bytes are packed, which cuFile cannot do; or nil
-	early   *vfs.File       // the first file of which bytes were planned before its direct path was judged; or nil
+	packed  *left           // the first file of which bytes are packed, which cuFile cannot do; or nil
+	early   *left           // the first file of which bytes were planned before its direct path was judged; or nil
 	ahead   int64           // the number of these bytes
+}
+
+// left is a file of which cuFile left bytes without being refused. The report may be asked for when the file is closed.
+type left struct {
+	file   *vfs.File // used while the load runs
+	path   string
+	judged *judgement // whether cuFile could have read them; set at the end of the plan at the latest
 }
 
 // extentOf is a range of device memory that is registered with libcufile.
@@ -85,18 +92,17 @@ func (u *cuFileUse) passOver(file int) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.packed == nil {
-		u.packed = u.req.Files[file]
+	if f := u.req.Files[file]; u.packed == nil {
+		u.packed = &left{file: f, path: f.Path()}
 	}
 }
 
-// planned is called at the end of the plan, while the files are open. It begins what the report has to tell.
+// planned is called at the end of each plan, while the files are open. It begins what the report has to tell.
 func (u *cuFileUse) planned() {
 	u.mu.Lock()
-	f := u.packed
-	u.mu.Unlock()
-	if f != nil {
-		u.e.judgeLater(f, u.req.Device.Info())
+	defer u.mu.Unlock()
+	if x := u.packed; x != nil {
+		x.judged = u.e.judgeLater(x.file, u.req.Device.Info())
 	}
 }
 
@@ -108,14 +114,18 @@ const mostAhead = plan.WindowSize
 // file is still being judged.
 func (u *cuFileUse) goesAhead(file int, n int64) bool {
 	f := u.req.Files[file]
-	if !u.chooses() || u.files[file] != nil || u.ahead+n > mostAhead || !u.e.isJudging(f, u.req.Device.Info()) {
+	if !u.chooses() || u.files[file] != nil || u.ahead+n > mostAhead || f.Pooled() || len(u.req.Peers) > 0 {
+		return false
+	}
+	j := u.e.pending(f, u.req.Device.Info())
+	if j == nil {
 		return false
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ahead += n
 	if u.early == nil {
-		u.early = f
+		u.early = &left{file: f, path: f.Path(), judged: j}
 	}
 	return true
 }
@@ -123,26 +133,27 @@ func (u *cuFileUse) goesAhead(file int, n int64) bool {
 // reason returns why cuFile was not used for some bytes, or nil. If the real obstacle is known, it wins.
 func (u *cuFileUse) reason() *report.Refusal {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.refused != nil {
-		return u.refused
+	refused, early, packed, ahead := u.refused, u.early, u.packed, u.ahead
+	u.mu.Unlock()
+	if refused != nil {
+		return refused
 	}
-	for _, f := range []*vfs.File{u.early, u.packed} {
-		if f == nil {
+	for _, x := range []*left{early, packed} {
+		if x == nil || x.judged == nil {
 			continue
 		}
-		if p := u.e.directPath(f, u.req.Device.Info()); !p.Plausible {
-			return &report.Refusal{What: "cufile", On: f.Path(), Reason: p.Reason, Fix: p.Fix}
+		if p := x.judged.wait(); !p.Plausible {
+			return &report.Refusal{What: "cufile", On: x.path, Reason: p.Reason, Fix: p.Fix}
 		}
 	}
 	switch {
-	case u.packed != nil:
-		return &report.Refusal{What: "cufile", On: u.packed.Path(),
+	case packed != nil:
+		return &report.Refusal{What: "cufile", On: packed.path,
 			Reason: "rows and small tensors are packed in host memory on their way, and cuFile writes to the device",
 			Fix:    "none needed: cuFile may read tensors of 16 MiB or more"}
-	case u.early != nil:
-		return &report.Refusal{What: "cufile", On: u.early.Path(),
-			Reason: units.Bytes(u.ahead) + " were read while it was found out whether a direct route to the GPU is plausible",
+	case early != nil:
+		return &report.Refusal{What: "cufile", On: early.path,
+			Reason: units.Bytes(ahead) + " were read while it was found out whether a direct route to the GPU is plausible",
 			Fix:    "none needed: later loads of the process know it from the start"}
 	}
 	return nil

@@ -127,7 +127,7 @@ func (e *Engine) Foresee(dev device.Device, f *vfs.File) {
 	if ask := k.storages.Later(f); ask != nil {
 		k.background(ask)
 	}
-	if cold {
+	if cold && dev.Info().Kind != device.Host && k.opts.DirectPath != nil {
 		k.judgeLater(f, dev.Info())
 	}
 }

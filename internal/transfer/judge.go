@@ -29,49 +29,60 @@ func (l *lane) judgement(f *vfs.File, dev device.Info) (j *judgement, mine bool)
 
 // directPath calls Options.DirectPath once for each device and file system, and caches the result. If another call is
 // finding out about the same file system, directPath waits for its result.
-func (l *lane) directPath(f *vfs.File, dev device.Info) DirectPath {
+func (l *lane) directPath(f *vfs.File, dev device.Info) DirectPath { return l.judge(f, dev).wait() }
+
+// judge is directPath, and returns the judgement.
+func (l *lane) judge(f *vfs.File, dev device.Info) *judgement {
 	j, mine := l.judgement(f, dev)
 	if mine {
 		j.path = l.opts.DirectPath(f.Locate(), dev)
 		close(j.known)
 	}
-	<-j.known
-	return j.path
+	return j
 }
 
-// judgeLater finds out in the background what directPath returns. The caller may close f at any time.
-func (l *lane) judgeLater(f *vfs.File, dev device.Info) {
-	if l.opts.DirectPath == nil || dev.Kind == device.Host || f.Remote() != nil {
-		return
-	}
+// judgeLater finds out in the background what directPath returns. The caller may close f at any time. If there is no
+// descriptor left to hold f open, judgeLater finds out at once.
+func (l *lane) judgeLater(f *vfs.File, dev device.Info) *judgement {
 	path, release, err := vfs.LocateApart(f)
 	if err != nil {
-		return // directPath finds out when it is asked
+		return l.judge(f, dev)
 	}
 	j, mine := l.judgement(f, dev)
 	if !mine {
 		release()
-		return
+		return j
 	}
 	l.background(func() {
 		defer release()
 		j.path = l.opts.DirectPath(path, dev)
 		close(j.known)
 	})
+	return j
 }
 
-// isJudging reports whether somebody is finding out what directPath returns.
-func (l *lane) isJudging(f *vfs.File, dev device.Info) bool {
+// pending returns the judgement for dev and the file system of f if somebody is making it, else nil.
+func (l *lane) pending(f *vfs.File, dev device.Info) *judgement {
+	at := place{dev.ID, fileSystem(f)}
 	l.mu.Lock()
-	j, ok := l.judged[place{dev.ID, fileSystem(f)}]
-	l.mu.Unlock()
-	if !ok {
-		return false
+	defer l.mu.Unlock()
+	if j := l.judged[at]; j != nil && !j.isKnown() {
+		return j
 	}
+	return nil
+}
+
+// wait waits for the judgement and returns it.
+func (j *judgement) wait() DirectPath {
+	<-j.known
+	return j.path
+}
+
+func (j *judgement) isKnown() bool {
 	select {
 	case <-j.known:
-		return false
-	default:
 		return true
+	default:
+		return false
 	}
 }

@@ -5,9 +5,11 @@ package transfer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -131,5 +133,53 @@ func TestAJudgementOutlivesTheFile(t *testing.T) {
 	decide()
 	if err := <-led; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestReportsOfClosedFilesTellTheReason closes a file between the end of a load and its report. The report has the
+// judgement of the open file, and asks nothing of the closed one.
+func TestReportsOfClosedFilesTellTheReason(t *testing.T) {
+	path, want := writeFile(t, 300_000, 144)
+	judged := DirectPath{Reason: "a virtual disk", Fix: "an NVMe disk"}
+	for name, lens := range map[string][]int64{"ahead": {300_000}, "packed": {100_000, 4, 199_996}} {
+		t.Run(name, func(t *testing.T) {
+			r, decide := slowJudge(t, judged)
+			slow := r.e.main.opts.DirectPath
+			asked := atomic.Int32{}
+			r.e.main.opts.DirectPath = func(at string, d device.Info) DirectPath {
+				asked.Add(1)
+				return slow(at, d)
+			}
+			f, err := vfs.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			requireDirect(t, f)
+			dropped(t, f)
+			r.e.Foresee(r.dev, f)
+			b := alloc(t, r.dev, f.Size()+64)
+			var segs []Segment
+			var off int64
+			for i, n := range lens {
+				segs = append(segs, Segment{Off: off, Len: n, Dst: b.Ptr() + device.Ptr(off+16*int64(i))})
+				off += n
+			}
+			tr := start(t, r.e, context.Background(), Request{Device: r.dev, Files: []*vfs.File{f},
+				Route: report.RouteAuto, Cache: report.CacheBypass, Segments: segs, Gap: DefaultGap})
+			if err := errors.Join(tr.Err(), f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			decide()
+			x := refusal(tr.Report(), "cufile")
+			if x == nil || x.Reason != judged.Reason || x.On != path {
+				t.Errorf("the report says %+v", x)
+			}
+			if n := asked.Load(); n != 1 {
+				t.Errorf("direct paths were judged %d times, expected once", n)
+			}
+			if !bytes.Equal(r.gpu.Bytes(b.Ptr(), lens[0]), want[:lens[0]]) {
+				t.Error("other bytes arrived")
+			}
+		})
 	}
 }

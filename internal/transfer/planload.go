@@ -21,6 +21,7 @@ import (
 func planLoad(ctx context.Context, t *Load) {
 	defer t.e.sched.planned(&t.task)
 	defer flushNetwork(t)
+	defer t.cu.planned()
 	start, shown := time.Now(), t.tally.Begin(tally.StagePlan)
 	defer shown.Drop()
 	if err := errors.Join(t.fan.await(), t.verify.need()); err != nil {
@@ -83,7 +84,6 @@ func planLoad(ctx context.Context, t *Load) {
 	for _, x := range t.shared {
 		x.endPlan()
 	}
-	t.cu.planned()
 	t.tally.Planned(time.Since(start))
 }
 
