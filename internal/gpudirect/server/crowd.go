@@ -264,18 +264,27 @@ func (c *conn) taken() bool {
 // room, it first checks which descriptors were received meanwhile.
 func (c *conn) reserveDescriptors(n int) bool {
 	most := int64(c.s.opts.Limits.KeyDescriptors)
-	if c.client.untaken.Add(int64(n)) <= most {
+	if c.client.reserve(int64(n), most) {
 		return true
 	}
-	c.client.untaken.Add(int64(-n))
 	for _, o := range c.s.connsOf(c.client) {
 		o.taken()
 	}
-	if c.client.untaken.Add(int64(n)) <= most {
-		return true
+	return c.client.reserve(int64(n), most)
+}
+
+// reserve counts n more descriptors if no more than `most` are counted then. So the count never exceeds `most`, also
+// while several connections ask at once.
+func (cl *client) reserve(n, most int64) bool {
+	for {
+		have := cl.untaken.Load()
+		if have+n > most {
+			return false
+		}
+		if cl.untaken.CompareAndSwap(have, have+n) {
+			return true
+		}
 	}
-	c.client.untaken.Add(int64(-n))
-	return false
 }
 
 // connsOf lists the connections of one client.

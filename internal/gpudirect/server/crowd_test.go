@@ -4,6 +4,7 @@ package server
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,4 +181,24 @@ func TestReadersThatReadNothing(t *testing.T) {
 	if n := len(d.s.lent); n != 0 {
 		t.Errorf("%d entries are taken by nobody", n)
 	}
+}
+
+// TestRefusedDescriptorsAreNeverCounted lets several connections of one access key ask for descriptors when none is
+// left. The count stays at the limit.
+func TestRefusedDescriptorsAreNeverCounted(t *testing.T) {
+	const most = 4
+	var cl client
+	cl.untaken.Store(most)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 200_000 {
+				if ok, n := cl.reserve(1, most), cl.untaken.Load(); ok || n != most {
+					t.Errorf("reserved: %v; %d descriptors are counted, expected %d", ok, n, most)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
