@@ -9,8 +9,9 @@ made its CUDA context. The loaders of NebulaIO have also loaded NebulaIO's libra
 What another loader does only at its first use is part of `first`. The loaders then take turns: each loads the warm
 file three times. `first` is the first load of the process and `steady` the third. With --cold, rounds with a cold page
 cache follow, one load in each new process; --only-cold skips the warm rounds. With --drop file, only the model leaves
-the page cache. With --drop all, so do the programs and libraries that the processes have yet to use. The sums of all tensors are compared once per loader and model. A loader
-that takes more than --slow times as long as NebulaIO has one round only.
+the page cache. With --drop all, so do the programs and libraries that the processes have yet to use. The sums of all
+tensors are compared once per loader and model. A loader that takes more than --slow times as long as NebulaIO has one
+round only.
 
 The first two reads of a cached page are slower than later ones, because the kernel then moves the page between its
 lists. So the file is read three times before the warm rounds. After the end of a process, the next one waits for

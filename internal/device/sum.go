@@ -41,10 +41,11 @@ type Sum interface {
 // each.
 type SumBatcher interface {
 	Summer
-	// StartAll starts the computations of all, each as Sum.Start does, after the work before the mark `after`. StartAll
-	// places the mark `end` after all computations. The marks are of the same queue. The caller waits for `end`, and not
-	// for the Sums. If `end` fails, the computations have ended when its Wait returns. When `end` is done without an
-	// error, the Tiles of each Sum are valid. If StartAll fails, no computation is queued or running.
+	// StartAll starts several computations, as Sum.Start starts one. The computations begin after the work before the
+	// mark `after`. StartAll places the mark `end` behind all computations. The marks `after` and `end` belong to this
+	// queue. The caller waits for `end`, not for the Sums. If `end` is done without an error, the Tiles of each Sum are
+	// valid. If `end` fails, the computations have ended when its Wait returns. If StartAll fails, no computation is
+	// queued or running.
 	StartAll(after Mark, all []SumStart, end Mark) error
 }
 

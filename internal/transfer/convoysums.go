@@ -2,8 +2,9 @@
 
 package transfer
 
-// startSums starts the checksums of the seats of a batch, behind its copies. If they cannot start together, each
-// starts alone: the seats may belong to several loads, and only the load with the refused sum may fail.
+// startSums starts the checksums of a batch, which begin when the copies of the batch have ended. If the driver refuses
+// to start all at once, startSums starts each alone. The seats may belong to several loads, and only the load with the
+// refused checksum may fail.
 func (v *convoy) startSums(b *batch, seats []*seat) {
 	v.sums = v.sums[:0]
 	for _, s := range seats {
@@ -44,7 +45,8 @@ func (v *convoy) prove(b *batch) bool {
 	return true
 }
 
-// SumDone reports without blocking whether the checksum of the seat has ended, and its error. The copies have ended.
+// SumDone reports without blocking whether the checksum of the seat has ended, and its error. Callers call SumDone only
+// after Done has reported true.
 func (s *seat) SumDone() (bool, error) {
 	b := s.batch.Load()
 	switch {
@@ -61,7 +63,7 @@ func (s *seat) SumDone() (bool, error) {
 	return true, b.sumErr
 }
 
-// WaitSum waits until the checksum of the seat has ended, and returns its error. The copies have ended.
+// WaitSum waits until the checksum of the seat has ended, and returns its error. Callers call WaitSum only after Wait.
 func (s *seat) WaitSum() error {
 	if b := s.batch.Load(); s.sum.Sum != nil && b.sums == nil {
 		return s.sum.Sum.Wait()

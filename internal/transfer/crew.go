@@ -216,11 +216,7 @@ func (k *crew) enterSave(t *Save) error {
 func (k *crew) prepare(dev device.Device) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed || k.pool.Open() != nil {
-		return
-	}
-	// Open the copy queue before staging memory is pinned: while the driver pins memory, its other calls wait.
-	if _, err := k.ports.of(dev); err != nil {
+	if !k.opensFor(dev) {
 		return
 	}
 	k.pool.Prepare(dev, staging.Large, 2*k.opts.Workers) // the size of the load is not known yet
@@ -231,18 +227,21 @@ func (k *crew) prepare(dev device.Device) {
 
 // prepareCold prepares the staging memory for reads from storage to dev.
 func (k *crew) prepareCold(dev device.Device) {
-	if _, ok := dev.(device.Mapper); ok {
-		return
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.opensFor(dev) {
+		k.pool.PrepareNow(dev, staging.Small, staging.All)
+	}
+}
+
+// opensFor maps the pool and opens the copy queue of dev, and reports whether this worked. The copy queue is opened
+// before staging memory is pinned: while the driver pins memory, its other calls wait. The caller holds lane.mu.
+func (k *crew) opensFor(dev device.Device) bool {
 	if k.closed || k.pool.Open() != nil {
-		return
+		return false
 	}
-	if _, err := k.ports.of(dev); err != nil {
-		return
-	}
-	k.pool.PrepareNow(dev, staging.Small, staging.All)
+	_, err := k.ports.of(dev)
+	return err == nil
 }
 
 // close ends the workers and frees staging and queues. No transfer may be running or begin.

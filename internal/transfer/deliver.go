@@ -241,7 +241,7 @@ func waitSum(s device.Sum) error {
 	return s.Wait()
 }
 
-// waitSum waits for the checksum of the slot's bytes. The copy has ended.
+// waitSum waits for the checksum of the slot's bytes. Callers call waitSum only after the copy of the slot has ended.
 func (s *slot) waitSum() error {
 	if s.mark == &s.seat {
 		return s.seat.WaitSum()

@@ -112,15 +112,16 @@ func (e *Engine) Prepare(dev device.Device) {
 	}
 }
 
-// Foresee finds out in the background which storage is below f. If f is not in the page cache, Foresee also prepares
-// memory for reads from storage, and finds out whether a direct path to dev is plausible. A load of f to dev then need
-// not wait for these steps. The caller may close f at any time.
+// Foresee prepares a load of f to dev in the background, so that the load waits less. Foresee finds out which storage
+// is below f. If f is not in the page cache, Foresee also prepares memory for reads from storage, and finds out whether
+// a direct path to dev is plausible. The caller may close f at any time.
 func (e *Engine) Foresee(dev device.Device, f *vfs.File) {
 	k, err := e.lane(dev)
 	if err != nil || f.Remote() != nil {
 		return
 	}
-	cold := isCold(f)
+	_, mapped := dev.(device.Mapper) // needs neither staging memory nor a direct path
+	cold := !mapped && isCold(f)
 	if cold {
 		k.prepareCold(dev)
 	}

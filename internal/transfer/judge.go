@@ -7,8 +7,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 )
 
-// judgement is the result of Options.DirectPath for a device and a file system. It takes 6 ms on a server with a GPU,
-// and ten times as long if the kernel has no directory entries in memory.
+// judgement is the answer of Options.DirectPath for a device and a file system. On a server with an H200, the answer
+// takes 6 ms, and 39 ms if the kernel has dropped its directory entries.
 type judgement struct {
 	known chan struct{} // closed when path is valid
 	path  DirectPath
@@ -27,11 +27,11 @@ func (l *lane) judgement(f *vfs.File, dev device.Info) (j *judgement, mine bool)
 	return j, true
 }
 
-// directPath calls Options.DirectPath once for each device and file system, and caches the result. If another call is
-// finding out about the same file system, directPath waits for its result.
+// directPath returns the answer of Options.DirectPath for dev and the file system of f. The lane asks once and keeps
+// the answer. If another goroutine is asking, directPath waits for the answer.
 func (l *lane) directPath(f *vfs.File, dev device.Info) DirectPath { return l.judge(f, dev).wait() }
 
-// judge is directPath, and returns the judgement.
+// judge returns the judgement for dev and the file system of f, and makes it if nobody has begun to.
 func (l *lane) judge(f *vfs.File, dev device.Info) *judgement {
 	j, mine := l.judgement(f, dev)
 	if mine {

@@ -72,8 +72,8 @@ func TestALoadDoesNotWaitForAJudgement(t *testing.T) {
 	}
 }
 
-// TestALoadGoesAheadForOneWindow loads a file of more than a window while its direct path is being judged. The first
-// window is read at once, and the rest waits and is read by cuFile.
+// TestALoadGoesAheadForOneWindow loads a file of more than a window while its direct path is being judged. The load
+// reads the first window at once. The rest is read by cuFile, after the judgement.
 func TestALoadGoesAheadForOneWindow(t *testing.T) {
 	const rest = 3 * units.MiB
 	path, want := writeFile(t, plan.WindowSize+rest, 142)

@@ -43,9 +43,9 @@ func CRIU(t *testing.T) string {
 	return p.Path
 }
 
-// built returns the path of the criu that make test builds, or "". make test builds a criu for kernels that the
-// distribution's criu does not know. A test runs in the folder of its package, and the folder of the checkout is above
-// it and has go.mod.
+// built returns the path of the criu that make test builds, or "". make test builds a criu for kernels on which the
+// distribution's criu does not work. Tests run in the folder of their package. The checkout is the nearest folder above
+// that has a go.mod.
 func built() string {
 	folder, err := os.Getwd()
 	for err == nil && !exists(filepath.Join(folder, "go.mod")) && folder != filepath.Dir(folder) {

@@ -245,7 +245,7 @@ func (q *queue) checkSum(x *device.SumStart) error {
 	return nil
 }
 
-// tilesOf returns the number of tiles of a sum.
+// tilesOf returns the number of tiles into which a sum divides its bytes.
 func tilesOf(x *device.SumStart) int64 {
 	if x.N <= x.First {
 		return 1

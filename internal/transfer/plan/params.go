@@ -40,7 +40,7 @@ type Params struct {
 const (
 	// LeafSize is the size in bytes of the smallest range for which the planner decides separately how it is read.
 	LeafSize = 1 * units.MiB
-	// WindowSize is the size in bytes of the ranges for which the planner first asks about the page cache.
+	// WindowSize is the size of a window in bytes. The planner asks about the page cache window by window.
 	WindowSize = 64 * units.MiB
 	missLimit  = 1.0 / 16
 )

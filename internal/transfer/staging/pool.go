@@ -134,7 +134,8 @@ func (p *Pool) Prepare(dev device.Device, kind Kind, n int) {
 	}
 }
 
-// PrepareNow is Prepare for slots that a load waits for.
+// PrepareNow prepares slots as Prepare does. Slots of PrepareNow come before those of Prepare, because a load waits for
+// them.
 func (p *Pool) PrepareNow(dev device.Device, kind Kind, n int) {
 	todo := p.unready(dev, kind, n)
 	if len(todo) == 0 {
