@@ -15,18 +15,25 @@ APT := bash $(ROOT)/test/setup/apt.sh
 DEMO := $(ROOT)/build/demo/qwen3-0.6b.safetensors
 LIBFLAGS := -trimpath -buildmode=c-shared -ldflags "-s -w -extldflags '-Wl,--version-script=$(ROOT)/capi/export.map -Wl,-soname,$(SONAME)'"
 
+# Command, tests and tools are built in one way, so that Go compiles each package once: without the profile of
+# cmd/nebulaio, for which Go compiles all that it imports once more, without debug information, without the paths of
+# this clone, and by a compiler that collects no garbage. FOR=release builds what a release has. Set GOFLAGS so for go commands of your own: make variant.
+VARIANT := $(strip $(filter-out -trimpath -pgo=% -gcflags=% -toolexec=%,$(shell $(GO) env GOFLAGS)) -trimpath -pgo=off -gcflags=all=-dwarf=false -toolexec=$(ROOT)/test/setup/compile.sh)
+TESTED := CGO_ENABLED=0 GOFLAGS="$(VARIANT)"
+BUILD = $(if $(filter release,$(FOR)),CGO_ENABLED=0 $(GO) build -trimpath,$(TESTED) $(GO) build)
+
 .PHONY: help
 help: ## Show this list
 	@grep -hE '^[a-zA-Z0-9_-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 .PHONY: build
-build: tools ## Build bin/nebulaio
-	CGO_ENABLED=0 $(PLACE) $(BIN) sh -c '$(GO) build -trimpath -o "$$STAGED" ./cmd/nebulaio'
+build: tools ## Build bin/nebulaio; FOR=release as a release has it
+	$(PLACE) $(BIN) sh -c '$(BUILD) -o "$$STAGED" ./cmd/nebulaio'
 
 .PHONY: lib
-lib: tools ## Build build/libnebulaio.so, the C shared library
+lib: tools ## Build build/libnebulaio.so, the C shared library; FOR=release as a release has it
 	@mkdir -p build/.stage # where cgo's own header stays, too; ours is include/nebulaio/nebulaio.h
-	CGO_ENABLED=1 $(PLACE) $(LIB) $(GO) build $(LIBFLAGS) -o build/.stage/libnebulaio.so ./capi
+	CGO_ENABLED=1 $(if $(filter release,$(FOR)),,GOFLAGS="$(VARIANT)") $(PLACE) $(LIB) $(GO) build $(LIBFLAGS) -o build/.stage/libnebulaio.so ./capi
 	@ln -sfn libnebulaio.so $(ROOT)/build/.libnebulaio.$$$$ && mv -fT $(ROOT)/build/.libnebulaio.$$$$ $(ROOT)/build/$(SONAME) # by its soname, for programs that link it
 
 include packaging/release.mk
@@ -35,7 +42,7 @@ PREFIX ?= /usr/local
 
 .PHONY: install
 install: ## Install command, library, headers, CMake and pkg-config files, completions and the systemd unit; PREFIX=/usr/local DESTDIR= LIBDIR= INCLUDEDIR=
-	@test -x $(BIN) -a -f $(LIB) || $(MAKE) --no-print-directory build lib
+	@test -x $(BIN) -a -f $(LIB) || $(MAKE) --no-print-directory build lib FOR=release
 	@BIN=$(BIN) LIB=$(LIB) SONAME=$(SONAME) PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" LIBDIR="$(LIBDIR)" INCLUDEDIR="$(INCLUDEDIR)" packaging/install.sh install
 
 .PHONY: uninstall
@@ -52,48 +59,75 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	@test -f $(DEMO) || $(BIN) generate --shapes qwen3-0.6b --out $(DEMO)
 	$(BIN) load $(DEMO) --repeat 3
 
-PARTS := lint test-go test-native test-python test-examples test-bench test-clients test-snippets
-SLOW ?= test-torch test-dali test-peers test-serving test-upstreams test-console test-release test-dump crash fuzz
+# make check and make test run these. The suites that take long, or need big packages, are in test/count/suites.go.
+PARTS := test-format test-go test-native test-python test-examples test-bench test-clients test-snippets
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
+COUNT := $(ROOT)/build/count
 
-# count runs the parts one after the other. At the end it prints their minutes, how many tests ran, failed and were
+.PHONY: check
+check: venv count ## Check in a minute what you changed: format, vet, and the quick tests of changed packages and of their importers; SINCE=COMMIT
+	$(TESTED) NEBULAIO_EFFORT=check NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) check -since $(or $(SINCE),HEAD) -python $(PY) -library "$(SUBMAKE) --no-print-directory lib build"
+
+# count runs the parts one after the other, and the Go tests beside them. At the end it prints their minutes, how many tests ran, failed and were
 # skipped, and where the skipped ones run.
 .PHONY: test
-test: count ## Everything that CI runs on each change: lint and all tests but the slow suites
-	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
-
-.PHONY: test-slow
-test-slow: count ## The slow suites: torch, DALI, vLLM and SGLang, other projects' data formats and S3 servers, the console in a browser, a release, dumps of a process with 1 GiB, crash tests at length and fuzzers; SLOW="test-torch fuzz" for some
-	@$(COUNT) run -k -make "$(SUBMAKE)" $(SLOW)
+test: count ## Test everything that needs no large packages: Go, Python, C, C++, S3 clients, examples, snippets
+	@$(COUNT) run -beside test-go -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: ci
-ci: count ## All tests, then the slow suites, with one table at the end; goes on after a part that fails
-	@$(COUNT) run -k -make "$(SUBMAKE)" $(PARTS) $(SLOW)
+ci: count ## Run what a change has to pass: make test, the race detector, the linter, and the suites whose inputs changed, within 38 minutes; .ci/run does it
+	@$(COUNT) ci -make "$(SUBMAKE)" $(ARGS)
 
-COUNT := $(ROOT)/build/count
+.PHONY: ci-all
+ci-all: count ## Run every suite, proven or not; SUITES="torch upstreams" for some. It writes test/proven.json: commit it
+	@$(COUNT) ci -all -suites "$(SUITES)" -make "$(SUBMAKE)"
+
+.PHONY: prove
+prove: ## Run .ci/run on a fresh clone of HEAD; if it passes, write the commit into build/proved. COLD=1 begins with an empty build cache
+	bash test/setup/prove.sh $(ROOT) $(COLD)
+
+.PHONY: variant
+variant: ## Print the settings with which the tests are built, for go commands of your own: export $(make variant)
+	@echo 'CGO_ENABLED=0 GOFLAGS="$(VARIANT)"'
+
 .PHONY: count
 count: tools ## Build build/count, which runs tests and counts them
-	@CGO_ENABLED=0 $(PLACE) $(COUNT) sh -c '$(GO) build -o "$$STAGED" ./test/count'
+	@$(PLACE) $(COUNT) sh -c '$(BUILD) -o "$$STAGED" ./test/count'
 
-# cmd/nebulaio has a profile, and Go compiles each package that it imports once more for it. No test depends on it.
-UNPROFILED := -pgo=off
+.PHONY: test-format
+test-format: venv ## Check the format of the sources: gofmt and ruff
+	@out=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); test -z "$$out" || { echo "not gofmt'ed: $$out"; exit 1; }
+	$(VENV)/bin/ruff check --quiet --no-cache .
 
 # tools/go.mod pins the linter in a module of its own, so that ours does not require what the linter requires.
 LINTER := $(ROOT)/build/golangci-lint
 .PHONY: lint
-lint: tools venv ## Check the sources: gofmt, golangci-lint (with go vet) and ruff
-	@out=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); test -z "$$out" || { echo "not gofmt'ed: $$out"; exit 1; }
-	$(VENV)/bin/ruff check --quiet --no-cache .
-	$(PLACE) $(LINTER) sh -c '$(GO) build -C tools -o "$$STAGED" github.com/golangci/golangci-lint/v2/cmd/golangci-lint'
-	GOFLAGS="$$($(GO) env GOFLAGS) $(UNPROFILED)" $(LINTER) run --timeout 15m --allow-parallel-runners ./...
+lint: tools ## Check the sources with golangci-lint, go vet among it
+	$(PLACE) $(LINTER) sh -c '$(TESTED) $(GO) build -C tools -o "$$STAGED" github.com/golangci/golangci-lint/v2/cmd/golangci-lint'
+	$(TESTED) GOGC=400 $(LINTER) run --timeout 15m --allow-parallel-runners ./...
 
 # The longest packages start first, so that no core waits for one of them at the end.
-LONGEST := ./test/server ./internal/store/disk ./test/s3suite ./internal/transfer
+LONGEST := ./test/server ./internal/store/disk ./internal/transfer ./internal/cli
+# Suites of their own run the tests of these folders, which compile what nothing else needs.
+APART := test/s3suite|test/upstreams
+# Most tests wait: for a disk, a clock, a child. So more of them run at once than there are cores.
+WAITING := -p 4 -parallel 6
 .PHONY: test-go
-test-go: tools filesystems criu count ## Go tests with the race detector; fuzz seeds run as tests
-	$(COUNT) go -- $(GO) test -race $(UNPROFILED) -vet=off -timeout 30m $(LONGEST) ./... # make lint runs go vet
-	$(COUNT) unraced -- $(GO) test $(UNPROFILED) -vet=off -timeout 30m # tests without threads of their own that take long under the detector
+test-go: build filesystems count ## Go tests; fuzz seeds run as tests
+	$(TESTED) NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -vet=off -timeout 15m $(WAITING) $(LONGEST) $$($(TESTED) $(GO) list ./... | grep -vE '/($(APART))(/|$$)')
+
+.PHONY: test-race
+test-race: build filesystems count ## Go tests of the packages that start goroutines, with the race detector
+	NEBULAIO_CLI=$(BIN) CGO_ENABLED=1 GOFLAGS="$(VARIANT)" $(COUNT) race -- $(GO) test -race -vet=off -timeout 30m $(WAITING) $(LONGEST)
+
+.PHONY: test-s3suite
+test-s3suite: count ## The S3 suite of versitygw on our S3 front end, with the race detector
+	CGO_ENABLED=1 GOFLAGS="$(VARIANT)" $(COUNT) go -- $(GO) test -race -vet=off -timeout 30m ./test/s3suite/...
+
+.PHONY: test-crash
+test-crash: build count ## Kills, power cuts and random walks with more rounds than in make test; EFFORT=long for hours
+	$(TESTED) NEBULAIO_CLI=$(BIN) NEBULAIO_EFFORT=$(or $(EFFORT),ci) $(COUNT) rounds -- $(GO) test -vet=off -timeout 400m
 
 # test/routes mounts these file systems where it runs as root, and fails where fewer than 60 situations can be made.
 FILESYSTEMS := mkfs.ext4 mkfs.xfs mkfs.btrfs mksquashfs mkfs.erofs bindfs losetup
@@ -107,7 +141,7 @@ criu: ## Provide a criu that works on this kernel, by apt or built into build/cr
 
 .PHONY: test-dump
 test-dump: tools criu count ## Dump, kill and restore a process that holds 1 GiB, to a folder and to an object
-	NEBULAIO_TEST_DUMP_MIB=1024 $(COUNT) go -- $(GO) test -vet=off -timeout 30m -run 'Dump|Damaged|FailedRestores' ./internal/process ./internal/cli
+	$(TESTED) NEBULAIO_TEST_DUMP_MIB=1024 $(COUNT) go -- $(GO) test -vet=off -timeout 30m -run 'Dump|Damaged|FailedRestores' ./internal/process ./internal/cli
 
 .PHONY: test-diagnose
 test-diagnose: venv-torch count ## The verdicts of nebulaio diagnose on made-up commands, gloo ranks over a limited network among them, RUNS times each, 20 by default; wants a quiet machine, and root for the network
@@ -118,18 +152,8 @@ test-top: build ## Stage a busy disk, cached reads, dirty pages, a throttled con
 	$(PYTHON) test/top/staged.py $(ROOT)/bin/nebulaio
 
 .PHONY: crash
-crash: tools ## Crash tests at length: 1,000 power cuts of the store and of the cache, 200 kills of each, 100 in the middle of drafts, 1,000 flipped bits and each missing file of its metadata, 200 repairs of damaged stores, 200 kills of the server, 50 of lifecycle rules over 100,000 versions, 50 of packs of training data, 1,000 of saves of checkpoints and 3,000 power cuts of them, and 100 of the door's clients and of the server under them
-	NEBULAIO_CRASH_CUTS=1000 NEBULAIO_CRASH_KILLS=200 NEBULAIO_CRASH_DRAFTS=100 NEBULAIO_CRASH_FLIPS=500 NEBULAIO_CRASH_REPAIRS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills|TestEachStep|TestOrderOf|TestEachFlip|TestEachMissing|TestRepair' -v ./internal/store/disk
-	NEBULAIO_CRASH_CACHE_CUTS=1000 NEBULAIO_CRASH_CACHE_KILLS=200 $(GO) test -timeout 60m -run 'TestPowerCuts|TestKills' -v ./internal/store/cachefile
-	NEBULAIO_CRASH_ROUNDS=200 $(GO) test -timeout 60m -run TestKilledUnderLoad -v ./test/server
-	NEBULAIO_CRASH_LIFECYCLE=100000 NEBULAIO_CRASH_LIFECYCLE_KILLS=50 $(GO) test -timeout 60m -run TestKilledLifecycle -v ./test/server
-	NEBULAIO_CRASH_PACKS=50 $(GO) test -timeout 60m -run TestKilledPacks -v ./internal/cli
-	NEBULAIO_CRASH_CHECKPOINTS=1000 NEBULAIO_CRASH_CUTS=3000 $(GO) test -timeout 60m -run 'TestKilledCheckpoints|TestPowerCuts' -v .
-	NEBULAIO_DOOR_ROUNDS=100 $(GO) test -timeout 60m -run 'TestClientKilledInMidWrite|TestServerKilledInMid' -v ./test/server
-
-.PHONY: test-inventory
-test-inventory: tools ## Write an inventory of 1,000,000 objects, and compare it with a listing
-	NEBULAIO_TEST_INVENTORY=1000000 $(GO) test -timeout 60m -run TestInventoryEqualsListing -v ./internal/node
+crash: ## The tests of test-crash at length, for hours: 1,000 power cuts of the store and of the cache, 200 kills of each and of the server, 3,000 power cuts of saves, an inventory of 1,000,000 objects
+	@$(MAKE) --no-print-directory test-crash EFFORT=long
 
 NATIVE := -Wall -Wextra -Werror -pedantic -O1 -g -I$(ROOT)/include
 LINK = -L$(ROOT)/build -lnebulaio -lpthread -ldl -Wl,-rpath,\$$ORIGIN/.. $(STATIC)
@@ -165,12 +189,12 @@ test-python: lib build venv count ## Python package against the real library on 
 .PHONY: test-examples
 test-examples: lib build venv ## The examples run as their readers would run them
 	$(PLACE) build/tiny.safetensors sh -c 'test -e "$$STAGED" || $(BIN) generate --shapes tiny --out "$$STAGED" >/dev/null'
-	$(GO) run ./examples/load build/tiny.safetensors
+	$(TESTED) $(GO) run ./examples/load build/tiny.safetensors
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/load.py build/tiny.safetensors
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/stream.py build/tiny.safetensors
 	work=$$(mktemp -d build/examples.XXXXXX) && trap 'rm -rf '$$work EXIT && for s in cufile cufile_async; do PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) $(PY) examples/$$s.py $$work || exit 1; done
 	PYTHONPATH=python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) python/tests/serving.py $(PY) examples/gpudirect.py bucket
-	NEBULAIO_CLI=$(BIN) $(PY) python/tests/serving.py $(GO) run ./examples/objects s3://bucket/example
+	$(TESTED) NEBULAIO_CLI=$(BIN) $(PY) python/tests/serving.py $(GO) run ./examples/objects s3://bucket/example
 	cd examples && $(PY) -m unittest -q
 	work=$$(mktemp -d build/examples.XXXXXX) && trap 'rm -rf '$$work EXIT && for s in gpudirect_storage_example storage_io_optimization; do NEBULAIO_CLI=$(BIN) $(PY) examples/$$s.py $$work --quick >$$work/$$s.txt || { cat $$work/$$s.txt; exit 1; }; done
 
@@ -181,7 +205,9 @@ test-snippets: lib build venv clients count ## Every snippet of the documentatio
 	cd test/snippets && $(COUNT) pytest -- $(PY) -m pytest -q -p no:cacheprovider
 	$(PY) $(SNIPPETS) $(PAGES)
 
-VENV_TORCH := $(ROOT)/.venv-torch
+# Where the large Python environments are. .ci/run puts them beside the caches of pip and Go, for all clones of a user.
+VENVS ?= $(ROOT)
+VENV_TORCH := $(VENVS)/.venv-torch
 
 .PHONY: test-torch
 test-torch: lib build clients venv-torch venv-safetensors count ## Torch and transformers on host, tests and snippets, in .venv-torch; PYTHON_TORCH=... names another interpreter with python/tests/requirements-torch.txt
@@ -189,7 +215,7 @@ test-torch: lib build clients venv-torch venv-safetensors count ## Torch and tra
 	NEBULAIO_LIBRARY=$(LIB) $(COUNT) pytest -- $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m pytest -q bench/tests/test_checkpoint_torch.py
 	cd examples && $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) -m unittest -q # with real DataLoaders
 	$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(SNIPPETS) --needs torch
-	NEBULAIO_TEST_TORCH_PYTHON=$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(COUNT) go -- $(GO) test -vet=off -count=1 -run TestMadeUpCommands/gloo ./internal/diagnose
+	$(TESTED) NEBULAIO_TEST_TORCH_PYTHON=$(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python) $(COUNT) go -- $(GO) test -vet=off -count=1 -run TestMadeUpCommands/gloo ./internal/diagnose
 
 # torch is about 6 GB: it has an environment of its own, and pip keeps no second copy.
 .PHONY: venv-torch
@@ -197,7 +223,7 @@ venv-torch: $(if $(PYTHON_TORCH),,$(VENV_TORCH)/.ready) ## Make the Python envir
 $(VENV_TORCH)/.ready: python/tests/requirements-torch.txt python/tests/requirements.txt
 	PIP_NO_CACHE_DIR=1 bash test/setup/venv.sh $(PYTHON) $(VENV_TORCH) $<
 
-VENV_SAFETENSORS := $(ROOT)/.venv-safetensors
+VENV_SAFETENSORS := $(VENVS)/.venv-safetensors
 
 # The next version of safetensors cannot be in one process with the current one. It finds torch in .venv-torch.
 .PHONY: venv-safetensors
@@ -205,7 +231,7 @@ venv-safetensors: $(VENV_SAFETENSORS)/.ready ## Make the Python environment with
 $(VENV_SAFETENSORS)/.ready: python/tests/requirements-safetensors.txt | venv-torch
 	PIP_NO_CACHE_DIR=1 PIP_NO_DEPS=1 bash test/setup/venv.sh $(or $(PYTHON_TORCH),$(PYTHON)) $(VENV_SAFETENSORS) $< $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python)
 
-VENV_DALI := $(ROOT)/.venv-dali
+VENV_DALI := $(VENVS)/.venv-dali
 
 # DALI's tests find torch, which DALI's iterator needs, in .venv-torch.
 .PHONY: test-dali
@@ -220,11 +246,11 @@ venv-dali: $(VENV_DALI)/.ready ## Make the Python environment of test-dali, .ven
 $(VENV_DALI)/.ready: python/tests/requirements-dali.txt
 	PIP_NO_CACHE_DIR=1 bash test/setup/venv.sh $(PYTHON) $(VENV_DALI) $<
 
-VENV_PEERS := $(ROOT)/.venv-peers
+VENV_PEERS := $(VENVS)/.venv-peers
 
 .PHONY: test-peers
 test-peers: lib build venv-peers count ## Training data that webdataset, mosaicml-streaming, litdata, Megatron and TFRecord packages read and write, against ours
-	CGO_ENABLED=0 $(PLACE) $(ROOT)/build/samples sh -c '$(GO) build -o "$$STAGED" ./test/peers/samples'
+	$(PLACE) $(ROOT)/build/samples sh -c '$(BUILD) -o "$$STAGED" ./test/peers/samples'
 	cd test/peers && PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) PEERS_SAMPLES=$(ROOT)/build/samples NEBULAIO_CLI=$(BIN) $(COUNT) pytest -- $(VENV_PEERS)/bin/python -m pytest -q -W ignore -p no:cacheprovider
 
 # The peers need torch, and take it from .venv-torch: an environment of their own has 150 MB instead of 6 GB. Their own
@@ -234,7 +260,7 @@ venv-peers: $(VENV_PEERS)/.ready ## Make the Python environment of test-peers, .
 $(VENV_PEERS)/.ready: test/peers/requirements.txt | venv-torch
 	PIP_NO_CACHE_DIR=1 PIP_NO_DEPS=1 bash test/setup/venv.sh $(or $(PYTHON_TORCH),$(PYTHON)) $(VENV_PEERS) $< $(or $(PYTHON_TORCH),$(VENV_TORCH)/bin/python)
 
-VENV_SERVING := $(ROOT)/.venv-serving
+VENV_SERVING := $(VENVS)/.venv-serving
 
 # Each framework has a process of its own: both define operations of torch under the same names.
 .PHONY: test-serving
@@ -271,8 +297,8 @@ $(CLIENTS)/%/.ready: test/clients/requirements-%.txt | venv
 # MinIO's first build takes six minutes, the others one each. Ceph needs root and apt; else its tests are skipped.
 .PHONY: test-upstreams
 test-upstreams: build clients count ## Caches and transfers over real S3 servers (MinIO, versitygw, moto, Ceph) and a proxy that falsifies their replies
-	$(GO) run ./test/upstreams/serve -prepare minio versitygw moto ceph
-	NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -count=1 -vet=off -timeout 20m ./test/upstreams/...
+	$(TESTED) $(GO) run ./test/upstreams/serve -prepare minio versitygw moto ceph
+	$(TESTED) NEBULAIO_UPSTREAMS=1 NEBULAIO_UPSTREAMS_DIR=$(ROOT)/build NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -count=1 -vet=off -timeout 20m ./test/upstreams/...
 
 VENV_CONSOLE := $(ROOT)/.venv-console
 
@@ -305,6 +331,9 @@ FUZZWITHIN ?= 0
 fuzz: count ## Run each fuzzer for FUZZTIME, a minute by default; FUZZWITHIN=8m begins no other one after 8 minutes
 	$(COUNT) fuzz -go $(GO) -time $(FUZZTIME) -within $(FUZZWITHIN)
 
+# Benchmarks measure what a release has.
+bench bench-%: FOR := release
+
 .PHONY: bench
 bench: lib build venv ## Benchmark on host memory against safetensors; results in build/bench
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) $(PY) bench/run.py --device host --models 0.6b --rounds 5 --only warm,cold --out build/bench $(ARGS)
@@ -335,12 +364,12 @@ bench-peers: lib build ## Model loads beside safetensors, fastsafetensors, Insta
 
 .PHONY: bench-s3
 bench-s3: build ## S3 against MinIO, versitygw and a bare server; ARGS="--keys 1000000 --out docs/benchmarks/DATE-s3"
-	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
+	$(BUILD) -o build/bench-s3/bench-s3 ./bench/s3
 	build/bench-s3/bench-s3 $(ARGS)
 
 .PHONY: bench-list bench-tls bench-put bench-sse
 bench-list bench-tls bench-put bench-sse: build
-	$(GO) build -o build/bench-s3/bench-s3 ./bench/s3
+	$(BUILD) -o build/bench-s3/bench-s3 ./bench/s3
 	build/bench-s3/bench-s3 --peers '' $(SELECT) $(ARGS)
 bench-list: SELECT = --rows '^keys$$' --keys 1000000 --without 'bare|always|crc64|tls|sse'
 bench-list: ## Pages of a listing with 1,000,000 keys; ARGS="--out docs/benchmarks/DATE-list"
@@ -353,19 +382,19 @@ bench-put: ## Small durable PUTs beside a bare server with MD5 and syncs; ARGS="
 
 .PHONY: bench-misses
 bench-misses: build ## Reads that a node does not have beside reads from MinIO itself; ARGS="--rounds 9 --out docs/benchmarks/DATE-cache/misses.json"
-	$(GO) build -o build/bench-misses ./bench/misses
+	$(BUILD) -o build/bench-misses ./bench/misses
 	build/bench-misses --work build/bench-misses-data $(ARGS)
 
 VENV_TRANSFERS := $(ROOT)/.venv-transfers
 
 .PHONY: bench-express
 bench-express: build ## Small reads and writes of a directory bucket beside an ordinary bucket, by CPU of the server; ARGS="-rounds 9 -profile build/bench-express"
-	$(GO) build -o build/bench-express-client ./bench/express
+	$(BUILD) -o build/bench-express-client ./bench/express
 	build/bench-express-client -program $(BIN) $(ARGS)
 
 .PHONY: bench-transfers
 bench-transfers: build venv-transfers ## nebulaio cp and sync from MinIO beside s5cmd, rclone, aws-cli, the CRT and obstore; ARGS="--rounds 5 --out docs/benchmarks/DATE-transfers"
-	$(GO) build -o build/serve ./test/upstreams/serve
+	$(BUILD) -o build/serve ./test/upstreams/serve
 	NEBULAIO_CLI=$(BIN) $(VENV_TRANSFERS)/bin/python bench/transfers.py $(ARGS)
 
 .PHONY: venv-transfers
@@ -375,7 +404,7 @@ $(VENV_TRANSFERS)/.ready: bench/transfers/requirements.txt
 
 .PHONY: bench-door
 bench-door: lib build venv ## Objects to memory and back beside what the machine gives; ARGS="--size 1GiB --rounds 5 warm cold"
-	$(GO) build -o build/objects ./bench/door/objects
+	$(BUILD) -o build/objects ./bench/door/objects
 	PYTHONPATH=$(ROOT)/python NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(PY) bench/door/run.py --objects-program build/objects --workdir build --size 256MiB --cpu-bytes 4GiB $(ARGS)
 
 .PHONY: bench-handles
@@ -390,19 +419,24 @@ PEERS = boto3 botocore s3transfer jmespath python-dateutil six urllib3
 AWSCLI = docutils colorama PyYAML rsa pyasn1 jmespath python-dateutil six urllib3
 AWS_SERVICES = s3 sdb codedeploy config sagemaker-runtime sms-voice
 
+# What is compiled for a bundle is what a release has, by a compiler that collects no garbage.
+gpu-bundle gpu-serving gpu-versions: export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -toolexec=$(ROOT)/test/setup/compile.sh)
+
+BUNDLED = -trimpath -ldflags "-s -w" $(if $(filter tests,$(FOR)),-pgo=off -gcflags=all=-dwarf=false)
+
 .PHONY: gpu-bundle
-gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu
+gpu-bundle: tools ## Collect what a GPU machine without Go needs into build/gpu; FOR=tests builds it as the tests are built, in a minute
 	rm -rf build/gpu && mkdir -p build/gpu/include
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o build/gpu/nebulaio ./cmd/nebulaio
-	CGO_ENABLED=1 $(GO) build $(LIBFLAGS) -o build/gpu/libnebulaio.so ./capi
-	CGO_ENABLED=0 $(GO) test -c -trimpath -ldflags "-s -w" -o build/gpu/gpu.test ./test/gpu
+	CGO_ENABLED=0 $(GO) build $(BUNDLED) -o build/gpu/nebulaio ./cmd/nebulaio
+	CGO_ENABLED=1 $(GO) build $(if $(filter tests,$(FOR)),-pgo=off -gcflags=all=-dwarf=false) $(LIBFLAGS) -o build/gpu/libnebulaio.so ./capi
+	CGO_ENABLED=0 $(GO) test -c $(BUNDLED) -o build/gpu/gpu.test ./test/gpu
 	rm -f build/gpu/libnebulaio.h && cp -r include/nebulaio build/gpu/include/
 	cp -r python bench build/gpu/ && cp VERSION go.mod build/gpu/
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/pydeps pytest
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/pydeps --no-deps torchdata
-	$(MAKE) --no-print-directory native STATIC="-static-libstdc++ -static-libgcc"
-	mkdir -p build/gpu/native && cp build/native/* build/gpu/native/ && strip build/gpu/native/* && cp test/native/run.sh test/native/objects.sh build/gpu/native/
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o build/gpu/objects ./bench/door/objects
+	$(MAKE) --no-print-directory native FOR=$(or $(FOR),release) STATIC="-static-libstdc++ -static-libgcc"
+	mkdir -p build/gpu/native && cp build/native/* build/gpu/native/ && strip build/gpu/native/* && cp test/native/run.sh test/native/objects.sh test/native/steps.sh build/gpu/native/
+	CGO_ENABLED=0 $(GO) build $(BUNDLED) -o build/gpu/objects ./bench/door/objects
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/peers --no-deps --python-version $(GPU_PYTHON) --only-binary=:all: $(PEERS) s3torchconnectorclient
 	$(PYTHON) -m pip install -q --root-user-action ignore --target build/gpu/peers --no-deps s3torchconnector
 	cd build/gpu/peers/botocore/data && find . -mindepth 1 -maxdepth 1 -type d ! -name s3 -exec rm -rf {} +

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // module is the path of this module.
@@ -29,7 +29,7 @@ var publicPackages = []string{module, module + "/report", module + "/fault"}
 
 // TestExportedAPIHasNoInternalType walks everything that a program can reach from an exported name of a public package.
 func TestExportedAPIHasNoInternalType(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	imports := exportData(t)
 	for _, path := range publicPackages {
 		p, err := imports.Import(path)

@@ -5,8 +5,8 @@ package nebulaio_test
 import (
 	"testing"
 
+	"github.com/nebulaio/nebulaio/test/effort"
 	"github.com/nebulaio/nebulaio/test/house"
-	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // floors gives each package of the product its floor. An import goes down, never up, never sideways.
@@ -71,7 +71,7 @@ var outside = []string{"internal/device/fakegpu", "internal/nvtx/fakeprofiler",
 	"test/nobody", "internal/store/storetest", "internal/store/model",
 	"examples/load", "examples/objects", "test/gpu", "test/s3suite", "test/clients", "test/server", "test/setup",
 	"test/routes", "test/peers/samples", "bench/s3", "bench/express", "bench/misses", "bench/door/objects",
-	"test/house", "test/count", "test/words", "test/unraced", "test/powercut", "test/holder",
+	"test/house", "test/count", "test/words", "test/effort", "test/built", "test/powercut", "test/holder",
 	"test/s3suite/player", "test/upstreams", "test/upstreams/programs", "test/upstreams/serve", "test/upstreams/liar",
 	"test/console/started", "test/console/attacks", "test/console/flow", "test/issuer", "test/issuer/serve",
 	"test/sts", "test/transit", "test/gate"}
@@ -187,7 +187,7 @@ func theHouse(t *testing.T) house.House {
 
 // TestHouse holds the repository against each rule of the house.
 func TestHouse(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	h := theHouse(t)
 	if len(h.Packages) < 40 || len(h.Linked) < 40 {
 		t.Fatalf("%d packages, %d linked: the lists are not whole", len(h.Packages), len(h.Linked))

@@ -20,8 +20,8 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/test/effort"
 	"github.com/nebulaio/nebulaio/test/powercut"
-	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // Variables of the process that saves checkpoints. It saves to the root that the first one names.
@@ -33,19 +33,6 @@ const (
 	crashSpin  = crashRoot + "_SPIN"  // how long it counts before
 	crashHow   = crashRoot + "_HOW"   // "steps", "same" directory, or "careless"
 )
-
-func numberFrom(t testing.TB, name string, otherwise int) int {
-	t.Helper()
-	v := os.Getenv(name)
-	if v == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil {
-		t.Fatalf("%s is %q, expected a number", name, v)
-	}
-	return n
-}
 
 // stepDir returns the directory of a step.
 func stepDir(root string, step int) string {
@@ -108,7 +95,7 @@ func TestCheckpointChild(t *testing.T) {
 	if root == "" {
 		t.Skip("runs in a process of its own")
 	}
-	how, count, kill := os.Getenv(crashHow), numberFrom(t, crashCount, 0), numberFrom(t, crashMark, -1)
+	how, count, kill := os.Getenv(crashHow), effort.Number(t, crashCount, 0), effort.Number(t, crashMark, -1)
 	sys, err := nebulaio.NewSystem(nebulaio.Options{Devices: nebulaio.DevicesOff})
 	if err != nil {
 		t.Fatal(err)
@@ -119,13 +106,13 @@ func TestCheckpointChild(t *testing.T) {
 		if told++; told == kill {
 			go func() {
 				var spun atomic.Int64
-				for n := int64(numberFrom(t, crashSpin, 0)); spun.Add(1) < n; {
+				for n := int64(effort.Number(t, crashSpin, 0)); spun.Add(1) < n; {
 				}
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			}()
 		}
 	}
-	for step := numberFrom(t, crashFirst, 1); count == 0 || step < numberFrom(t, crashFirst, 1)+count; step++ {
+	for step := effort.Number(t, crashFirst, 1); count == 0 || step < effort.Number(t, crashFirst, 1)+count; step++ {
 		dir := stepDir(root, step)
 		if how == "same" {
 			dir = stepDir(root, 0)
@@ -227,13 +214,13 @@ func readBack(c nebulaio.Checkpoint, step int) error {
 // TestKilledCheckpoints kills a process that saves and prunes checkpoints, at random moments. After each kill, the last
 // acknowledged checkpoint is listed and verifies, no partial one is listed, and a prune keeps the last good one.
 func TestKilledCheckpoints(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	sys := crashSystem(t)
-	r := rand.New(rand.NewPCG(uint64(numberFrom(t, "NEBULAIO_CRASH_SEED", 1)), 0))
+	r := rand.New(rand.NewPCG(uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", 1)), 0))
 	for _, how := range []string{"steps", "same"} {
 		root := t.TempDir()
 		last, partial := -1, 0
-		for round := range (numberFrom(t, "NEBULAIO_CRASH_CHECKPOINTS", 200) + 1) / 2 {
+		for round := range (effort.Rounds{Test: 25, CI: 100, Long: 500}).Of(t) {
 			lines := killChild(t, child(root, how, last+1, 0, 1+r.IntN(11), r.IntN(4_000_000)))
 			acknowledged := lastSaved(lines, last)
 			if err := judgeRoot(sys, root, acknowledged); err != nil {
@@ -303,15 +290,15 @@ func record(t *testing.T, how string, count int) *powercut.Trace {
 // TestPowerCutsOfCheckpoints records the system calls of saves and prunes, takes the power away at random moments, and
 // looks at what may be on the disk then.
 func TestPowerCutsOfCheckpoints(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	sys := crashSystem(t)
-	r := rand.New(rand.NewPCG(uint64(numberFrom(t, "NEBULAIO_CRASH_SEED", 1)), 1))
+	r := rand.New(rand.NewPCG(uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", 1)), 1))
 	for _, how := range []string{"steps", "same"} {
 		trace := record(t, how, 4)
 		if n := lastSaved(trace.Marks(len(trace.Ops)), -1); n != 4 || len(trace.Ops) < 200 {
 			t.Fatalf("%s: the trace has %d changes, and step %d was acknowledged", how, len(trace.Ops), n)
 		}
-		cuts := numberFrom(t, "NEBULAIO_CRASH_CUTS", 200)
+		cuts := effort.Rounds{Test: 50, CI: 200, Long: 3000}.Of(t)
 		for i := range cuts {
 			n := r.IntN(len(trace.Ops) + 1)
 			if cuts > len(trace.Ops)*len(powercut.Losses()) {
@@ -358,7 +345,7 @@ func judgeCut(t *testing.T, sys *nebulaio.System, trace *powercut.Trace, n int, 
 
 // TestPowerCutsFindACarelessCommit: the test of power cuts fails for a commit that syncs too little.
 func TestPowerCutsFindACarelessCommit(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	sys := crashSystem(t)
 	trace := record(t, "careless", 2)
 	r := rand.New(rand.NewPCG(1, 1))

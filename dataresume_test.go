@@ -16,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // folder writes loose files with the text of their numbers, and returns their folder.
@@ -64,7 +65,7 @@ func TestAJobResumesWithOtherRanks(t *testing.T) {
 	const samples = 96
 	d := openData(t, nebulaio.DataOptions{}, folder(t, samples))
 	rng := rand.New(rand.NewPCG(1, 6))
-	for stop := range 200 {
+	for stop := range (effort.Rounds{Test: 50, CI: 200}).Of(t) {
 		o := nebulaio.LoaderOptions{Batch: 1 + rng.Int64N(5), Seed: rng.Uint64(), Epochs: 1, Tail: "short",
 			Shuffle: []string{"full", "blocks", "stored"}[stop%3]}
 		if o.Shuffle == "blocks" {

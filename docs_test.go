@@ -17,7 +17,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // pages returns every Markdown page of the checkout, by its slash-separated path, with its text.
@@ -123,7 +123,7 @@ func TestTheBlockOfThePageIsTested(t *testing.T) {
 }
 
 func TestLinksResolve(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	all := pages(t)
 	checked := 0
 	for name, text := range all {
@@ -257,7 +257,7 @@ func TestWhereThingsAre(t *testing.T) {
 // TestWhereANewThingGoes checks that the files and tests of the table in CONTRIBUTING.md exist. Commands are not
 // checked.
 func TestWhereANewThingGoes(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	tests := testNames(t)
 	for _, row := range rows(t, pages(t)["CONTRIBUTING.md"], "Where a new thing goes") {
 		where := "CONTRIBUTING.md, " + row[0]

@@ -18,6 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/hostmem"
 	"github.com/nebulaio/nebulaio/report"
 	"github.com/nebulaio/nebulaio/test/closing"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // place is a system and memory on one of its devices that the test can look at.
@@ -74,6 +75,7 @@ func fill(p []byte, seed byte) { rand.NewChaCha8([32]byte{seed}).Read(p) }
 // TestFileAgainstAModel makes random moves of every route and keeps what the
 // file should hold beside it.
 func TestFileAgainstAModel(t *testing.T) {
+	moves := effort.Rounds{Test: 12, CI: 30}.Of(t)
 	for name, p := range places(t) {
 		for _, route := range []nebulaio.Route{"auto", "buffered", "direct", "cufile"} {
 			if name == "host" && route == "cufile" {
@@ -93,7 +95,7 @@ func TestFileAgainstAModel(t *testing.T) {
 					model = make([]byte, size)
 					copy(model, p.mem[:1])
 				}
-				for i := range 30 {
+				for i := range moves {
 					n, off, at := rng.Int64N(placeSize/2)+1, rng.Int64N(placeSize/2), rng.Int64N(placeSize/2)
 					if i%3 == 0 {
 						n, off, at = n&^4095, off&^4095, at&^4095

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/bottleneck"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // guide has the pages of docs/guide in the order in which a reader goes through them.
@@ -86,7 +86,7 @@ func TestMarkedBlocksSayWhatTheyNeed(t *testing.T) {
 // TestTroubleshootingQuotesTheSource checks that the source has each error text of the page
 // docs/guide/troubleshooting.md.
 func TestTroubleshootingQuotesTheSource(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	texts := errorTexts(t)
 	quoted := 0
 	for line := range strings.SplitSeq(pages(t)["docs/guide/troubleshooting.md"], "\n") {
@@ -108,7 +108,7 @@ func TestTroubleshootingQuotesTheSource(t *testing.T) {
 // TestVerdictsOfTheGuideExist checks that the verdicts and limiting stages in the tables of the page about bottlenecks
 // are words of the program, and that no verdict is left out.
 func TestVerdictsOfTheGuideExist(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	texts := map[string]bool{}
 	for _, text := range errorTexts(t) {
 		texts[text] = true

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nebulaio/nebulaio/test/effort"
 	"github.com/nebulaio/nebulaio/test/house"
-	"github.com/nebulaio/nebulaio/test/unraced"
 )
 
 // broken returns the lines of each rule that h breaks.
@@ -45,7 +45,7 @@ func printed(tables ...map[string]int) string {
 
 // TestPlantedViolations plants one violation at a time in a copy of the repository and expects one rule to find it.
 func TestPlantedViolations(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	clean := theHouse(t)
 	// imports lets one package import another.
 	imports := func(from string, to ...string) func(*house.House) {

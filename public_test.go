@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/fault"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // TestProgramOfAnotherModule builds and runs test/public, which has the public packages alone and no network. The
 // program fails if an error is not what its kind says.
 func TestProgramOfAnotherModule(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	dir := filepath.Join("test", "public")
 	read := func(name string) string {
 		text, err := os.ReadFile(name)

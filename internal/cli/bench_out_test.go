@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 func TestBenchWritesToWhatIsNoFile(t *testing.T) {
@@ -40,7 +40,7 @@ func TestIdleWorkersAreNotTheFirst(t *testing.T) {
 }
 
 func TestCeilingsReplaceCorruptOnes(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	kept := writeFile(t, "c.json", []byte("{"))
 	run(t, []string{"bench", "ceilings", "--device", "host", "--rounds", "1", "--ceilings", kept}).want(t, 0, "kept ")
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/bench/record"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // nothing checks that a benchmark left nothing in dir.
@@ -117,7 +117,7 @@ func TestBenchTrain(t *testing.T) {
 }
 
 func TestBenchCeilingsAreKeptAndUsed(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	dir, kept := t.TempDir(), filepath.Join(t.TempDir(), "deep", "c.json")
 	r := run(t, []string{"bench", "ceilings", dir, "--device", "host", "--rounds", "1", "--time", "10ms", "--size", "4MiB",
 		"--ceilings", kept, "--json"})
@@ -264,7 +264,7 @@ func TestSparkline(t *testing.T) {
 
 // On a GPU, routes of cuFile are what its counters say, and everything is freed.
 func TestBenchOnAGPU(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	g := fakegpu.Build(t, fakegpu.Options{})
 	dir := t.TempDir()
 	for route, want := range map[int]string{fakegpu.Posix: "cufile_compat", fakegpu.P2P: "cufile_p2p",
@@ -326,7 +326,7 @@ func TestBenchOnAGPU(t *testing.T) {
 
 // What was measured before something failed is not thrown away.
 func TestAFailedBenchPrintsWhatItHas(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	g := fakegpu.Build(t, fakegpu.Options{Without: []string{"cuModuleLoadData"}})
 	dir := t.TempDir()
 	r := run(t, []string{"bench", "sweep", "all", dir, "--size", "2MiB", "--passes", "1", "--ceilings",
@@ -342,7 +342,7 @@ func TestAFailedBenchPrintsWhatItHas(t *testing.T) {
 
 // Everything at once, as a first look at a machine.
 func TestBenchAll(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	g := fakegpu.Build(t, fakegpu.Options{})
 	c := g.BuildCuFile(fakegpu.CuFileOptions{})
 	dir, out := t.TempDir(), t.TempDir()

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/format"
 	"github.com/nebulaio/nebulaio/internal/format/safetensors"
 	"github.com/nebulaio/nebulaio/internal/synth"
+	"github.com/nebulaio/nebulaio/test/built"
 )
 
 // program is the built command, for tests that need a process of its own.
@@ -33,11 +33,8 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		program = filepath.Join(dir, "nebulaio")
-		build := exec.Command("go", "build", "-trimpath", "-o", program, "../../cmd/nebulaio")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as `make build` does, whose work is not done again then
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		if program, err = built.Command(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()

@@ -18,6 +18,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/nebulaio/nebulaio/internal/copying/journal"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // wire is a TCP proxy before a server. It counts the bytes of replies, and calls reached once when they are enough.
@@ -192,19 +193,6 @@ func (r *rig) start(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// crashRounds is how often a command is killed; NEBULAIO_CRASH_ROUNDS sets another number.
-func crashRounds(t *testing.T, usual int) int {
-	text := os.Getenv("NEBULAIO_CRASH_ROUNDS")
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("NEBULAIO_CRASH_ROUNDS is %q, expected a number of rounds", text)
-	}
-	return n
-}
-
 func noise(size int) []byte {
 	b := make([]byte, size)
 	src := rand.NewChaCha8([32]byte{byte(size), byte(size >> 8)})
@@ -248,7 +236,7 @@ func TestKilledDownloadGoesOn(t *testing.T) {
 		}
 		return int64(len(sums)) * journal.Block
 	}
-	rounds, worst := crashRounds(t, 6), int64(0)
+	rounds, worst := effort.Rounds{Test: 2, CI: 6}.Of(t), int64(0)
 	for kills := 0; kills < rounds; {
 		os.RemoveAll(r.path("out"))
 		if err := os.Mkdir(r.path("out"), 0o777); err != nil {
@@ -294,7 +282,7 @@ func TestKilledSyncGoesOn(t *testing.T) {
 		put(t, r.m, "box", "many/"+strconv.Itoa(i%7)+"/"+strconv.Itoa(i), noise(700_000+i))
 	}
 	before, killed := r.replies(), 0
-	for range crashRounds(t, 4) {
+	for range (effort.Rounds{Test: 2, CI: 4}).Of(t) {
 		cmd := r.start(t, "sync", "s3://box/many", r.path("out"))
 		r.after(rand.Int64N(20<<20), func() { _ = cmd.Process.Kill() })
 		if cmd.Wait() == nil {
@@ -321,7 +309,7 @@ func TestKilledUploadGoesOn(t *testing.T) {
 	content := noise(100<<20 + 77)
 	src := r.write(t, "big", content)
 	killed := 0
-	for range crashRounds(t, 4) {
+	for range (effort.Rounds{Test: 2, CI: 4}).Of(t) {
 		cmd := r.start(t, "cp", src, "s3://box/up", "--concurrency", "2")
 		r.after(1800+rand.Int64N(1200), func() { _ = cmd.Process.Kill() })
 		if cmd.Wait() == nil {

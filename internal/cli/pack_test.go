@@ -19,6 +19,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/nebulaio/nebulaio/internal/data/tokens"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // sampleFiles writes n files of lo to hi bytes, two for each sample, and returns their folder.
@@ -169,20 +170,12 @@ func TestPackInBuckets(t *testing.T) {
 }
 
 // TestKilledPacks kills the program at random moments while it packs, and runs it again. All packs are equal byte by
-// byte. NEBULAIO_CRASH_PACKS sets the number of kills; then there are 20,000 files of 1 to 64 KiB.
+// byte.
 func TestKilledPacks(t *testing.T) {
-	kills, files, most := 6, 2000, 4<<10
-	if text := os.Getenv("NEBULAIO_CRASH_PACKS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			t.Fatalf("NEBULAIO_CRASH_PACKS is %q, expected a number of kills", text)
-		}
-		kills, files, most = n, 20_000, 64<<10
-	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("NEBULAIO_CRASH_SEED"); text != "" {
-		seed, _ = strconv.ParseUint(text, 10, 64)
-	}
+	kills := effort.Rounds{Test: 2, CI: 6, Long: 50}.Of(t)
+	files := effort.Rounds{Test: 1000, CI: 2000, Long: 20_000}.Of(t)
+	most := 1<<10 + effort.Rounds{Test: 3 << 10, CI: 3 << 10, Long: 63 << 10}.Of(t) // bytes of the largest file
+	seed := uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", int(time.Now().UnixNano())))
 	t.Logf("NEBULAIO_CRASH_SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	src, whole := sampleFiles(t, files, 1<<10, most), filepath.Join(t.TempDir(), "whole")

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 	"golang.org/x/sys/unix"
 )
 
@@ -68,7 +68,7 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 // TestLiveLinesFitTheTerminal runs every command with a live line on real
 // terminals. No line wraps, and the cursor returns to an empty line at the end.
 func TestLiveLinesFitTheTerminal(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	dir := t.TempDir()
 	deep := filepath.Join(dir, "a directory with a long name and 模型 in it, so that lines are long")
 	if err := os.Mkdir(deep, 0o700); err != nil {

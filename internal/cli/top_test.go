@@ -18,7 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/bottleneck"
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/meters"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // topLine is what a program that reads the output of top looks for.
@@ -135,7 +135,7 @@ func TestTopRefusesWhatItCannotDo(t *testing.T) {
 
 // TestTopOnATerminal runs the program on a real terminal: it draws, obeys keys and puts the terminal back.
 func TestTopOnATerminal(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	file := filepath.Join(t.TempDir(), "new.jsonl")
 	run(t, quick("--json", "--samples", "2", "--record", file)).want(t, 0)
 	master, slave := openTerminal(t, 100)

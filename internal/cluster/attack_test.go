@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -23,21 +22,8 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
-
-// messages returns the number of random messages for each kind of attack. NEBULAIO_TEST_MESSAGES changes it.
-func messages(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("NEBULAIO_TEST_MESSAGES")
-	if text == "" {
-		return 600
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 // randomMessage returns random bytes, or a message of a known protocol with random bytes in it.
 func randomMessage(r *rand.Rand) []byte {
@@ -64,7 +50,8 @@ func TestRandomMessages(t *testing.T) {
 	})
 	waitMembers(t, a, 2)
 	waitMembers(t, b, 2)
-	gossip, count := a.list.LocalNode().Address(), messages(t)
+	gossip := a.list.LocalNode().Address()
+	count := effort.Rounds{Test: 150, CI: 600}.Of(t) // messages of each kind of attack
 	before := heap()
 	var all sync.WaitGroup
 	for i, address := range []string{a.o.Listener.Addr().String(), gossip} {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +23,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/diagnose"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/meters"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // machine is this machine, with a fake GPU.
@@ -82,11 +82,7 @@ func (m machine) run(t *testing.T, command ...string) diagnose.Result {
 // runs returns how many times each made-up command runs: once, or NEBULAIO_TEST_DIAGNOSE_RUNS times.
 func runs(t *testing.T) int {
 	t.Helper()
-	n, err := strconv.Atoi(os.Getenv("NEBULAIO_TEST_DIAGNOSE_RUNS"))
-	if err != nil || n < 1 {
-		return 1
-	}
-	return n
+	return effort.Number(t, "NEBULAIO_TEST_DIAGNOSE_RUNS", 1)
 }
 
 // Each of the made-up commands has its verdict in every run.

@@ -12,6 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/meters"
 	"github.com/nebulaio/nebulaio/internal/meters/fakemachine"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // stagedGPU is a Gauge whose values a test sets.
@@ -156,10 +157,11 @@ type situation struct {
 func (s *stage) move(rate float64) { s.gpu.Received += uint64(rate) }
 
 func TestEachSituationHasItsVerdict(t *testing.T) {
+	seeds := effort.Rounds{Test: 5, CI: 20}.Of(t)
 	for _, c := range situations() {
 		t.Run(c.name, func(t *testing.T) {
 			right, s := 0, newStage(t, 0)
-			for seed := range uint64(20) {
+			for seed := range uint64(seeds) {
 				s.rnd = rand.New(rand.NewPCG(seed, 2)) // a machine that runs on, and a new look at it
 				s.Write()
 				m, err := meters.Open(meters.Options{Root: s.Root, GPUs: s.gpu, Now: s.Clock})
@@ -184,8 +186,8 @@ func TestEachSituationHasItsVerdict(t *testing.T) {
 				}
 				m.Close()
 			}
-			if right != 60 {
-				t.Errorf("%d of 60 seconds were judged right", right)
+			if right != 3*seeds {
+				t.Errorf("%d of %d seconds were judged right", right, 3*seeds)
 			}
 		})
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/report"
 	"github.com/nebulaio/nebulaio/test/closing"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // boxOf takes a box out of a tensor's bytes, element by element.
@@ -137,6 +138,7 @@ func TestSlicesOfEveryDTypeArrive(t *testing.T) {
 	path, data := write(t, "m.safetensors", 0)
 	sharded, other := write(t, "sharded", 100_000)
 	rng := rand.New(rand.NewPCG(8, 9))
+	rounds := effort.Rounds{Test: 2, CI: 4}.Of(t)
 	shapes := map[string][]int64{}
 	for _, x := range wide() {
 		shapes[x.Name] = x.Shape
@@ -150,7 +152,7 @@ func TestSlicesOfEveryDTypeArrive(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer e.Close()
-					for round := range 4 {
+					for round := range rounds {
 						name, data := path, data
 						if round%2 == 1 {
 							name, data = sharded, other

@@ -13,7 +13,6 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,19 +22,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/inventory"
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // TestInventoryEqualsListing writes an inventory of many objects and compares it with a listing.
-//
-// NEBULAIO_TEST_INVENTORY sets the number of objects; `make test-inventory` uses 1,000,000.
 func TestInventoryEqualsListing(t *testing.T) {
-	n := 3000
-	if text := os.Getenv("NEBULAIO_TEST_INVENTORY"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	n := effort.Rounds{Test: 1200, CI: 3000, Long: 1_000_000}.Of(t) // versions; a page of the listing has 1,000
 	ctx := t.Context()
 	s, err := disk.Open(ctx, disk.Options{Dir: t.TempDir(), Reserve: -1})
 	if err != nil {

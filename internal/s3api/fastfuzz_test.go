@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // choices are the parts from which chosen builds requests.
@@ -111,7 +113,7 @@ func compareChosen(t *testing.T, w *world, a *auditor, data []byte) (fast bool) 
 func TestFastRepliesToAnything(t *testing.T) {
 	w, a := oddly(t)
 	r := rand.New(rand.NewPCG(5, 6))
-	taken, n := 0, 1500
+	taken, n := 0, effort.Rounds{Test: 400, CI: 1500}.Of(t)
 	for range n {
 		data := make([]byte, 12+r.IntN(8))
 		for i := range data {

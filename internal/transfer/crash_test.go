@@ -13,13 +13,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // content is what version v of the file holds: its number, then noise.
@@ -56,8 +56,8 @@ func TestCrashChild(t *testing.T) {
 	if path == "" {
 		t.Skip("runs in a process of its own")
 	}
-	first, _ := strconv.ParseUint(os.Getenv(crashEnv+"_VERSION"), 10, 64)
-	at, _ := strconv.Atoi(os.Getenv(crashEnv + "_STEP"))
+	first := uint64(effort.Number(t, crashEnv+"_VERSION", 0))
+	at := effort.Number(t, crashEnv+"_STEP", -1)
 	e := newEngine(t, smallSave)
 	var n atomic.Int64
 	e.main.saves.onStep = func(string) error {
@@ -80,7 +80,8 @@ func TestCrashChild(t *testing.T) {
 // version with its own sums, or without where it was saved without, and the next
 // save leaves nothing else in the directory.
 func TestKilledSavesLeaveOneVersion(t *testing.T) {
-	const rounds, steps = 200, 30
+	const steps = 30
+	rounds := effort.Rounds{Test: 2 * steps, CI: 200}.Of(t)
 	e := newEngine(t, smallSave)
 	dir := diskDir(t)
 	path := filepath.Join(dir, "f")

@@ -15,6 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // verified is the request for a whole verified file to a fake GPU, and the engine.
@@ -46,9 +47,10 @@ func onDevice(o Options) Options {
 func TestDeviceSumsFindWhatGoesWrongOnTheWay(t *testing.T) {
 	path, want := writeFile(t, 3*units.MiB+777, 81)
 	rng := rand.New(rand.NewPCG(8, 1))
+	flips := effort.Rounds{Test: 10, CI: 40}.Of(t)
 	onEachReader(t, path, func(t *testing.T, g *fakegpu.GPU, f *vfs.File, by reader) {
 		e, r := verified(t, g, by.by(onDevice(small)), f, by.route)
-		for i := range 40 {
+		for i := range flips {
 			if i%2 == 0 {
 				g.FlipCopy(1 + rng.IntN(40))
 			} else {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
 	"github.com/nebulaio/nebulaio/internal/transfer/verify"
+	"github.com/nebulaio/nebulaio/test/effort"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -182,8 +183,9 @@ func onEachArrival(t *testing.T, run func(t *testing.T, tg target, a arrival, e 
 // of a damaged file nothing is ready that shares a block with the damage.
 func TestReadyPartsAreFinal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
+	rounds := effort.Rounds{Test: 3, CI: 12}.Of(t)
 	onEachArrival(t, func(t *testing.T, tg target, a arrival, e *Engine) {
-		for round := range 12 {
+		for round := range rounds {
 			path, size, want := drawFile(t, rng, uint64(100+round))
 			b := alloc(t, tg.dev, size)
 			r := Request{Device: tg.dev, Route: a.ask, Cache: report.CacheBypass,
@@ -273,8 +275,9 @@ func TestReadyBeforeTheEnd(t *testing.T) {
 // and their bytes belong to blocks of the file by where they came from.
 func TestReadyPartsOfStridedSegments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 11))
+	rounds := effort.Rounds{Test: 2, CI: 8}.Of(t)
 	onEachArrival(t, func(t *testing.T, tg target, a arrival, e *Engine) {
-		for round := range 8 {
+		for round := range rounds {
 			path, size, content := drawFile(t, rng, uint64(300+round))
 			var segs []Segment
 			var want []byte

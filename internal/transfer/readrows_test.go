@@ -15,6 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // cacheRanges reads ranges of a file into the page cache. Readahead is off, so no other page enters the page cache.
@@ -113,7 +114,8 @@ func TestRowsOfWhichSomeAreCached(t *testing.T) {
 // TestWovenSegmentsOfWhichSomePagesAreCached loads random segments of all kinds while random pages of the file are in
 // the page cache.
 func TestWovenSegmentsOfWhichSomePagesAreCached(t *testing.T) {
-	const size, rounds = 900_001, 12
+	const size = 900_001
+	rounds := effort.Rounds{Test: 3, CI: 12}.Of(t)
 	rng := rand.New(rand.NewPCG(24, 2))
 	for dname, tg := range targets(t) {
 		t.Run(dname, func(t *testing.T) {

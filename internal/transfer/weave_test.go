@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/transfer/plan"
+	"github.com/nebulaio/nebulaio/test/effort"
 
 	"github.com/nebulaio/nebulaio/internal/checksum"
 	"github.com/nebulaio/nebulaio/internal/device"
@@ -60,7 +61,8 @@ func drawWoven(rng *rand.Rand, size int64, dst device.Ptr) []Segment {
 // destinations against a slicer that goes byte by byte, on every device, by
 // every route, verified or not.
 func TestWovenSegmentsArriveByEveryRoute(t *testing.T) {
-	const size, rounds = 900_001, 6
+	const size = 900_001
+	rounds := effort.Rounds{Test: 2, CI: 6}.Of(t)
 	rng := rand.New(rand.NewPCG(21, 22))
 	for dname, tg := range targets(t) {
 		for aname, a := range arrivals() {
@@ -241,6 +243,7 @@ func TestReadBytesTellWhatWasRead(t *testing.T) {
 // the bit itself is not wanted.
 func TestVerifyFindsFlipsInSlices(t *testing.T) {
 	const block, size = 4096, 50 * 4096
+	flips := effort.Rounds{Test: 3, CI: 12}.Of(t)
 	rng := rand.New(rand.NewPCG(31, 32))
 	for dname, tg := range targets(t) {
 		for aname, a := range arrivals() {
@@ -252,7 +255,7 @@ func TestVerifyFindsFlipsInSlices(t *testing.T) {
 				b := alloc(t, tg.dev, size)
 				segs := []Segment{{Off: 3 * block, Len: 20 * block, Width: 100, Stride: 700, Dst: b.Ptr()},
 					{Off: 25 * block, Len: 10, Dst: b.Ptr() + 50_000}, {Off: 45 * block, Len: 8000, Dst: b.Ptr() + 60_000}}
-				for range 12 {
+				for range flips {
 					bit := rng.Int64N(8 * size)
 					flip(t, path, bit)
 					f := a.prepared(t, path)

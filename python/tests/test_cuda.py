@@ -38,9 +38,7 @@ def torch() -> Any:
 
 @pytest.fixture(scope="module")
 def cupy() -> Any:
-    import cupy
-
-    return cupy
+    return pytest.importorskip("cupy")
 
 
 def torch_bytes(torch: Any, tensor: Any) -> bytes:

@@ -29,7 +29,7 @@ def npy(array: Any) -> bytes:
 
 def jpeg(number: int) -> bytes:
     """A picture of one grey, whose height tells it from others."""
-    from PIL import Image
+    Image = pytest.importorskip("PIL.Image")
 
     file = io.BytesIO()
     Image.fromarray(numpy.full((8 + number, 16, 3), 20 * number, numpy.uint8)).save(file, "JPEG", quality=95)

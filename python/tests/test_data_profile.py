@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -299,6 +301,39 @@ def test_events_time_work_that_returns_at_once() -> None:
     assert meter.finish() == [(pytest.approx(0.002), pytest.approx(0.01))] * 5
     assert meter.finish() == []
     assert device.ahead <= 2 * 0.012 + 1e-9, "the host runs at most two batches ahead"
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_workers_have_ended_when_their_loader_is_closed(stubborn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch before 2.13 asks a slow worker to end by SIGTERM, and does not wait for it."""
+    monkeypatch.setattr(_profile_run, "_LAST", 0.01 if stubborn else 60.0)
+    parent, child = multiprocessing.Pipe()
+    worker = multiprocessing.get_context("fork").Process(target=_work, args=(child, stubborn), daemon=True)
+    worker.start()
+    assert parent.recv() == "ready"
+
+    class Batches:
+        _workers = (worker,)
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> int:
+            return 1
+
+        def _shutdown_workers(self) -> None:
+            worker.terminate()
+
+    with _profile_run.Feed(Batches, time.perf_counter() + 60, "profile") as feed:
+        feed.begin()
+        assert feed.take() == 1 and worker.is_alive()
+    assert worker.exitcode == -(signal.SIGKILL if stubborn else signal.SIGTERM)
+
+
+def _work(told: Any, stubborn: bool) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if stubborn else signal.SIG_DFL)
+    told.send("ready")
+    told.recv()
 
 
 def test_rounds_are_joined() -> None:

@@ -8,7 +8,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import nebulaio
 import numpy
 import pytest
@@ -16,6 +15,8 @@ import safetensors.numpy
 from nebulaio.errors import NotFoundError, UnsupportedError
 from nebulaio.safetensors import inspect, load_file
 from support import BITS, NO_MEMORY, Entry, odd_entries, python, random_entry, write, write_sparse
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
 
 NUMPY = {
     "BOOL": numpy.bool_, "U8": numpy.uint8, "I8": numpy.int8, "I16": numpy.int16, "U16": numpy.uint16,

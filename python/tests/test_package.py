@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import inspect
 import os
 import shutil
@@ -20,6 +22,10 @@ from support import PACKAGE, ROOT, python
 
 def _wheel(target: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Build a wheel from a copy of the package, so that the checkout stays clean."""
+    for package, least in (("pip", 1), ("setuptools", 77)):
+        found = importlib.util.find_spec(package) and importlib.metadata.version(package)
+        if not found or int(found.partition(".")[0]) < least:
+            pytest.skip(f"{package} {least} is not installed")
     checkout = target / "checkout"
     ignored = shutil.ignore_patterns("build", "tests", "_lib", "__pycache__", "*.egg-info", ".*")
     shutil.copytree(PACKAGE, checkout / "python", ignore=ignored, dirs_exist_ok=True)

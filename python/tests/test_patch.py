@@ -52,7 +52,7 @@ def reports() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """A tiny model of transformers and its folder."""
-    import transformers
+    transformers = pytest.importorskip("transformers")
 
     folder = tmp_path_factory.mktemp("llama")
     config = transformers.LlamaConfig(
@@ -95,8 +95,7 @@ def test_transformers(llama: tuple[Path, Any], reports: list[dict[str, Any]]) ->
 
 
 def test_accelerate(llama: tuple[Path, Any], reports: list[dict[str, Any]]) -> None:
-    import accelerate
-
+    accelerate = pytest.importorskip("accelerate")
     folder, model = llama
     with nebulaio.patch(report=reports.append) as patch:
         assert {"accelerate.utils.modeling.safe_open", "accelerate.utils.modeling.safe_load_file"} <= set(patch.swapped)
@@ -113,8 +112,7 @@ def test_accelerate(llama: tuple[Path, Any], reports: list[dict[str, Any]]) -> N
 
 
 def test_diffusers(tmp_path: Path, reports: list[dict[str, Any]]) -> None:
-    import diffusers
-
+    diffusers = pytest.importorskip("diffusers")
     model = diffusers.UNet2DModel(
         sample_size=8, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4,
         down_block_types=("DownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "UpBlock2D"),

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +106,14 @@ def started(folder: Path, script: str, *args: str) -> Iterator[Target]:
     path = folder / "target.py"
     path.write_text(script)
     process = subprocess.Popen(
-        [sys.executable, str(path), *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(path), *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
     )
     try:
         yield Target(process)
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its children as well: the script cannot end them anymore
         process.wait()
 
 

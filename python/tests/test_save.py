@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import nebulaio
 import nebulaio.safetensors.numpy
 import numpy
@@ -28,7 +27,7 @@ from nebulaio.errors import (
 )
 from nebulaio.safetensors import inspect, load_file, save_file
 from support import in_threads, python, random_entry
-from test_numpy import NUMPY
+from test_numpy import NUMPY, ml_dtypes
 
 
 def array(dtype: str, shape: list[int], seed: int = 1) -> Any:

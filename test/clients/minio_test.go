@@ -32,7 +32,8 @@ import (
 	"github.com/minio/minio-go/v7/pkg/tags"
 	"golang.org/x/sys/unix"
 
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/built"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 const (
@@ -66,20 +67,9 @@ func withServer(tests func() int) (code int, err error) {
 		endpoint = given
 		return tests(), nil
 	}
-	program := os.Getenv("NEBULAIO_CLI")
-	if program == "" {
-		// What is looked at here is what go test's cache depends on: without it a result would outlive the code it is of.
-		for _, dir := range []string{"../../cmd", "../../internal"} {
-			if err := filepath.WalkDir(dir, func(_ string, _ os.DirEntry, err error) error { return err }); err != nil {
-				return 1, err
-			}
-		}
-		program = filepath.Join(dir, "nebulaio")
-		build := exec.Command("go", "build", "-trimpath", "-o", program, "../../cmd/nebulaio")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as `make build` does, whose work is not done again then
-		if out, err := build.CombinedOutput(); err != nil {
-			return 1, fmt.Errorf("go build: %w\n%s", err, out)
-		}
+	program, err := built.Command(dir)
+	if err != nil {
+		return 1, err
 	}
 	var log bytes.Buffer
 	cmd := exec.Command(program, "server", "--json", "--data", filepath.Join(dir, "data"), "--address", "127.0.0.1:0",
@@ -426,7 +416,7 @@ func TestChecksumsInSignedTrailers(t *testing.T) {
 // TestFiveGiB exceeds every 32-bit number. The object is written in parts of 640 MiB of zeros with a mark in each,
 // and read back in one request.
 func TestFiveGiB(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	const size, part, mark = 5<<30 + 1, 640 * mib, "here is part %02d"
 	if testing.Short() {
 		t.Skip("5 GiB are not short")

@@ -156,6 +156,30 @@ third:
 	expect(t, out.String(), []string{"all "}, []string{"FAILED"})
 }
 
+// TestOnePartRunsBesideTheOthers runs three parts, of which the first waits for the last one. A part that fails beside
+// the others fails the run, and its output is whole.
+func TestOnePartRunsBesideTheOthers(t *testing.T) {
+	t.Chdir(write(t, map[string]string{"Makefile": `
+first:
+	@mkfifo there; echo begin; cat there; echo '{"ran": 1}' >$$COUNT_RESULTS/1.json; exit 4
+second:
+	@echo '{"ran": 2}' >$$COUNT_RESULTS/1.json
+third:
+	@while ! test -p there; do :; done; echo said >there; echo '{"ran": 4}' >$$COUNT_RESULTS/1.json
+`}))
+	for _, name := range []string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL"} {
+		t.Setenv(name, "")
+	}
+	var out strings.Builder
+	code, err := runParts([]string{"-beside", "first", "first", "second", "third"}, &out)
+	if err != nil || code == 0 {
+		t.Errorf("code %d, %v", code, err)
+	}
+	expect(t, out.String(), []string{"=== first\nbegin\nsaid\n"}, nil)
+	expect(t, strings.Join(strings.Fields(out.String()), " "), []string{"first 0.0 1 0 0 FAILED", "second 0.0 2 0 0 ok",
+		"third 0.0 4 0 0 ok", "all 0.0 7 0 0 FAILED"}, nil)
+}
+
 // TestSkippedTestsSayWhereTheyRun uses reasons of the repository's own tests.
 func TestSkippedTestsSayWhereTheyRun(t *testing.T) {
 	for reason, where := range map[string]string{
@@ -310,24 +334,29 @@ func TestFailuresAreHeldBack(t *testing.T) {
 	}
 }
 
-// TestMarkedTestsAreFound looks for tests without the race detector in folders of its own and in the repository.
-func TestMarkedTestsAreFound(t *testing.T) {
-	const head = "package p\n\nimport \"testing\"\n\n"
+// TestRacedPackagesAreFound looks for packages that start goroutines in a module of its own.
+func TestRacedPackagesAreFound(t *testing.T) {
 	dir := write(t, map[string]string{
-		"go.mod": "module p\n",
-		"a_test.go": head + "func TestA(t *testing.T) { unraced.SingleThreaded(t) }\nfunc TestB(t *testing.T) {}\n" +
-			"func TestC(t *testing.T) { t.Run(\"c\", func(t *testing.T) { unraced.SingleThreaded(t) }) }\n",
-		"sub/b_test.go":   head + "func TestD(t *testing.T) { unraced.SingleThreaded(t) }\n",
-		"other/c_test.go": head + "func TestE(t *testing.T) { other.SingleThreaded(t) }\n",
+		"go.mod":               "module example.com/m\n",
+		"a/a.go":               "package a\n\nfunc A() { go func() {}() }\n",
+		"a/a_test.go":          head,
+		"b/b.go":               "package b\n\nimport \"sync\"\n\nfunc B(w *sync.WaitGroup) { w.Go(func() {}) }\n",
+		"b/b_test.go":          head,
+		"c/c.go":               "package c\n\nimport \"sync\"\n\nvar M sync.Mutex\n",
+		"c/c_test.go":          head,
+		"d/d.go":               "package d\n\nfunc D() { go func() {}() }\n",
+		"e/e.go":               "package e\n",
+		"e/e_test.go":          "package e\n\nfunc test() { go test() }\n",
+		"f/f.go":               "package f\n\nimport _ \"sync/atomic\"\n",
+		"f/f_test.go":          "package f\n\nfunc test() { go test() }\n",
+		"tools/go.mod":         "module example.com/tools\n",
+		"tools/t.go":           "package t\n\nfunc T() { go T() }\n",
+		"a/testdata/x/x.go":    "package x\n\nfunc X() { go X() }\n",
+		"a/testdata/x_test.go": head,
 	})
 	t.Chdir(dir)
-	folders, tests, err := findUnraced(".")
-	if want := []string{"TestA", "TestC", "TestD"}; err != nil || !slices.Equal(tests, want) ||
-		!slices.Equal(folders, []string{"./.", "./sub"}) {
-		t.Errorf("folders %q, tests %q, %v", folders, tests, err)
-	}
-	dir = write(t, map[string]string{"x_test.go": head + "func help(t *testing.T) { unraced.SingleThreaded(t) }\n"})
-	if _, _, err := findUnraced(dir); err == nil || !strings.Contains(err.Error(), "help calls SingleThreaded") {
-		t.Errorf("a helper that skips: %v", err)
+	raced, locks, err := findRaced(".")
+	if err != nil || !slices.Equal(raced, []string{"./a", "./b", "./f"}) || !slices.Equal(locks, []string{"./c"}) {
+		t.Errorf("raced %q, locks %q, %v", raced, locks, err)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// suites is the report that pytest writes with --junit-xml.
-type suites struct {
+// pytestReport is the report that pytest writes with --junit-xml.
+type pytestReport struct {
 	Cases []struct {
 		Class   string    `xml:"classname,attr"`
 		Name    string    `xml:"name,attr"`
@@ -69,7 +69,7 @@ func readPytest(report string) (Result, error) {
 	if err != nil {
 		return r, err
 	}
-	var s suites
+	var s pytestReport
 	if err := xml.Unmarshal(text, &s); err != nil {
 		return r, fmt.Errorf("%s: %w", report, err)
 	}

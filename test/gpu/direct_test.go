@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -62,9 +63,17 @@ func again(t *testing.T, last string) {
 	case err != nil:
 		t.Errorf("the process ended with %v", err)
 	case bytes.Contains(out, []byte("--- SKIP")):
-		t.Skip("see above")
+		before, _, _ := bytes.Cut(out, []byte("--- SKIP"))
+		reasons := logged.FindAllSubmatch(before, -1)
+		if len(reasons) == 0 {
+			t.Skip("the process skipped the test without a reason")
+		}
+		t.Skip(string(reasons[len(reasons)-1][1]))
 	}
 }
+
+// logged matches a line that a test has logged.
+var logged = regexp.MustCompile(`_test\.go:\d+: (.+)`)
 
 // direct opens cuFile for the first GPU. Both are left open if the child is to end that way.
 func direct(t *testing.T) (device.Device, device.Direct) {

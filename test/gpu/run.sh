@@ -4,7 +4,7 @@
 # Runs what `make gpu-bundle` collected, on a machine with a GPU and python3
 # with torch, but without Go or this repository:
 #
-#   build/gpu/run.sh test                 Go and Python tests on the card
+#   build/gpu/run.sh test [pytest args]   Go, C, C++ and Python tests on the card; python/tests/run_card.py says more
 #   build/gpu/run.sh bench [run.py args]  the benchmark of models
 #   build/gpu/run.sh door [run.py args]   the benchmark of objects
 #   build/gpu/run.sh data [data.py args]  the benchmark of loaders of training data
@@ -33,24 +33,8 @@ what=${1:-test}
 shift || true
 case $what in
 test)
-	"$here/nebulaio" version
-	"$here/nebulaio" devices
-	# Beside the Python tests, which wait for Python and torch to start for most of their time.
-	golog=$(mktemp)
-	"$here/gpu.test" -test.v -test.timeout 8m >"$golog" 2>&1 &
-	gotests=$!
-	"$here/nebulaio" generate --shapes qwen3-0.6b --out "${TMPDIR:-/var/tmp}/native.safetensors" >/dev/null
 	ln -sf libnebulaio.so "$here/libnebulaio.so.3"
-	DEVICE=cuda:0 bash "$here/native/run.sh" "$here/native" "${TMPDIR:-/var/tmp}/native.safetensors" | cut -c1-200
-	DEVICE=cuda:0 python3 "$here/python/tests/serving.py" bash "$here/native/objects.sh" "$here/native" "${TMPDIR:-/var/tmp}/native.safetensors" | cut -c1-200
-	rm -f "${TMPDIR:-/var/tmp}/native.safetensors"
-	cd "$here/python"
-	failed=0
-	bash tests/run_files.sh tests "$@" || failed=1
-	wait "$gotests" || failed=1
-	cat "$golog"
-	rm -f "$golog"
-	exit $failed
+	exec python3 "$here/python/tests/run_card.py" "$here" "$@"
 	;;
 bench) exec bash "$here/bench/run.sh" "$@" ;;
 door) PYTHONPATH=$PYTHONPATH:$here/peers exec python3 "$here/bench/door/run.py" --objects-program "$here/objects" --workdir "${WORKDIR:-/var/tmp}" "$@" ;;

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/process/criu"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 //go:embed csrc/holder.c
@@ -62,15 +63,7 @@ func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 // MiB is the memory of the process in MiB: 32, or more in the slow suite, which sets NEBULAIO_TEST_DUMP_MIB.
 func MiB(t *testing.T) int {
 	t.Helper()
-	text := os.Getenv("NEBULAIO_TEST_DUMP_MIB")
-	if text == "" {
-		return 32
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("NEBULAIO_TEST_DUMP_MIB is %q, expected a number", text)
-	}
-	return n
+	return effort.Number(t, "NEBULAIO_TEST_DUMP_MIB", 32)
 }
 
 // Process is the running process: a child of the test, also after a restore by the test's own process.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -21,11 +22,16 @@ type listed struct {
 	DepOnly                    bool
 }
 
-// goList runs go list in dir, with cgo, because the shared library needs cgo. The profile is off, because it would
-// give packages separate names for each program.
+// goList runs go list in dir, with cgo, because the shared library needs cgo. With -export, which compiles, goList
+// takes the settings of the tests, so that Go finds what is compiled already. The profile is off, because it would give
+// packages separate names for each program.
 func goList(dir string, args ...string) ([]listed, error) {
 	const fields = "-json=ImportPath,Dir,Export,Imports,GoFiles,CgoFiles,ImportMap,DepOnly"
-	out, err := goOutput(dir, append([]string{"list", "-pgo=off", fields}, args...)...)
+	var env []string
+	if !slices.Contains(args, "-export") {
+		env = append(env, "CGO_ENABLED=1")
+	}
+	out, err := goOutput(dir, env, append([]string{"list", "-pgo=off", fields}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -41,11 +47,11 @@ func goList(dir string, args ...string) ([]listed, error) {
 	}
 }
 
-// goOutput runs the go command and returns what it prints.
-func goOutput(dir string, args ...string) (string, error) {
+// goOutput runs the go command with additional variables and returns what it prints.
+func goOutput(dir string, env []string, args ...string) (string, error) {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	cmd.Env = append(os.Environ(), env...)
 	var said strings.Builder
 	cmd.Stderr = &said
 	out, err := cmd.Output()
@@ -60,7 +66,7 @@ func goOutput(dir string, args ...string) (string, error) {
 // House that Load returns are empty.
 func Load(dir, library string) (House, error) {
 	var h House
-	text, err := goOutput(dir, "mod", "edit", "-json")
+	text, err := goOutput(dir, nil, "mod", "edit", "-json")
 	if err != nil {
 		return h, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer/exchange"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // friend announces a load of the whole file that shares memory with the others, and that nobody waits for. Other loads
@@ -87,7 +88,7 @@ func (d *disk) midway(t *testing.T) (victim *loader, others []*loader) {
 
 // killMember kills one of three loads while it runs. The others get all bytes.
 func (d *disk) killMember(t *testing.T) {
-	for range 3 {
+	for range (effort.Rounds{Test: 1, CI: 3, Long: 10}).Of(t) {
 		victim, others := d.midway(t)
 		victim.kill()
 		for _, l := range others {

@@ -24,8 +24,10 @@ const auditBucket = "bucket"
 
 // replies records the identifiers of the requests whose reply has arrived.
 type replies struct {
-	mu  sync.Mutex
-	ids map[string]string // method and path, by identifier
+	mu     sync.Mutex
+	ids    map[string]string // method and path, by identifier
+	enough int               // number of replies that somebody waits for
+	there  chan struct{}     // closed at that number
 }
 
 func (r *replies) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -33,15 +35,22 @@ func (r *replies) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil {
 		r.mu.Lock()
 		r.ids[resp.Header.Get("X-Amz-Request-Id")] = req.Method + " " + req.URL.Path
+		if r.there != nil && len(r.ids) >= r.enough {
+			close(r.there)
+			r.there = nil
+		}
 		r.mu.Unlock()
 	}
 	return resp, err
 }
 
-func (r *replies) count() int {
+// more returns a channel that is closed when n more replies have arrived.
+func (r *replies) more(n int) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.ids)
+	there := make(chan struct{})
+	r.enough, r.there = len(r.ids)+n, there
+	return there
 }
 
 func (s *server) clientWith(t *testing.T, transport http.RoundTripper) *minio.Core {
@@ -98,7 +107,7 @@ func TestAuditLogUnderKill(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		target := seen.count() + 150 + 60*round
+		enough := seen.more(150 + 60*round)
 		var wg sync.WaitGroup
 		stop := make(chan struct{})
 		for w := range 6 {
@@ -127,12 +136,10 @@ func TestAuditLogUnderKill(t *testing.T) {
 				}
 			})
 		}
-		for seen.count() < target {
-			select {
-			case <-s.exited:
-				t.Fatalf("the server ended: %s", s.log)
-			default:
-			}
+		select {
+		case <-enough:
+		case <-s.exited:
+			t.Fatalf("the server ended: %s", s.log)
 		}
 		s.kill()
 		close(stop)

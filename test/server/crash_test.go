@@ -13,9 +13,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +21,8 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // sum identifies content. absent is the sum of a missing object.
@@ -80,22 +80,10 @@ func content(rnd *rand.Rand, n int) []byte {
 // TestKilledUnderLoad repeatedly kills the server under a mixed load. After each start every acknowledged object is
 // present and complete, and no object is partly visible. Every few rounds the test also checks the store's
 // invariants.
-//
-// NEBULAIO_CRASH_ROUNDS sets the number of rounds; `make crash` runs 200.
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel() // with TestIdleConnections, which waits
-	rounds := 8
-	if text := os.Getenv("NEBULAIO_CRASH_ROUNDS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			t.Fatalf("NEBULAIO_CRASH_ROUNDS is %q, expected a number of rounds", text)
-		}
-		rounds = n
-	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("NEBULAIO_CRASH_SEED"); text != "" {
-		seed, _ = strconv.ParseUint(text, 10, 64)
-	}
+	rounds := effort.Rounds{Test: 2, CI: 8, Long: 200}.Of(t)
+	seed := uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", int(time.Now().UnixNano())))
 	t.Logf("NEBULAIO_CRASH_SEED=%d", seed)
 	data := t.TempDir()
 	s := start(t, data)

@@ -28,6 +28,7 @@ import (
 
 	"github.com/nebulaio/nebulaio"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // startDoor starts a server with its door open and a bucket.
@@ -223,26 +224,12 @@ func checkClean(t *testing.T, data string) {
 	}
 }
 
-// doorRounds returns how often a client or the server is killed. NEBULAIO_DOOR_ROUNDS sets it; `make crash` uses 100.
-func doorRounds(t *testing.T, usual int) int {
-	t.Helper()
-	text := os.Getenv("NEBULAIO_DOOR_ROUNDS")
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("NEBULAIO_DOOR_ROUNDS is %q, expected a number of rounds", text)
-	}
-	return n
-}
-
 // TestClientKilledInMidWrite kills clients at any step of a write. An acknowledged object must exist, any other must
 // be complete or missing, and no files may be left over.
 func TestClientKilledInMidWrite(t *testing.T) {
 	s := startDoor(t, t.TempDir())
 	const size = 9<<20 + 4097
-	rounds, acked, started := doorRounds(t, 25), uint64(0), 0
+	rounds, acked, started := effort.Rounds{Test: 6, CI: 25, Long: 100}.Of(t), uint64(0), 0
 	rnd := rand.New(rand.NewPCG(6, 1))
 	for round := range rounds {
 		first := uint64(round)*1000 + 1
@@ -319,7 +306,7 @@ func draftsOpen(t *testing.T, s *server) (left []string) {
 func TestServerKilledInMidRead(t *testing.T) {
 	data := t.TempDir()
 	const size = 24 << 20
-	for round := range 5 {
+	for round := range (effort.Rounds{Test: 2, CI: 5}).Of(t) {
 		s := startDoor(t, data)
 		b := stamped(uint64(round)+1, size)
 		if _, err := s.client(t).PutObject(context.Background(), plainBucket, "big", bytes.NewReader(b), size, "", "",
@@ -355,7 +342,7 @@ func TestServerKilledInMidRead(t *testing.T) {
 // missing.
 func TestServerKilledInMidCommit(t *testing.T) {
 	data := t.TempDir()
-	rounds := doorRounds(t, 8)
+	rounds := effort.Rounds{Test: 2, CI: 8, Long: 100}.Of(t)
 	const clients, size = 4, 1<<20 + 17
 	acked := map[string]uint64{}
 	rnd := rand.New(rand.NewPCG(6, 2))

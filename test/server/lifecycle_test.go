@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/lifecycle"
+
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // family is a group of keys that meet the same fate. Each key of a family has the same number of versions.
@@ -91,10 +92,9 @@ type expected struct {
 
 // TestKilledLifecycle kills the server again and again while it applies lifecycle rules. In the end exactly the due
 // versions are gone, and the reports count each of them once.
-//
-// NEBULAIO_CRASH_LIFECYCLE sets the number of versions, and NEBULAIO_CRASH_LIFECYCLE_KILLS the number of kills.
 func TestKilledLifecycle(t *testing.T) {
-	total, kills := number(t, "NEBULAIO_CRASH_LIFECYCLE", 1500), number(t, "NEBULAIO_CRASH_LIFECYCLE_KILLS", 5)
+	total := effort.Rounds{Test: 400, CI: 1500, Long: 100_000}.Of(t) // versions
+	kills := effort.Rounds{Test: 2, CI: 5, Long: 50}.Of(t)
 	data := t.TempDir()
 	s := start(t, data)
 	want := writeFamilies(t, s, total)
@@ -136,19 +136,6 @@ func TestKilledLifecycle(t *testing.T) {
 	compare(t, s, want)
 	t.Logf("%d versions, %d kills, removed %v, the last kill after %d removals", want.written, kills, counts, done)
 	s.stop(t)
-}
-
-func number(t *testing.T, name string, usual int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("%s is %q, expected a number", name, text)
-	}
-	return n
 }
 
 // writeFamilies writes about total versions in the buckets of the test, and returns what has to stay.

@@ -21,6 +21,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/signer"
 	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // watch samples the resident memory of a server until stop is called, and keeps the highest value of each phase.
@@ -130,11 +132,7 @@ func memoryKey(i int) string { return fmt.Sprintf("data/set-%04d/shard/sample-%0
 // listing.
 func TestMemory(t *testing.T) {
 	objects, limit, args := 20_000, int64(128<<20), []string{"--memory-limit", "128MiB"}
-	if text := os.Getenv("NEBULAIO_MEMORY_OBJECTS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			t.Fatalf("NEBULAIO_MEMORY_OBJECTS is %q, expected a number of objects", text)
-		}
+	if n := effort.Number(t, "NEBULAIO_MEMORY_OBJECTS", 0); n > 0 {
 		objects, limit, args = n, 256<<20, nil
 	}
 	args = append(args, strings.Fields(os.Getenv("NEBULAIO_MEMORY_ARGS"))...)

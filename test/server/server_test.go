@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,28 +19,17 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/nebulaio/nebulaio/test/built"
 )
 
 // binary is built once for all tests of the package.
 var binary = sync.OnceValues(func() (string, error) {
-	// What is looked at here is what go test's cache depends on: without it a result would outlive the code it is of.
-	for _, dir := range []string{"../../cmd", "../../internal"} {
-		if err := filepath.WalkDir(dir, func(_ string, _ os.DirEntry, err error) error { return err }); err != nil {
-			return "", err
-		}
-	}
-	dir, err := os.MkdirTemp("", "nebulaio-server-test-")
-	if err != nil {
-		return "", err
-	}
-	out := filepath.Join(dir, "nebulaio")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", out, "github.com/nebulaio/nebulaio/cmd/nebulaio")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %v\n%s", err, text)
-	}
-	return out, nil
+	return built.Command(programs)
 })
+
+// programs is the folder of programs that tests build. TestMain makes and removes it.
+var programs string
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv("NEBULAIO_DOOR_CHILD"); role != "" {
@@ -51,10 +39,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	code := m.Run()
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
+	var err error
+	if programs, err = os.MkdirTemp("", "nebulaio-server-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	code := m.Run()
+	_ = os.RemoveAll(programs)
 	os.Exit(code)
 }
 

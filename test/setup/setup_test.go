@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // script writes a program for a test.
@@ -54,8 +56,10 @@ func lines(t *testing.T, path string) []string {
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
-// TestOneVenvForAll creates a virtual environment from scratch, four times at once, with the machine's own Python.
+// TestOneVenvForAll creates a virtual environment from scratch, four times at once, with the machine's own Python. A
+// second environment can import the packages of the first one.
 func TestOneVenvForAll(t *testing.T) {
+	effort.Slow(t)
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
 	script(t, filepath.Join(dir, "python"), fmt.Sprintf("echo \"$*\" >>%s\nexec python3 \"$@\"\n", calls))
@@ -78,24 +82,15 @@ func TestOneVenvForAll(t *testing.T) {
 	if out, err := exec.Command(filepath.Join(venv, "bin", "python"), "-c", "import pip").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-}
 
-// TestVenvSeesItsBase creates a virtual environment that can import the packages of another one.
-func TestVenvSeesItsBase(t *testing.T) {
-	dir := t.TempDir()
-	requirements := filepath.Join(dir, "requirements.txt")
-	if err := os.WriteFile(requirements, []byte("# nothing\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	base, venv := filepath.Join(dir, "base"), filepath.Join(dir, "venv")
-	together(t, 1, nil, "venv.sh", "python3", base, requirements)
-	found, err := filepath.Glob(filepath.Join(base, "lib", "python*", "site-packages"))
+	found, err := filepath.Glob(filepath.Join(venv, "lib", "python*", "site-packages"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("%q, %v", found, err)
 	}
 	script(t, filepath.Join(found[0], "only_in_base.py"), "")
-	together(t, 1, nil, "venv.sh", "python3", venv, requirements, filepath.Join(base, "bin", "python"))
-	if out, err := exec.Command(filepath.Join(venv, "bin", "python"), "-c",
+	above := filepath.Join(dir, "above")
+	together(t, 1, nil, "venv.sh", "python3", above, requirements, filepath.Join(venv, "bin", "python"))
+	if out, err := exec.Command(filepath.Join(above, "bin", "python"), "-c",
 		"import only_in_base").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/nebulaio/nebulaio"
+	"github.com/nebulaio/nebulaio/test/built"
 	"github.com/nebulaio/nebulaio/test/console/started"
 	"github.com/nebulaio/nebulaio/test/issuer"
 )
@@ -62,12 +63,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	programFile = filepath.Join(dir, "issuer")
-	out, err := exec.Command("go", "build", "-o", programFile,
-		"github.com/nebulaio/nebulaio/test/issuer/serve").CombinedOutput()
+	programFile, err = built.Program(dir, "test/issuer/serve")
 	code := 1
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+		fmt.Fprintln(os.Stderr, err)
 	} else {
 		code = m.Run()
 	}

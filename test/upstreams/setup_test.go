@@ -11,8 +11,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +20,7 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
+	"github.com/nebulaio/nebulaio/test/built"
 	"github.com/nebulaio/nebulaio/test/s3suite/player"
 	"github.com/nebulaio/nebulaio/test/upstreams"
 )
@@ -34,20 +33,11 @@ var work = sync.OnceValues(func() (string, error) { return os.MkdirTemp(os.Geten
 
 // binary is the program under test: that of NEBULAIO_CLI, or one that is built here.
 var binary = sync.OnceValues(func() (string, error) {
-	if given := os.Getenv("NEBULAIO_CLI"); given != "" {
-		return given, nil
-	}
 	dir, err := work()
 	if err != nil {
 		return "", err
 	}
-	out := filepath.Join(dir, "nebulaio")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", out, "github.com/nebulaio/nebulaio/cmd/nebulaio")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, text)
-	}
-	return out, nil
+	return built.Command(dir)
 })
 
 // running holds the upstreams that the tests share. Each kind is started once.

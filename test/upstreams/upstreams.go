@@ -20,6 +20,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/nebulaio/nebulaio/test/built"
 )
 
 // Kind names one of the servers.
@@ -57,10 +59,14 @@ type Upstream struct {
 	once  sync.Once
 }
 
-// Root returns the top directory of the checkout.
+// Root returns the top directory of the checkout that holds the working directory. Outside of a checkout, Root returns
+// the working directory, and what is looked for there is reported as missing.
 func Root() string {
-	_, here, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(here), "..", "..")
+	root, err := built.Root()
+	if err != nil {
+		return "."
+	}
+	return root
 }
 
 // Start starts a server with its data below dir and returns when the server answers. The error wraps ErrMissing if the

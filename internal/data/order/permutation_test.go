@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/data/order"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 func TestEachElementHasOnePosition(t *testing.T) {
@@ -31,7 +31,7 @@ func TestEachElementHasOnePosition(t *testing.T) {
 
 // TestTenMillion visits every element of a large permutation once.
 func TestTenMillion(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	const n = 10_000_000
 	p := order.NewPermutation(n, 42)
 	seen := make([]uint64, n/64+1)
@@ -75,7 +75,7 @@ func critical(freedom float64) float64 {
 
 // TestPositionsAreUniform compares where elements of ten million stand with chance, for 100 seeds.
 func TestPositionsAreUniform(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	const n, parts, drawn = 10_000_000, 16, 1600
 	limit, above := critical(parts*(parts-1)), 0
 	for seed := range uint64(100) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // cost runs fn and returns the bytes that it allocated in all, which is never
@@ -47,7 +47,7 @@ func repeat(n int, fn func(i int) string) string {
 // time as they can. All allocations together stay within a small multiple of
 // the header, and the time within what a hundred times as much could bear.
 func TestAttacks(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	const n = 2 << 20
 	garbage := make([]byte, 10<<20)
 	rng := rand.NewChaCha8([32]byte{1})
@@ -126,7 +126,7 @@ func TestAttacks(t *testing.T) {
 
 // TestTensorLimit goes one past the number of tensors.
 func TestTensorLimit(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	if testing.Short() {
 		t.Skip("makes a header of 60 MB")
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/format"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // TestEncodeGolden compares with bytes as the reference writer makes them.
@@ -53,7 +53,7 @@ func TestEncodeGolden(t *testing.T) {
 }
 
 func TestEncodeErrors(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	one := func(name string, d format.DType, shape ...int64) []format.Tensor {
 		return []format.Tensor{{Name: name, DType: d, Shape: shape}}
 	}

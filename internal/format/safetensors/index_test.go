@@ -12,7 +12,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/format"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 func TestParseIndex(t *testing.T) {
@@ -97,7 +97,7 @@ func TestParseIndexErrors(t *testing.T) {
 
 // TestIndexLimits checks sizes and the memory that a hostile index takes.
 func TestIndexLimits(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	path := filepath.Join(t.TempDir(), "big.json")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/object"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // TestGrantsLeaveTheRestOfAPolicy adds and takes grants in a policy that somebody wrote.
@@ -64,7 +64,7 @@ func TestGrantsLeaveTheRestOfAPolicy(t *testing.T) {
 }
 
 func TestGrantsThatAreRefused(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	with := func(policy string) *object.Bucket {
 		bk := &object.Bucket{Name: "corp", Settings: map[string][]byte{}}
 		if policy != "" {

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,21 +21,8 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/cachefile"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
-
-// fromEnv is a number that a longer run can raise.
-func fromEnv(t *testing.T, name string, otherwise int) int {
-	v := os.Getenv(name)
-	if v == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil {
-		t.Fatalf("%s is %q, expected a number", name, v)
-	}
-	return n
-}
 
 // stepFS calls before ahead of each step that changes the file system.
 type stepFS struct {
@@ -271,12 +257,10 @@ type cut struct {
 // TestPowerCuts takes the power away before random steps of the file system while the cache is filled, flushed and
 // evicted. Every block on the disk is right or absent, and what was flushed is there.
 func TestPowerCuts(t *testing.T) {
-	unraced.SingleThreaded(t)
-	all := fromEnv(t, "NEBULAIO_CRASH_CACHE_CUTS", 60)
-	const perRound = 20
-	for round := range (all + perRound - 1) / perRound {
+	effort.SingleThreaded(t)
+	for round := range (effort.Rounds{Test: 1, CI: 3, Long: 50}).Of(t) { // of 20 power cuts
 		for _, tight := range []bool{false, true} {
-			cutRound(t, uint64(round), perRound/2, tight)
+			cutRound(t, uint64(round), 10, tight)
 		}
 	}
 }
@@ -355,7 +339,7 @@ func TestKillChild(t *testing.T) {
 		t.Skip("it is started by TestKills")
 	}
 	tell := os.NewFile(3, "pipe")
-	round := fromEnv(t, "NEBULAIO_CRASH_ROUND", 0)
+	round := effort.Number(t, "NEBULAIO_CRASH_ROUND", 0)
 	s, err := cachefile.Open(t.Context(), killOptions(dir, round))
 	if err != nil {
 		t.Fatal(err)
@@ -390,9 +374,9 @@ func killOptions(dir string, round int) cachefile.Options {
 // TestKills kills a process with kill -9 while it fills, flushes and evicts, again and again on the same cache. Every
 // cached block is right or absent, and no file is left without an entry.
 func TestKills(t *testing.T) {
-	rounds := fromEnv(t, "NEBULAIO_CRASH_CACHE_KILLS", 8)
+	rounds := effort.Rounds{Test: 2, CI: 8, Long: 200}.Of(t)
 	dir := filepath.Join(t.TempDir(), "cache")
-	r := rand.New(rand.NewPCG(uint64(fromEnv(t, "NEBULAIO_CRASH_SEED", 1)), 0))
+	r := rand.New(rand.NewPCG(uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", 1)), 0))
 	warm := 0
 	for round := range rounds {
 		killOnce(t, dir, round, 5+r.IntN(200))

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 func hostileOptions(dir string, tell func(error)) Options {
@@ -193,15 +194,9 @@ func TestDamagedDatabase(t *testing.T) {
 	addMany(t, s, 3)
 }
 
-// Very many entries are still there after a restart, which reads only the index. The test prints the time, and
-// NEBULAIO_CACHE_ENTRIES changes the number.
+// Very many entries are still there after a restart, which reads only the index. The test prints the time.
 func TestManyEntriesAfterARestart(t *testing.T) {
-	n := 2_000
-	if v := os.Getenv("NEBULAIO_CACHE_ENTRIES"); v != "" {
-		if _, err := fmt.Sscan(v, &n); err != nil {
-			t.Fatal(err)
-		}
-	}
+	n := effort.Rounds{Test: 500, CI: 2000}.Of(t) // entries
 	dir := t.TempDir()
 	s, err := Open(t.Context(), hostileOptions(dir, nil))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/layout"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // realStore makes a store with one of everything on the real file system, stopped.
@@ -74,7 +74,7 @@ func onlyFile(t *testing.T, dir string, size int64) string {
 // TestThingsInAStoreThatAreNotItsOwn: repair names and moves what does not belong into a store, of whatever kind it is,
 // and touches nothing else, twice in a row and whatever it meets in quarantine.
 func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	must(t, os.WriteFile(outside, []byte("another's"), 0o600))
 	for name, c := range map[string]struct {
@@ -179,7 +179,7 @@ func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
 
 // TestCopiedStores: a store that was copied without hard links, modes or holes is the same store.
 func TestCopiedStores(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for name, copied := range map[string]func(from, to string) *exec.Cmd{
 		"cp -r":            func(from, to string) *exec.Cmd { return exec.Command("cp", "-r", from, to) },
 		"cp -r, no holes":  func(from, to string) *exec.Cmd { return exec.Command("cp", "-r", "--sparse=never", from, to) },
@@ -216,7 +216,7 @@ func TestCopiedStores(t *testing.T) {
 
 // TestTwoCopiesOfOneFile: where data/ and tmp/ have different files of one number, the one of the right size stays.
 func TestTwoCopiesOfOneFile(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for name, spoil := range map[string]func(data, tmp string) error{
 		"same content":  func(string, string) error { return nil },
 		"short in tmp":  func(_, tmp string) error { return os.Truncate(tmp, 5) },

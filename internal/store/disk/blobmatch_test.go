@@ -17,12 +17,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/salvage"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // Without a manifest the values in blob files are found by their checksums: salvage saves every object.
 func TestSalvageWithoutAManifest(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for stop, clean := range stops {
 		t.Run(stop, func(t *testing.T) {
 			d := makeDamaged(t, clean)
@@ -131,7 +131,7 @@ func TestSalvageGuessesNoValues(t *testing.T) {
 
 // A table whose index is damaged is read block by block, and nothing of it is lost.
 func TestSalvageOfATableWithoutItsIndex(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	whole := makeDamaged(t, true)
 	names, sizes := metaFiles(t, whole.fs)
 	r, err := disk.Check(t.Context(), damageOptions(whole.clone()), check.Options{})

@@ -16,7 +16,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // blobFiles returns the blob files of a store's metadata.
@@ -48,7 +48,7 @@ func makeBlobs(t *testing.T, clean bool) *damaged {
 // A damaged end of a blob file, and a blob file under the name of another, are refused at the start and named by check.
 // Pebble panics at the one, and ends the process at the other.
 func TestDamagedEndsOfBlobFiles(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	d := makeBlobs(t, false)
 	var sum tally
 	paths, sizes := blobFiles(t, d.clone())
@@ -105,7 +105,7 @@ func TestBlobFileDamagedWhileItRuns(t *testing.T) {
 // The end of a blob file is damaged or cut off. Salvage saves every value whose block is whole, and check names the
 // file.
 func TestSalvageOfBlobFilesWithoutTheirEnd(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	d := makeBlobs(t, true)
 	paths, sizes := blobFiles(t, d.clone())
 	for name, harm := range map[string]func(fs vfs.FS) (least int){

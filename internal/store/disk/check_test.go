@@ -20,7 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/datafile"
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 	"github.com/nebulaio/nebulaio/internal/store/record"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // rich is a store with one of everything.
@@ -98,7 +98,7 @@ func current(t *testing.T, s *Store, bucket, key string) *record.Version {
 }
 
 func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	id := func(s *Store, b string) uint64 { return s.buckets[b].id }
 	cases := map[string]struct {
 		spoil     func(t *testing.T, fs vfs.FS, s *Store)

@@ -17,12 +17,12 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/layout"
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 	"github.com/nebulaio/nebulaio/internal/store/record"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // A bucket whose record cannot be read is rebuilt with its objects, and the old record can be put back.
 func TestDamagedBucketIsRebuilt(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for name, c := range map[string]struct {
 		spoil func(v []byte) []byte
 		kept  bool // the settings are kept too
@@ -116,7 +116,7 @@ func wantNoProblem(t *testing.T, o Options) {
 // Damaged records about the store itself are put right from FORMAT and EPOCH, and never where the metadata may be
 // another's.
 func TestIdentityIsPutRight(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	other := layout.NewUUID()
 	for name, c := range map[string]struct {
 		key   string

@@ -7,9 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,21 +19,8 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
-
-// fromEnv is a number that a longer run can raise.
-func fromEnv(t *testing.T, name string, otherwise int) int {
-	v := os.Getenv(name)
-	if v == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil {
-		t.Fatalf("%s is %q, expected a number", name, v)
-	}
-	return n
-}
 
 // crashOptions make a store in which little content is much: it passes every limit.
 func crashOptions(fs vfs.FS) disk.Options {
@@ -105,12 +90,12 @@ func (c *cutter) before(s step) error {
 // every other one whole or not at all, and the store is as good as new. Some
 // cuts are followed by another one while the store recovers.
 func TestPowerCuts(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	const perRound = 50
-	rounds := (fromEnv(t, "NEBULAIO_CRASH_CUTS", 100) + perRound - 1) / perRound
-	seed := uint64(fromEnv(t, "NEBULAIO_CRASH_SEED", 1))
-	for round := range rounds {
-		cutRound(t, seed, round, perRound)
+	cuts := effort.Rounds{Test: 25, CI: 100, Long: 1000}.Of(t)
+	seed := uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", 1))
+	for round := 0; round*perRound < cuts; round++ {
+		cutRound(t, seed, round, min(perRound, cuts-round*perRound))
 		if t.Failed() {
 			t.Fatalf("NEBULAIO_CRASH_SEED=%d, round %d", seed, round)
 		}

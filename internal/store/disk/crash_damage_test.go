@@ -20,7 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/salvage"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // damageOptions make a store with many small tables, blob files and logs.
@@ -353,13 +353,13 @@ var stops = map[string]bool{"clean": true, "unclean": false}
 // TestEachFlipIsNoticed turns over one bit of the metadata at a time, of a store that was closed and of one that was
 // killed: nothing that was acknowledged is missing, or the damage is noticed; and salvage saves what is readable.
 func TestEachFlipIsNoticed(t *testing.T) {
-	unraced.SingleThreaded(t)
-	flips := fromEnv(t, "NEBULAIO_CRASH_FLIPS", 16)
+	effort.SingleThreaded(t)
+	flips := effort.Rounds{Test: 6, CI: 16, Long: 500}.Of(t)
 	for stop, clean := range stops {
 		t.Run(stop, func(t *testing.T) {
 			d := makeDamaged(t, clean)
 			names, sizes := metaFiles(t, d.fs)
-			r := rand.New(rand.NewPCG(uint64(fromEnv(t, "NEBULAIO_CRASH_SEED", 1)), 5))
+			r := rand.New(rand.NewPCG(uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", 1)), 5))
 			var sum tally
 			for i := range flips {
 				// A third of the flips goes to files by their size, the rest to all files alike: logs and manifests are small.
@@ -388,20 +388,13 @@ func TestEachFlipIsNoticed(t *testing.T) {
 
 // TestEachMissingFileIsNoticed is TestEachFlipIsNoticed with one file at a time gone.
 func TestEachMissingFileIsNoticed(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for stop, clean := range stops {
 		t.Run(stop, func(t *testing.T) {
 			d := makeDamaged(t, clean)
 			names, _ := metaFiles(t, d.fs)
-			step := 1
-			if fromEnv(t, "NEBULAIO_CRASH_FLIPS", 0) == 0 {
-				step = 2
-			}
 			var sum tally
-			for i, n := range names {
-				if strings.HasSuffix(n, ".sst") && i%step != 0 {
-					continue
-				}
+			for _, n := range names {
 				fs := d.clone()
 				if err := fs.Remove("store/meta/" + n); err != nil {
 					t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // drafted writes an object through a draft. Where err says that nothing can be promised of the outcome, it may be
@@ -160,7 +161,7 @@ func TestDraftChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	var held []object.Handle
-	for i := fromEnv(t, "NEBULAIO_DRAFT_FIRST", 0); ; i++ {
+	for i := effort.Number(t, "NEBULAIO_DRAFT_FIRST", 0); ; i++ {
 		key := fmt.Sprint(i % draftKeys)
 		// and forgets it
 		if _, err := s.NewDraft(t.Context(), object.Draft{Bucket: "b", Key: key, Size: 10_000}); err != nil {
@@ -192,9 +193,9 @@ func TestDraftChild(t *testing.T) {
 func TestKillsOfDrafts(t *testing.T) {
 	dir := filepath.Join(storetest.Dir(t), "store")
 	tidy(t, draftStore(t, dir, nil), dir, "before")
-	r := rand.New(rand.NewPCG(uint64(fromEnv(t, "NEBULAIO_CRASH_SEED", 1)), 1))
+	r := rand.New(rand.NewPCG(uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", 1)), 1))
 	acked, next := map[string]int{}, 0
-	for round := range fromEnv(t, "NEBULAIO_CRASH_DRAFTS", 6) {
+	for round := range (effort.Rounds{Test: 2, CI: 6, Long: 100}).Of(t) {
 		started := killDrafts(t, dir, next, 5+r.IntN(60), acked)
 		where := fmt.Sprintf("round %d", round)
 		if round%2 == 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/model"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // actor does the steps of a scenario to one store, whose identifiers it remembers.
@@ -199,7 +199,7 @@ func ofContent(s step) bool {
 // then on, while a scenario runs. A request that fails leaves no trace, what
 // was acknowledged stays, and after a restart the store is whole.
 func TestEachStepFails(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for _, x := range []struct {
 		name   string
 		err    error

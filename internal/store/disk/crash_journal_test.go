@@ -14,6 +14,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // TestJournalKillChild is the process that TestJournalKills kills. It writes and deletes objects of a journalled
@@ -23,7 +24,7 @@ func TestJournalKillChild(t *testing.T) {
 	if dir == "" {
 		t.Skip("it is started by TestJournalKills")
 	}
-	round := fromEnv(t, "NEBULAIO_CRASH_ROUND", 0)
+	round := effort.Number(t, "NEBULAIO_CRASH_ROUND", 0)
 	tell := os.NewFile(3, "pipe")
 	s, err := disk.Open(context.Background(), killOptions(dir))
 	if err != nil {
@@ -66,7 +67,7 @@ func TestJournalKillChild(t *testing.T) {
 // entry, and every entry has its version.
 func TestJournalKills(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
-	for round := range fromEnv(t, "NEBULAIO_CRASH_JOURNAL_KILLS", 6) {
+	for round := range (effort.Rounds{Test: 2, CI: 6}).Of(t) {
 		cmd, r := startChild(t, "TestJournalKillChild", "NEBULAIO_CRASH_DIR="+dir,
 			fmt.Sprintf("NEBULAIO_CRASH_ROUND=%d", round))
 		var acked []string

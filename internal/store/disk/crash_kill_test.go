@@ -18,6 +18,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // killLoads is how many buckets a child changes at once.
@@ -49,7 +50,7 @@ func TestKillChild(t *testing.T) {
 	if dir == "" {
 		t.Skip("it is started by TestKills")
 	}
-	round := fromEnv(t, "NEBULAIO_CRASH_ROUND", 0)
+	round := effort.Number(t, "NEBULAIO_CRASH_ROUND", 0)
 	tell := os.NewFile(3, "pipe")
 	s, err := disk.Open(context.Background(), killOptions(dir))
 	if err != nil {
@@ -83,9 +84,9 @@ type told struct {
 // and again on the same store: every acknowledged change is there whole, every
 // other one whole or not at all, and what earlier rounds left stays as it was.
 func TestKills(t *testing.T) {
-	rounds := fromEnv(t, "NEBULAIO_CRASH_KILLS", 15)
+	rounds := effort.Rounds{Test: 4, CI: 15, Long: 200}.Of(t)
 	dir := filepath.Join(t.TempDir(), "store")
-	r := rand.New(rand.NewPCG(uint64(fromEnv(t, "NEBULAIO_CRASH_SEED", 1)), 0))
+	r := rand.New(rand.NewPCG(uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", 1)), 0))
 	settled := map[string]string{} // the states that earlier rounds left
 	for round := range rounds {
 		said := killOnce(t, dir, round, 10+r.IntN(300))

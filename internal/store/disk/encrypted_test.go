@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nebulaio/nebulaio/internal/keyring"
@@ -21,7 +22,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/sealed"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 const masterText = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -59,11 +60,11 @@ func (a always) CreateBucket(ctx context.Context, b object.Bucket) error {
 // TestConformanceOfEncryptedBuckets makes the calls of the conformance suite on buckets that encrypt every object, and
 // checks the store without a key before each reopening.
 func TestConformanceOfEncryptedBuckets(t *testing.T) {
-	unraced.SingleThreaded(t)
-	dirs := map[object.Store]disk.Options{}
+	effort.SingleThreaded(t)
+	var dirs sync.Map // disk.Options of each object.Store: tests run side by side
 	open := func(t *testing.T, o disk.Options) object.Store {
 		s := always{encryptedOn(t, o)}
-		dirs[s] = o
+		dirs.Store(s, o)
 		return s
 	}
 	storetest.RunSequential(t, storetest.Target{
@@ -75,11 +76,12 @@ func TestConformanceOfEncryptedBuckets(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			r, err := disk.Check(context.Background(), dirs[s], check.Options{Content: true})
+			o, _ := dirs.Load(s)
+			r, err := disk.Check(context.Background(), o.(disk.Options), check.Options{Content: true})
 			if err != nil || r.Found > 0 {
 				t.Fatalf("check: %v, %d problems: %+v", err, r.Found, r.Problems)
 			}
-			return open(t, dirs[s])
+			return open(t, o.(disk.Options))
 		},
 		Skip: func(name string) string {
 			return encryptedDiffers[name]

@@ -13,7 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/salvage"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // replaceFile gives a file another content.
@@ -40,7 +40,7 @@ func cutLog(t *testing.T, fs vfs.FS) {
 
 // A log is cut, and with it goes what would tell. Salvage never reports a store as whole that nothing proves to be.
 func TestSalvageOfALogThatNothingProves(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	remove := func(names ...string) func(*testing.T, vfs.FS) {
 		return func(t *testing.T, fs vfs.FS) {
 			for _, n := range names {
@@ -86,7 +86,7 @@ func TestSalvageOfALogThatNothingProves(t *testing.T) {
 // The UUID in FORMAT is damaged. Repair does not give it to the metadata, salvage does not take it, and a FORMAT that
 // is put back is enough.
 func TestADamagedUUIDInFormat(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for name, damage := range map[string]func(uuid string) string{
 		"no UUID any more": func(uuid string) string { return uuid[:35] + "v" },
 		"another UUID": func(uuid string) string {

@@ -12,7 +12,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -32,7 +31,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/metadb"
 	"github.com/nebulaio/nebulaio/internal/store/quarantine"
 	"github.com/nebulaio/nebulaio/internal/store/record"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // kept is one acknowledged version, and everything in the store that it needs.
@@ -320,24 +319,16 @@ func harmRecord(t *testing.T, fs vfs.FS, r *rand.Rand) (said string) {
 	return said
 }
 
-// repairRounds is how many stores are damaged; make crash asks for more.
-func repairRounds(t *testing.T) int {
-	text := os.Getenv("NEBULAIO_CRASH_REPAIRS")
-	if text == "" {
-		return 10
-	}
-	n, err := strconv.Atoi(text)
-	must(t, err)
-	return n
-}
+// damagedStores is how many stores each test of repairs damages at random.
+var damagedStores = effort.Rounds{Test: 4, CI: 10, Long: 200}
 
 // TestRepairOfDamagedStores damages stores at random, in records, files and sums. After a repair, everything that was
 // acknowledged and not damaged is there, nothing is deleted, every damaged object is named, and what repair did can be
 // undone.
 func TestRepairOfDamagedStores(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	clean, newer := 0, 0
-	for seed := range repairRounds(t) {
+	for seed := range damagedStores.Of(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 13))
 			fs := vfs.NewCrashableMem()
@@ -474,8 +465,8 @@ func wantReadable(t *testing.T, fs vfs.FS, all []kept, records, on map[string]st
 
 // TestRepairCanBeUndone: what repair moved aside can be put back, to the last byte.
 func TestRepairCanBeUndone(t *testing.T) {
-	unraced.SingleThreaded(t)
-	for seed := range repairRounds(t) {
+	effort.SingleThreaded(t)
+	for seed := range damagedStores.Of(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 14))
 			fs := vfs.NewCrashableMem()
@@ -551,9 +542,9 @@ func (c *cutFS) Rename(old, name string) error {
 
 // TestRepairAfterRepairWasKilled: a repair that was cut off by a loss of power is begun again, and nothing is lost.
 func TestRepairAfterRepairWasKilled(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	cuts := 0
-	for seed := range repairRounds(t) {
+	for seed := range damagedStores.Of(t) {
 		r := rand.New(rand.NewPCG(uint64(seed), 15))
 		fs := vfs.NewCrashableMem()
 		s := richIn(t, fs)
@@ -600,7 +591,7 @@ func TestRepairAfterRepairWasKilled(t *testing.T) {
 
 // TestNothingIsMovedAsideAfterARecordThatCannotBeRead: what seems to belong to nobody may belong to that record.
 func TestNothingIsMovedAsideAfterARecordThatCannotBeRead(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for name, spoil := range map[string]func(v []byte) []byte{
 		"newer":   func(v []byte) []byte { v[0] = 2; return v },
 		"cut":     func(v []byte) []byte { return v[:3] },

@@ -14,7 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/salvage"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // logsOf are the logs of the metadata of a store, and their sizes.
@@ -42,7 +42,7 @@ func logsOf(t *testing.T, fs vfs.FS, dir string) map[string]int64 {
 
 // A restored or salvaged store has its witness before its first start: damage to its log is noticed then already.
 func TestCopiedStoreHasAWitness(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for name, copyTo := range map[string]func(t *testing.T, fs vfs.FS, dir string){
 		"restored": func(t *testing.T, fs vfs.FS, dir string) {
 			s, err := disk.Open(t.Context(), damageOptions(fs))
@@ -99,7 +99,7 @@ func TestCopiedStoreHasAWitness(t *testing.T) {
 
 // Whichever of the notes in the root are deleted, also all of them: a log that was cut short is noticed.
 func TestNoSetOfDeletedNotesHidesACutLog(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	notes := []string{"EPOCH", "REACH.0", "REACH.1", "FORMAT"}
 	whole := makeDamaged(t, false)
 	log := ""
@@ -173,7 +173,7 @@ func (d *damaged) wantRepaired(t *testing.T, o disk.Options, found bool) {
 
 // EPOCH that is missing or damaged is named by check, and repair writes it anew.
 func TestDamagedEpochIsWrittenAnew(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for name, harm := range map[string]func(fs vfs.FS) error{
 		"missing":   func(fs vfs.FS) error { return fs.Remove("store/EPOCH") },
 		"no note":   func(fs vfs.FS) error { return rewrite(fs, "store/EPOCH", "\x00\x00\x00") },

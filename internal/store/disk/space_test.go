@@ -16,7 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/nebulaio/nebulaio/internal/object"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // writes says whether an operation changes the file system.
@@ -116,7 +116,7 @@ func TestAStoreThatCannotBeWrittenIsReadAndRecovers(t *testing.T) {
 // TestSpaceThatEndsWhileAStoreOpens lets the space end at each step of an opening in turn. No opening hangs, loses
 // anything, or leaves what the next one cannot open.
 func TestSpaceThatEndsWhileAStoreOpens(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for at := int64(0); ; at++ {
 		mem, large := killed(t)
 		inject := &faults{}
@@ -189,7 +189,7 @@ func TestBallastLetsDeletionsGoOn(t *testing.T) {
 // TestSpaceOfDeletedMetadataComesBack: after a mass deletion the space of the records is given back while the store
 // runs.
 func TestSpaceOfDeletedMetadataComesBack(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	s, err := Open(t.Context(), Options{Dir: t.TempDir(), MemTable: 1 << 20, Reserve: -1, blobAge: time.Second})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ package disk_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -12,19 +13,19 @@ import (
 	"github.com/nebulaio/nebulaio/internal/store/check"
 	"github.com/nebulaio/nebulaio/internal/store/disk"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // target opens stores in memory or on the real disk, with a check of all invariants before each reopening.
 func target(t *testing.T, onDisk bool) storetest.Target {
-	options := map[object.Store]disk.Options{}
+	var options sync.Map // disk.Options of each object.Store: tests run side by side
 	open := func(t *testing.T, o disk.Options) object.Store {
 		t.Helper()
 		s, err := disk.Open(context.Background(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		options[s] = o
+		options.Store(s, o)
 		return s
 	}
 	return storetest.Target{
@@ -41,11 +42,12 @@ func target(t *testing.T, onDisk bool) storetest.Target {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			r, err := disk.Check(context.Background(), options[s], check.Options{})
+			o, _ := options.Load(s)
+			r, err := disk.Check(context.Background(), o.(disk.Options), check.Options{})
 			if err != nil || r.Found > 0 {
 				t.Fatalf("check: %v, %d problems: %+v", err, r.Found, r.Problems)
 			}
-			return open(t, options[s])
+			return open(t, o.(disk.Options))
 		},
 	}
 }
@@ -53,7 +55,7 @@ func target(t *testing.T, onDisk bool) storetest.Target {
 // TestConformance makes calls one after the other on a store in memory. TestConformanceOnDisk makes the same calls
 // under the race detector, which finds the goroutines of the store itself.
 func TestConformance(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	storetest.RunSequential(t, target(t, false))
 	storetest.RunLists(t, target(t, false))
 }
@@ -76,16 +78,18 @@ func TestConformanceOnDisk(t *testing.T) {
 }
 
 func TestConformanceOfListsOnDisk(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	storetest.RunLists(t, onDisk(t))
 }
 
 func TestRandom(t *testing.T) {
-	unraced.SingleThreaded(t)
-	for seed := range uint64(4) {
+	effort.SingleThreaded(t)
+	for seed := range uint64(effort.Rounds{Test: 1, CI: 4}.Of(t)) {
 		storetest.Random(t, seed, 600, target(t, false))
 	}
 }
 
 // TestRandomOnDisk is one walk of TestRandom on the real disk, under the race detector.
-func TestRandomOnDisk(t *testing.T) { storetest.Random(t, 0, 600, onDisk(t)) }
+func TestRandomOnDisk(t *testing.T) {
+	storetest.Random(t, 0, effort.Rounds{Test: 300, CI: 600}.Of(t), onDisk(t))
+}

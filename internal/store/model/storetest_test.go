@@ -8,7 +8,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/object"
 	"github.com/nebulaio/nebulaio/internal/store/model"
 	"github.com/nebulaio/nebulaio/internal/store/storetest"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // target opens models in folders of their own.
@@ -17,7 +17,7 @@ func target() storetest.Target {
 }
 
 func TestConformance(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	storetest.RunSequential(t, target())
 	storetest.RunLists(t, target())
 }

@@ -39,6 +39,8 @@ type Target struct {
 	// Skip, if not nil, returns why a test cannot hold for the store, or "" for a test that must pass. The parameter name
 	// is "group/test".
 	Skip func(name string) string
+	// OneAtATime says that this process can have no second store of this kind, so that no tests run side by side.
+	OneAtATime bool
 }
 
 // group is a number of tests with a name.
@@ -71,12 +73,16 @@ func RunConcurrent(t *testing.T, target Target) {
 	})
 }
 
-// runGroups runs every test of every group on a store of its own.
+// runGroups runs every test of every group on a store of its own. Tests run side by side, because most of their time
+// they wait for the disk.
 func runGroups(t *testing.T, target Target, groups []group) {
 	for _, group := range groups {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
 				t.Run(test.name, func(t *testing.T) {
+					if !target.OneAtATime {
+						t.Parallel()
+					}
 					if target.Skip != nil {
 						if why := target.Skip(group.name + "/" + test.name); why != "" {
 							t.Skip(why)

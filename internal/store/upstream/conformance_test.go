@@ -10,7 +10,7 @@ import (
 )
 
 func target(prefix string) storetest.Target {
-	return storetest.Target{Open: func(t *testing.T) object.Store { return newThrough(t, prefix) },
+	return storetest.Target{OneAtATime: true, Open: func(t *testing.T) object.Store { return newThrough(t, prefix) },
 		Skip: func(name string) string { return skipped[name] }}
 }
 

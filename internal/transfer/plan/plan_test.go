@@ -13,7 +13,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
-	"github.com/nebulaio/nebulaio/test/unraced"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // choices is a source of decisions: random numbers, or the input of the fuzzer.
@@ -431,7 +431,7 @@ func (k *planCase) checkChunk(c Chunk, woven bool) string {
 }
 
 func TestPlanKeepsItsPromises(t *testing.T) {
-	unraced.SingleThreaded(t)
+	effort.SingleThreaded(t)
 	for seed := range uint64(20_000) {
 		k := drawCase(random{rand.New(rand.NewPCG(seed, 1))})
 		if why := k.check(); why != "" {

@@ -22,6 +22,8 @@ _LEAST = 3
 # Rounds that a measurement has at most: short ones are joined, because workers may be ahead in one and behind in the
 # next.
 _MOST = 5
+# Seconds that a worker may take to end after a signal.
+_LAST = 5.0
 
 
 class StalledError(NebulaioError):
@@ -134,12 +136,21 @@ class Feed:
 
 
 def _shut_down(iterator: Any) -> None:
-    """End the workers of an iterator now. Without it they would live until Python drops the iterator."""
+    """End the workers of an iterator now, and wait until they have ended.
+
+    Without it they would live until Python drops the iterator. Torch ends a worker by a signal if it does not end by
+    itself, and before torch 2.13 it does not wait for that: its process would still be there on return.
+    """
     for name in ("_shutdown_workers", "close"):
         end = getattr(iterator, name, None)
         if callable(end):
             end()
-            return
+            break
+    for worker in getattr(iterator, "_workers", ()):
+        worker.join(_LAST)
+        if worker.is_alive():  # its code ignores SIGTERM
+            worker.kill()
+            worker.join(_LAST)
 
 
 class _Log:

@@ -2,7 +2,7 @@
 
 //go:build race
 
-package unraced
+package effort
 
 // detector reports whether the race detector is part of this build.
 const detector = true
