@@ -60,7 +60,7 @@ demo: build ## Make a model of real shapes, load it on the best device, print th
 	$(BIN) load $(DEMO) --repeat 3
 
 # make check and make test run these. The suites that take long, or need big packages, are in test/count/suites.go.
-PARTS := test-format test-go test-native test-python test-examples test-bench test-clients test-snippets
+PARTS := test-format test-go test-native test-python test-examples test-bench test-clients
 # By this name make -n shows the commands of count instead of running them.
 SUBMAKE := $(MAKE)
 COUNT := $(ROOT)/build/count
@@ -69,11 +69,11 @@ COUNT := $(ROOT)/build/count
 check: venv count ## Check in a minute what you changed: format, vet, and the quick tests of changed packages and of their importers; SINCE=COMMIT
 	$(TESTED) NEBULAIO_EFFORT=check NEBULAIO_LIBRARY=$(LIB) NEBULAIO_CLI=$(BIN) $(COUNT) check -since $(or $(SINCE),HEAD) -python $(PY) -library "$(SUBMAKE) --no-print-directory lib build"
 
-# count runs the parts one after the other, and the Go tests beside them. At the end it prints their minutes, how many tests ran, failed and were
+# count runs the parts one after the other. At the end it prints their minutes, how many tests ran, failed and were
 # skipped, and where the skipped ones run.
 .PHONY: test
-test: count ## Test everything that needs no large packages: Go, Python, C, C++, S3 clients, examples, snippets
-	@$(COUNT) run -beside test-go -make "$(SUBMAKE)" $(PARTS)
+test: count ## Test everything that needs no large packages: Go, Python, C, C++, S3 clients, examples
+	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: ci
 ci: count ## Run what a change has to pass: make test, the race detector, the linter, and the suites whose inputs changed, within 38 minutes; .ci/run does it
@@ -112,14 +112,17 @@ LONGEST := ./test/server ./internal/store/disk ./internal/transfer ./internal/cl
 # Suites of their own run the tests of these folders, which compile what nothing else needs.
 APART := test/s3suite|test/upstreams
 # Most tests wait: for a disk, a clock, a child. So more of them run at once than there are cores.
-WAITING := -p 4 -parallel 6
+WAITING := -p 3 -parallel 4
+# These judge what a machine does, and want it for themselves.
+QUIET := ./test/routes ./internal/diagnose
 .PHONY: test-go
 test-go: build filesystems count ## Go tests; fuzz seeds run as tests
-	$(TESTED) NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -vet=off -timeout 15m $(WAITING) $(LONGEST) $$($(TESTED) $(GO) list ./... | grep -vE '/($(APART))(/|$$)')
+	$(TESTED) NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -vet=off -timeout 15m $(WAITING) $(LONGEST) $$($(TESTED) $(GO) list ./... | grep -vE '/($(APART))(/|$$)|/(test/routes|internal/diagnose)$$')
+	$(TESTED) NEBULAIO_CLI=$(BIN) $(COUNT) go -- $(GO) test -vet=off -timeout 15m -p 1 $(QUIET)
 
 .PHONY: test-race
 test-race: build filesystems count ## Go tests of the packages that start goroutines, with the race detector
-	NEBULAIO_CLI=$(BIN) CGO_ENABLED=1 GOFLAGS="$(VARIANT)" $(COUNT) race -- $(GO) test -race -vet=off -timeout 30m $(WAITING) $(LONGEST)
+	NEBULAIO_CLI=$(BIN) CGO_ENABLED=1 GOFLAGS="$(VARIANT)" $(COUNT) race -- $(GO) test -race -vet=off -timeout 30m -parallel 4 ./internal/store/disk ./internal/transfer ./internal/cli
 
 .PHONY: test-s3suite
 test-s3suite: count ## The S3 suite of versitygw on our S3 front end, with the race detector

@@ -214,6 +214,7 @@ func readBack(c nebulaio.Checkpoint, step int) error {
 // TestKilledCheckpoints kills a process that saves and prunes checkpoints, at random moments. After each kill, the last
 // acknowledged checkpoint is listed and verifies, no partial one is listed, and a prune keeps the last good one.
 func TestKilledCheckpoints(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	sys := crashSystem(t)
 	r := rand.New(rand.NewPCG(uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", 1)), 0))
@@ -290,6 +291,7 @@ func record(t *testing.T, how string, count int) *powercut.Trace {
 // TestPowerCutsOfCheckpoints records the system calls of saves and prunes, takes the power away at random moments, and
 // looks at what may be on the disk then.
 func TestPowerCutsOfCheckpoints(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	sys := crashSystem(t)
 	r := rand.New(rand.NewPCG(uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", 1)), 1))

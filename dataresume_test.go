@@ -62,6 +62,7 @@ func take(t *testing.T, d *nebulaio.Data, o nebulaio.LoaderOptions, most int) ([
 // TestAJobResumesWithOtherRanks stops a job 200 times at random places: it runs with one rank, then with four, then
 // with three. Each sample of the epoch is read exactly once, and the order does not depend on the stops.
 func TestAJobResumesWithOtherRanks(t *testing.T) {
+	effort.Slow(t)
 	const samples = 96
 	d := openData(t, nebulaio.DataOptions{}, folder(t, samples))
 	rng := rand.New(rand.NewPCG(1, 6))

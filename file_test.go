@@ -75,6 +75,7 @@ func fill(p []byte, seed byte) { rand.NewChaCha8([32]byte{seed}).Read(p) }
 // TestFileAgainstAModel makes random moves of every route and keeps what the
 // file should hold beside it.
 func TestFileAgainstAModel(t *testing.T) {
+	effort.Slow(t)
 	moves := effort.Rounds{Test: 12, CI: 30}.Of(t)
 	for name, p := range places(t) {
 		for _, route := range []nebulaio.Route{"auto", "buffered", "direct", "cufile"} {

@@ -24,6 +24,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/node"
 	"github.com/nebulaio/nebulaio/test/closing"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 const (
@@ -93,6 +94,7 @@ func randomBytes(seed uint64, n int) []byte {
 // TestObjects holds everything that can be done with objects against a whole
 // server, through its door and over HTTP, to host memory and to a fake GPU.
 func TestObjects(t *testing.T) {
+	effort.Slow(t)
 	endpoint, socket := serve(t)
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
 	sys := open(t, nebulaio.Options{CUDALibrary: g.CUDA, NVMLLibrary: g.NVML, BufferPoolSize: 32 << 20})

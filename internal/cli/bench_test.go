@@ -264,6 +264,7 @@ func TestSparkline(t *testing.T) {
 
 // On a GPU, routes of cuFile are what its counters say, and everything is freed.
 func TestBenchOnAGPU(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	g := fakegpu.Build(t, fakegpu.Options{})
 	dir := t.TempDir()
@@ -342,6 +343,7 @@ func TestAFailedBenchPrintsWhatItHas(t *testing.T) {
 
 // Everything at once, as a first look at a machine.
 func TestBenchAll(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	g := fakegpu.Build(t, fakegpu.Options{})
 	c := g.BuildCuFile(fakegpu.CuFileOptions{})

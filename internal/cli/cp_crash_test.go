@@ -217,6 +217,7 @@ const mostAgain = 16 << 20
 // TestKilledDownloadGoesOn kills cp at random points. The file has its name only when it is whole, and each kill costs
 // at most 16 MiB.
 func TestKilledDownloadGoesOn(t *testing.T) {
+	effort.Slow(t)
 	r := copyRig(t)
 	content := noise(200<<20 + 12345)
 	put(t, r.m, "box", "big", content)
@@ -338,6 +339,7 @@ func TestKilledUploadGoesOn(t *testing.T) {
 
 // TestReplacedObjectIsNeverMixed replaces the object while it is read.
 func TestReplacedObjectIsNeverMixed(t *testing.T) {
+	effort.Slow(t)
 	r := copyRig(t)
 	one, two := noise(48<<20), noise(48<<20 + 1)[:48<<20]
 	for range 5 {

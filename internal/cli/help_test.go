@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // eachCommand calls f with every command of the tree.
@@ -89,6 +91,7 @@ func containsAny(s string, words ...string) bool {
 // TestExamplesAreAccepted reads each line of each example as the command does:
 // its flags exist and have such values, and its arguments are as many as needed.
 func TestExamplesAreAccepted(t *testing.T) {
+	effort.Slow(t)
 	eachCommand(testRoot(), func(cmd *cobra.Command) {
 		own := false
 		for line := range strings.SplitSeq(cmd.Example, "\n") {

@@ -121,6 +121,7 @@ func TestPackTokens(t *testing.T) {
 
 // TestPackInBuckets packs from and to a server, and unpacks from and to it.
 func TestPackInBuckets(t *testing.T) {
+	effort.Slow(t)
 	p := startServer(t, filepath.Join(t.TempDir(), "store"),
 		[]string{"NEBULAIO_ROOT_USER=cli-user", "NEBULAIO_ROOT_PASSWORD=cli-password-1"})
 	m := p.client("cli-user", "cli-password-1")
@@ -172,6 +173,7 @@ func TestPackInBuckets(t *testing.T) {
 // TestKilledPacks kills the program at random moments while it packs, and runs it again. All packs are equal byte by
 // byte.
 func TestKilledPacks(t *testing.T) {
+	effort.Slow(t)
 	kills := effort.Rounds{Test: 2, CI: 6, Long: 50}.Of(t)
 	files := effort.Rounds{Test: 1000, CI: 2000, Long: 20_000}.Of(t)
 	most := 1<<10 + effort.Rounds{Test: 3 << 10, CI: 3 << 10, Long: 63 << 10}.Of(t) // bytes of the largest file

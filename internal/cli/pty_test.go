@@ -68,6 +68,7 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 // TestLiveLinesFitTheTerminal runs every command with a live line on real
 // terminals. No line wraps, and the cursor returns to an empty line at the end.
 func TestLiveLinesFitTheTerminal(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	dir := t.TempDir()
 	deep := filepath.Join(dir, "a directory with a long name and 模型 in it, so that lines are long")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/config"
 	"github.com/nebulaio/nebulaio/internal/node"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // newStoreDir makes an empty store and stops its server.
@@ -66,6 +67,7 @@ func TestUsersWithoutAServer(t *testing.T) {
 }
 
 func TestStoreIsCheckedScrubbedAndMeasured(t *testing.T) {
+	effort.Slow(t)
 	dir := filepath.Join(t.TempDir(), "store")
 	p := startServer(t, dir, nil)
 	c := p.client(p.AccessKey, p.SecretKey)

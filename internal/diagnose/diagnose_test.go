@@ -87,6 +87,8 @@ func runs(t *testing.T) int {
 
 // Each of the made-up commands has its verdict in every run.
 func TestMadeUpCommandsHaveTheirVerdict(t *testing.T) {
+	effort.Slow(t)
+	effort.SingleThreaded(t)       // the detector is a load of its own
 	const short, long = "1.3", "8" // seconds; torch takes a while to start
 	for _, c := range []struct {
 		name  string

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/test/effort"
 	"github.com/nebulaio/nebulaio/test/gate"
 )
 
@@ -164,6 +165,7 @@ func TestKafkaBrokerIsDownAtStart(t *testing.T) {
 
 // TestKafkaBrokerIsKilledInMidStream kills the broker while events are on their way, again and again.
 func TestKafkaBrokerIsKilledInMidStream(t *testing.T) {
+	effort.Slow(t)
 	g, q := broker(t), newQueue()
 	s := startSender(t, q, kafkaAt(g))
 	n := 0

@@ -80,6 +80,7 @@ func TestCrashChild(t *testing.T) {
 // version with its own sums, or without where it was saved without, and the next
 // save leaves nothing else in the directory.
 func TestKilledSavesLeaveOneVersion(t *testing.T) {
+	effort.Slow(t)
 	const steps = 30
 	rounds := effort.Rounds{Test: 2 * steps, CI: 200}.Of(t)
 	e := newEngine(t, smallSave)

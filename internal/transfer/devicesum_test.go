@@ -45,6 +45,7 @@ func onDevice(o Options) Options {
 // A bit that flips on the way to the device is found where it has arrived; one
 // that flips in a sum is too. The CPU, which sums before, finds neither.
 func TestDeviceSumsFindWhatGoesWrongOnTheWay(t *testing.T) {
+	effort.Slow(t)
 	path, want := writeFile(t, 3*units.MiB+777, 81)
 	rng := rand.New(rand.NewPCG(8, 1))
 	flips := effort.Rounds{Test: 10, CI: 40}.Of(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // The shared memory has one window. The file is more than twice as large, so that its load uses each slot at least
@@ -115,6 +116,7 @@ func (r *lendRig) finish(e *Engine, tr *Load, at device.Ptr) report.Report {
 
 // The device copies blocks from the shared memory, also if it computes their checksums. Nothing stays pinned.
 func TestTheDeviceReadsSharedMemory(t *testing.T) {
+	effort.Slow(t)
 	for name, on := range map[string]VerifyOn{"plain": "", "sums by the device": VerifyDevice,
 		"sums by the CPU": VerifyHost} {
 		t.Run(name, func(t *testing.T) {

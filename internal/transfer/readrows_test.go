@@ -50,6 +50,7 @@ func somePages(rng *rand.Rand, size int64, probability float64) (some []Extent) 
 // load must read it from there, even if no other byte of the file is cached. The load must read all other bytes with
 // O_DIRECT.
 func TestRowsOfWhichSomeAreCached(t *testing.T) {
+	effort.Slow(t)
 	const size, width, stride, first = 6 * units.MiB, 4096, 4 * 4096, 4096
 	path, data := writeFile(t, size, 2401)
 	rowsAt := func(at int64) (all []Extent) {

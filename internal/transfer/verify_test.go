@@ -179,6 +179,7 @@ func touches(segs []Segment, off, n int64) bool {
 // it on every device by every route. A flip in a block that is loaded from ends the load and is named; one elsewhere
 // does not.
 func TestVerifyFindsAndNamesEveryFlippedBit(t *testing.T) {
+	effort.Slow(t)
 	each := effort.Rounds{Test: 15, CI: 60}.Of(t) // flips on a device by a route
 	rng := rand.New(rand.NewPCG(11, 12))
 	flips, found := 0, 0

@@ -27,6 +27,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/units"
 	"github.com/nebulaio/nebulaio/internal/vfs/vfstest"
 	"github.com/nebulaio/nebulaio/report"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // smallSave makes many writes of little data.
@@ -119,6 +120,7 @@ func onlyNames(t *testing.T, dir string, want ...string) {
 }
 
 func TestSaveIsExact(t *testing.T) {
+	effort.Slow(t)
 	g := fakegpu.Build(t, fakegpu.Options{Devices: 2})
 	places := map[string][]device.Device{
 		"host": {host.New()}, "staged": {host.Staged()}, "gpu": {g.Open("cuda:0")},

@@ -22,7 +22,12 @@ ENTRIES = {f"t{n}": random_entry(n, "F32", [100 + n, 7]) for n in range(20)}
 def verify(path: str) -> bool:
     """Load on the host and compare every byte; runs in workers of all kinds."""
     out = load_file(path, "cpu", framework="numpy")
-    return {name: array.tobytes() for name, array in out.items()} == {n: data for n, (_, _, data) in ENTRIES.items()}
+    assert sorted(out) == sorted(ENTRIES)
+    for name, (_, _, data) in ENTRIES.items():
+        got = out[name].tobytes()
+        at = next((i for i, (a, b) in enumerate(zip(got, data, strict=True)) if a != b), None)
+        assert at is None, f"{name}: {got[at:at + 8]!r} at byte {at}, expected {data[at:at + 8]!r}"
+    return True
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ func runChange(arguments []string, out io.Writer) (int, error) {
 	if err := r.all(limit, *everything, strings.Fields(*only)); err != nil {
 		return 1, err
 	}
-	printTable(out, r.parts, time.Since(r.began))
+	printTable(out, r.parts)
 	return r.code(), nil
 }
 
@@ -117,7 +117,7 @@ func contains(list []string, target string) bool {
 
 // run runs parts and goes on after one that fails.
 func (r *changeRun) run(names ...string) error {
-	parts, err := runLanes(r.maker, names, longest, true, r.out)
+	parts, err := runEach(r.maker, names, true, r.out)
 	r.parts = append(r.parts, parts...)
 	return err
 }

@@ -156,30 +156,6 @@ third:
 	expect(t, out.String(), []string{"all "}, []string{"FAILED"})
 }
 
-// TestOnePartRunsBesideTheOthers runs three parts, of which the first waits for the last one. A part that fails beside
-// the others fails the run, and its output is whole.
-func TestOnePartRunsBesideTheOthers(t *testing.T) {
-	t.Chdir(write(t, map[string]string{"Makefile": `
-first:
-	@mkfifo there; echo begin; cat there; echo '{"ran": 1}' >$$COUNT_RESULTS/1.json; exit 4
-second:
-	@echo '{"ran": 2}' >$$COUNT_RESULTS/1.json
-third:
-	@while ! test -p there; do :; done; echo said >there; echo '{"ran": 4}' >$$COUNT_RESULTS/1.json
-`}))
-	for _, name := range []string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL"} {
-		t.Setenv(name, "")
-	}
-	var out strings.Builder
-	code, err := runParts([]string{"-beside", "first", "first", "second", "third"}, &out)
-	if err != nil || code == 0 {
-		t.Errorf("code %d, %v", code, err)
-	}
-	expect(t, out.String(), []string{"=== first\nbegin\nsaid\n"}, nil)
-	expect(t, strings.Join(strings.Fields(out.String()), " "), []string{"first 0.0 1 0 0 FAILED", "second 0.0 2 0 0 ok",
-		"third 0.0 4 0 0 ok", "all 0.0 7 0 0 FAILED"}, nil)
-}
-
 // TestSkippedTestsSayWhereTheyRun uses reasons of the repository's own tests.
 func TestSkippedTestsSayWhereTheyRun(t *testing.T) {
 	for reason, where := range map[string]string{

@@ -3,14 +3,11 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 )
@@ -30,17 +27,15 @@ type part struct {
 func runParts(arguments []string, out io.Writer) (int, error) {
 	flags := flag.NewFlagSet("count run", flag.ContinueOnError)
 	goOn := flags.Bool("k", false, "go on after a part that fails")
-	beside := flags.String("beside", "", "the part that runs beside the others, which run one after the other")
 	maker := flags.String("make", "make", "the make program")
 	if err := flags.Parse(arguments); err != nil {
 		return 2, nil
 	}
-	began := time.Now()
-	parts, err := runLanes(*maker, flags.Args(), *beside, *goOn, out)
+	parts, err := runEach(*maker, flags.Args(), *goOn, out)
 	if err != nil {
 		return 1, err
 	}
-	printTable(out, parts, time.Since(began))
+	printTable(out, parts)
 	for _, p := range parts {
 		if p.code != 0 {
 			return p.code, nil
@@ -49,41 +44,22 @@ func runParts(arguments []string, out io.Writer) (int, error) {
 	return 0, nil
 }
 
-// runLanes runs the parts one after the other, and the part called beside at the same time: tests wait for most of
-// their time. The output of beside is printed when it has ended, after that of the part that then runs.
-func runLanes(maker string, names []string, beside string, goOn bool, out io.Writer) ([]part, error) {
+// runEach runs the parts one after the other, those after one that fails only if goOn is true.
+func runEach(maker string, names []string, goOn bool, out io.Writer) ([]part, error) {
 	parts := make([]part, len(names))
-	var text bytes.Buffer
-	ended := make(chan error, 1)
-	ended <- nil
+	failed := false
 	for i, name := range names {
 		parts[i].name = name
-		if name == beside && len(names) > 1 {
-			<-ended
-			fmt.Fprintf(out, "=== %s runs beside the others\n", name)
-			go func() { ended <- parts[i].run(maker, &text) }()
-		}
-	}
-	var failed error
-	for i, name := range names {
-		if name == beside && len(names) > 1 {
-			continue
-		}
-		if !goOn && slices.ContainsFunc(parts[:i], func(p part) bool { return p.name != beside && p.code != 0 }) {
+		if failed && !goOn {
 			continue
 		}
 		fmt.Fprintf(out, "=== %s\n", name)
-		if failed = parts[i].run(maker, out); failed != nil {
-			break
+		if err := parts[i].run(maker, out); err != nil {
+			return parts, err
 		}
+		failed = failed || parts[i].code != 0
 	}
-	failed = errors.Join(failed, <-ended)
-	if text.Len() > 0 {
-		fmt.Fprintf(out, "=== %s\n", beside)
-		_, err := text.WriteTo(out)
-		failed = errors.Join(failed, err)
-	}
-	return parts, failed
+	return parts, nil
 }
 
 // run runs make for the part and collects the counts of its tests.
@@ -118,16 +94,16 @@ func (p part) state() string {
 	return "ok"
 }
 
-// printTable prints minutes and tests for each part, then the places where skipped tests run. The minutes of all parts
-// are the elapsed ones: fewer than the sum if parts ran side by side.
-func printTable(out io.Writer, parts []part, elapsed time.Duration) {
-	sum := part{name: "all", began: true, took: elapsed}
+// printTable prints minutes and tests for each part, then the places where skipped tests run.
+func printTable(out io.Writer, parts []part) {
+	sum := part{name: "all", began: true}
 	var failed []string
 	fmt.Fprintf(out, "\n%-16s %8s %7s %7s %8s  %s\n", "part", "minutes", "tests", "failed", "skipped", "")
 	for _, p := range append(parts, part{}) {
 		if p.name == "" {
 			p = sum
 		} else {
+			sum.took += p.took
 			sum.code = max(sum.code, p.code)
 			sum.add(p.Result)
 			if p.code != 0 {

@@ -26,9 +26,6 @@ const (
 	byInputs               // .ci/run runs it if its inputs changed since it passed, and by rota
 )
 
-// longest is the part of make test that takes longest. It runs beside the others.
-const longest = "test-go"
-
 // Sources that several suites build.
 var (
 	command = []string{"./cmd/nebulaio"}
@@ -55,12 +52,12 @@ func suites() []suite {
 			files: with("examples/", "python/")},
 		{target: "test-bench", when: eachTest, programs: both, files: with("bench/", "python/", "docs/benchmarks/")},
 		{target: "test-clients", when: eachTest, programs: command, files: with("test/clients/")},
-		{target: "test-snippets", when: eachTest, programs: both, files: with("test/snippets/", "README.md", "docs/",
-			"python/", "include/", "CONTRIBUTING.md", "ARCHITECTURE.md")},
 
 		{target: "test-race", when: eachChange, tests: []string{"./..."}},
 		{target: "lint", when: eachChange, tests: []string{"./..."}, files: with(".golangci.yml", "tools/")},
 
+		{target: "test-snippets", when: byInputs, minutes: 4, programs: both, files: with("test/snippets/", "test/clients/",
+			"README.md", "docs/", "python/", "include/", "CONTRIBUTING.md", "ARCHITECTURE.md")},
 		{target: "test-torch", when: byInputs, minutes: 12, programs: both, tests: []string{"./internal/diagnose"},
 			files: with("python/", "examples/", "bench/", "test/snippets/", "docs/", "README.md", "include/")},
 		{target: "test-dali", when: byInputs, minutes: 2, programs: both,

@@ -26,6 +26,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // loaderFile is set in a process that loads a part of a file; see TestLoaderProcess.
@@ -275,6 +276,7 @@ func (d *disk) whole(staged bool) errand {
 // TestProcessesReadTheDiskOnce lets many processes load one cold file. Reports and contents are compared with the
 // disk's own counter.
 func TestProcessesReadTheDiskOnce(t *testing.T) {
+	effort.Slow(t)
 	if os.Geteuid() != 0 {
 		t.Skip("mounting file systems needs root")
 	}

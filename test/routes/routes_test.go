@@ -22,6 +22,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/transfer"
 	"github.com/nebulaio/nebulaio/internal/vfs"
 	"github.com/nebulaio/nebulaio/report"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // situation is a state of the page cache and a request.
@@ -76,6 +77,7 @@ func aside(t *testing.T) {
 }
 
 func TestReportsTellTheTruth(t *testing.T) {
+	effort.Slow(t)
 	if os.Geteuid() != 0 {
 		t.Skip("mounting file systems needs root")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nebulaio/nebulaio/internal/iam"
 	"github.com/nebulaio/nebulaio/internal/s3api"
+	"github.com/nebulaio/nebulaio/test/effort"
 	"github.com/nebulaio/nebulaio/test/s3suite/player"
 )
 
@@ -63,6 +64,7 @@ func serve(t *testing.T) string {
 // A few tests of the suite have time limits of seconds. A test that fails while dozens of others run is therefore run
 // again alone.
 func TestFullFlow(t *testing.T) {
+	effort.Slow(t)
 	endpoint := serve(t)
 	target := player.Target{Endpoint: endpoint, Access: access, Secret: secret}
 	all := player.Run(t, target, "")

@@ -81,6 +81,7 @@ func content(rnd *rand.Rand, n int) []byte {
 // present and complete, and no object is partly visible. Every few rounds the test also checks the store's
 // invariants.
 func TestKilledUnderLoad(t *testing.T) {
+	effort.Slow(t)
 	t.Parallel() // with TestIdleConnections, which waits
 	rounds := effort.Rounds{Test: 2, CI: 8, Long: 200}.Of(t)
 	seed := uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", int(time.Now().UnixNano())))

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // peak returns the largest memory of the server so far, in bytes.
@@ -35,6 +37,7 @@ func (s *server) peak(t *testing.T) int64 {
 
 // TestDocumentsCostLittle sends many long documents at once. A single document of 14 MiB once took 512 MiB.
 func TestDocumentsCostLittle(t *testing.T) {
+	effort.Slow(t)
 	s := start(t, t.TempDir())
 	c := bucketOn(t, s, "documents")
 	send := func(keys int) (int, string, error) {

@@ -227,6 +227,7 @@ func checkClean(t *testing.T, data string) {
 // TestClientKilledInMidWrite kills clients at any step of a write. An acknowledged object must exist, any other must
 // be complete or missing, and no files may be left over.
 func TestClientKilledInMidWrite(t *testing.T) {
+	effort.Slow(t)
 	s := startDoor(t, t.TempDir())
 	const size = 9<<20 + 4097
 	rounds, acked, started := effort.Rounds{Test: 6, CI: 25, Long: 100}.Of(t), uint64(0), 0
@@ -341,6 +342,7 @@ func TestServerKilledInMidRead(t *testing.T) {
 // TestServerKilledInMidCommit checks that an acknowledged commit survives, and that any other object is complete or
 // missing.
 func TestServerKilledInMidCommit(t *testing.T) {
+	effort.Slow(t)
 	data := t.TempDir()
 	rounds := effort.Rounds{Test: 2, CI: 8, Long: 100}.Of(t)
 	const clients, size = 4, 1<<20 + 17

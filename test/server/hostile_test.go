@@ -20,6 +20,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // programPages is the memory in bytes that the server is taken to need for the pages of its program. A kernel with free
@@ -147,6 +149,7 @@ func bucketOn(t *testing.T, s *server, name string) *minio.Core {
 
 // TestIdleConnections checks that two thousand idle connections cost little memory, and none once they are closed.
 func TestIdleConnections(t *testing.T) {
+	effort.Slow(t)
 	t.Parallel() // most of its time it waits for the server to end idle goroutines
 	const count = 2000
 	var limit unix.Rlimit

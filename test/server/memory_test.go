@@ -131,6 +131,7 @@ func memoryKey(i int) string { return fmt.Sprintf("data/set-%04d/shard/sample-%0
 // NEBULAIO_MEMORY_ARGS adds arguments for the server. NEBULAIO_MEMORY_PROFILE=FILE writes a heap profile after the
 // listing.
 func TestMemory(t *testing.T) {
+	effort.Slow(t)
 	objects, limit, args := 20_000, int64(128<<20), []string{"--memory-limit", "128MiB"}
 	if n := effort.Number(t, "NEBULAIO_MEMORY_OBJECTS", 0); n > 0 {
 		objects, limit, args = n, 256<<20, nil

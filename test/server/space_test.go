@@ -17,6 +17,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"golang.org/x/sys/unix"
+
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // readiness is the reply of /readyz.
@@ -166,6 +168,7 @@ func sound(t *testing.T, s *server) {
 // TestStartsOnAFullDisk kills a server on a disk without a free byte. The server must start again, serve reads, and
 // delete objects with the space of its ballast file. When there is room, it must accept changes by itself.
 func TestStartsOnAFullDisk(t *testing.T) {
+	effort.Slow(t)
 	for _, c := range []struct {
 		name    string
 		ballast bool

@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // TestEverySentenceKeepsTheRules reads every sentence of the repository that users and engineers read.
 func TestEverySentenceKeepsTheRules(t *testing.T) {
+	effort.Slow(t)
 	all, err := collect("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +75,7 @@ func TestHardSentencesAreFound(t *testing.T) {
 
 // TestDrawIsRepeatable draws twice with one seed, and once with another.
 func TestDrawIsRepeatable(t *testing.T) {
+	effort.Slow(t)
 	draw := func(seed string) string {
 		var out, errOut strings.Builder
 		if code := run([]string{"-root", "../..", "-draw", "20", "-seed", seed, "-bare"}, &out, &errOut); code != 0 {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 var errDead = errors.New("the process was killed")
@@ -104,6 +105,7 @@ func (f *dyingFile) Abort() {
 // TestResumeAfterEachStep kills a pack at each of its steps, and goes on. All results are equal byte by byte, and
 // finished shards are not packed again.
 func TestResumeAfterEachStep(t *testing.T) {
+	effort.Slow(t)
 	src := t.TempDir()
 	write(t, src, samples(24, 11))
 	for _, o := range []Options{{Format: Tar, ShardSize: 70 << 10, lanes: 1, readers: 2},

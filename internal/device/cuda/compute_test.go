@@ -14,6 +14,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/host"
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 func step(q device.Queue, d time.Duration) error { return q.(device.Stepper).Step(d) }
@@ -127,6 +128,7 @@ func TestAQueueFollowsAMarkOfAnother(t *testing.T) {
 
 // A driver without kernels or timing loads as ever and says what it lacks.
 func TestOptionalSymbolsMayBeMissing(t *testing.T) {
+	effort.Slow(t)
 	for _, missing := range []string{"cuModuleLoadData", "cuModuleGetFunction", "cuModuleUnload", "cuLaunchKernel",
 		"cuEventElapsedTime_v2"} {
 		g := fakegpu.Build(t, fakegpu.Options{Without: []string{missing}})

@@ -15,6 +15,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/test/closing"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 func newSet(t *testing.T, o open.Options) device.Set {
@@ -84,6 +85,7 @@ func broken(t *testing.T) []struct {
 }
 
 func TestAutoFallsToHostAndSaysWhy(t *testing.T) {
+	effort.Slow(t)
 	seen := map[string]string{}
 	for _, b := range broken(t) {
 		t.Run(b.name, func(t *testing.T) {

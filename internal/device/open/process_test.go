@@ -12,6 +12,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/device/fakegpu"
 	"github.com/nebulaio/nebulaio/internal/device/open"
 	"github.com/nebulaio/nebulaio/internal/errs"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 func newProcesses(t *testing.T, g *fakegpu.GPU) device.Processes {
@@ -119,6 +120,7 @@ func TestPairsOfGPUs(t *testing.T) {
 }
 
 func TestDriversThatCannotSuspend(t *testing.T) {
+	effort.Slow(t)
 	for _, name := range []string{"cuCheckpointProcessLock", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore",
 		"cuCheckpointProcessUnlock", "cuCheckpointProcessGetState", "cuCheckpointProcessGetRestoreThreadId"} {
 		g := fakegpu.Build(t, fakegpu.Options{Without: []string{name}, DriverVersion: 12040})

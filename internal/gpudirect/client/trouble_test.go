@@ -23,6 +23,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/channel"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // between stands between clients and the door and passes every packet on, with
@@ -245,6 +246,7 @@ func TestDeviceThatIsNotAllowed(t *testing.T) {
 }
 
 func TestHandlesAreKeptAlive(t *testing.T) {
+	effort.Slow(t)
 	// A quarter of this time lies between two pings: the rest is for a busy machine that does not run them.
 	r := newRig(t, false, func(r *rig) { r.limits.Idle = 3 * time.Second })
 	data := content(8, 100000)

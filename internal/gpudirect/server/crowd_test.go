@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // nobodyLeft checks that no connection is on the books.
@@ -118,6 +119,7 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 // TestReadersThatReadNothing: connections of one key that take no reply cannot keep the descriptors of another, neither
 // those that wait to be sent nor those on their way; also after they were ended, and also where they come back.
 func TestReadersThatReadNothing(t *testing.T) {
+	effort.Slow(t)
 	d := serve(t, func(o *Options) {
 		twoKeys(o)
 		o.Limits.Descriptors, o.Limits.Handles, o.Limits.Send = 64, 1<<20, time.Second

@@ -11,11 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // TestDescriptorsThatWaitAreBounded: many clients that do not take their replies cannot use up the descriptors of the
 // process.
 func TestDescriptorsThatWaitAreBounded(t *testing.T) {
+	effort.Slow(t)
 	open := func(send time.Duration) (*door, func()) {
 		d := serve(t, func(o *Options) {
 			o.Limits.Descriptors, o.Limits.KeyDescriptors, o.Limits.Handles = 20, 20, 1<<20

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 // lingering makes a TCP socket whose close waits for an hour, as long as its peer reads nothing. reset ends that.
@@ -87,6 +88,7 @@ func TestTheKernelRefusesDescriptors(t *testing.T) {
 // a thread of the server for as long as the stranger wants. Their number is bounded, others are served, and the server
 // stops.
 func TestSocketsThatLingerKeepFewThreads(t *testing.T) {
+	effort.Slow(t)
 	d := serveOn(t, takesDescriptors, func(o *Options) {
 		o.Drain = 50 * time.Millisecond
 		o.Limits.Connections, o.Limits.Logins, o.Limits.UserConnections, o.Limits.Send = 64, 1, 2, 2*time.Second

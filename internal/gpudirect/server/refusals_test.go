@@ -21,6 +21,7 @@ import (
 	"github.com/nebulaio/nebulaio/internal/errs"
 	"github.com/nebulaio/nebulaio/internal/gpudirect/wire"
 	"github.com/nebulaio/nebulaio/internal/object"
+	"github.com/nebulaio/nebulaio/test/effort"
 )
 
 var host = wire.Device{Index: -1}
@@ -114,6 +115,7 @@ func TestLogin(t *testing.T) {
 
 // TestWhoIsSilentAtTheDoorIsSentAway, and does not keep others out for long.
 func TestWhoIsSilentAtTheDoorIsSentAway(t *testing.T) {
+	effort.Slow(t)
 	// On a busy machine, the login at the end may take seconds.
 	d := serve(t, func(o *Options) { o.Limits.Login = 4 * time.Second; o.Limits.Logins = 2 })
 	a, b := d.dial(), d.dial()
@@ -156,6 +158,7 @@ func waitFor(t testing.TB, ok func() bool) {
 
 // TestASilentConnectionEnds, with the reason, unless Ping keeps it.
 func TestASilentConnectionEnds(t *testing.T) {
+	effort.Slow(t)
 	const idle = 4 * time.Second // on a busy machine, seconds may pass before the request
 	d := serve(t, func(o *Options) { o.Limits.Idle = idle })
 	d.store.put("b", "big", random(20000))

@@ -74,6 +74,7 @@ func onlyFile(t *testing.T, dir string, size int64) string {
 // TestThingsInAStoreThatAreNotItsOwn: repair names and moves what does not belong into a store, of whatever kind it is,
 // and touches nothing else, twice in a row and whatever it meets in quarantine.
 func TestThingsInAStoreThatAreNotItsOwn(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	must(t, os.WriteFile(outside, []byte("another's"), 0o600))

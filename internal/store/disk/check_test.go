@@ -98,6 +98,7 @@ func current(t *testing.T, s *Store, bucket, key string) *record.Version {
 }
 
 func TestCheckFindsWhatIsBrokenAndRepairsWhatFollows(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	id := func(s *Store, b string) uint64 { return s.buckets[b].id }
 	cases := map[string]struct {

@@ -116,6 +116,7 @@ func wantNoProblem(t *testing.T, o Options) {
 // Damaged records about the store itself are put right from FORMAT and EPOCH, and never where the metadata may be
 // another's.
 func TestIdentityIsPutRight(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	other := layout.NewUUID()
 	for name, c := range map[string]struct {

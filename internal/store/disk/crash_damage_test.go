@@ -353,6 +353,7 @@ var stops = map[string]bool{"clean": true, "unclean": false}
 // TestEachFlipIsNoticed turns over one bit of the metadata at a time, of a store that was closed and of one that was
 // killed: nothing that was acknowledged is missing, or the damage is noticed; and salvage saves what is readable.
 func TestEachFlipIsNoticed(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	flips := effort.Rounds{Test: 6, CI: 16, Long: 500}.Of(t)
 	for stop, clean := range stops {

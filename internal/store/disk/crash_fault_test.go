@@ -199,6 +199,7 @@ func ofContent(s step) bool {
 // then on, while a scenario runs. A request that fails leaves no trace, what
 // was acknowledged stays, and after a restart the store is whole.
 func TestEachStepFails(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	for _, x := range []struct {
 		name   string

@@ -84,6 +84,7 @@ type told struct {
 // and again on the same store: every acknowledged change is there whole, every
 // other one whole or not at all, and what earlier rounds left stays as it was.
 func TestKills(t *testing.T) {
+	effort.Slow(t)
 	rounds := effort.Rounds{Test: 4, CI: 15, Long: 200}.Of(t)
 	dir := filepath.Join(t.TempDir(), "store")
 	r := rand.New(rand.NewPCG(uint64(effort.Number(t, "NEBULAIO_CRASH_SEED", 1)), 0))

@@ -60,6 +60,7 @@ func (a always) CreateBucket(ctx context.Context, b object.Bucket) error {
 // TestConformanceOfEncryptedBuckets makes the calls of the conformance suite on buckets that encrypt every object, and
 // checks the store without a key before each reopening.
 func TestConformanceOfEncryptedBuckets(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	var dirs sync.Map // disk.Options of each object.Store: tests run side by side
 	open := func(t *testing.T, o disk.Options) object.Store {

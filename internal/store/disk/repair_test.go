@@ -326,6 +326,7 @@ var damagedStores = effort.Rounds{Test: 4, CI: 10, Long: 200}
 // acknowledged and not damaged is there, nothing is deleted, every damaged object is named, and what repair did can be
 // undone.
 func TestRepairOfDamagedStores(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	clean, newer := 0, 0
 	for seed := range damagedStores.Of(t) {
@@ -465,6 +466,7 @@ func wantReadable(t *testing.T, fs vfs.FS, all []kept, records, on map[string]st
 
 // TestRepairCanBeUndone: what repair moved aside can be put back, to the last byte.
 func TestRepairCanBeUndone(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	for seed := range damagedStores.Of(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -116,6 +116,7 @@ func TestAStoreThatCannotBeWrittenIsReadAndRecovers(t *testing.T) {
 // TestSpaceThatEndsWhileAStoreOpens lets the space end at each step of an opening in turn. No opening hangs, loses
 // anything, or leaves what the next one cannot open.
 func TestSpaceThatEndsWhileAStoreOpens(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	for at := int64(0); ; at++ {
 		mem, large := killed(t)
@@ -189,6 +190,7 @@ func TestBallastLetsDeletionsGoOn(t *testing.T) {
 // TestSpaceOfDeletedMetadataComesBack: after a mass deletion the space of the records is given back while the store
 // runs.
 func TestSpaceOfDeletedMetadataComesBack(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	s, err := Open(t.Context(), Options{Dir: t.TempDir(), MemTable: 1 << 20, Reserve: -1, blobAge: time.Second})
 	if err != nil {

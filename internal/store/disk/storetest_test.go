@@ -55,6 +55,7 @@ func target(t *testing.T, onDisk bool) storetest.Target {
 // TestConformance makes calls one after the other on a store in memory. TestConformanceOnDisk makes the same calls
 // under the race detector, which finds the goroutines of the store itself.
 func TestConformance(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	storetest.RunSequential(t, target(t, false))
 	storetest.RunLists(t, target(t, false))
@@ -72,12 +73,14 @@ func onDisk(t *testing.T) storetest.Target {
 }
 
 func TestConformanceOnDisk(t *testing.T) {
+	effort.Slow(t)
 	on := onDisk(t)
 	storetest.RunSequential(t, on)
 	storetest.RunConcurrent(t, on)
 }
 
 func TestConformanceOfListsOnDisk(t *testing.T) {
+	effort.Slow(t)
 	effort.SingleThreaded(t)
 	storetest.RunLists(t, onDisk(t))
 }

@@ -22,7 +22,7 @@ _LEAST = 3
 # Rounds that a measurement has at most: short ones are joined, because workers may be ahead in one and behind in the
 # next.
 _MOST = 5
-# Seconds that a worker may take to end after a signal.
+# Seconds that a worker may take to end by itself before it is killed.
 _LAST = 5.0
 
 
@@ -150,7 +150,7 @@ def _shut_down(iterator: Any) -> None:
         worker.join(_LAST)
         if worker.is_alive():  # its code ignores SIGTERM
             worker.kill()
-            worker.join(_LAST)
+            worker.join()
 
 
 class _Log:
