@@ -76,7 +76,7 @@ test: count ## Test everything that needs no large packages: Go, Python, C, C++,
 	@$(COUNT) run -make "$(SUBMAKE)" $(PARTS)
 
 .PHONY: ci
-ci: count ## Run what a change has to pass: make test, the race detector, the linter, and the suites whose inputs changed, within 38 minutes; .ci/run does it
+ci: count ## Run what a change has to pass: make test, the race detector, the linter, and the suites whose inputs changed, as far as they fit into its minutes; .ci/run does it
 	@$(COUNT) ci -make "$(SUBMAKE)" $(ARGS)
 
 .PHONY: ci-all

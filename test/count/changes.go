@@ -28,7 +28,7 @@ type changeRun struct {
 func runChange(arguments []string, out io.Writer) (int, error) {
 	flags := flag.NewFlagSet("count ci", flag.ContinueOnError)
 	maker := flags.String("make", "make", "the make program")
-	minutes := flags.Float64("minutes", 38, "begin no suite that would probably end later than this")
+	minutes := flags.Float64("minutes", 25, "begin no suite that would probably end later than this")
 	everything := flags.Bool("all", false, "run every suite, whatever is proven and however long it takes")
 	only := flags.String("suites", "", "run these suites alone, separated by spaces")
 	if err := flags.Parse(arguments); err != nil {

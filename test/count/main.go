@@ -4,7 +4,7 @@
 //
 //	count check [-since COMMIT]           checks what changed: format, go vet, quick tests of what it touches
 //	count run [-k] [-make MAKE] PART...   runs make PART for each part and prints the table; -k goes on after a failure
-//	count ci [-all] [-minutes 38]         runs what a change has to pass, and says what is proven and what is not
+//	count ci [-all] [-minutes 25]         runs what a change has to pass, and says what is proven and what is not
 //	count go -- go test ARGUMENTS         runs go test and prints one line per package, and what fails in full
 //	count race -- go test ARGUMENTS       does the same for the packages that start goroutines
 //	count rounds -- go test ARGUMENTS     does the same for the tests whose number of rounds follows NEBULAIO_EFFORT
